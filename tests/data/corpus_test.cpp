@@ -185,6 +185,83 @@ TEST(Corpus, BadTokenFilesAreRefused) {
   EXPECT_THAT(refusal(path), HasSubstr("token 1 has id 257, the vocabulary only 257"));
 }
 
+TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
+  using namespace std::string_literals;
+  const test::TemporaryFolder folder;
+  const std::vector<std::pair<std::string, std::string>> formats{
+      {"\x1f\x8b\x08\0"s, "a gzip file; unpack it first"},
+      {"\x28\xb5\x2f\xfd$"s, "a Zstandard file"},
+      {"\xfd"
+       "7zXZ\0"s,
+       "an xz file"},
+      {"BZh91AY&SY"s, "a bzip2 file"},
+      {"PAR1\x15\x04"s, "a Parquet file; rename it so that its name ends in .parquet"},
+      {"ARROW1\0\0"s, "an Arrow file; convert it to Parquet"},
+      {"\xff\xff\xff\xff\x10\0"s, "an Arrow stream; convert it to Parquet"},
+      {"PK\x03\x04\x14"s, "a zip archive"},
+      {std::string(257, 'x') + "ustar", "a tar archive"},
+      {"%PDF-1.7"s, "a PDF; extract its text"},
+      {"\x89PNG\r\n\x1a\n"s, "a PNG picture"},
+      {"\xff\xd8\xff\xe0"s, "a JPEG picture"},
+      {"GIF89a"s, "a GIF picture"},
+      {"RIFF1234WEBPVP8 "s, "a WebP picture"},
+      {"\xff\xfeh\0i\0"s, "UTF-16 text; convert it"}};
+  for (const auto& [bytes, what] : formats) {
+    for (const char* name : {"x", "text.txt.gz", "X.ARROW", "sub/a.txt"}) {
+      const std::string path = folder.write(name, bytes), named = name == "sub/a.txt"s ? folder / "sub" : path;
+      EXPECT_THAT(refusal(named), HasSubstr(path + " must be a text: it is " + what));
+    }
+  }
+  EXPECT_THAT(refusal(folder.write("x", "a\0b"s)), HasSubstr("it has bytes of value 0; convert it to UTF-8"));
+  for (const char* text : {"BZh is a text", "PAR is one", "PK",
+                           "\xef\xbb\xbf"
+                           "byte order mark",
+                           "caf\xe9", "GIF8"})
+    EXPECT_EQ(Corpus::open(folder.write("x.unknown", text), kBytes).size(), std::string(text).size() + 1) << text;
+}
+
+TEST(Corpus, RefusesJsonThatIsNamedByItself) {
+  const test::TemporaryFolder folder;
+  const std::string large = "[" + [] {
+    std::string items;
+    for (int i = 0; i < 20000; ++i) items += concat("{\"text\": \"number ", i, "\"}, ");
+    return items;
+  }() + "0]";
+  for (const std::string& list : {std::string("[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n"), std::string("  []"), large})
+    EXPECT_THAT(refusal(folder.write("x.json", list)), HasSubstr("it is a JSON list; write its records as JSON lines"));
+  EXPECT_THAT(refusal(folder.write("x.json", "\xef\xbb\xbf{\"a\":\n1}")), HasSubstr("it is a JSON object"));
+  for (const char* name : {"x.json", "x.txt", "x"})
+    EXPECT_THAT(refusal(folder.write(name, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n")),
+                HasSubstr("it is JSON lines; rename it so that its name ends in .jsonl"));
+  for (const char* text : {"[1] Introduction\n", "[1]\nText", "{a}", "[", "{\n  x", "[Chapter 1]", "(", "{} is empty",
+                           "{\"a\": 1} and text"})
+    EXPECT_NO_THROW(Corpus::open(folder.write("x.json", text), kBytes)) << text;
+}
+
+TEST(Corpus, ReadsEndingsInEitherCase) {
+  const test::TemporaryFolder folder;
+  folder.write("a.TXT", "A");
+  folder.write("b.Md", "B");
+  EXPECT_EQ(text(Corpus::open(folder.path(), kBytes)), "A|B|");
+  const std::string path = folder / "t.BIN";
+  write_token_file(path, {1, 2}, 257, -1);
+  EXPECT_THAT(tokens(Corpus::open(path, kBytes)), ElementsAre(1, 2));
+}
+
+TEST(Corpus, CountsFilesThatItDoesNotReadByEnding) {
+  const test::TemporaryFolder folder;
+  folder.write("a.md", "A");
+  EXPECT_EQ(Corpus::open(folder.path(), kBytes).left_out(), std::nullopt);
+  for (const char* name : {"x.JSON", "sub/y.json", "z.webp", "LICENSE", ".hidden", "build/x.json"})
+    folder.write(name, "{}");
+  std::filesystem::create_symlink("a.md", folder / "b.md");
+  std::filesystem::create_symlink("nowhere", folder / "c.md");
+  EXPECT_EQ(Corpus::open(folder.path(), kBytes).left_out(),
+            "in " + folder.path() + " 5 files are not read: 2 .json, 1 .md (links), 1 .webp, 1 without an ending");
+  std::filesystem::remove(folder / "a.md");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("5 files are not read"));
+}
+
 TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
   test::TemporaryFolder folder;
   EXPECT_THAT(refusal(folder / "none"), HasSubstr("no such file or folder"));
@@ -212,7 +289,7 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
   std::filesystem::create_directory_symlink(folder / "tree", folder / "tree/again");
   ASSERT_EQ(mkfifo((folder / "tree/pipe.md").c_str(), 0600), 0);
   EXPECT_EQ(text(Corpus::open(folder / "tree", kBytes)), "A|");
-  const std::string sparse = folder.write("sparse.txt", "");
+  const std::string sparse = folder.write("sparse.txt", std::string(1 << 16, 'x'));
   std::error_code refused;
   std::filesystem::resize_file(sparse, uintmax_t{1} << 40, refused);
   if (refused) GTEST_SKIP() << "no sparse files of 1 TiB here: " << refused.message();
@@ -226,7 +303,7 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
 TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
   // a file system of which files may claim so many
   const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");
-  std::ofstream{path};
+  std::ofstream{path} << std::string(1 << 16, 'x');
   std::error_code refused;
   std::filesystem::resize_file(path, uintmax_t{1} << 59, refused);
   if (!refused) EXPECT_THAT(refusal(path), HasSubstr("must have at most 2^56 bytes: got 576460752303423488"));

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/line_reader.h"
+#include "colossal/data/record_mix.h"
 #include "support/cifar_folder.h"
 #include "support/temporary_folder.h"
 
@@ -200,6 +201,33 @@ TEST(JsonLines, OfAFolderAreThoseThatAreNamedSo) {
     folder.write(name, "");
   EXPECT_THAT(record_files(folder.path()),
               testing::ElementsAre(folder / "a/c.jsonl.zst", folder / "a/d.json.gz", folder / "b.jsonl"));
+}
+
+TEST(JsonLines, AreNamedByEndingsInEitherCase) {
+  const test::TemporaryFolder folder;
+  const std::string text = records(3);
+  test::write_gzip(folder / "a.JSONL.GZ", text);
+  folder.write("b.Ndjson", text);
+  folder.write("c.jsonl.ZST", pack(text));
+  for (const char* other : {"d.json", "e.arrow", "f.ARROW", "g"}) folder.write(other, "x");
+  EXPECT_TRUE(is_record_folder(folder.path()));
+  EXPECT_TRUE(is_record_file("x.PARQUET"));
+  LeftOut left_out;
+  const std::vector<std::string> files = record_files(folder.path(), &left_out);
+  EXPECT_THAT(files, testing::ElementsAre(folder / "a.JSONL.GZ", folder / "b.Ndjson", folder / "c.jsonl.ZST"));
+  for (const std::string& file : files) EXPECT_EQ(read(file).records.size(), 3u) << file << read(file).error;
+  const std::string notice = "in " + folder.path() + " 4 files are not read: 2 .arrow, 1 .json, 1 without an ending";
+  EXPECT_EQ(left_out.notice(folder.path()), notice);
+  EXPECT_EQ(StreamSource::open("s", folder.path(), 1).left_out, notice);
+}
+
+TEST(JsonLines, OfManyOtherEndingsCountsTheMostFrequent) {
+  LeftOut left_out;
+  EXPECT_EQ(left_out.notice("d"), std::nullopt);
+  for (int i = 0; i < 12; ++i)
+    for (int files = 0; files <= i; ++files) left_out.add(concat("x.", static_cast<char>('a' + i)));
+  EXPECT_EQ(left_out.notice("d"),
+            "in d 78 files are not read: 12 .l, 11 .k, 10 .j, 9 .i, 8 .h, 7 .g, 6 .f, 5 .e, 4 .d, 3 .c, 3 others");
 }
 
 TEST(JsonLines, MakeAFolderTheirsWhereNoTextsLieAmongThem) {

@@ -10,6 +10,7 @@
 #include "colossal/data/document_stream.h"
 #include "colossal/data/json_lines.h"
 #include "colossal/data/labelled_texts.h"
+#include "colossal/data/pair_samples.h"
 #include "colossal/data/parquet_page.h"
 #include "colossal/data/parquet_rows.h"
 #include "support/ranks_values.h"
@@ -149,6 +150,16 @@ TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
   Batches second(stream(), false);
   second.restore(nlohmann::json::parse(first.state().dump()));
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(at::equal(first.next().inputs, second.next().inputs)) << i;
+
+  EXPECT_THAT(test::thrown_message([&] { read_text_pairs(kFiles + "snappy.parquet", {.target_column = "label"}); }),
+              HasSubstr("snappy.parquet:1: column label must be text"));
+  std::filesystem::copy(kFiles + "required.parquet", folder / "pairs.PARQUET");
+  EXPECT_EQ(read_text_pairs(folder / "pairs.PARQUET", {.target_column = "text"}).targets.at(59), "row 59");
+  std::filesystem::copy(kFiles + "required.parquet", folder / "pairs");
+  EXPECT_THAT(test::thrown_message([&] { read_text_pairs(folder / "pairs", {.faults = Faults::Skip}); }),
+              HasSubstr("pairs must be a text: it is a Parquet file"));
+  EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(folder / "pairs", {.faults = Faults::Skip}); }),
+              HasSubstr("pairs must be a text: it is a Parquet file"));
 
   const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.faults = Faults::Skip});
   EXPECT_EQ(texts.texts.size(), 54u);  // without the nulls

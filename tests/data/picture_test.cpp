@@ -2,8 +2,9 @@
 #include "colossal/data/picture.h"
 
 // clang-format off: jpeglib.h wants what stands before it.
-#include <cstdio>
 #include <jpeglib.h>
+
+#include <cstdio>
 // clang-format on
 
 #include <ATen/ATen.h>
@@ -272,6 +273,20 @@ TEST_F(OfAPictureFolder, ClassesAreItsFolders) {
   const auto [training, held_out] = found.split(0.3);
   EXPECT_EQ(training.names.size() + held_out.names.size(), 10u);
   EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(folder / "empty"); }), HasSubstr("no pictures in"));
+}
+
+TEST_F(OfAPictureFolder, OtherFilesAreCountedByEnding) {
+  folder.write("cat/a.webp", "x");
+  folder.write("cat/b.WEBP", "x");
+  folder.write("stray.png", kPng);
+  const std::string counts =
+      "in " + folder.path() + " 6 files are not read: 2 .txt, 2 .webp, 1 .png (in no class), 1 .txt (in no class)";
+  EXPECT_EQ(PictureFolder::open(folder.path()).left_out, counts);
+  const test::TemporaryFolder other;
+  other.write("cat/a.webp", "x");
+  EXPECT_TRUE(PictureFolder::is_one(other.path()));
+  EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(other.path()); }),
+              HasSubstr(".png or .jpg files in it; in " + other.path() + " 1 file is not read: 1 .webp"));
 }
 
 TEST_F(OfAPictureFolder, WhatIsHiddenIsNoneAndNamesAreUtf8) {

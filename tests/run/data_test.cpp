@@ -162,6 +162,27 @@ TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
               testing::ElementsAre("ham", "spam", "LABEL_2"));
 }
 
+TEST_F(OfABert, ReportsFilesOfAFolderThatAreNotRead) {
+  folder.write("lines/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 200; ++i) lines += concat("{\"text\": \"text number ", i, "\"}\n");
+    return lines;
+  }());
+  folder.write("lines/b.arrow", "x");
+  folder.write("texts/a.txt", std::string(2000, 'x'));
+  folder.write("texts/b.txt.gz", "x");
+  for (const auto& [name, notice] :
+       {std::pair{"lines", "1 file is not read: 1 .arrow"}, {"texts", "1 file is not read: 1 .gz"}}) {
+    Config c = config("masked-token");
+    c.data.path = folder / name;
+    EXPECT_THAT(open_data(c, models::built_in(), "", 0).training->take_notices(),
+                testing::Contains(concat("in ", folder / name, " ", notice)));
+  }
+  Config c = config("masked-token");
+  c.data.path = "builtin";
+  EXPECT_THAT(open_data(c, models::built_in(), folder / "texts", 0).training->take_notices(), testing::IsEmpty());
+}
+
 TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
   models::ModelShape shape = models::built_in().resolve({.name = "bert-tiny"});
   shape.vocabulary = 200;

@@ -48,10 +48,12 @@ void InputFile::fail_as_shortened() const {
                              "; put it back as it was, and change a file that is in use only by replacing it"));
 }
 
-std::string InputFile::content() const {
-  std::string bytes(static_cast<size_t>(size_), '\0');
-  read(0, size_, bytes.data());
+std::string InputFile::start(int64_t count) const {
+  std::string bytes(static_cast<size_t>(std::min(count, size_)), '\0');
+  read(0, static_cast<int64_t>(bytes.size()), bytes.data());
   return bytes;
 }
+
+std::string InputFile::content() const { return start(size_); }
 
 }  // namespace colossal

@@ -22,6 +22,8 @@ class InputFile {
   /// Copies bytes [begin, begin + count), which lie inside the size, to `out`.
   /// Errors ("file"): the file became shorter, or cannot be read.
   void read(int64_t begin, int64_t count, void* out) const;
+  /// Its first `count` bytes, or all if it has fewer. Errors: those of read().
+  std::string start(int64_t count) const;
   /// All its bytes. Errors: those of read().
   std::string content() const;
 

@@ -9,7 +9,10 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/text_start.h"
+#include "colossal/data/json_lines.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
 #include "colossal/text/byte_tokenizer.h"
@@ -41,6 +44,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kChecked = 1'000'000;  // tokens looked at when a file is opened
 constexpr int64_t kMostTokens = int64_t{1} << 60;
 constexpr int64_t kMaxSidecarBytes = 1 << 20;
+constexpr int64_t kJsonStart = 1 << 16;  // bytes that tell JSON from text
 constexpr int64_t kMaxEncodedBytes = int64_t{16} << 30;
 constexpr size_t kMostListed = 1000;  // documents that a checkpoint lists
 
@@ -159,15 +163,22 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
           "; where the data moved, name its new place with --data.path=PATH");
   Corpus corpus(tokenizer.end_id(), tokenizer.vocabulary_size());
   if (fs::is_directory(path, none)) {
-    const std::vector<std::string> files = text_files(path, excluded);
-    require(!files.empty(), "data", path, " holds no text files; known endings: ", text_endings());
+    LeftOut left_out;
+    const std::vector<std::string> files = text_files(path, excluded, &left_out);
+    corpus.left_out_ = left_out.notice(path);
+    require(!files.empty(), "data", path, " holds no text files; known endings: ", text_endings(),
+            corpus.left_out_ ? "; " + *corpus.left_out_ : "");
     for (const std::string& file : files) {
+      require_text_file(file, "data");
       const fs::path name = fs::path(file).lexically_relative(path);
       corpus.add_text(file, name.string(), tokenizer);
     }
-  } else if (fs::path(path).extension() == ".bin") {
+  } else if (has_ending(path, ".bin")) {
     corpus = open_tokens(path, tokenizer.vocabulary_size());
   } else {
+    require_text_file(path, "data");
+    const auto file = InputFile::open(path);
+    require_no_json(file->start(kJsonStart), file->size() <= kJsonStart, path);
     corpus.add_text(path, fs::path(path).filename().string(), tokenizer);
   }
   require(corpus.size() > 0, "data", path, " is empty");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ namespace colossal::data {
 /// Thread safety: const members may be called from several threads.
 class Corpus {
  public:
-  /// `path` is
+  /// `path`, of which the ending counts in either case, is
   ///   a folder     all its text files in sorted order, a document each: see text_files();
   ///   a .bin file  raw little-endian tokens beside a sidecar <path>.json, {"dtype": "uint16", "end_id": 50256}
   ///                (or uint32; without end_id the file is one document);
@@ -27,7 +28,8 @@ class Corpus {
   /// is not encoded, files of at most 1 MiB are read now and larger ones when asked for: editing the former does no
   /// harm, shortening the latter is an error.
   /// Errors: throws Error("data", ...): no such path, unreadable, empty, a file that is not whole tokens, ids outside
-  ///         the vocabulary among the first million (later ones throw in read()).
+  ///         the vocabulary among the first million (later ones throw in read()), a text file that begins as another
+  ///         format does (require_text()), a file alone that is JSON (require_no_json()).
   static Corpus open(const std::string& path, const text::Tokenizer& tokenizer,
                      const std::vector<std::string>& excluded = {});
   /// Tokens held in memory.
@@ -36,6 +38,8 @@ class Corpus {
   int64_t size() const { return size_; }
   int64_t end_id() const { return end_id_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
+  /// A line for the log about files of the folder that are not read; none of a corpus that split() returns.
+  const std::optional<std::string>& left_out() const { return left_out_; }
   /// Copies tokens [begin, begin + count) to `out`.
   /// Errors: outside the stream; an id outside the vocabulary (names file and offset); a file that became shorter
   /// meanwhile.
@@ -58,6 +62,7 @@ class Corpus {
 
   std::vector<std::shared_ptr<const Run>> runs_;
   std::vector<int64_t> starts_;  // of each run in the stream
+  std::optional<std::string> left_out_;
   int64_t size_ = 0;
   int64_t end_id_;
   int64_t vocabulary_size_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
 #include "colossal/data/text_files.h"
 #include "colossal/data/visible_files.h"
@@ -20,24 +21,52 @@ constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte order mark
 constexpr std::array<std::string_view, 8> kJsonLines = {".jsonl",     ".ndjson",     ".jsonl.gz", ".jsonl.zst",
                                                         ".ndjson.gz", ".ndjson.zst", ".json.gz",  ".json.zst"};
 
+/// Notes where the text stops being JSON.
+class JsonEnd final : public nlohmann::json::json_sax_t {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(std::string&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+    error = position;
+    return false;
+  }
+  size_t error = 0;  ///< bytes read when it was found; one more than there are if that is the end
+};
+
+/// Whether the text is one JSON value, or is cut off within one.
+bool is_json(std::string_view text, bool is_whole) {
+  JsonEnd end;
+  return nlohmann::json::sax_parse(text, &end) || (!is_whole && end.error > text.size());
+}
+
 }  // namespace
 
 bool is_json_lines(std::string_view path) {
-  return std::any_of(kJsonLines.begin(), kJsonLines.end(), [&](std::string_view end) { return path.ends_with(end); });
+  return std::any_of(kJsonLines.begin(), kJsonLines.end(), [&](auto ending) { return has_ending(path, ending); });
 }
 
-bool is_parquet(std::string_view path) { return path.ends_with(".parquet"); }
+bool is_parquet(std::string_view path) { return has_ending(path, ".parquet"); }
 
 bool is_record_file(std::string_view path) { return is_json_lines(path) || is_parquet(path); }
 
-std::vector<std::string> record_files(const std::string& path) {
+std::vector<std::string> record_files(const std::string& path, LeftOut* left_out) {
   std::error_code failed;
   require(fs::exists(path, failed), "data", "no such file or folder: ", path);
   if (!fs::is_directory(path, failed)) {
     require_utf8_name(path);
     return {path};
   }
-  const std::vector<std::string> files = visible_files(path, is_record_file);
+  const std::vector<std::string> files = visible_files(path, is_record_file, left_out);
   require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) and no .parquet in ",
           path);
   return files;
@@ -53,6 +82,21 @@ bool is_record_folder(const std::string& path) {
   return std::none_of(texts.begin(), texts.end(), [&](const std::string& text) {
     return fs::path(text).lexically_relative(path).has_parent_path();
   });
+}
+
+void require_no_json(std::string_view start, bool is_whole, const std::string& path) {
+  if (start.starts_with(kMark)) start.remove_prefix(kMark.size());
+  const size_t begin = start.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos || (start[begin] != '{' && start[begin] != '[')) return;
+  start.remove_prefix(begin);
+  const size_t feed = start.find('\n');
+  const std::string_view first_line = start.substr(0, feed);
+  const bool has_more = feed != std::string_view::npos && !is_blank(start.substr(feed));
+  require(first_line[0] != '{' || !has_more || !nlohmann::json::accept(first_line), "data", path,
+          " must be a text: it is JSON lines; rename it so that its name ends in .jsonl");
+  require(!is_json(start, is_whole), "data", path, " must be a text: it is a JSON ",
+          start[0] == '{' ? "object" : "list",
+          "; write its records as JSON lines (.jsonl), for instance with jq -c '.[]'");
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }

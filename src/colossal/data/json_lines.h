@@ -5,10 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "colossal/data/left_out.h"
+
 namespace colossal::data {
 
 /// Whether the name of a file says that it holds JSON lines: .jsonl, .ndjson, each also packed (.gz, .zst), and .json
-/// where it is packed.
+/// where it is packed; in either case.
 bool is_json_lines(std::string_view path);
 
 /// Whether the name of a file says that it is a Parquet file.
@@ -18,13 +20,17 @@ bool is_parquet(std::string_view path);
 bool is_record_file(std::string_view path);
 
 /// The files that a path names: itself, or of a folder all record files in it and in its folders, in the order
-/// of their names, as visible_files() finds them.
+/// of their names, as visible_files() finds and counts them.
 /// Errors ("data"): no such path, a folder without such files or that cannot be read, a name that is not UTF-8.
-std::vector<std::string> record_files(const std::string& path);
+std::vector<std::string> record_files(const std::string& path, LeftOut* left_out = nullptr);
 
 /// Whether a folder is one of records: their files lie in it, or in its folders and there no texts (text_files())
 /// beside them.
 bool is_record_folder(const std::string& path);
+
+/// Checks that a text does not begin with `start` as JSON data does. `is_whole`: `start` is all of it.
+/// Errors ("data"): it is a JSON object or list, or JSON lines; the message names `path` and how to have it read.
+void require_no_json(std::string_view start, bool is_whole, const std::string& path);
 
 /// Whether nothing but white space stands in a line; those are no records.
 bool is_blank(std::string_view line);

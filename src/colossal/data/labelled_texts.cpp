@@ -12,9 +12,11 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
+#include "colossal/base/text_start.h"
 #include "colossal/data/json_lines.h"
 #include "colossal/data/passed_over.h"
 #include "colossal/data/record_lines.h"
+#include "colossal/data/unpacked_file.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {
@@ -106,6 +108,7 @@ void number_classes(const std::vector<std::string>& labels, bool are_numbers, La
 
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options) {
   const bool is_json = is_record_file(path);
+  if (!is_json && !is_packed(path)) require_text_file(path, "data");
   std::vector<std::string> labels, places;
   LabelledTexts read;
   std::vector<std::string> columns = options.text_columns;

@@ -8,8 +8,10 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/base/text_start.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/line_reader.h"
+#include "colossal/data/record_lines.h"
+#include "colossal/data/unpacked_file.h"
 
 namespace colossal::data {
 namespace {
@@ -20,7 +22,7 @@ using SourceAndTarget = std::pair<std::string, std::string>;
 
 SourceAndTarget pair_of_line(const std::string& line, const std::string& path, int64_t number,
                              const PairOptions& options) {
-  if (!is_json_lines(path)) {
+  if (!is_record_file(path)) {
     const size_t tab = line.find('\t');
     require(tab != std::string::npos, "data", path, ":", number, ": a line must be `text<tab>answer`: got one without ",
             "a tab, of ", line.size(), " bytes");
@@ -43,19 +45,22 @@ std::vector<int32_t> tokens_of(const std::string& text, const text::Tokenizer& t
 
 TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
   TextPairs read;
-  LineReader lines(path, options.longest_line);
+  if (!is_record_file(path) && !is_packed(path)) require_text_file(path, "data");
+  std::vector<std::string> columns = options.text_columns;
+  columns.push_back(options.target_column);
+  const auto lines = RecordLines::open(path, options.longest_line, {}, columns);
   Checksum sum;
-  int64_t left_out = 0;
-  for (std::string line; lines.next(line);) {
-    const int64_t number = lines.position().lines;
-    require(lines.position().offset <= kLargestPairFile, "data", path, " has more than ", kLargestPairFile,
-            " bytes unpacked");
+  int64_t left_out = 0, bytes = 0;
+  for (std::string line; lines->next(line);) {
+    const int64_t number = lines->position().lines;
+    bytes += static_cast<int64_t>(line.size()) + 1;
+    require(bytes <= kLargestPairFile, "data", path, " has more than ", kLargestPairFile, " bytes unpacked");
     sum.update(line.data(), line.size());
     sum.update("\n", 1);
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (is_blank(line)) continue;
     try {
-      require(!lines.is_cut(), "data", path, ":", number, ": a line of more than ", options.longest_line,
+      require(!lines->is_cut(), "data", path, ":", number, ": a line of more than ", options.longest_line,
               " bytes (data.longest_line)");
       auto [source, target] = pair_of_line(line, path, number, options);
       read.sources.push_back(std::move(source));

@@ -28,8 +28,8 @@ struct PairOptions {
   Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out
 };
 
-/// Reads a file of one pair a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "target":
-/// "..."}, of any other file, which may be packed too, `text<tab>answer`. Empty lines are passed over.
+/// Reads a file of pairs: JSON lines or Parquet (is_record_file()) with columns `text` and `target`, or any other text
+/// file, which may be packed too, with `text<tab>answer` in each line. Empty lines are skipped.
 /// Errors ("data"): no such file, one of more than 1 GiB unpacked, no pair in it, a line that is none of this (with its
 /// number).
 TextPairs read_text_pairs(const std::string& path, const PairOptions& options = {});

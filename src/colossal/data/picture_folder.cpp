@@ -9,6 +9,7 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/input_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
@@ -25,9 +26,12 @@ constexpr double kShown = 7.0 / 8;                       // of the shorter side,
 constexpr int kTries = 10;
 
 bool is_picture(const std::string& path) {
-  std::string end = fs::path(path).extension().string();
-  std::transform(end.begin(), end.end(), end.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-  return end == ".png" || end == ".jpg" || end == ".jpeg";
+  return has_ending(path, ".png") || has_ending(path, ".jpg") || has_ending(path, ".jpeg");
+}
+
+bool is_other_picture(const std::string& path) {
+  constexpr const char* kOthers[] = {".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic"};
+  return std::any_of(std::begin(kOthers), std::end(kOthers), [&](const char* each) { return has_ending(path, each); });
 }
 
 /// Of a picture of that size, the part that a sample shows.
@@ -49,19 +53,24 @@ Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOption
 
 bool PictureFolder::is_one(const std::string& path) {
   return has_visible_file(path, [&](const std::string& file) {
-    return is_picture(file) && fs::path(file).parent_path() != fs::path(path);
+    return (is_picture(file) || is_other_picture(file)) && fs::path(file).parent_path() != fs::path(path);
   });
 }
 
 PictureFolder PictureFolder::open(const std::string& path) {
   PictureFolder folder{.path = path};
+  LeftOut left_out;
   try {
     std::vector<fs::path> classes;
-    for (const auto& entry : fs::directory_iterator(path))
-      if (entry.is_directory() && !entry.path().filename().string().starts_with(".")) classes.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(path)) {
+      std::error_code nowhere;
+      if (entry.path().filename().string().starts_with(".")) continue;
+      if (entry.is_directory(nowhere)) classes.push_back(entry.path());
+      if (entry.is_regular_file(nowhere)) left_out.add(entry.path().string(), " (in no class)");
+    }
     std::sort(classes.begin(), classes.end());
     for (const fs::path& each : classes) {
-      const std::vector<std::string> found = visible_files(each.string(), is_picture);
+      const std::vector<std::string> found = visible_files(each.string(), is_picture, &left_out);
       if (found.empty()) continue;
       for (const std::string& file : found) {
         folder.names.push_back(fs::path(file).lexically_relative(path).string());
@@ -72,8 +81,10 @@ PictureFolder PictureFolder::open(const std::string& path) {
   } catch (const fs::filesystem_error& error) {
     throw Error("data", concat("cannot read ", error.path1().string(), ": ", error.code().message()));
   }
+  folder.left_out = left_out.notice(path);
   require(!folder.names.empty(), "data", "no pictures in ", path,
-          ": there must be a folder for each class, with .png or .jpg files in it");
+          ": there must be a folder for each class, with .png or .jpg files in it",
+          folder.left_out ? "; " + *folder.left_out : "");
   return folder;
 }
 

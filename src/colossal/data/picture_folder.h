@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,17 +14,18 @@
 namespace colossal::data {
 
 /// The pictures of a folder and the class of each: <folder>/<class>/**.png, .jpg or .jpeg, in either case. Classes are
-/// numbered in the order of their names; files beside their folders, hidden ones, hidden folders and other endings are
-/// left out.
+/// numbered in the order of their names. Hidden files and folders are left out, and so are files of no class and other
+/// endings, which are counted.
 struct PictureFolder {
   std::string path;
   std::vector<std::string> names;  ///< of the pictures, within the folder, in their order
   std::vector<int64_t> labels;
   std::vector<std::string> classes;
+  std::optional<std::string> left_out{};  ///< a line for the log about the files that were counted
 
   /// Errors ("data"): no such folder, no picture in it, a name that is not UTF-8.
   static PictureFolder open(const std::string& path);
-  /// Whether there is a folder of that kind.
+  /// Whether there is a folder of that kind, also one whose pictures open() does not read (.webp).
   static bool is_one(const std::string& path);
   /// Training and held-out part: each picture is held out with that probability, by its name alone.
   std::pair<PictureFolder, PictureFolder> split(double held_out) const;

@@ -26,7 +26,9 @@ StreamSource StreamSource::open(const std::string& name, const std::string& path
   require(weight > 0 && std::isfinite(weight), "data", "the weight of a source must be a number above 0: got ", weight,
           " of ", name);
   require(text::is_utf8(name), "data", "the name of a source must be UTF-8: got ", printable(name));
-  StreamSource source{name, weight, record_files(path)};
+  LeftOut left_out;
+  StreamSource source{name, weight, record_files(path, &left_out)};
+  source.left_out = left_out.notice(path);
   std::error_code failed;
   const bool is_folder = fs::is_directory(path, failed);
   for (const std::string& file : source.paths)

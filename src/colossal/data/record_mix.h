@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct StreamSource {
   std::string name;
   double weight = 1;                          ///< the share of its records among all, times the sum of all weights
   std::vector<std::string> paths{}, names{};  ///< of its files; names are those that stay where the folder moves
+  std::optional<std::string> left_out{};      ///< a line for the log about files of the folder that are not read
 
   /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, a weight that is not a
   /// positive number, a name that is not UTF-8.

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 
 namespace colossal::data {
 namespace {
@@ -13,7 +14,8 @@ namespace fs = std::filesystem;
 constexpr const char* kEndings[] = {".h", ".cpp", ".cu", ".cuh", ".c", ".py", ".md", ".txt", ".toml", ".cmake", ".sh"};
 
 bool is_text(const fs::path& path) {
-  return std::any_of(std::begin(kEndings), std::end(kEndings), [&](const char* e) { return path.extension() == e; });
+  const std::string ending = lower_case(path.extension().string());
+  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
 }
 
 bool is_skipped_folder(const fs::path& path) {
@@ -26,28 +28,37 @@ bool is_excluded(const fs::path& path, const std::vector<fs::path>& excluded) {
   return std::find(excluded.begin(), excluded.end(), whole) != excluded.end();
 }
 
-void collect(const fs::path& folder, const std::vector<fs::path>& excluded, std::vector<std::string>& files) {
+void collect(const fs::path& folder, const std::vector<fs::path>& excluded, std::vector<std::string>& files,
+             LeftOut& left_out) {
   std::vector<fs::directory_entry> entries(fs::directory_iterator(folder), {});
   std::sort(entries.begin(), entries.end());
   for (const fs::directory_entry& entry : entries) {
     const fs::path& path = entry.path();
-    if (path.filename().string()[0] == '.' || entry.is_symlink() || is_excluded(path, excluded)) continue;
-    if (entry.is_directory()) {
-      if (!is_skipped_folder(path)) collect(path, excluded, files);
-    } else if (entry.is_regular_file() && is_text(path)) {
-      files.push_back(path.string());
+    if (path.filename().string()[0] == '.' || is_excluded(path, excluded)) continue;
+    std::error_code nowhere;
+    if (entry.is_symlink()) {
+      if (entry.is_regular_file(nowhere)) left_out.add(path.string(), " (links)");
+    } else if (entry.is_directory()) {
+      if (!is_skipped_folder(path)) collect(path, excluded, files, left_out);
+    } else if (entry.is_regular_file()) {
+      if (is_text(path))
+        files.push_back(path.string());
+      else
+        left_out.add(path.string());
     }
   }
 }
 
 }  // namespace
 
-std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded) {
+std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded,
+                                    LeftOut* left_out) {
   std::vector<std::string> files;
+  LeftOut others;
   try {
     std::vector<fs::path> whole;
     for (const std::string& path : excluded) whole.push_back(fs::weakly_canonical(path));
-    collect(folder, whole, files);
+    collect(folder, whole, files, left_out != nullptr ? *left_out : others);
   } catch (const fs::filesystem_error& error) {
     throw Error("data", concat("cannot read ", error.path1().string(), ": ", error.code().message()));
   }

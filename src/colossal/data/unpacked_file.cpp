@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/base/input_file.h"
 
 namespace colossal::data {
@@ -174,9 +175,11 @@ class ZstdFile final : public UnpackedFile {
 
 }  // namespace
 
+bool is_packed(std::string_view path) { return has_ending(path, ".gz") || has_ending(path, ".zst"); }
+
 std::unique_ptr<UnpackedFile> UnpackedFile::open(const std::string& path) {
-  if (path.ends_with(".gz")) return std::make_unique<GzipFile>(path);
-  if (path.ends_with(".zst")) return std::make_unique<ZstdFile>(path);
+  if (has_ending(path, ".gz")) return std::make_unique<GzipFile>(path);
+  if (is_packed(path)) return std::make_unique<ZstdFile>(path);
   return std::make_unique<PlainFile>(path);
 }
 

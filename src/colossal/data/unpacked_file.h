@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace colossal::data {
 
-/// The content of a file from its start, unpacked where its name ends in .gz or .zst.
+/// Whether the name of a file says that it is packed: .gz or .zst, in either case.
+bool is_packed(std::string_view path);
+
+/// The content of a file from its start, unpacked if is_packed().
 ///
 /// A .gz is one or more members (RFC 1952), behind which zero bytes may follow; a .zst one or more frames, skippable
 /// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error,

@@ -18,16 +18,18 @@ bool is_folder_of_a_run(const fs::path& path) {
   return fs::exists(path / "metrics.jsonl") && fs::exists(path / "config.toml");
 }
 
-/// Gives each file that is wanted to `take`, until that returns false.
-void walk(const std::string& folder, const FileRule& wanted, const FileRule& take) {
+/// Gives each file that is wanted to `take`, until that returns false. Counts the others in `left_out`.
+void walk(const std::string& folder, const FileRule& wanted, const FileRule& take, LeftOut* left_out) {
   try {
     for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
       const fs::path& path = entry->path();
       std::error_code none;  // of a link that leads nowhere
       if (entry->is_directory(none)) {
         if (is_hidden(path) || is_folder_of_a_run(path)) entry.disable_recursion_pending();
-      } else if (!is_hidden(path) && wanted(path.string()) && entry->is_regular_file(none) && !take(path.string())) {
-        return;
+      } else if (!is_hidden(path) && entry->is_regular_file(none)) {
+        const bool is_wanted = wanted(path.string());
+        if (is_wanted && !take(path.string())) return;
+        if (!is_wanted && left_out != nullptr) left_out->add(path.string());
       }
     }
   } catch (const fs::filesystem_error& error) {
@@ -37,13 +39,14 @@ void walk(const std::string& folder, const FileRule& wanted, const FileRule& tak
 
 }  // namespace
 
-std::vector<std::string> visible_files(const std::string& folder, const FileRule& wanted) {
+std::vector<std::string> visible_files(const std::string& folder, const FileRule& wanted, LeftOut* left_out) {
   std::vector<std::string> files;
-  walk(folder, wanted, [&](const std::string& path) {
+  const auto take = [&](const std::string& path) {
     require_utf8_name(path);
     files.push_back(path);
     return true;
-  });
+  };
+  walk(folder, wanted, take, left_out);
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -51,7 +54,8 @@ std::vector<std::string> visible_files(const std::string& folder, const FileRule
 bool has_visible_file(const std::string& folder, const FileRule& wanted) {
   bool found = false;
   try {
-    walk(folder, wanted, [&](const std::string&) { return !(found = true); });
+    walk(
+        folder, wanted, [&](const std::string&) { return !(found = true); }, nullptr);
   } catch (const Error&) {
     return false;
   }

@@ -110,6 +110,8 @@ Parts open_stream(const Config& config, const models::Task& task,
             "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
     parts.held_out = samples_of(corpus, d, task, *tokenizer);
   }
+  for (const data::StreamSource& source : sources)
+    if (source.left_out) parts.notices.push_back(*source.left_out);
   parts.stream = std::make_unique<data::DocumentStream>(sources, tokenizer, std::move(options));
   return parts;
 }
@@ -125,6 +127,7 @@ Parts open_corpus(const Config& config, const models::Task& task, const text::To
   const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {config.run.folder});
   auto [training, held_out] = corpus.split(d.held_out);
   Parts parts{samples_of(training, d, task, tokenizer), {}};
+  if (corpus.left_out() && d.path != "builtin") parts.notices.push_back(*corpus.left_out());
   if (!evaluates(config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
           " tokens of ", corpus.size(), ", sequence ", d.sequence,
@@ -240,7 +243,11 @@ Parts open_pictures(const Config& config, const models::Task& task) {
                                .faults = faults_of(d)};
   std::vector<std::string> names = training.classes;
   for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
+  std::vector<std::string> notices;
+  for (const data::PictureFolder* part : {&training, &held_out})
+    if (part->left_out) notices.push_back(*part->left_out);
   Parts parts{std::make_shared<data::PictureSamples>(std::move(training), options), {}, std::move(names)};
+  parts.notices = std::move(notices);
   options.augment = false;
   if (!held_out.names.empty()) parts.held_out = std::make_shared<data::PictureSamples>(std::move(held_out), options);
   return parts;

@@ -1,0 +1,69 @@
+#include "colossal/base/text_start.h"
+
+#include "colossal/base/error.h"
+#include "colossal/base/input_file.h"
+
+namespace colossal {
+namespace {
+
+using namespace std::string_view_literals;
+
+/// A format that is not text. `remedy` follows the path.
+struct BinaryFormat {
+  std::string_view bytes;
+  const char* name;
+  const char* remedy;
+  size_t at = 0;  ///< where `bytes` stand
+};
+
+constexpr const char* kUnpack = "unpack it first; only JSON lines (.jsonl.gz, .jsonl.zst) are read packed";
+constexpr const char* kArrow =
+    "convert it to Parquet, for instance in Python with datasets.Dataset.from_file(PATH).to_parquet(\"x.parquet\")";
+constexpr const char* kPicture = "pictures are read from a folder for each class, by models of images";
+constexpr const char* kUtf16 = "convert it, for instance with iconv -f UTF-16 -t UTF-8";
+
+constexpr BinaryFormat kFormats[] = {
+    {"\x1f\x8b"sv, "a gzip file", kUnpack},
+    {"\x28\xb5\x2f\xfd"sv, "a Zstandard file", kUnpack},
+    {"\xfd"
+     "7zXZ\0"sv,
+     "an xz file", kUnpack},
+    {"BZh"sv, "a bzip2 file", kUnpack},
+    {"7z\xbc\xaf\x27\x1c"sv, "a 7-Zip archive", kUnpack},
+    {"\x04\x22\x4d\x18"sv, "an LZ4 file", kUnpack},
+    {"PK\x03\x04"sv, "a zip archive", kUnpack},
+    {"ustar"sv, "a tar archive", kUnpack, 257},
+    {"PAR1"sv, "a Parquet file", "rename it so that its name ends in .parquet"},
+    {"ARROW1\0"sv, "an Arrow file", kArrow},
+    {"\xff\xff\xff\xff"sv, "an Arrow stream", kArrow},
+    {"%PDF-"sv, "a PDF", "extract its text, for instance with pdftotext"},
+    {"\x89PNG\r\n"sv, "a PNG picture", kPicture},
+    {"\xff\xd8\xff"sv, "a JPEG picture", kPicture},
+    {"GIF87a"sv, "a GIF picture", kPicture},
+    {"GIF89a"sv, "a GIF picture", kPicture},
+    {"WEBPVP8"sv, "a WebP picture", kPicture, 8},
+    {"\xff\xfe"sv, "UTF-16 text", kUtf16},
+    {"\xfe\xff"sv, "UTF-16 text", kUtf16},
+};
+
+bool is_of(const BinaryFormat& format, std::string_view start) {
+  const bool found = start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);
+  // A text may begin with these letters; a file of bzip2 goes on with the level and the digits of pi.
+  return found && (format.bytes != "BZh"sv || start.substr(4).starts_with("1AY&SY"sv));
+}
+
+}  // namespace
+
+void require_text(std::string_view start, const std::string& path, const char* component) {
+  start = start.substr(0, kTextStart);
+  for (const BinaryFormat& format : kFormats)
+    require(!is_of(format, start), component, path, " must be a text: it is ", format.name, "; ", format.remedy);
+  require(start.find('\0') == std::string_view::npos, component, path,
+          " must be a text: it has bytes of value 0; convert it to UTF-8");
+}
+
+void require_text_file(const std::string& path, const char* component) {
+  require_text(InputFile::open(path)->start(kTextStart), path, component);
+}
+
+}  // namespace colossal
