@@ -15,11 +15,14 @@ TEST(Bytes, ParsesUnits) {
   EXPECT_EQ(parse_bytes("70GiB"), int64_t{70} << 30);
   EXPECT_EQ(parse_bytes("1.5GB"), 1'500'000'000);
   EXPECT_EQ(parse_bytes("3TiB"), int64_t{3} << 40);
+  EXPECT_EQ(parse_bytes("2pib"), int64_t{2} << 50);
+  EXPECT_EQ(parse_bytes("7EiB"), int64_t{7} << 60);
+  EXPECT_EQ(parse_bytes("9EB"), int64_t{9} * 1'000'000'000'000'000'000);
 }
 
 TEST(Bytes, RefusesWhatIsNoSize) {
-  for (const char* text :
-       {"", "GiB", "-1", "1e3", "1 2", "1..2", ".", "1PB", "1 GiB x", "1Gi", "9300000TB", "9223372036854775808"}) {
+  for (const char* text : {"", "GiB", "-1", "1e3", "1 2", "1..2", ".", "1ZB", "8EiB", "10EB", "1 GiB x", "1Gi",
+                           "9300000TB", "9223372036854775808"}) {
     EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
   }
 }
@@ -39,7 +42,8 @@ TEST(Bytes, ReadsWellForPeople) {
   EXPECT_EQ(readable_bytes(512), "512 B");
   EXPECT_EQ(readable_bytes(1536), "1.5 KiB");
   EXPECT_EQ(readable_bytes(int64_t{700} << 20), "700 MiB");
-  EXPECT_EQ(readable_bytes(int64_t{5} << 50), "5120 TiB");
+  EXPECT_EQ(readable_bytes(int64_t{5} << 50), "5.0 PiB");
+  EXPECT_EQ(readable_bytes(int64_t{7} << 60), "7.0 EiB");
 }
 
 }  // namespace

@@ -49,6 +49,12 @@ TEST(JsonFile, RefusesWhatIsNoObject) {
     EXPECT_THAT(refusal(text), StartsWith("[test] x.json: not valid JSON: ")) << text;
 }
 
+TEST(JsonFile, NamesThePlaceOfWhatIsNotUtf8) {
+  EXPECT_EQ(refusal("{\"a\":\n \"caf\xe9\"}"),
+            "[test] x.json: not valid JSON: near line 2, column 7: a byte that is not UTF-8; convert the text, for "
+            "instance with iconv -f LATIN1 -t UTF-8");
+}
+
 TEST(JsonFile, AMessageIsShortAndPrintable) {
   const std::string message = refusal("{\"a\": \"" + std::string(1'000'000, '\x1b') + "\"}");
   EXPECT_THAT(message, StartsWith("[test] x.json: not valid JSON: parse error at line 1"));

@@ -119,7 +119,7 @@ TEST(NullGroup, CopiesButCountsAndSendsNothing) {
     group->all_reduce(out, Reduce::Sum).wait();
     EXPECT_TRUE(out.equal(in));
     EXPECT_EQ(world.traffic().total().calls, 0);
-    EXPECT_EQ(world.backend(), "null");
+    EXPECT_EQ(world.backend(), "none");
   });
 }
 

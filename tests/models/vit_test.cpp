@@ -176,6 +176,8 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
   EXPECT_NE(with("image_size", {224, 112}).find("image_size of a ViT must be an integer: got [224,112]"),
             std::string::npos);
   EXPECT_NE(with("image_size", int64_t{1} << 40).find("image_size must be in [1, 65536]"), std::string::npos);
+  EXPECT_NE(with("patch_size", 5).find("image_size of config.json must be a multiple of patch_size: got 32 and 5"),
+            std::string::npos);
   EXPECT_NE(with("patch_size", 0).find("patch must be between 1 and 65536: got 0"), std::string::npos);
   EXPECT_NE(with("id2label", nlohmann::json::object()).find("classes must be between 1 and 16777216: got 0"),
             std::string::npos);

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "support/temporary_folder.h"
 
@@ -31,6 +32,17 @@ TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
   EXPECT_THAT(given.notices, ElementsAre(HasSubstr("optimizer.warmup_steps = 20 is more than the 10 steps of this run: "
                                                    "the warm-up is shortened to 1")));
   given.config.validate();
+}
+
+TEST_F(Given, RefusesAValueThatIsNotUtf8) {
+  const auto given = read("", {"--data.path=caf\xe9.txt"});
+  std::string message;
+  try {
+    given.config.validate();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("[config] values must be UTF-8: got path = \"caf\xe9.txt\" in [data]"));
 }
 
 TEST_F(Given, SoIsOneThatNobodyAskedFor) {

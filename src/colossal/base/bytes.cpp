@@ -10,13 +10,13 @@
 namespace colossal {
 namespace {
 
-constexpr std::array<const char*, 5> kBinaryUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+constexpr std::array<const char*, 7> kBinaryUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 
 /// Bytes of a unit in lower case, or 0.
 int64_t bytes_of_unit(const std::string& unit) {
   if (unit.empty() || unit == "b") return 1;
   int64_t decimal = 1, binary = 1;
-  for (const char letter : {'k', 'm', 'g', 't'}) {
+  for (const char letter : {'k', 'm', 'g', 't', 'p', 'e'}) {
     decimal *= 1000;
     binary *= 1024;
     if (unit == std::string{letter, 'b'}) return decimal;

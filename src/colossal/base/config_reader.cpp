@@ -160,7 +160,7 @@ class Reader : public Fields {
     if (const auto* integer = std::get_if<int64_t>(&entry.value)) value = *integer;
     const auto* text = std::get_if<std::string>(&entry.value);
     if (field.is_bytes && text != nullptr) value = parse_bytes(*text);
-    if (!value) return wrong_type(key, entry, field.is_bytes ? "a size in bytes such as \"70GiB\"" : "an integer");
+    if (!value) return wrong_type(key, entry, field.is_bytes ? kSizeRule : "an integer");
     if (*value < field.least || *value > field.most) {
       return complain(entry, concat("`", key, "` must be ", range_words(field, true), ", found ", found(entry)));
     }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <new>
+#include <nlohmann/json.hpp>
 
 namespace colossal {
 
@@ -14,6 +15,8 @@ Error as_error(const std::exception& error) {
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return {"file", concat(file->path1().string(), file->path2().empty() ? "" : " to ", file->path2().string(), ": ",
                            file->code().message())};
+  if (dynamic_cast<const nlohmann::json::type_error*>(&error) != nullptr && message.find("UTF-8") != std::string::npos)
+    return {"json", "JSON holds UTF-8 only: got a name or a text with other bytes; rename or convert it"};
   return {"libtorch", message.substr(0, message.find('\n'))};
 }
 

@@ -58,6 +58,13 @@ class Guard final : public json::json_sax_t {
 /// Without the library's own label in front: "[json.exception.parse_error.101] ".
 std::string reason(const json::exception& error) {
   const std::string text = error.what();
+  if (text.find("UTF-8") != std::string::npos) {
+    constexpr std::string_view kBefore = "parse error at ";
+    const size_t place = text.find(kBefore), end = text.find(':', place);
+    const bool has_place = place != std::string::npos && end != std::string::npos;
+    return concat(has_place ? "near " + text.substr(place + kBefore.size(), end - place - kBefore.size()) + ": " : "",
+                  "a byte that is not UTF-8; convert the text, for instance with iconv -f LATIN1 -t UTF-8");
+  }
   const size_t label = text.find("] ");
   return printable(label == std::string::npos ? text : text.substr(label + 2));
 }

@@ -68,11 +68,15 @@ std::vector<std::pair<std::string, std::string>> copies_in(const WeightSource& f
 void require_equal(const std::string& copy, const std::string& original, const WeightSource& files,
                    const std::string& folder) {
   const at::Tensor second = files.tensor(copy), first = files.tensor(original);
-  const bool equal = second.sizes() == first.sizes() && at::equal(second.to(first.scalar_type()), first);
+  // A copy in another dtype was rounded to it, or the original was.
+  const bool equal = second.sizes() == first.sizes() && (at::equal(second.to(first.scalar_type()), first) ||
+                                                         at::equal(first.to(second.scalar_type()), second));
+  const std::string found = concat(describe(second.scalar_type(), second.sizes().vec()), " and ",
+                                   describe(first.scalar_type(), first.sizes().vec()), ", which differ");
   files.leave(copy), files.leave(original);
   require(equal, "hugging face", folder, ": ", printable(copy), " must equal ", printable(original),
-          ", since tie_word_embeddings of config.json says (or means, where it is missing) that they are one: they "
-          "differ; write false there if the head has weights of its own");
+          ", because tie_word_embeddings of config.json (true if it is missing) makes them one weight: got ", found,
+          "; set it to false if the head has its own weights");
 }
 
 /// Where each part lies; throws the table of all that is missing, misshapen or left over, or

@@ -18,6 +18,24 @@ bool is_plain_name(const std::string& file) {
          file.find('\0') == std::string::npos && file != "." && file != "..";
 }
 
+/// What to do about a folder without safetensors.
+std::string remedy_of(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  bool has_pytorch = false;
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    has_pytorch |= name.starts_with("pytorch_model") && name.ends_with(".bin");
+  }
+  if (!has_pytorch) return "; download it, or convert the weights to safetensors";
+  return concat("; its pytorch_model*.bin is not read: convert it with the packages torch and safetensors, ",
+                "python3 -c '", "import glob, torch; from safetensors.torch import save_file; tensors = {}; ",
+                "[tensors.update(torch.load(file, map_location=\"cpu\", weights_only=True)) ",
+                "for file in glob.glob(\"", folder, "/pytorch_model*.bin\")]; ",
+                "save_file({name: t.clone().contiguous() for name, t in tensors.items()}, ", "\"", folder,
+                "/model.safetensors\", {\"format\": \"pt\"})'");
+}
+
 }  // namespace
 
 WeightFolder::WeightFolder(const std::string& folder) {
@@ -27,9 +45,8 @@ WeightFolder::WeightFolder(const std::string& folder) {
   if (fs::exists(single, none)) {
     open(single);
   } else {
-    require(
-        fs::exists(index, none), kComponent, folder,
-        ": has neither model.safetensors nor model.safetensors.index.json; files of other formats must be converted");
+    require(fs::exists(index, none), kComponent, folder, ": has neither model.safetensors nor its index file",
+            remedy_of(folder));
     open_index(folder, index);
   }
 }

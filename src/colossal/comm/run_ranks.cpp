@@ -52,7 +52,7 @@ class ThreadRun {
                                                      member.size(), n);
         return std::make_shared<HostStaging>(std::move(memory));
       };
-      const std::string backend = n == 1 ? "null" : off ? "off" : "threads";
+      const std::string backend = n == 1 ? "none" : off ? "off" : "threads";
       worlds_[r] = std::make_shared<RankWorld>(
           RankWorld::Options{r, n, r, n, backend, options.watchdog, options.notice}, connect, off ? nullptr : store);
     }

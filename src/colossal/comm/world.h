@@ -47,7 +47,7 @@ class World {
   /// `listener` is told of stalls, from a thread of the world's own; null: nobody is. Returns when the one before is
   /// not being told any more. A listener must not call this. A world of one rank has no stalls.
   virtual void on_stall(std::function<void(const Stall&)> listener) = 0;
-  /// Name of the transport that groups of this world use: "threads", "shm", "gloo", "nccl", "null".
+  /// Name of the transport that groups of this world use: "threads", "shm", "gloo", "nccl"; "none" of one rank.
   virtual std::string backend() const = 0;
 };
 

@@ -37,12 +37,18 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                       layers);
 }
 
+/// `key` is the name of the share where the user set it. Returns the features that positions turn.
+int64_t checked_features(const NeoxSizes& own, int64_t head_dim, const std::string& key) {
+  const int64_t turned = own.turned(head_dim);
+  require(turned > 0 && turned % 2 == 0, "model", key, " must turn an even number of features of each head: got ",
+          own.rotary_share, ", which turns ", turned, " of ", head_dim);
+  return turned;
+}
+
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
-  const int64_t turned = s.own.as<NeoxSizes>().turned(s.head_dim);
-  require(turned > 0 && turned % 2 == 0, "model",
-          "rotary_share must turn an even number of features of each head: got ", turned, " of ", s.head_dim);
-  settle_rotary(s.own.as<NeoxSizes>().rotary, turned, s);
+  const auto own = s.own.as<NeoxSizes>();
+  settle_rotary(own.rotary, checked_features(own, s.head_dim, "rotary_share"), s);
   refuse_free_heads(s, "a GPT-NeoX");
 }
 
@@ -100,7 +106,14 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_eps", 1e-5);
   s.dropout = c.value("hidden_dropout", 0.0);
   s.tied = c.value("tie_word_embeddings", false);
-  s.own = own_from_json(c);
+  const NeoxSizes own = own_from_json(c);
+  const bool is_in_object = c.object(rotary_object(c)).has("partial_rotary_factor");
+  const bool has_valid_sizes = s.heads > 0 && s.hidden % s.heads == 0 && own.rotary_share >= 0 && own.rotary_share <= 1;
+  if (has_valid_sizes)  // else the registry refuses them
+    checked_features(
+        own, s.hidden / s.heads,
+        is_in_object ? concat(rotary_object(c), ".partial_rotary_factor of config.json") : "rotary_pct of config.json");
+  s.own = own;
   c.must_be("attention_dropout", 0);
   return s;
 }

@@ -156,6 +156,8 @@ ModelShape from_json(const nlohmann::json& j) {
                        .qkv_bias = c.value("qkv_bias", true)};
   require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
           image.side);
+  require(image.patch <= 0 || image.side % image.patch == 0, "model",
+          "image_size of config.json must be a multiple of patch_size: got ", image.side, " and ", image.patch);
   ModelShape s = sized(image, c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
                        std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("intermediate_size"));
   s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses

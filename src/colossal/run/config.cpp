@@ -1,10 +1,14 @@
 #include "colossal/run/config.h"
 
+#include <sstream>
+
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/memory/tiers/eviction.h"
 #include "colossal/text/tokenizer.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::run {
 
@@ -201,7 +205,23 @@ void check_device(const Config& config) {
 
 }  // namespace
 
+namespace {
+
+/// The config is kept as TOML in the run folder and as JSON in checkpoints. Both are UTF-8.
+void check_utf8(const Config& config) {
+  std::string section;
+  std::istringstream lines(to_toml(config));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("[")) section = line;
+    require(text::is_utf8(line), "config", "values must be UTF-8: got ", printable(line), " in ", section,
+            "; rename the file, for instance with convmv");
+  }
+}
+
+}  // namespace
+
 void Config::validate() const {
+  check_utf8(*this);
   const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
   require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",

@@ -190,7 +190,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   RankWorld::Options world;
   world.watchdog = options.watchdog;
   world.notice = options.notice;
-  world.backend = "null";
+  world.backend = "none";
   if (environment.size == 1) {
     make_current(choose_device(options.device, 0, *options.devices));
     return std::make_unique<RankWorld>(world, Connect(), nullptr);
