@@ -137,7 +137,8 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     ~Closer() { ::close(descriptor); }
   } closer{descriptor};
   struct stat status{};
-  require(::fstat(descriptor, &status) == 0, "file", "cannot read ", path, ": ", std::strerror(errno));
+  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
+  require(error == 0, "file", "cannot read ", path, ": ", std::strerror(error));
   require(!S_ISDIR(status.st_mode), "file", path, " is a folder, a file is wanted");
   require(status.st_size <= max_bytes, "file", path, " is too large: ", status.st_size, " bytes, at most ", max_bytes);
   std::string text;

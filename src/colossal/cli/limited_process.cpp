@@ -43,7 +43,10 @@ int64_t peak_of(pid_t process) {
 }
 
 struct Pipe {
-  Pipe() { require(pipe2(ends, O_CLOEXEC) == 0, "bench", "no pipe can be made: ", std::strerror(errno)); }
+  Pipe() {
+    const int error = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
+    require(error == 0, "bench", "no pipe can be made: ", std::strerror(error));
+  }
   ~Pipe() { close_reader(), close_writer(); }
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;

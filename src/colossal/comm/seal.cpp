@@ -48,7 +48,8 @@ struct SipState {
 
 std::string random_text() {
   uint64_t words[2];
-  require(getentropy(words, sizeof words) == 0, "launch", "the system has no random numbers: ", std::strerror(errno));
+  const int error = getentropy(words, sizeof words) == 0 ? 0 : errno;
+  require(error == 0, "launch", "the system has no random numbers: ", std::strerror(error));
   return hex(words[0]) + hex(words[1]);
 }
 

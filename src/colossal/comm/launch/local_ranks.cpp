@@ -133,7 +133,8 @@ class LocalRun {
     for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
     const auto arguments = pointers(command), entries = pointers(environment);
     int told[2];  // closed by a successful exec, else carries errno
-    require(pipe2(told, O_CLOEXEC) == 0, "launch", "cannot start rank ", r, ": ", std::strerror(errno));
+    const int no_pipe = pipe2(told, O_CLOEXEC) == 0 ? 0 : errno;
+    require(no_pipe == 0, "launch", "cannot start rank ", r, ": ", std::strerror(no_pipe));
     const pid_t process = fork();
     if (process == 0) become(arguments, entries, told[1]);
     close(told[1]);
