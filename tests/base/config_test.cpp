@@ -237,13 +237,13 @@ TEST(ConfigErrors, OutOfRangeNamesTheRange) {
   EXPECT_EQ(complaint("[training]\nbetas = [0.5, 1.5]"),
             "[config] x.toml:2: `training.betas[1]` must be between 0 and 1, found the number 1.5");
   EXPECT_EQ(complaint("[training]\nmemory = \"2000TiB\""),
-            "[config] x.toml:2: `training.memory` must be between 0B and 1024TiB, found \"2000TiB\"");
+            "[config] x.toml:2: `training.memory` must be between 0B and 1PiB, found \"2000TiB\"");
 }
 
 TEST(ConfigErrors, BadByteSize) {
-  for (const char* bad : {"GiB", "12 parsecs", "-1GiB", "1.2.3GiB", "99999999999TiB"}) {
+  for (const char* bad : {"GiB", "12 parsecs", "-1GiB", "1.2.3GiB", "99999999999TiB", "8EiB"}) {
     EXPECT_THAT(complaint("[training]\nmemory = \"" + std::string(bad) + "\""),
-                HasSubstr("`training.memory` wants a size in bytes such as \"70GiB\", found \""))
+                HasSubstr("`training.memory` wants a size in bytes such as \"70GiB\", less than 8EiB, found \""))
         << bad;
   }
 }

@@ -10,6 +10,7 @@
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/group.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::hugging_face_test {
@@ -158,6 +159,38 @@ TEST(HuggingFace, CopiesMustEqualWhatTheyAreCopiesOf) {
   for (const at::Tensor& other : {embedding + 1, embedding.narrow(0, 0, 4)})
     EXPECT_THAT(refusal_with(other),
                 ContainsRegex("lm_head.weight must equal model.embed.weight.*tie_word_embeddings"));
+  EXPECT_THAT(refusal_with((embedding + 1).to(at::kHalf)),
+              ContainsRegex("got Half \\[.*\\] and Float \\[.*\\], which differ; set it to false"));
+}
+
+TEST(HuggingFace, ACopyMayBeRoundedToAnotherDtype) {
+  test::TemporaryFolder folder;
+  ExternalNames external = names();
+  external.copies = {{"lm_head.weight", "model.embed.weight"}};
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  at::Tensor& embedding = tensors["model.embed.weight"];
+  embedding = embedding / 3;
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    tensors["lm_head.weight"] = embedding.to(dtype);
+    ASSERT_FALSE(at::equal(tensors["lm_head.weight"].to(at::kFloat), embedding));
+    write_safetensors(folder / "model.safetensors", tensors);
+    nn::Parameters parameters = model({});
+    EXPECT_NO_THROW(import_weights(folder.path(), parameters, external)) << dtype;
+  }
+}
+
+TEST(HuggingFace, NamesTheRemedyForAFolderWithoutSafetensors) {
+  test::TemporaryFolder folder;
+  nn::Parameters parameters = model({});
+  const auto refusal = [&] {
+    return test::thrown_message([&] { import_weights(folder.path(), parameters, names()); });
+  };
+  EXPECT_THAT(refusal(), HasSubstr("has neither model.safetensors nor its index file; download it, or convert"));
+  folder.write("pytorch_model-00001-of-00002.bin", "");
+  EXPECT_THAT(refusal(), HasSubstr("its pytorch_model*.bin is not read: convert it with the packages torch and "
+                                   "safetensors, python3 -c 'import glob, torch; "));
+  EXPECT_THAT(refusal(), HasSubstr("save_file({name: t.clone().contiguous() for name, t in tensors.items()}, \"" +
+                                   folder / "model.safetensors\""));
 }
 
 TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {

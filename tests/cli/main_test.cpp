@@ -161,7 +161,6 @@ TEST(Cli, InfoMeasuresPeaks) {
 }
 
 TEST(Cli, FailsIfItsOutputCannotBeWritten) {
-  const std::string full = "colossal: [output] standard output cannot be written: No space left on device\n";
   const std::vector<std::vector<std::string>> printing{{"--version"},
                                                        {"help"},
                                                        {"help", "config"},
@@ -174,7 +173,7 @@ TEST(Cli, FailsIfItsOutputCannotBeWritten) {
   for (const auto& words : printing) {
     const auto outcome = run_on_full_disk(words);
     EXPECT_EQ(outcome.status, 1) << words[0];
-    EXPECT_EQ(outcome.err, full) << words[0];
+    EXPECT_THAT(outcome.err, HasSubstr("colossal: [output] standard output cannot be written: ")) << words[0];
   }
   EXPECT_EQ(run_on_full_disk({"trian"}).status, 2) << "the first failure counts";
 }

@@ -213,7 +213,7 @@ TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
     }
   }
   EXPECT_THAT(refusal(folder.write("x", "a\0b"s)), HasSubstr("it has bytes of value 0; convert it to UTF-8"));
-  for (const char* text : {"BZh is a text", "PAR is one", "PK",
+  for (const char* text : {"BZh is a text", "BZh", "PAR is one", "PK",
                            "\xef\xbb\xbf"
                            "byte order mark",
                            "caf\xe9", "GIF8"})
@@ -259,7 +259,7 @@ TEST(Corpus, CountsFilesThatItDoesNotReadByEnding) {
   EXPECT_EQ(Corpus::open(folder.path(), kBytes).left_out(),
             "in " + folder.path() + " 5 files are not read: 2 .json, 1 .md (links), 1 .webp, 1 without an ending");
   std::filesystem::remove(folder / "a.md");
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("5 files are not read"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("4 files are not read")) << "its link leads nowhere now";
 }
 
 TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {

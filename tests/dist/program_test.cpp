@@ -14,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 /// The libraries that the dynamic linker would load for a program.
 std::string libraries_of(const std::string& program) {
@@ -100,11 +101,10 @@ TEST(Program, GivesStreamsOfGpusQueuesOfTheirOwnUnlessTheUserSaysSo) {
 TEST(Program, FailsIfItsOutputCannotBeWritten) {
   const std::string program = COLOSSAL_BINARY;
   for (const std::string words : {" --version", " schedule --name 1f1b", " info --no-measure", " models"})
-    for (const auto& [output, reason] :
-         {std::pair{" >/dev/full", "No space left on device"}, {" >&-", "Bad file descriptor"}}) {
+    for (const std::string output : {" >/dev/full", " >&-"}) {
       const Finished finished = run_process({.command = {"sh", "-c", program + words + output}});
       EXPECT_EQ(finished.status, 1) << words << output;
-      EXPECT_EQ(finished.output, concat("colossal: [output] standard output cannot be written: ", reason, "\n"))
+      EXPECT_THAT(finished.output, StartsWith("colossal: [output] standard output cannot be written: "))
           << words << output;
     }
 }

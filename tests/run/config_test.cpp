@@ -35,14 +35,13 @@ TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
 }
 
 TEST_F(Given, RefusesAValueThatIsNotUtf8) {
-  const auto given = read("", {"--data.path=caf\xe9.txt"});
   std::string message;
   try {
-    given.config.validate();
+    read("", {"--data.path=caf\xe9.txt"}).config.validate();
   } catch (const Error& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, HasSubstr("[config] values must be UTF-8: got path = \"caf\xe9.txt\" in [data]"));
+  EXPECT_THAT(message, HasSubstr("values must be UTF-8: got path = \"caf\xe9.txt\" in [data]"));
 }
 
 TEST_F(Given, SoIsOneThatNobodyAskedFor) {

@@ -28,7 +28,7 @@ constexpr BinaryFormat kFormats[] = {
     {"\xfd"
      "7zXZ\0"sv,
      "an xz file", kUnpack},
-    {"BZh"sv, "a bzip2 file", kUnpack},
+    {"1AY&SY"sv, "a bzip2 file", kUnpack, 4},
     {"7z\xbc\xaf\x27\x1c"sv, "a 7-Zip archive", kUnpack},
     {"\x04\x22\x4d\x18"sv, "an LZ4 file", kUnpack},
     {"PK\x03\x04"sv, "a zip archive", kUnpack},
@@ -47,9 +47,7 @@ constexpr BinaryFormat kFormats[] = {
 };
 
 bool is_of(const BinaryFormat& format, std::string_view start) {
-  const bool found = start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);
-  // A text may begin with these letters; a file of bzip2 goes on with the level and the digits of pi.
-  return found && (format.bytes != "BZh"sv || start.substr(4).starts_with("1AY&SY"sv));
+  return start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace {
 
 /// `error` is errno of the write that failed; 0 if it is not known.
 Error output_error(int error) {
-  return Error("output",
-               concat("standard output cannot be written", error != 0 ? concat(": ", std::strerror(error)) : ""));
+  return Error("output", concat("standard output cannot be written: ",
+                                error != 0 ? std::strerror(error) : "an earlier write failed; is its disk full?"));
 }
 
 }  // namespace
