@@ -40,7 +40,10 @@ RunLock::~RunLock() { close(descriptor_); }
 
 void RunLock::check() const {
   struct stat held = {}, found = {};
-  const bool is_there = ::fstat(descriptor_, &held) == 0 && ::stat(lock_path(folder_).c_str(), &found) == 0;
+  const int error = ::stat(lock_path(folder_).c_str(), &found) == 0 ? 0 : errno;
+  const bool is_there = error == 0;
+  const bool is_known = is_there || error == ENOENT || error == ENOTDIR;
+  if (!is_known || ::fstat(descriptor_, &held) != 0) return;  // a file system that fails: the save will report it
   require(is_there && held.st_dev == found.st_dev && held.st_ino == found.st_ino, "run", "the folder ", folder_,
           " must not be deleted, moved or made again while a run writes to it: its file .lock is ",
           is_there ? "another one" : "gone", "; nothing more is written there; start the run again");

@@ -15,7 +15,7 @@ class RunLock {
 
   /// Checks that the folder still holds the locked file. A folder that was deleted, moved or made again holds no file
   /// or another one, which another run may have locked.
-  /// Errors ("run"): it does not.
+  /// Errors ("run"): it does not. A file system that fails to answer is none: the caller's next write reports it.
   void check() const;
 
  private:

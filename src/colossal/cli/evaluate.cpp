@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"
@@ -51,7 +52,7 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
   std::ifstream file(path, std::ios::binary);
   require(file.good(), command, "the file of texts cannot be read: ", path);
   std::vector<NumberedLine> texts;
-  if (path.ends_with(".jsonl")) {
+  if (has_ending(path, ".jsonl")) {
     int64_t number = 0;
     for (std::string line; std::getline(file, line);) {
       ++number;

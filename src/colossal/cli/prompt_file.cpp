@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file_name.h"
 #include "colossal/cli/sampling_options.h"
 #include "colossal/text/json_schema.h"
 #include "colossal/text/utf8.h"
@@ -90,7 +91,7 @@ PromptLine line_of(const std::string& text, bool is_json, PromptLine line) {
 std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& common) {
   std::ifstream file(path);
   require(file.good(), "generate", "the file of prompts cannot be read: ", path);
-  const bool is_json = path.ends_with(".jsonl");
+  const bool is_json = has_ending(path, ".jsonl");
   std::vector<PromptLine> prompts;
   int64_t number = 1;
   for (std::string text; std::getline(file, text); ++number) {

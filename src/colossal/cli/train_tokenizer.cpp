@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/text_start.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/tokenizer_training.h"
@@ -35,7 +36,7 @@ void read_texts(const std::string& path, bool as_json, text::TokenizerTrainer& t
   size_t bytes = 0;
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
-    ++number;
+    if (++number == 1) require_text(line, path, "tokenizer");
     if (as_json)
       line = text_of({number, std::move(line)});
     else if (!file.eof())

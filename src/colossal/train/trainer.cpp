@@ -155,10 +155,12 @@ void Trainer::take_folder() {
   if (options_.start == Start::New) {
     auto held = checkpoint::latest(folder_.checkpoints());
     if (!held) held = run::checkpoint_set_aside(folder_);
-    const std::string incomplete = checkpoint::step_folders(folder_.checkpoints()).skipped_after(-1);
-    if (!held && !incomplete.empty()) held = "an incomplete checkpoint (" + incomplete + ")";
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
             "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
+    const std::string incomplete = checkpoint::step_folders(folder_.checkpoints()).skipped_after(-1);
+    require(incomplete.empty(), "run", "the folder ", folder_.path(),
+            " already holds an incomplete checkpoint: ", incomplete,
+            "; restore it and add --resume, or add --overwrite to start anew, or choose another run.folder");
   } else if (run::restore_run(folder_)) {
     options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
                                       " ended before its first checkpoint; what it left is removed, ",
