@@ -11,6 +11,7 @@
 #include <map>
 
 #include "colossal/base/config.h"
+#include "colossal/checkpoint/folder.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/learning_rate.h"
@@ -240,6 +241,30 @@ TEST(ModuleTraining, GoesOnUnderAnotherLayout) {
     train(*training, module, config, 0, kSteps - 3);
     expect_trained_alike(values_of(module), want);
   });
+}
+
+TEST(ModuleTraining, RefusesANewestStepThatIsIncomplete) {
+  const std::string folder = temporary("incomplete");
+  comm::run_ranks(2, [&](comm::World& world) {
+    Foreign module;
+    const run::Config config = config_of(2, 1, "fp32");
+    const auto training = initialize(world, module, config);
+    for (int64_t steps = 0; steps < 2; ++steps) {
+      train(*training, module, config, world.rank(), 1);
+      training->save(folder);
+    }
+  });
+  std::filesystem::remove(checkpoint::step_path(folder, 2) + "/manifest.json");
+  const std::string message = test::thrown_message([&] {
+    comm::run_ranks(2, [&](comm::World& world) {
+      Foreign module;
+      initialize(world, module, config_of(2, 1, "fp32"))->resume(folder);
+    });
+  });
+  EXPECT_NE(message.find("the newest step folder must be complete: " + checkpoint::step_path(folder, 2) +
+                         ": it has no manifest.json; restore it, or move it away to go on from step 1"),
+            std::string::npos)
+      << message;
 }
 
 TEST(ModuleTraining, ACheckpointOfBf16HoldsWhatFp32GoesOnFrom) {

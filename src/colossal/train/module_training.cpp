@@ -220,9 +220,12 @@ void ModuleTraining::load(const std::string& folder) {
 
 void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
   // Nothing newer is skipped, because there is no log here to report it.
-  const std::string skipped = steps.skipped_after(steps.newest());
-  require(steps.complete.empty() || skipped.empty(), "checkpoint", "the newest step folder must be complete: ", skipped,
-          "; restore it, or move it away to go on from step ", steps.newest());
+  comm::agree(mesh_.all(), at::kCPU, [&] {
+    const std::string skipped = steps.skipped_after(steps.newest());
+    require(steps.complete.empty() || skipped.empty(), "checkpoint",
+            "the newest step folder must be complete: ", skipped, "; restore it, or move it away to go on from step ",
+            steps.newest());
+  });
   Saved saved(*this);
   checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
   zero_grad();
