@@ -10,10 +10,9 @@ namespace colossal::data {
 /// Counts files by the ending of their names, in lower case.
 class LeftOut {
  public:
-  /// `why` is added to the ending: ".txt (link)".
+  /// Counts a file. `why` is added to its ending, as in ".txt (links)".
   void add(const std::string& path, const std::string& why = "");
   /// Returns a line for the log, "in FOLDER 12 files are not read: 9 .json, 3 .webp", or nothing if there are none.
-  /// Errors: none.
   std::optional<std::string> notice(const std::string& folder) const;
 
  private:

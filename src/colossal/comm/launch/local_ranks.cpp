@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeToAgree{500};
 
 bool is_ignored(int signal) {
-  struct sigaction action {};
+  struct sigaction action{};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
