@@ -156,7 +156,10 @@ for normalizer in (N.NFC(), N.NFD(), N.NFKC(), N.NFKD(), N.Lowercase(), N.Strip(
         check(str(normalizer)[:60], with_sections(base, normalizer=normalizer))
 splits = [P.Split(pattern, behavior, invert) for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")
           for invert in (False, True) for pattern in (" ", Regex(r"[.,!?]+"), Regex(r"(?=\p{Lu})"))]
-splits += [P.Split(Regex(pattern), "isolated") for pattern in (" ?[^(\\s|[.,!?…。，、।۔،])]+", r"[a[b-d-]z]+", r"[[\d\]]x]+", r"(?:\p{L}\p{M}*)+")]
+splits += [P.Split(Regex(pattern), "isolated") for pattern in (
+    " ?[^(\\s|[.,!?…。，、।۔،])]+", r"[a[b-d-]z]+", r"[[\d\]]x]+", r"(?:\p{L}\p{M}*)+", r"\p{L}+", r"\pL+", r"[\pLe]+", r"\d{1,3}+", r"\s?\p{P}+",
+    r"[a-z]{2}?", r"a{,2}", r"[[:punct:]]+", r"\v", "[一-龥ࠀ-一가-\ud7ff]+",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s")]
 for cut in (*splits, P.Whitespace(), P.WhitespaceSplit(), P.BertPreTokenizer(), P.Punctuation(), P.Punctuation("contiguous"),
             P.Punctuation("merged_with_next"), P.Digits(), P.Digits(True), P.CharDelimiterSplit("e"), P.FixedLength(3), P.Metaspace(),
             P.Metaspace(prepend_scheme="first"), P.Metaspace(prepend_scheme="never", split=False), P.Metaspace(replacement="_"),

@@ -78,7 +78,7 @@ TEST(PreTokenizer, ScansWhatThePatternsMatch) {
                                        "\xE1\xA0\x8E"};
   unsigned state = 1;
   for (const char* pattern : patterns) {
-    const auto scanner = WordScanner::of(pattern);
+    const auto scanner = WordScanner::of(pattern, Dialect::Rust);
     ASSERT_TRUE(scanner) << pattern;
     const Regex regex(pattern, Dialect::Rust);
     for (int i = 0; i < 4000; ++i) {

@@ -184,7 +184,7 @@ void PreTokenizer::add(const json& section) {
     const bool invert = value_or(section, "invert", false);
     const bool plain = behavior == Behavior::Isolated || (behavior == Behavior::Removed && invert);
     const auto known = pattern.is_object() && pattern.contains("Regex") && plain
-                           ? WordScanner::of(pattern["Regex"].get<std::string>())
+                           ? WordScanner::of(pattern["Regex"].get<std::string>(), Dialect::Oniguruma)
                            : std::nullopt;  // these patterns match every character, so nothing lies between
     steps_.push_back(known ? Step(scan(*known)) : Step(split(pattern_of(section), behavior, invert)));
   } else if (type == "Whitespace") {
@@ -264,7 +264,7 @@ void PreTokenizer::find_scanner(const json& section) {
     const bool plain =
         behavior == Behavior::Isolated || (behavior == Behavior::Removed && value_or(list[0], "invert", false));
     if (plain && pattern.is_object() && pattern.contains("Regex"))
-      scanner_ = WordScanner::of(pattern["Regex"].get<std::string>());
+      scanner_ = WordScanner::of(pattern["Regex"].get<std::string>(), Dialect::Oniguruma);
   }
 }
 

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "colossal/base/error.h"
@@ -28,7 +29,26 @@ constexpr char kSpaces[] =
 constexpr char kNoSpaces[] =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr char kWords[] =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+// What \w has besides: numbers of Latin-1 in Oniguruma, unless it stands within a bracket; the joiners in Rust.
+constexpr char kLatinNumbers[] = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+constexpr char kJoiners[] = R"(\x{200c}\x{200d})";
+
+/// Oniguruma's POSIX classes that have other characters in PCRE2, as contents of a bracket.
+constexpr std::pair<std::string_view, const char*> kPosixClasses[] = {
+    {"word", kWords},
+    {"space", kSpaces},
+    {"^space", kNoSpaces},
+    {"blank", R"(\x{9}\p{Zs})"},
+    {"alpha", R"(\p{Alphabetic})"},
+    {"^alpha", R"(\P{Alphabetic})"},
+    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+    {"punct", R"(\p{P}\p{S})"},
+    {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
+    {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"}};
+// Those that have the same ones.
+constexpr std::string_view kCommonClasses[] = {"digit",  "^digit",  "cntrl", "^cntrl",
+                                               "xdigit", "^xdigit", "ascii", "^ascii"};
 
 std::string reason_of(int error) {
   PCRE2_UCHAR text[256] = {};
@@ -51,6 +71,8 @@ class Translation {
 
   void step() {
     const char c = in_[at_];
+    if (!bracket_ && std::string_view("*+?{)").find(c) == std::string_view::npos && (c & 0xC0) != 0x80)
+      atom_ = out_.size();
     if (c == '\\' && at_ + 1 < in_.size()) return escape();
     if (bracket_) {
       if (c == '&' && in_.compare(at_, 2, "&&") == 0) refuse("&& within brackets");
@@ -61,19 +83,56 @@ class Translation {
       opened_ = at_ + (in_.compare(at_ + 1, 1, "^") == 0 ? 2 : 1);  // a ] here is one of the characters
     } else if (c == '(' && in_.compare(at_ + 1, 1, "*") == 0) {
       refuse("(*, a verb of PCRE2");
-    } else if (onig_ && c == '}' && in_.compare(at_ + 1, 1, "+") == 0) {
-      refuse("{n,m}+, which is possessive in one dialect and not in the other");
-    } else if (onig_ && c == '(' && in_.compare(at_ + 1, 1, "?") == 0) {
-      return group();
+    } else if (c == '(') {
+      open_.push_back(out_.size());
+      if (onig_ && in_.compare(at_ + 1, 1, "?") == 0) return group();
+      front_ = at_ + 1;
+    } else if (c == ')' && !open_.empty()) {
+      atom_ = open_.back();
+      open_.pop_back();
+    } else if (c == '|') {
+      front_ = at_ + 1;
+    } else if (onig_ && c == '{') {
+      return interval();
     }
     out_ += c;
     ++at_;
   }
 
+  /// Oniguruma's {n,m}, or a brace that stands for itself.
+  void interval() {
+    const auto digits = [&](size_t from) {
+      while (from < in_.size() && in_[from] >= '0' && in_[from] <= '9') ++from;
+      return from;
+    };
+    const size_t low_end = digits(at_ + 1);
+    const bool comma = in_.compare(low_end, 1, ",") == 0;
+    const size_t end = comma ? digits(low_end + 1) : low_end;
+    if (in_.compare(end, 1, "}") != 0 || end == at_ + 1 + (comma ? 1 : 0)) {
+      atom_ = out_.size();
+      out_ += "\\{";
+      ++at_;
+      return;
+    }
+    // X{n,m}+ is (?:X{n,m})+, and X{n}? is (?:X{n})?.
+    const bool grouped = in_.compare(end + 1, 1, "+") == 0 || (!comma && in_.compare(end + 1, 1, "?") == 0);
+    if (grouped && in_.find_first_of("+?", end + 2) == end + 2) refuse("three quantifiers in a row");
+    if (grouped) out_.insert(atom_, "(?:");
+    out_ += low_end == at_ + 1 ? "{0" + in_.substr(low_end, end + 1 - low_end) : in_.substr(at_, end + 1 - at_);
+    if (grouped) out_ += ')';
+    at_ = end + 1;
+  }
+
   void posix_class() {
     const size_t end = in_.find(":]", at_);
     if (end == std::string::npos) refuse("a class that is not closed");
-    out_ += in_.substr(at_, end + 2 - at_);
+    const std::string name = in_.substr(at_ + 2, end - at_ - 2);
+    const auto* row = std::find_if(std::begin(kPosixClasses), std::end(kPosixClasses),
+                                   [&](const auto& its) { return its.first == name; });
+    const bool is_common = std::count(std::begin(kCommonClasses), std::end(kCommonClasses), name) > 0;
+    if (onig_ && row == std::end(kPosixClasses) && !is_common)
+      refuse("a class [:...:] of this name");
+    out_ += onig_ && !is_common ? row->second : in_.substr(at_, end + 2 - at_);
     at_ = end + 2;
   }
 
@@ -98,20 +157,27 @@ class Translation {
     if (is(++at_, "-") && !is(at_, "-]")) refuse("a range that starts with brackets");
   }
 
-  /// In Oniguruma's (?m) a dot matches the end of a line: PCRE2's (?s).
+  /// In Oniguruma's (?m) a dot matches the end of a line: PCRE2's (?s). Its a(?i)b|c is a(?i:b|c), which PCRE2 reads as
+  /// a(?i:b)|(?i:c).
   void group() {
+    const bool is_first = at_ == front_;
     out_ += "(?";
     at_ += 2;
     size_t end = at_;
     while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
-    if (end == in_.size() || (in_[end] != ':' && in_[end] != ')')) return;  // no flags
-    for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
+    if (in_.compare(end, 1, ":") == 0 || in_.compare(end, 1, ")") == 0) {
+      if (in_[end] == ')' && !is_first) refuse("flags such as (?i) behind the front of an alternative; write (?i:...)");
+      for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
+      front_ = end + 1;
+    } else if (in_.find_first_of("<=!>", at_) == at_) {
+      front_ = in_.find_first_of("=!>", at_) + 1;
+    }
   }
 
   void escape() {
     const char c = in_[at_ + 1];
     at_ += 2;
-    const std::string spaces = kSpaces, words = kWords;
+    const std::string spaces = kSpaces, words = concat(kWords, !onig_ ? kJoiners : bracket_ ? "" : kLatinNumbers);
     if (c == 's') {
       out_ += bracket_ ? spaces : "[" + spaces + "]";
     } else if (c == 'S') {
@@ -124,21 +190,49 @@ class Translation {
       const std::string word = "[" + words + "]", yes = "(?<=" + word + ")", no = "(?<!" + word + ")";
       out_ += c == 'b' ? "(?:" + yes + "(?!" + word + ")|" + no + "(?=" + word + "))"
                        : "(?:" + yes + "(?=" + word + ")|" + no + "(?!" + word + "))";
+    } else if (c == 'v') {
+      out_ += "\\x{b}";
+    } else if ((c == 'V' || c == 'Q' || c == 'E') && onig_) {
+      out_ += c;
     } else if (c == 'h' && onig_) {
       out_ += bracket_ ? "0-9a-fA-F" : "[0-9a-fA-F]";
     } else if (c == 'u' && in_.size() >= at_ + 4) {
       out_ += "\\x{" + in_.substr(at_, 4) + "}";
       at_ += 4;
-    } else if (c == 'W' || c == 'H' || c == 'K' || (c == 'Z' && onig_)) {
-      refuse("one of the escapes \\W and \\H within brackets, \\H, \\K, \\Z");
+    } else if (std::string_view("WHK").find(c) != std::string_view::npos ||
+               (onig_ && std::string_view("ZXN").find(c) != std::string_view::npos)) {
+      refuse("one of the escapes \\W within brackets, \\H, \\K, \\Z, \\X, \\N");
+    } else if ((c == 'p' || c == 'P') && onig_ && in_.compare(at_, 1, "{") != 0) {
+      out_ += c;  // without braces it is no class, but the letter
     } else {
       out_ += {'\\', c};
+      const size_t end = end_of_escape(c);
+      out_ += in_.substr(at_, end - at_);
+      at_ = end;
     }
+  }
+
+  /// Where the escape of `c` ends whose next character is at at_.
+  size_t end_of_escape(char c) const {
+    const auto run = [&](std::string_view of, size_t most) {
+      return std::min({in_.find_first_not_of(of, at_), at_ + most, in_.size()});
+    };
+    if (std::string_view("pPxgko").find(c) != std::string_view::npos && in_.find_first_of("{<", at_) == at_) {
+      const size_t end = in_.find(in_[at_] == '{' ? '}' : '>', at_);
+      if (end == std::string::npos) refuse("a brace that is not closed");
+      return end + 1;
+    }
+    if (c == 'x') return run("0123456789abcdefABCDEF", 2);
+    if (c >= '0' && c <= '9') return run("0123456789", 2);
+    return c == 'c' ? std::min(at_ + 1, in_.size()) : at_;
   }
 
   const std::string& in_;
   bool onig_, bracket_ = false;
   size_t at_ = 0, opened_ = 0;
+  size_t front_ = 0;          // of the alternative
+  size_t atom_ = 0;           // what a quantifier repeats, in out_
+  std::vector<size_t> open_;  // groups, in out_
   std::string out_;
 };
 
@@ -155,8 +249,11 @@ Regex::Regex(const std::string& pattern, Dialect dialect) {
   pcre2_set_max_pattern_length(context.get(), 1 << 16);
   pcre2_set_parens_nest_limit(context.get(), 100);
   const uint32_t lines = dialect == Dialect::Oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | lines, &error, &at, context.get());
+  // PCRE2 takes . and \R for disjoint, but U+0085 is of both.
+  const uint32_t repeats = text.find("\\R") != std::string::npos ? PCRE2_NO_AUTO_POSSESS : 0;
+  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | lines | repeats;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &at,
+                                   context.get());
   require(code != nullptr, "tokenizer", "bad regular expression ", printable(pattern), " at ", at, ": ",
           reason_of(error));
   code_ = std::make_shared<const Code>(code);

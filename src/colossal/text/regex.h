@@ -17,11 +17,11 @@ enum class Dialect {
 /// Thread safety: const members may be called from several threads.
 class Regex {
  public:
-  /// White space (\s) is White_Space and a word's character (\w, \b) UTS 18's in both dialects, whatever PCRE2's
-  /// version takes them for.
-  /// Errors: throws Error("tokenizer", pattern and reason) unless it compiles, and for what the dialect has another
-  /// meaning for than PCRE2: in Oniguruma's a + behind {n,m}, && and brackets that exclude within brackets; PCRE2's own
-  /// verbs, (*...).
+  /// A class has the characters that the dialect gives it, whatever PCRE2's version has: \s, \w, \b, \v, [:alpha:].
+  /// In Oniguruma \p without braces is the letter p, {n,m}+ is (?:{n,m})+ and not possessive, and {n}? is (?:{n})?.
+  /// Errors: throws Error("tokenizer", pattern and reason) unless it compiles, and for what means something else in
+  /// PCRE2 than in Oniguruma: flags such as (?i) behind the front of an alternative, && and brackets that
+  /// exclude within brackets, \X; and for PCRE2's own verbs, (*...).
   explicit Regex(const std::string& pattern, Dialect dialect = Dialect::Oniguruma);
   /// A pattern that matches `text` itself.
   static Regex of_string(const std::string& text);

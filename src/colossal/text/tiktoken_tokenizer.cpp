@@ -125,7 +125,7 @@ class TiktokenTokenizer final : public Tokenizer {
       : bpe_(Bpe::of_ranks(std::move(ranks))),
         special_(rules.special.size() + bpe_.vocabulary().ids().size()),
         in_text_(add_special(rules)),
-        scanner_(WordScanner::of(rules.pattern)) {
+        scanner_(WordScanner::of(rules.pattern, Dialect::Rust)) {
     if (!scanner_) regex_.emplace(rules.pattern, Dialect::Rust);
     size_ = std::max(bpe_.vocabulary().size(), special_.size());
     begin_id_ = special_.id_of(rules.begin);

@@ -35,10 +35,10 @@ struct WordScanner::Character {
 
 WordScanner::WordScanner(Rules rules) : rules_(rules), kinds_(kinds_of_characters()) {}
 
-std::optional<WordScanner> WordScanner::of(const std::string& pattern) {
+std::optional<WordScanner> WordScanner::of(const std::string& pattern, Dialect dialect) {
   if (pattern == kGpt2Words || pattern == kR50kWords) return gpt2();
   Rules rules{.any_before_letters = true, .digits = 3, .lines = true, .any_case = true};
-  if (pattern == kCl100kWords) {
+  if (pattern == kCl100kWords && dialect == Dialect::Rust) {
     rules.keeps_end = true;
   } else if (pattern == kQwen2Words) {
     rules.digits = 1;

@@ -7,14 +7,17 @@
 #include <string>
 #include <string_view>
 
+#include "colossal/text/regex.h"
+
 namespace colossal::text {
 
 /// Words of GPT-2's kind: contractions, letters, digits or others perhaps with one character before them, white space
 /// that leaves its last character to what follows.
 class WordScanner {
  public:
-  /// The scanner of a pattern, if it is one of GPT-2's, cl100k_base's, LLaMA 3's and Qwen 2's as files spell them.
-  static std::optional<WordScanner> of(const std::string& pattern);
+  /// The scanner of a pattern, if it is one of GPT-2's, LLaMA 3's and Qwen 2's as files spell them, or, in Rust's
+  /// dialect, cl100k_base's: its {1,3}+ is possessive there alone.
+  static std::optional<WordScanner> of(const std::string& pattern, Dialect dialect);
   /// GPT-2's, which the ByteLevel pre-tokenizer uses.
   static WordScanner gpt2();
   /// Bytes of the word at the front of `text`, which must not be empty. Bytes that are not UTF-8 are no letters, digits
