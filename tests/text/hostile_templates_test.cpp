@@ -54,6 +54,12 @@ TEST(HostileTemplates, EndSoon) {
     EXPECT_THAT(outcome(source), HasSubstr("limit: ")) << source;
   EXPECT_THAT(outcome("{% set l = range(50000)|list %}{{ l == l[:] }}{{ l == l[:] }}{{ l|sort }}"),
               HasSubstr("limit: rendering must end within 300000 steps (Limits::steps)"));
+  for (const char* body : {"{% if d[x] %}{% endif %}", "{% if d.get(x) %}{% endif %}", "{% if x in d %}{% endif %}",
+                           "{% if {x: 1} %}{% endif %}", "{% if '%.1000f' % 1e300 %}{% endif %}",
+                           "{% if 1e-300|round(300) %}{% endif %}", "{% if 'a a'.split() %}{% endif %}"})
+    EXPECT_THAT(outcome("{% set x = 'a' * 1000000 %}{% set d = {x: 1} %}" + loop + body + "{% endfor %}"),
+                HasSubstr("limit: "))
+        << body;
   const std::string pairs =
       "{% for i in range(90) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}";
   for (const char* last : {"{{ ns.s == ns.t }}", "{{ ns.s < ns.t }}", "{{ ns.s }}", "{{ ns.s|tojson }}"})
@@ -65,6 +71,8 @@ TEST(HostileTemplates, StayWithinTheirMemory) {
        {"'a' * 10**12", "[1] * 10**12", "'a'.center(10**12)", "'a'.zfill(10**15)", "'\\t'.expandtabs(10**15)",
         "'a'|indent(10**12)", "'%2000000000d' % 1", "'%*d' % (10**15, 1)", "'{:1000000000000}'.format(1)",
         "[1]|batch(10**12, 0)|list", "[1]|slice(10**12)|list", "[[1]]|tojson(indent=10**12)",
+        "('a,' * 400000).split(',')", "('a,' * 400000).rsplit(',')", "('a ' * 400000).split()",
+        "('\\n' * 900000).splitlines()", "('\\n' * 900000)|indent", "'%9000000d' % 1", "'{:9000000}'.format(1)",
         "([1] * 100000)|join('a' * 1000000)", "('a' * 1000000)|replace('a', 'a' * 1000000)"})
     EXPECT_THAT(outcome("{{ " + std::string(expression) + " }}"),
                 HasSubstr("limit: the texts and lists that a rendering"))
@@ -73,7 +81,10 @@ TEST(HostileTemplates, StayWithinTheirMemory) {
   EXPECT_THAT(outcome(repeated("[1]", "{% set ns.s = ns.s + ns.s %}", "")), HasSubstr("limit: "));
   EXPECT_EQ(outcome("{{ range(10**12)|length }}"),
             "OverflowError: Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+  EXPECT_EQ(outcome("{{ ('%4000000d' % 1)|length }}"), "rendered 4000000");
+  EXPECT_EQ(outcome("{{ ('a ' * 90000).split()|length }}"), "rendered 90000");
   TemplateLimits limits;
+  EXPECT_LE(limits.bytes, int64_t{128} << 20) << "a rendering takes up to twice as much";
   limits.output_bytes = 10;
   EXPECT_THAT(outcome("{% for i in range(11) %}x{% endfor %}", limits),
               HasSubstr("within 10 bytes (Limits::output_bytes)"));

@@ -32,9 +32,10 @@ class NativeFunction : public Object {
   int depth_;
 };
 
-Value get(Interpreter&, const Value& self, Arguments& arguments) {
+Value get(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("get", arguments, {"key", "default"}, 1);
   require_hashable(bound.at(0));
+  step_key(interpreter.budget(), bound.at(0));
   const Value* found = self.dict()->find(bound.at(0));
   return found ? *found : bound.at(1);
 }
@@ -169,6 +170,7 @@ std::optional<Value> found_element(Interpreter& interpreter, const Value& object
   if (object.dict()) {
     if (key.dict() || (key.items() && !key.is_tuple())) return std::nullopt;
     require_hashable(key);
+    step_key(interpreter.budget(), key);
     const Value* found = object.dict()->find(key);
     return found ? std::optional<Value>(*found) : std::nullopt;
   }

@@ -13,9 +13,9 @@ namespace colossal::text::jinja {
 
 struct Limits {
   int64_t template_bytes = int64_t{1} << 20;  ///< of a template's own text
-  int64_t steps = 20'000'000;                 ///< nodes evaluated and items walked in one rendering: a few seconds
-  int64_t bytes = int64_t{1} << 30;           ///< of all texts and lists that one rendering makes, those dropped too
-  int64_t output_bytes = int64_t{256} << 20;  ///< of what is rendered
+  int64_t steps = 8'000'000;                  ///< nodes evaluated and items walked in one rendering: a second
+  int64_t bytes = int64_t{128} << 20;         ///< of all texts and lists that one rendering makes, those dropped too
+  int64_t output_bytes = int64_t{64} << 20;   ///< of what is rendered
   int nesting = 250;                          ///< of expressions and blocks within each other in the template's text
   int depth = 1200;                           ///< of what is evaluated within each other, calls of macros included
 };

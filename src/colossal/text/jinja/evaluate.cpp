@@ -90,6 +90,7 @@ Value Interpreter::make_dict_of(const Node& node, const ScopePtr& scope) {
   Dict dict;
   for (size_t i = 0; i + 1 < node.parts.size(); i += 2) {
     const Value key = evaluate(*node.parts[i], scope);
+    step_key(budget_, key);
     dict.set(key, evaluate(*node.parts[i + 1], scope));
   }
   return make_dict(budget_, std::move(dict));

@@ -40,7 +40,7 @@ Value title(Interpreter& interpreter, const Value& value, Arguments& arguments) 
   const Bound bound("do_title", arguments, {});
   const Value soft = soft_text(interpreter, value);
   const std::string_view text = soft.text()->bytes;
-  interpreter.budget().step_characters(text.size());
+  interpreter.budget().step_characters(2 * text.size());
   std::string out;
   bool begins = true;
   for (size_t i = 0; i < text.size();) {
@@ -90,7 +90,7 @@ Value indent(Interpreter& interpreter, const Value& value, Arguments& arguments)
   budget.take_bytes(static_cast<int64_t>(text.size()), 2);
   std::string out;
   bool is_first = true;
-  for (const std::string_view line : lines_of(text, false)) {
+  for (const std::string_view line : lines_of(budget, text, false)) {
     budget.take_bytes(static_cast<int64_t>(margin.size() + line.size()) + 1);
     if (!is_first) out += '\n';
     if (is_first ? first : blank || !line.empty()) out += margin;

@@ -8,6 +8,7 @@
 #include "colossal/text/jinja/characters.h"
 #include "colossal/text/jinja/format.h"
 #include "colossal/text/jinja/print.h"
+#include "colossal/text/jinja/text_parts.h"
 #include "colossal/text/unicode.h"
 
 namespace colossal::text::jinja {
@@ -92,13 +93,17 @@ std::string padded(Budget& budget, const std::string& sign, const std::string& b
                    char otherwise) {
   const int64_t missing = field.width - count_characters(body) - count_characters(sign);
   if (missing <= 0) return sign + body;
-  budget.take_bytes(missing, static_cast<int64_t>(field.fill.size()));
+  budget.take_bytes(missing, 2 * static_cast<int64_t>(field.fill.size()));  // here, and in the text around it
   const char align = field.align ? field.align : otherwise;
   const int64_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
-  std::string left, right;
-  for (int64_t i = 0; i < before; ++i) left += field.fill;
-  for (int64_t i = before; i < missing; ++i) right += field.fill;
-  return align == '=' ? sign + left + body + right : left + sign + body + right;
+  std::string out;
+  out.reserve(sign.size() + body.size() + field.fill.size() * static_cast<size_t>(missing));
+  if (align == '=') out += sign;
+  append_times(out, field.fill, before);
+  if (align != '=') out += sign;
+  out += body;
+  append_times(out, field.fill, missing - before);
+  return out;
 }
 
 std::string sign_text(bool is_negative, char wish) {
@@ -148,6 +153,7 @@ std::string format_real(Budget& budget, double value, const Field& field) {
   const bool is_negative = std::signbit(value) && !std::isnan(value);
   const double size = std::fabs(value) * (field.type == '%' ? 100 : 1);
   const int precision = static_cast<int>(field.precision);
+  budget.step(8 + std::max(precision, 0) / 2);  // each digit of a long number is a division of all of it
   std::string digits;
   if (!field.type && precision < 0) {
     digits = repr_of_real(size);
@@ -198,11 +204,8 @@ std::string format_value(Budget& budget, const Value& value, std::string_view sp
 std::string print_real(double number, char kind, int precision, bool alternate) {
   const char format[] = {
       '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : kind, alternate ? kind : '\0', '\0'};
-  const int size = std::snprintf(nullptr, 0, format, precision, number);
-  std::string text(static_cast<size_t>(size) + 1, '\0');
-  std::snprintf(text.data(), text.size(), format, precision, number);
-  text.pop_back();
-  return text;
+  char text[kMostDigits + 400];  // a whole part has at most 309 digits
+  return std::string(text, static_cast<size_t>(std::snprintf(text, sizeof text, format, precision, number)));
 }
 
 }  // namespace colossal::text::jinja

@@ -94,7 +94,7 @@ Value abs_(Interpreter& interpreter, const Value& value, Arguments&) {
   return unary(interpreter.budget(), is_negative ? NodeKind::Negative : NodeKind::Positive, value);
 }
 
-Value round_(Interpreter&, const Value& value, Arguments& arguments) {
+Value round_(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_round", arguments, {"precision", "method"});
   const int64_t precision = bound.integer(0, 0);
   const std::string method = bound.has(1) ? bound.text(1) : "common";
@@ -106,6 +106,7 @@ Value round_(Interpreter&, const Value& value, Arguments& arguments) {
   if (method == "common" && value.is_whole() && precision >= 0) return Value::integer(value.whole());
   if (method == "common" && precision >= 0) {
     if (!std::isfinite(number) || precision > 330) return value;
+    interpreter.budget().step(precision / 2);
     return Value::real(std::strtod(print_real(number, 'f', static_cast<int>(precision)).c_str(), nullptr));
   }
   const double unit = std::pow(10.0, static_cast<double>(precision));

@@ -119,7 +119,10 @@ std::vector<std::pair<Value, Value>> pairs_of(Interpreter& interpreter, const Ar
 
 Value dict(Interpreter& interpreter, const Value&, Arguments& arguments) {
   Dict made;
-  for (auto& [key, value] : pairs_of(interpreter, arguments)) made.set(key, std::move(value));
+  for (auto& [key, value] : pairs_of(interpreter, arguments)) {
+    step_key(interpreter.budget(), key);
+    made.set(key, std::move(value));
+  }
   return make_dict(interpreter.budget(), std::move(made));
 }
 

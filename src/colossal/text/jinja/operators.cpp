@@ -6,6 +6,7 @@
 #include "colossal/text/jinja/characters.h"
 #include "colossal/text/jinja/format.h"
 #include "colossal/text/jinja/print.h"
+#include "colossal/text/jinja/text_parts.h"
 
 namespace colossal::text::jinja {
 namespace {
@@ -134,14 +135,13 @@ Value repeated(Budget& budget, const Value& value, int64_t times) {
   if (const String* text = value.text()) {
     budget.take_bytes(static_cast<int64_t>(text->bytes.size()), times);
     std::string out;
-    out.reserve(text->bytes.size() * static_cast<size_t>(times));
-    if (!text->bytes.empty())
-      for (; times > 0; --times) out += text->bytes;
+    append_times(out, text->bytes, times);
     return make_text(budget, std::move(out), text->markup);
   }
   const Items& items = *value.items();
   budget.take_bytes(static_cast<int64_t>(items.values.size() * sizeof(Value)), times);
   std::vector<Value> values;
+  values.reserve(items.values.size() * static_cast<size_t>(times));
   if (!items.values.empty())
     for (; times > 0; --times) values.insert(values.end(), items.values.begin(), items.values.end());
   return make_items(budget, std::move(values), items.kind);
@@ -178,6 +178,7 @@ bool contains(Budget& budget, const Value& container, const Value& value) {
   }
   if (container.dict()) {
     require_hashable(value);
+    step_key(budget, value);
     return container.dict()->find(value) != nullptr;
   }
   if (container.undefined()) return false;

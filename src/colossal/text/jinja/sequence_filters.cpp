@@ -165,6 +165,7 @@ Value unique(Interpreter& interpreter, const Value& value, Arguments& arguments)
     const Value key = without_case(interpreter, path.of(item), case_sensitive);
     require_hashable(key);
     interpreter.budget().step(16);  // looked up in a tree
+    step_key(interpreter.budget(), key);
     if (key.undefined() ? std::exchange(has_undefined, true) : seen.find(key) != nullptr) return;
     interpreter.budget().take_bytes(3 * sizeof(Value));
     if (!key.undefined()) seen.set(key, Value::none());

@@ -18,7 +18,7 @@ Value made(Interpreter& interpreter, const Value& self, std::string_view text) {
 template <std::string (*change)(std::string_view)>
 Value changed(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("this method", arguments, {});
-  interpreter.budget().step_characters(bytes_of(self).size());
+  interpreter.budget().step_characters(2 * bytes_of(self).size());
   interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()));
   return made(interpreter, self, change(bytes_of(self)));
 }
@@ -53,14 +53,13 @@ Value split(Interpreter& interpreter, const Value& self, Arguments& arguments, b
   const int64_t most = bound.integer(1, -1);
   std::vector<std::string_view> parts;
   if (bound.is_none(0)) {
-    interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()), 8);
-    parts = split_at_white(bytes_of(self), most, from_right);
+    interpreter.budget().step_characters(bytes_of(self).size());
+    parts = split_at_white(interpreter.budget(), bytes_of(self), most, from_right);
   } else {
     if (!bound.at(0).text()) fail(Cause::Type, "must be str or None, not ", type_name(bound.at(0)));
     if (bound.text(0).empty()) fail(Cause::Value, "empty separator");
-    interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()));
-    interpreter.budget().take_bytes(count(bytes_of(self), bound.text(0)), sizeof(std::string_view));
-    parts = split_at(bytes_of(self), bound.text(0), most, from_right);
+    interpreter.budget().step_characters(bytes_of(self).size());
+    parts = split_at(interpreter.budget(), bytes_of(self), bound.text(0), most, from_right);
   }
   std::vector<Value> values;
   for (const std::string_view part : parts) values.push_back(made(interpreter, self, part));
@@ -74,8 +73,9 @@ Value split_lines(Interpreter& interpreter, const Value& self, Arguments& argume
   const Bound bound("splitlines", arguments, {"keepends"});
   const bool keeps = bound.truth(0, false);
   std::vector<Value> lines;
-  interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()), sizeof(std::string_view));
-  for (const std::string_view line : lines_of(bytes_of(self), keeps)) lines.push_back(made(interpreter, self, line));
+  interpreter.budget().step_characters(bytes_of(self).size());
+  for (const std::string_view line : lines_of(interpreter.budget(), bytes_of(self), keeps))
+    lines.push_back(made(interpreter, self, line));
   return interpreter.make(std::move(lines));
 }
 

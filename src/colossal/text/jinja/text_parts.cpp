@@ -6,57 +6,75 @@
 #include "colossal/text/unicode.h"
 
 namespace colossal::text::jinja {
+namespace {
 
-std::vector<std::string_view> split_at_white(std::string_view text, int64_t most, bool from_right) {
-  std::vector<std::string_view> parts;
+/// Parts of a text, taken from the budget.
+class Parts {
+ public:
+  explicit Parts(Budget& budget) : budget_(budget) {}
+  void add(std::string_view part) {
+    budget_.take_bytes(2 * sizeof part);  // a vector grows to twice of what it holds
+    list.push_back(part);
+  }
+  std::vector<std::string_view> list;
+
+ private:
+  Budget& budget_;
+};
+
+}  // namespace
+
+std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t most, bool from_right) {
+  Parts parts(budget);
   std::string_view rest = strip_white(text, true, true);
   if (!from_right) {
     while (!rest.empty()) {
       if (most-- == 0) {
-        parts.push_back(strip_white(text.substr(static_cast<size_t>(rest.data() - text.data())), true, false));
+        parts.add(strip_white(text.substr(static_cast<size_t>(rest.data() - text.data())), true, false));
         break;
       }
       size_t end = 0;
       while (end < rest.size() && !is_white(first_code_point(rest.substr(end)).value))
         end += character_length(rest, end);
-      parts.push_back(rest.substr(0, end));
+      parts.add(rest.substr(0, end));
       rest = strip_white(rest.substr(end), true, false);
     }
-    return parts;
+    return parts.list;
   }
-  const std::vector<std::string_view> all = split_at_white(text, -1, false);
+  const std::vector<std::string_view> all = split_at_white(budget, text, -1, false);
   if (most < 0 || static_cast<size_t>(most) >= all.size()) return all;
   const size_t first = all.size() - static_cast<size_t>(most);  // of the parts that are cut off
   const auto end = static_cast<size_t>(all[first - 1].data() - text.data()) + all[first - 1].size();
-  parts.push_back(text.substr(0, end));
-  parts.insert(parts.end(), all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
-  return parts;
+  parts.add(text.substr(0, end));
+  for (size_t i = first; i < all.size(); ++i) parts.add(all[i]);
+  return parts.list;
 }
 
-std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t most,
+std::vector<std::string_view> split_at(Budget& budget, std::string_view text, std::string_view separator, int64_t most,
                                        bool from_right) {
-  std::vector<std::string_view> parts;
+  Parts parts(budget);
   if (!from_right) {
     size_t at = 0;
     for (size_t next; most != 0 && (next = find(text, separator, at)) != std::string_view::npos; --most) {
-      parts.push_back(text.substr(at, next - at));
+      parts.add(text.substr(at, next - at));
       at = next + separator.size();
     }
-    parts.push_back(text.substr(at));
-    return parts;
+    parts.add(text.substr(at));
+    return parts.list;
   }
   // From the right: the same in the text turned around.
+  budget.take_bytes(static_cast<int64_t>(text.size()));
   const std::string turned(text.rbegin(), text.rend()), turned_separator(separator.rbegin(), separator.rend());
-  for (const std::string_view part : split_at(turned, turned_separator, most, false)) {
+  for (const std::string_view part : split_at(budget, turned, turned_separator, most, false)) {
     const auto behind = static_cast<size_t>(part.data() - turned.data()) + part.size();
-    parts.push_back(text.substr(text.size() - behind, part.size()));
+    parts.add(text.substr(text.size() - behind, part.size()));
   }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  std::reverse(parts.list.begin(), parts.list.end());
+  return parts.list;
 }
 
-std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
+std::vector<std::string_view> lines_of(Budget& budget, std::string_view text, bool keep_ends) {
+  Parts lines(budget);
   size_t begin = 0;
   for (size_t i = 0; i < text.size();) {
     const CodePoint c = first_code_point(text.substr(i));
@@ -66,11 +84,11 @@ std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends) {
                       c.value == 0x2028 || c.value == 0x2029;
     if (!ends) continue;
     if (c.value == '\r' && i < text.size() && text[i] == '\n') ++i;
-    lines.push_back(text.substr(begin, (keep_ends ? i : end) - begin));
+    lines.add(text.substr(begin, (keep_ends ? i : end) - begin));
     begin = i;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  if (begin < text.size()) lines.add(text.substr(begin));
+  return lines.list;
 }
 
 std::string replaced(Budget& budget, std::string_view text, std::string_view old, std::string_view with, int64_t most) {
@@ -104,10 +122,22 @@ std::string justified(Budget& budget, const String& text, int64_t width, std::st
   budget.take_bytes(missing, static_cast<int64_t>(fill.size()));
   const int64_t left = side == '<' ? 0 : side == '>' ? missing : missing / 2 + (missing & width & 1);
   std::string out;
-  for (int64_t i = 0; i < left; ++i) out += fill;
+  out.reserve(text.bytes.size() + fill.size() * static_cast<size_t>(missing));
+  append_times(out, fill, left);
   out += text.bytes;
-  for (int64_t i = left; i < missing; ++i) out += fill;
+  append_times(out, fill, missing - left);
   return out;
+}
+
+void append_times(std::string& out, std::string_view text, int64_t times) {
+  if (times <= 0 || text.empty()) return;
+  const size_t begin = out.size(), end = begin + text.size() * static_cast<size_t>(times);
+  out.reserve(end);
+  out += text;
+  while (out.size() < end) {  // what is there is copied behind itself
+    const size_t there = out.size() - begin;
+    out.append(out, begin, std::min(there, end - out.size()));
+  }
 }
 
 }  // namespace colossal::text::jinja

@@ -163,8 +163,16 @@ void require_shallow(int depth) {
     fail(Cause::Limit, "lists, dictionaries and methods must be nested at most ", kDeepestValue, " deep");
 }
 
+void step_key(Budget& budget, const Value& key) {
+  budget.step();
+  if (key.text()) budget.step(static_cast<int64_t>(key.text()->bytes.size() / 256));
+  if (key.is_tuple())
+    for (const Value& part : key.items()->values) step_key(budget, part);
+}
+
 Value make_text(Budget& budget, std::string bytes, bool markup) {
-  budget.take_bytes(static_cast<int64_t>(bytes.size() + sizeof(String)));
+  constexpr size_t kAround = 32;  // what the allocator and the count of owners take
+  budget.take_bytes(static_cast<int64_t>(bytes.size() + sizeof(String) + kAround));
   const int64_t characters = count_characters(bytes);
   return Value::of(std::make_shared<const String>(String{std::move(bytes), characters, markup}));
 }
@@ -180,7 +188,7 @@ Value make_items(Budget& budget, std::vector<Value> values, Sequence kind) {
 }
 
 Value make_dict(Budget& budget, Dict dict) {
-  budget.take_bytes(static_cast<int64_t>(dict.size() * 3 * sizeof(Value) + sizeof(Dict)));
+  budget.take_bytes(static_cast<int64_t>(dict.size() * 8 * sizeof(Value) + sizeof(Dict)));
   require_shallow(dict.depth());
   return Value::of(std::make_shared<const Dict>(std::move(dict)));
 }

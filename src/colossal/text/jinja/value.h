@@ -165,6 +165,8 @@ Value make_text(Budget& budget, std::string bytes, bool markup = false);
 Value make_items(Budget& budget, std::vector<Value> values, Sequence kind = Sequence::List);
 Value make_dict(Budget& budget, Dict dict);
 Value make_undefined(std::string hint, Cause cause = Cause::Undefined);
+/// What comparing a key of a dictionary with others takes.
+void step_key(Budget& budget, const Value& key);
 
 /// Python's name of a type: "str", "NoneType".
 std::string type_name(const Value& value);
