@@ -13,6 +13,7 @@
 #include "colossal/text/normalizer.h"
 #include "colossal/text/post_processor.h"
 #include "colossal/text/pre_tokenizer.h"
+#include "colossal/text/tokenizer_class.h"
 #include "colossal/text/vocabulary_files.h"
 #include "colossal/text/word_cache.h"
 
@@ -238,7 +239,7 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) 
     const json tokenizer = file.filename() == "vocab.json"
                                ? from_vocabulary_and_merges(file.parent_path().string(), config)
                            : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
-                                                        : read_json(file.string());
+                                                        : read_tokenizer_json(file.string(), config);
     return make_hugging_face_tokenizer(tokenizer, config, file.string());
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));

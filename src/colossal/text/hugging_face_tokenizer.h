@@ -15,6 +15,7 @@ namespace colossal::text {
 ///             padding are left to who makes batches. encode_prompt() puts the special tokens before a text that the
 ///             post-processor does; those behind it are left out: a prompt goes on. The end, begin and mask tokens are
 ///             those of tokenizer_config.json beside it, else </s> or [SEP], <s>, [MASK] and their like.
+///             tokenizer_config.json and config.json beside a tokenizer.json change ids as read_tokenizer_json() says.
 /// Errors: throws Error("tokenizer", ...) naming the part that is not understood, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
 
