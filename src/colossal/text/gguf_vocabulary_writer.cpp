@@ -211,7 +211,8 @@ GgufValues of_files(const std::string& source, const json& config) {
   const auto is_or_has = [&](const char* name) {
     return fs::is_directory(path) ? fs::exists(path / name) : path.filename() == name;
   };
-  if (is_or_has("tokenizer.json")) return of_tokenizer_json(read_tokenizer_json((folder / "tokenizer.json").string(), config), source);
+  if (is_or_has("tokenizer.json"))
+    return of_tokenizer_json(read_tokenizer_json((folder / "tokenizer.json").string(), config), source);
   for (const char* name : {"tokenizer.model", "spiece.model"})
     if (is_or_has(name)) return of_sentence_piece((folder / name).string());
   if (is_or_has("vocab.json") && fs::exists(folder / "merges.txt"))

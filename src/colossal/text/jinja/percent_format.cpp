@@ -23,7 +23,9 @@ class PercentFormatter {
       at_ = percent + 1;
       if (percent < text_.size()) field();
     }
-    const size_t given = value_.is_tuple() ? value_.items()->values.size() : value_.dict() || value_.is_list() ? 0 : 1;
+    const bool is_range = value_.items() && value_.items()->kind == Sequence::Range;
+    const bool is_mapping = value_.dict() || value_.is_list() || is_range;  // to Python, what has elements
+    const size_t given = value_.is_tuple() ? value_.items()->values.size() : is_mapping ? 0 : 1;
     if (used_ < given && !by_key_) fail(Cause::Type, "not all arguments converted during string formatting");
     return std::move(out_);
   }
