@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_class_test {
 namespace {
@@ -100,6 +101,16 @@ TEST(TokenizerClass, TakesOptionsOfAddedTokens) {
               ThrowsMessage<Error>(HasSubstr("<s> of x/tokenizer.json must be in added_tokens_decoder")));
   EXPECT_EQ(added(json::object(), "LlamaTokenizer").size(), 1u) << "the file has ByteLevel";
   EXPECT_EQ(added(json::object(), "RobertaTokenizer").size(), 1u) << "the class names this token";
+}
+
+TEST(TokenizerClass, KnowsTheClassThatReadsAFile) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.write("tokenizer.json", file_with("normalizer", kLower).dump());
+  EXPECT_EQ(class_that_reads(file, json::object()), "PreTrainedTokenizerFast");
+  EXPECT_EQ(class_that_reads(file, {{"tokenizer_class", "GPT2TokenizerFast"}}), "GPT2Tokenizer");
+  EXPECT_EQ(class_that_reads(file, {{"tokenizer_class", "FunnelTokenizer"}}), "") << "not known here";
+  folder.write("config.json", R"({"model_type": "bert"})");
+  EXPECT_EQ(class_that_reads(file, json::object()), "BertTokenizer");
 }
 
 TEST(TokenizerClass, RefusesKeysByName) {

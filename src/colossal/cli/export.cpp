@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/gguf_file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf_export.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/local_world.h"
@@ -18,10 +19,28 @@
 #include "colossal/models/registry.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/gguf_vocabulary.h"
+#include "colossal/text/tokenizer_class.h"
 
 namespace colossal::cli {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Says in tokenizer_config.json which class reads the tokenizer.json that was copied, since config.json beside it is
+/// another one.
+void name_class(const fs::path& from, const fs::path& to) {
+  const fs::path file = to / "tokenizer_config.json";
+  nlohmann::json config =
+      fs::exists(file) ? read_json_object(file.string(), "tokenizer") : nlohmann::json::object();
+  if (config.contains("tokenizer_class")) return;
+  const std::string name = text::class_that_reads((from / "tokenizer.json").string(), config);
+  if (name.empty()) return;
+  config["tokenizer_class"] = name;
+  write_file(file.string(), config.dump(2) + "\n");
+}
+
+}  // namespace
 
 void copy_tokenizer(const std::string& source, const std::string& to) {
   if (is_gguf(source)) {
@@ -37,6 +56,7 @@ void copy_tokenizer(const std::string& source, const std::string& to) {
                            "spiece.model", "vocab.json", "merges.txt", "vocab.txt"})
     if (source != "bytes" && fs::exists(folder / name) && !fs::equivalent(folder, to))
       fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
+  if (source != "bytes" && fs::exists(folder / "tokenizer.json") && !fs::equivalent(folder, to)) name_class(folder, to);
 }
 
 namespace {

@@ -346,6 +346,17 @@ class ClassReader {
   int64_t next_id_ = 0;
 };
 
+json read_file_itself(const std::string& file) {
+  return read_json_object(file, "tokenizer", {.bytes = int64_t{256} << 20});
+}
+
+/// config.json beside the file.
+json model_beside(const std::string& file) {
+  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "config.json";
+  if (!std::filesystem::exists(beside)) return json::object();
+  return read_json_object(beside.string(), "tokenizer", {.bytes = int64_t{16} << 20});
+}
+
 }  // namespace
 
 json as_its_class_reads(json tokenizer, const json& config, const json& model, const std::string& file) {
@@ -353,12 +364,12 @@ json as_its_class_reads(json tokenizer, const json& config, const json& model, c
 }
 
 json read_tokenizer_json(const std::string& file, const json& config) {
-  constexpr int64_t kMaxBytes = int64_t{256} << 20;
-  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "config.json";
-  const json model = std::filesystem::exists(beside)
-                         ? read_json_object(beside.string(), "tokenizer", {.bytes = int64_t{16} << 20})
-                         : json::object();
-  return as_its_class_reads(read_json_object(file, "tokenizer", {.bytes = kMaxBytes}), config, model, file);
+  return as_its_class_reads(read_file_itself(file), config, model_beside(file), file);
+}
+
+std::string class_that_reads(const std::string& file, const json& config) {
+  const TokenizerClass& its = class_of(read_file_itself(file), config, model_beside(file));
+  return its.change == Change::None ? "PreTrainedTokenizerFast" : std::string(its.name);
 }
 
 }  // namespace colossal::text
