@@ -31,8 +31,7 @@ namespace {
 /// another one.
 void name_class(const fs::path& from, const fs::path& to) {
   const fs::path file = to / "tokenizer_config.json";
-  nlohmann::json config =
-      fs::exists(file) ? read_json_object(file.string(), "tokenizer") : nlohmann::json::object();
+  nlohmann::json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : nlohmann::json::object();
   if (config.contains("tokenizer_class")) return;
   const std::string name = text::class_that_reads((from / "tokenizer.json").string(), config);
   if (name.empty()) return;
