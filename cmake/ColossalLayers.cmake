@@ -37,7 +37,8 @@ endfunction()
 
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives: each is a unit of its own, for a unit is taken whole.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer comm/compression distributed/config memory/tiers/eviction models/config
+  cli/arguments cli/become cli/commands cli/help cli/main cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
+  comm/compression distributed/config memory/tiers/eviction models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
   parallel/sequence/config parallel/tensor/config run/config)
@@ -155,6 +156,13 @@ function(colossal_add_layers)
   target_sources(colossal_base PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp)
   # The few layers with third-party needs of their own.
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
+  # The commit, in a header of its own that each build looks after: a unit of its own, so that a commit compiles one file.
+  set(revision ${CMAKE_CURRENT_BINARY_DIR}/revision)
+  add_custom_target(colossal_revision BYPRODUCTS ${revision}/colossal_revision.h VERBATIM COMMAND ${CMAKE_COMMAND}
+    -D SOURCE=${PROJECT_SOURCE_DIR} -D OUT=${revision}/colossal_revision.h -P ${PROJECT_SOURCE_DIR}/cmake/Revision.cmake)
+  add_dependencies(colossal_base colossal_revision)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/base/version.cpp PROPERTIES
+    INCLUDE_DIRECTORIES ${revision} SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})

@@ -23,13 +23,14 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 Report report_of(int64_t steps) {
-  Report report{.title = "runs/test",
-                .steps = {},
-                .mesh = {{"data", 2}, {"tensor", 2}},
-                .facts = {{"model", "tiny"}},
-                .config = "[run]\nfolder = \"runs/test\"\n",
-                .prompt = "once ",
-                .sample = "upon a time"};
+  RecordedRun run{.name = "runs/test", .config = "[run]\nfolder = \"runs/test\"\n"};
+  run.starts = {{.time = 1.7e9,
+                 .command = {"colossal", "train", "a b.toml"},
+                 .version = "0.1.0",
+                 .revision = "0123456789ab",
+                 .mesh = {{"data", 2}, {"tensor", 2}},
+                 .facts = {{"model", "tiny"}}}};
+  run.samples = {{5, "once ", "was"}, {10, "once ", "upon a time"}};
   for (int64_t i = 1; i <= steps; ++i) {
     StepMetrics metrics{.step = i,
                         .loss = 5.0 / static_cast<double>(i),
@@ -41,9 +42,10 @@ Report report_of(int64_t steps) {
                         .seconds = 0.1,
                         .mfu = 0.25};
     if (i % 10 == 0) metrics.eval_loss = 1.5;
-    report.steps.push_back(metrics);
+    run.steps.push_back(metrics);
+    run.ranks.push_back({i, {0.1, 0.2, 0.3, 0.4}, {1, 2, 3, 4}});
   }
-  return report;
+  return {.runs = {run}};
 }
 
 void expect_holds(const std::string& page, const std::string& part) { EXPECT_GE(count(page, part), 1u) << part; }
@@ -56,7 +58,7 @@ void expect_balanced(const std::string& page) {
     const size_t end = page.find('>', at);
     ASSERT_NE(end, std::string::npos);
     const std::string tag = page.substr(at + 1, page.find_first_of(" >/\n", at + 2) - at - 1);
-    if (tag == "!doctype" || tag == "meta" || page[end - 1] == '/') continue;
+    if (tag == "!doctype" || tag == "meta" || tag == "input" || page[end - 1] == '/') continue;
     if (page[at + 1] == '/') {
       const std::string name = page.substr(at + 2, end - at - 2);
       ASSERT_FALSE(open.empty()) << name;
@@ -73,27 +75,49 @@ void expect_balanced(const std::string& page) {
 TEST(Report, HoldsEveryPart) {
   const std::string page = render_report(report_of(40));
   expect_balanced(page);
-  for (const char* title :
-       {"Loss", "Evaluation loss", "Learning rate", "Gradient norm", "Tokens per second", "Peak memory of a rank"}) {
-    expect_holds(page, "<figcaption><b>" + std::string(title));
-  }
-  EXPECT_EQ(count(page, "<svg"), 6u);
-  expect_holds(page, "<h1>runs/test</h1>");
-  expect_holds(page, "<mark>once </mark>upon a time");
-  expect_holds(page, "<b>[run]</b>");
-  expect_holds(page, "<th>model</th><td>tiny</td>");
-  expect_holds(page, "<b>25 %</b>");
-  expect_holds(page, "<b>3.0 GiB</b>");
+  for (const char* part :
+       {"<h1>runs/test</h1>", "<mark>once </mark>upon a time", "<mark>once </mark>was", "<b>[run]</b>",
+        "<th>model</th><td>tiny</td>", "<b>25 %</b>", "<b>3.0 GiB</b>", "2023-11-14 22:13 UTC",
+        "0.1.0, revision 0123456789ab", "colossal train &#39;a b.toml&#39;", "id='charts'", "id='controls'"})
+    expect_holds(page, part);
+}
+
+TEST(Report, ComparesRuns) {
+  Report report = report_of(40);
+  report.runs.push_back(report.runs[0]);
+  report.runs[1].name = "runs/other";
+  report.runs[0].config += "[training]\nsteps = 40\nclip = 1.0\n";
+  report.runs[1].config += "[training]\nsteps = 40\nclip = 0.5\n";
+  report.defaults = "[training]\nsteps = 100\nclip = 1.0\n";
+  const std::string page = render_report(report);
+  expect_balanced(page);
+  expect_holds(page, "<h1>runs/test, runs/other</h1>");
+  const size_t between = page.find("id='between'"), changed = page.find("id='changed'");
+  ASSERT_LT(between, changed);
+  const std::string differs = page.substr(between, changed - between);
+  expect_holds(differs, "<th>training.clip</th><td>1</td><td>1</td><td class='other'>0.5</td>");
+  expect_lacks(differs, "training.steps");
+  expect_holds(page.substr(changed), "<th>training.steps</th><td>100</td><td class='other'>40</td>");
+  expect_lacks(page.substr(changed), "<th>run.folder</th>");
+}
+
+TEST(Report, SaysWhatIsMissing) {
+  Report report = report_of(40);
+  report.runs[0].config = "[training]\nsteps = 100\n";
+  report.runs[0].missing = {"ranks.jsonl is <missing>"};
+  const std::string page = render_report(report);
+  expect_holds(page, "40 of 100 steps are done: the run still trains, or it was stopped");
+  expect_holds(page, "ranks.jsonl is &lt;missing&gt;");
 }
 
 TEST(Report, ShowsAccuracyWhereThereIsOne) {
   Report report = report_of(40);
-  expect_lacks(render_report(report), "Held-out accuracy");
-  report.steps[19].accuracy = 0.25;
-  report.steps[39].accuracy = 0.5125;
+  expect_lacks(render_report(report), "<span>held-out accuracy</span>");
+  report.runs[0].steps[19].accuracy = 0.25;
+  report.runs[0].steps[39].accuracy = 0.5125;
   const std::string page = render_report(report);
   expect_balanced(page);
-  expect_holds(page, "<figcaption><b>Held-out accuracy");
+  expect_holds(page, "\"accuracy\":{\"i\":");
   expect_holds(page, "<b>51.3 %</b><span>held-out accuracy</span>");
 }
 
@@ -114,7 +138,7 @@ TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
   report.timeline = PipelineTimeline{timeline(1), timeline(2), {{0, 7.25}, {0, 0}}};
   const std::string page = render_report(report);
   expect_balanced(page);
-  EXPECT_EQ(count(page, "<svg"), 1u);
+  EXPECT_EQ(count(page, "<svg xmlns"), 1u);
   for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>",
                            "<td>nobody</td>", "pipeline_trace.json"})
     expect_holds(page, part);
@@ -122,9 +146,9 @@ TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
 
 TEST(Report, LeavesOutSingleAxesAndCutsLargeLayouts) {
   Report report = report_of(1);
-  report.mesh = {{"data", 1}, {"tensor", 1}};
+  report.runs[0].starts[0].mesh = {{"data", 1}, {"tensor", 1}};
   expect_holds(render_report(report), "<th></th><td class='shade0'>rank 0</td></tr></table>");
-  report.mesh = {{"data", 100}, {"pipeline", 10}, {"tensor", 8}};
+  report.runs[0].starts[0].mesh = {{"data", 100}, {"pipeline", 10}, {"tensor", 8}};
   const std::string page = render_report(report);
   expect_holds(page, "8000 ranks");
   expect_holds(page, "<th>data 1, pipeline 2</th>");
@@ -134,55 +158,79 @@ TEST(Report, LeavesOutSingleAxesAndCutsLargeLayouts) {
 
 TEST(Report, NeedsNothingFromElsewhere) {
   const std::string page = render_report(report_of(10));
-  for (const char* link : {"http", "src=", "href=", "url(", "@import"}) expect_lacks(page, link);
+  for (const char* link : {"https:", "src=", "href=", "url(", "@import", "fetch("}) expect_lacks(page, link);
+  EXPECT_EQ(count(page, "http:"), 1u) << "the name of SVG";
+  expect_holds(page, "default-src 'none'");
 }
 
 TEST(Report, OneStepAndNone) {
-  const std::string one = render_report(report_of(1));
-  expect_balanced(one);
-  expect_holds(one, "<circle class='first'");
+  expect_balanced(render_report(report_of(1)));
   Report none = report_of(0);
-  none.sample.clear();
+  none.runs[0].samples.clear();
   const std::string page = render_report(none);
   expect_balanced(page);
   expect_holds(page, "No step has been taken yet.");
-  expect_lacks(page, "<figure");
-  expect_lacks(page, "Sample");
+  expect_lacks(page, "<h2>Samples");
 }
 
-TEST(Report, AHundredThousandStepsStaySmall) {
-  const std::string page = render_report(report_of(100'000));
-  expect_balanced(page);
-  EXPECT_LT(page.size(), 600'000u);
-}
-
-TEST(Report, LossesThatAreNotNumbersAreMarked) {
-  Report report = report_of(20);
-  report.steps[5].loss = kNan;
-  report.steps[6].loss = std::numeric_limits<double>::infinity();
-  const std::string page = render_report(report);
-  expect_balanced(page);
-  expect_holds(page, "2 values are not finite");
-  EXPECT_EQ(count(page, "<path class='bad'"), 2u);
-  for (auto& metrics : report.steps) {
-    metrics.loss = kNan;
-    metrics.eval_loss.reset();
-  }
-  const std::string all = render_report(report);
-  expect_holds(all, "no finite value to show");
-  expect_holds(all, "20 values are not finite");
+TEST(Report, TwoHundredThousandStepsStaySmall) {
+  const std::string page = render_report(report_of(200'000));
+  EXPECT_LT(page.size(), 1'500'000u);
+  expect_holds(page, "<b>200000</b><span>steps");
 }
 
 TEST(Report, TextCannotBreakOutOfThePage) {
   Report report = report_of(2);
-  report.title = "<script>alert(1)</script>";
-  report.sample = "</pre><b>\xff\xc0\x80\xed\xa0\x80 & \"x\" 'y' \xC3\xBC\n\x01";
-  report.config = "a = \"</pre><i>\"\n";
-  report.facts = {{"<b>", "<i>"}};
+  RecordedRun& run = report.runs[0];
+  const std::string bad = "</script><script>alert(1)</script></pre><!--\xff\xc0\x80\xed\xa0\x80 & \"x\" 'y' \xC3\xBC\n\x01";
+  run.name = bad;
+  run.samples[0] = {1, bad, bad};
+  run.starts[0].command = run.missing = {bad};
+  run.starts[0].facts = {{bad, bad}};
+  run.starts[0].mesh[0].name = run.starts[0].revision = run.starts[0].kind = bad;
+  run.config = "\"</script><script>\" = \"</pre><script>\"\n";
+  const std::string one = render_report(report);
+  expect_balanced(one);
+  expect_lacks(one, "<script>alert");
+  expect_lacks(one, "<!--");
+  expect_holds(one, "&lt;/pre&gt;");
+  EXPECT_EQ(count(one, "</script>"), 2u) << "of the data and of the program";
+  report.runs.push_back(run);
+  const std::string two = render_report(report);
+  expect_balanced(two);
+  EXPECT_EQ(count(two, "</script>"), 2u);
+}
+
+TEST(Report, ShowsFortySamplesOfMany) {
+  Report report = report_of(1);
+  report.runs[0].samples.clear();
+  for (int i = 1; i <= 1000; ++i) report.runs[0].samples.push_back({i, "p", std::string(30'000, 'x')});
   const std::string page = render_report(report);
-  expect_balanced(page);
-  expect_lacks(page, "<script>alert");
-  expect_holds(page, "&lt;/pre&gt;&lt;b&gt;");
+  EXPECT_EQ(count(page, "<details"), 40u);
+  for (const char* part : {"step 1<", "step 1000<", "960 more samples are in history.jsonl"}) expect_holds(page, part);
+  EXPECT_LT(page.size(), 1'200'000u);
+}
+
+TEST(RenderPlot, KeepsLabelsInside) {
+  Plot plot{.title = "x", .series = {{"y", "first", {0, 20000}, {1, 2}}}};
+  const std::string drawn = render_plot(plot);
+  const size_t tick = drawn.find(">20k<");
+  ASSERT_NE(tick, std::string::npos);
+  const size_t x = drawn.rfind(" x='", tick);
+  EXPECT_LE(std::stod(drawn.substr(x + 4)) + 1.5 * 0.6 * 12, 560);
+  EXPECT_EQ(label_middle(300, "20k", 12, 560), 300);
+  EXPECT_LT(label_middle(559, "20k", 12, 560), 560 - 10);
+  EXPECT_GT(label_middle(0, "20k", 12, 560), 10);
+}
+
+TEST(RenderPlot, MarksValuesThatAreNotFinite) {
+  Plot plot{.title = "x", .series = {{"y", "first", {1, 2, 3, 4}, {1, kNan, std::numeric_limits<double>::infinity(), 2}}}};
+  const std::string drawn = render_plot(plot);
+  expect_holds(drawn, "2 values are not finite");
+  EXPECT_EQ(count(drawn, "<path class='bad'"), 2u);
+  EXPECT_EQ(count(drawn, "<circle class='first'"), 2u) << "points between gaps";
+  plot.series[0].y = {kNan, kNan, kNan, kNan};
+  expect_holds(render_plot(plot), "no finite value to show");
 }
 
 TEST(HtmlText, ReplacesWhatIsNotUtf8) {

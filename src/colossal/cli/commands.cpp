@@ -10,6 +10,7 @@
 #include "colossal/cli/info.h"
 #include "colossal/cli/models.h"
 #include "colossal/cli/quantize.h"
+#include "colossal/cli/report.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
@@ -31,6 +32,7 @@ std::vector<Command> commands(const models::Registry* models) {
       {"evaluate", "how well a model predicts a text: perplexity, bits a byte", with_models(evaluate)},
       {"quantize", "weights in 8 or 4 bits, by methods that look at what goes through them", with_models(quantize)},
       {"export", "write a trained model as a Hugging Face folder", with_models(export_model)},
+      {"report", "one page that shows one or several training runs: curves, samples, configs", report},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},

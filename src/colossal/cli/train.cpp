@@ -18,7 +18,8 @@
 namespace colossal::cli {
 namespace {
 
-/// Text after training: what a reader understands sooner than a loss. Every rank takes part, rank 0 prints.
+/// A text of the model as it is now: what a reader understands sooner than a loss. Every rank takes part; `prints` is
+/// for rank 0 after training.
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
   if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !trainer.engine().model().shape.task().generates())
     return "";
@@ -67,6 +68,7 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
+  options.sample = [&config](train::Trainer& trainer) { return sample(trainer, config, false); };
   train::Trainer trainer(*world, config, std::move(options));
   watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
   if (!trainer.run()) {
@@ -108,6 +110,8 @@ int train(const Arguments& arguments, const models::Registry* models, const comm
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   const run::Config& config = given.config;
   options.notices = given.notices;
+  options.command = {"colossal", "train"};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   config.validate();
   options.models.resolve(config.model);  // refused here, it is said once
   comm::choose_device(config.run.device, 0, devices);

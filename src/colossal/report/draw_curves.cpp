@@ -13,6 +13,7 @@ namespace {
 
 // One plot of the picture in its own units: the frame lies inside margins that hold title and labels.
 constexpr double kWidth = 380, kHeight = 220, kLeft = 58, kRight = 14, kTop = 46, kBottom = 30;
+constexpr double kCurveFont = 11;
 constexpr size_t kMostPoints = 400;
 constexpr const char* kStyle =
     "text{font:11px "
@@ -54,7 +55,9 @@ std::string draw_plot(const Curve& curve, double top) {
     out += line("grid", kLeft, y(tick), kWidth - kRight, y(tick)) +
            text("end", kLeft - 6, y(tick) + 4, short_number(tick));
   for (const double tick : round_ticks(1, last, 4))
-    if (tick == std::floor(tick)) out += text("mid", x(tick), kHeight - kBottom + 16, short_number(tick));
+    if (tick == std::floor(tick))
+      out += text("mid", label_middle(x(tick), short_number(tick), kCurveFont, kWidth), kHeight - kBottom + 16,
+                  short_number(tick));
   out += line("axis", kLeft, y(0), kWidth - kRight, y(0)) + "<path class='line' d='";
   for (size_t i = 0; i < series.x.size(); ++i)
     out += concat(i ? "L" : "M", at(x(series.x[i])), " ", at(y(series.y[i])));

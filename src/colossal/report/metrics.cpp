@@ -1,5 +1,6 @@
 #include "colossal/report/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -75,6 +76,14 @@ std::vector<StepMetrics> parse_lines(const std::string& text, const std::string&
   }
 }
 
+/// The line that begins at `begin`, which is moved behind it; a last one without its end too.
+std::string_view next_line(std::string_view text, size_t& begin) {
+  const size_t end = std::min(text.find('\n', begin), text.size());
+  const std::string_view line = text.substr(begin, end - begin);
+  begin = end + 1;
+  return line;
+}
+
 /// `path`, when lines of later steps than `last` and one cut short are dropped from it; without `last` or a file
 /// nothing is done.
 std::string without_later_steps(const std::string& path, std::optional<int64_t> last) {
@@ -124,6 +133,25 @@ MetricsWriter::MetricsWriter(const std::string& path, std::optional<int64_t> res
 void MetricsWriter::write(const StepMetrics& metrics) {
   file_.add(to_json_line(metrics) + "\n");
   file_.flush();
+}
+
+std::vector<StepMetrics> salvage_metrics(const std::string& path, DamagedLines& damaged) {
+  const std::string text = read_file(path, kLargestFile);
+  std::vector<StepMetrics> steps;
+  int64_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const std::string_view line = next_line(text, begin);
+    ++number;
+    if (line.empty()) continue;
+    try {
+      const StepMetrics metrics = parse_line(line);
+      while (!steps.empty() && steps.back().step >= metrics.step) steps.pop_back();
+      steps.push_back(metrics);
+    } catch (const std::exception&) {
+      if (damaged.count++ == 0) damaged.first = number;
+    }
+  }
+  return steps;
 }
 
 std::vector<StepMetrics> read_metrics(const std::string& path) {

@@ -59,6 +59,16 @@ class MetricsWriter {
   RecordFile file_;
 };
 
+/// Lines that could not be read, and the first one's number.
+struct DamagedLines {
+  int64_t count = 0, first = 0;
+};
+
+/// The steps of a metrics.jsonl that may be damaged. A line that cannot be read is counted in `damaged` and left out. A
+/// step that is there twice counts as its later line says, and drops the earlier lines of later steps.
+/// Errors ("file"): the file cannot be read.
+std::vector<StepMetrics> salvage_metrics(const std::string& path, DamagedLines& damaged);
+
 /// Every step of a metrics.jsonl. A last line without its end (a kill while writing) is left out.
 /// Errors: a missing file, or something else than a file; a line that is no object of these keys, with its number.
 std::vector<StepMetrics> read_metrics(const std::string& path);

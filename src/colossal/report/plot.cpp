@@ -15,6 +15,7 @@ namespace {
 // The drawing in its own units: the frame lies inside margins that hold the labels.
 constexpr double kWidth = 560, kHeight = 250;
 constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
+constexpr double kTickFont = 12;
 constexpr size_t kMostPoints = 800;
 constexpr size_t kMostMarks = 200;  // of values that are not finite
 
@@ -86,8 +87,9 @@ std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y) {
   }
   for (const double tick : round_ticks(x.low, x.high, 6)) {
     if (tick != std::floor(tick)) continue;  // steps are whole
-    out += "<text class='tick' text-anchor='middle' x='" + coordinate(x(tick)) + "' y='" +
-           coordinate(kHeight - kBottom + 17) + "'>" + short_number(tick) + "</text>";
+    const std::string name = short_number(tick);
+    out += "<text class='tick' text-anchor='middle' x='" + coordinate(label_middle(x(tick), name, kTickFont, kWidth)) +
+           "' y='" + coordinate(kHeight - kBottom + 17) + "'>" + name + "</text>";
   }
   out += "<line class='axis' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" +
          coordinate(kHeight - kBottom) + "' y2='" + coordinate(kHeight - kBottom) + "'/>";
@@ -219,6 +221,12 @@ std::vector<double> round_ticks(double low, double high, int count) {
   // + 0.0: no -0
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
   return ticks;
+}
+
+double label_middle(double middle, const std::string& label, double font, double width) {
+  constexpr double kCharacter = 0.68;  // em: a wide digit of common fonts
+  const double half = 0.5 * kCharacter * font * static_cast<double>(label.size());
+  return std::max(half, std::min(middle, width - half));
 }
 
 std::string short_number(double value) {

@@ -35,6 +35,10 @@ Series thin(const Series& series, size_t most);
 /// Multiples of 1, 2 or 5 times a power of ten inside [low, high], about `count` of them.
 std::vector<double> round_ticks(double low, double high, int count);
 
+/// The middle of a centred label of `font` pixels that is wanted at `middle`, moved until the label lies between 0 and
+/// `width`.
+double label_middle(double middle, const std::string& label, double font, double width);
+
 /// 12000 -> "12k", 0.0003 -> "3e-4", 1.25 -> "1.25": at most four significant digits.
 std::string short_number(double value);
 

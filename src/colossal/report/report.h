@@ -1,37 +1,26 @@
-// report.html: one file that shows a run to a person, without a network and without other files.
+// One page that shows runs to a person, without a network and without other files: report.html, `colossal report`.
 //
-//   report::Report report;
-//   report.title = "runs/quickstart";
-//   report.steps = report::read_metrics("runs/quickstart/metrics.jsonl");
+//   const report::Report report{.runs = {report::read_run("runs/a"), report::read_run("runs/b")}};
 //   write_file("report.html", report::render_report(report));
 #pragma once
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "colossal/report/metrics.h"
 #include "colossal/report/pipeline_timeline.h"
+#include "colossal/report/recorded_run.h"
 
 namespace colossal::report {
 
 struct Report {
-  struct Axis {
-    std::string name;
-    int size = 1;
-  };
-  std::string title;                                       // the run folder
-  std::vector<StepMetrics> steps;                          // in order; may be empty
-  std::vector<Axis> mesh;                                  // outermost first, as comm::Mesh has it
-  std::vector<std::pair<std::string, std::string>> facts;  // rows for the summary: model, parameters, machine, ...
-  std::string config;                                      // resolved, TOML
-  std::string prompt, sample;                              // text of the model; may be empty
-  std::optional<PipelineTimeline> timeline = {};           // of the last step in a pipeline
+  std::vector<RecordedRun> runs;                      ///< one or more
+  std::string defaults = {};                          ///< TOML: the config that a run has without a file and flags
+  std::optional<PipelineTimeline> timeline = {};      ///< of the last step in a pipeline
 };
 
-/// The whole page: summary, plots (loss, learning rate, gradient norm, tokens/s, MFU, memory), pipeline, layout,
-/// config, sample. Light or dark as the reader's system is. Cost: linear in the steps; a page of 100,000 steps has
-/// about 300 KB.
+/// The whole page: summary, charts of all runs in one frame (loss, learning rate, gradient norm, speed, memory), of each
+/// rank too, samples, keys of the config, starts, layout. Light or dark as the reader's system is.
+/// Cost: linear in the steps. Size: see chart_data(); a million steps of eight ranks take about 1 MB.
 std::string render_report(const Report& report);
 
 }  // namespace colossal::report

@@ -8,9 +8,13 @@ namespace {
 const char* const kStyle = R"css(
 :root { color-scheme: light dark; --page: #f4f5f7; --card: #ffffff; --edge: #e1e4e9; --ink: #1b2230; --soft: #5b6577;
   --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --sixth: #0b7a8c; --seventh: #77712a; --bad: #c81e3a;
+  --c1: #2563c9; --c2: #c2570c; --c3: #1d8a5b; --c4: #8a4bc4; --c5: #b03a78; --c6: #0b7a8c; --c7: #77712a; --c8: #5a4636;
+  --rank-light: 42%; --on: #ffffff;
   --shade0: #e3edfb; --shade1: #e3f4ea; --shade2: #f9eedd; --shade3: #f1e8f8; }
 @media (prefers-color-scheme: dark) { :root { --page: #11151c; --card: #1a2029; --edge: #2b3441; --ink: #e7ebf2;
   --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --third: #5fcf9c; --fourth: #c39af0; --fifth: #f08fbf; --sixth: #5cc8da; --seventh: #cfc667; --bad: #ff6b81;
+  --c1: #6ea8fe; --c2: #f0a35e; --c3: #5fcf9c; --c4: #c39af0; --c5: #f08fbf; --c6: #5cc8da; --c7: #cfc667; --c8: #c7b3a3;
+  --rank-light: 66%; --on: #11151c;
   --shade0: #20344f; --shade1: #1f3d30; --shade2: #44361f; --shade3: #382a47; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -65,6 +69,46 @@ mark { background: none; color: var(--first); font-weight: 600; }
 .config { columns: 3 300px; column-gap: 28px; white-space: pre-wrap; overflow-wrap: anywhere; }
 .config div { break-inside: avoid; padding-bottom: 10px; }
 .config b { color: var(--second); } .config i { color: var(--first); font-style: normal; }
+.chart { min-width: 0; } .chart svg { touch-action: pan-y; }
+.chart .line { stroke: var(--c); } .chart .line.raw { opacity: .28; stroke-width: 1; }
+.chart circle { fill: var(--c); stroke: none; } .chart circle.raw { opacity: .28; }
+.number { fill: var(--c); font-size: 12px; font-weight: 700; stroke: var(--card); stroke-width: 3px; paint-order: stroke; }
+.legend { flex-wrap: wrap; }
+.chart .key::before { content: none; }
+.key i { display: inline-block; width: 16px; border-top: 3px solid var(--c); margin-right: 5px; vertical-align: middle; }
+.key i.dashed { border-top-style: dashed; }
+.tip { position: absolute; top: 40px; max-width: calc(100% - 8px); padding: 6px 10px; border-radius: 8px;
+  background: var(--card); border: 1px solid var(--edge); box-shadow: 0 2px 8px rgb(0 0 0 / .18); font-size: 12px;
+  font-variant-numeric: tabular-nums; pointer-events: none; z-index: 1; white-space: nowrap; }
+.tip[hidden], .controls[hidden] { display: none; }
+.tip b, .tip span { display: block; }
+.tip i { display: inline-block; width: 9px; height: 9px; border-radius: 50%; background: var(--c); margin-right: 6px; }
+.controls { display: flex; flex-wrap: wrap; gap: 8px 22px; align-items: center; position: sticky; top: 0; z-index: 2;
+  padding: 10px 18px; font-size: 14px; }
+.controls label { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
+.controls fieldset { border: 0; margin: 0; padding: 0; display: flex; gap: 12px; align-items: center; }
+.controls legend { float: left; padding: 0; margin-right: 2px; color: var(--soft); }
+.controls input[type=range] { width: 130px; } .controls b { width: 2.6em; font-variant-numeric: tabular-nums; }
+input { accent-color: var(--first); }
+.missing { border-left: 4px solid var(--second); } .missing p { margin: 2px 0; overflow-wrap: anywhere; }
+.badge { display: inline-block; min-width: 1.6em; padding: 0 5px; border-radius: 5px; text-align: center; font-size: 12px;
+  font-weight: 700; color: var(--on); background: var(--c); }
+.c1 { --c: var(--c1); } .c2 { --c: var(--c2); } .c3 { --c: var(--c3); } .c4 { --c: var(--c4); }
+.c5 { --c: var(--c5); } .c6 { --c: var(--c6); } .c7 { --c: var(--c7); } .c8 { --c: var(--c8); }
+.run { display: inline-flex; gap: 8px; align-items: center; white-space: nowrap; }
+.rows { border-spacing: 0; width: 100%; font-size: 14px; }
+.rows th, .rows td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--edge); text-align: left; vertical-align: top; }
+.rows tr:last-child > * { border-bottom: 0; }
+.rows td { font-variant-numeric: tabular-nums; } .runs td { white-space: nowrap; }
+.starts td, .rows td:first-child { white-space: nowrap; } .starts td:last-child { white-space: normal; min-width: 300px; }
+.keys td { min-width: 60px; max-width: 340px; overflow-wrap: anywhere; } .keys .other { font-weight: 600; }
+code { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+.samples h2 { display: flex; gap: 8px; align-items: center; overflow-wrap: anywhere; }
+details { border-top: 1px solid var(--edge); padding: 6px 0; } details:first-of-type { border-top: 0; }
+summary { cursor: pointer; color: var(--soft); font-size: 14px; } details pre { padding: 6px 0 4px; }
+@media (max-width: 560px) { header, main { padding: 0 10px; } header { padding-top: 18px; } h1 { font-size: 22px; }
+  .card { padding: 12px; } .tiles { grid-template-columns: 1fr 1fr; gap: 8px; }
+  .controls { position: static; padding: 10px 12px; } }
 )css";
 
 // Finds the point nearest to the pointer in each series and writes its step and values over the plot; a series without
@@ -95,11 +139,13 @@ for (const plot of document.querySelectorAll('.plot')) {
 
 }  // namespace
 
-std::string render_page(const std::string& kind, const std::string& title, const std::string& body) {
+std::string render_page(const std::string& kind, const std::string& title, const std::string& body,
+                        const char* script) {
   return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
-         "content='width=device-width,initial-scale=1'><title>" +
+         "content='width=device-width,initial-scale=1'><meta http-equiv='Content-Security-Policy' "
+         "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>" +
          html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) +
-         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + kScript +
+         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + (script ? script : kScript) +
          "</script></body></html>\n";
 }
 

@@ -141,9 +141,11 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
   f.integer("evaluate_batches", evaluate_batches, "batches",
             "of batch_size samples in one evaluation, at most all that are held out, each once; 0: no evaluation");
-  f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
+  f.text("sample_prompt", sample_prompt, "start of the sampled texts");
   f.integer("sample_tokens", sample_tokens, "tokens",
-            "length of the text sampled at the end, which stops where data.sequence ends; 0: none");
+            "length of a sampled text, which stops where data.sequence ends; 0: no samples");
+  f.integer("sample_every", sample_every, "steps",
+            "between samples, which the report shows over time; 0: one at the end only");
 }
 
 void Config::fields(Fields& f) {

@@ -95,6 +95,7 @@ struct TrainingConfig {
   int64_t evaluate_batches = 8;
   std::string sample_prompt;
   int64_t sample_tokens = 200;
+  int64_t sample_every = 0;
   void fields(Fields& f);
 };
 

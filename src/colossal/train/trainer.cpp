@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/progress.h"
+#include "colossal/base/version.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/data/text_files.h"
@@ -26,6 +28,7 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
+#include "colossal/report/run_records.h"
 #include "colossal/report/tensorboard.h"
 #include "colossal/run/config_changes.h"
 #include "colossal/run/replaced_run.h"
@@ -70,9 +73,15 @@ struct Trainer::Output {
   Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
       : metrics(folder.metrics(), resumed_after),
         events(folder.tensorboard(), resumed_after),
+        records(folder.history(), folder.ranks(), !resumed_after),
         progress("step", steps) {}
-  void write(const report::StepMetrics& m, const Log& log) {
+  template <class Record>
+  void record(const Record& what, const Log& log) {
+    records_try.run(log, [&] { records.write(what); });
+  }
+  void write(const report::StepMetrics& m, const report::RankMetrics& ranks, const Log& log) {
     metrics_try.run(log, [&] { metrics.write(m); });
+    record(ranks, log);
     events_try.run(log, [&] { events.write(m); });
     std::string text =
         concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
@@ -89,7 +98,8 @@ struct Trainer::Output {
   }
   report::MetricsWriter metrics;
   report::EventWriter events;
-  Tolerated metrics_try, events_try;
+  report::RunRecorder records;
+  Tolerated metrics_try, events_try, records_try;
   Progress progress;
 };
 
@@ -189,6 +199,32 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
     data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
   write_file(folder_.config(), to_toml(config_));
   output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
+  output_->record(start_record(resumed_after.value_or(0)), log_);
+}
+
+report::StartRecord Trainer::start_record(int64_t steps_done) const {
+  const models::ModelShape& shape = engine_->model().shape;
+  const Machine machine = describe_machine();
+  report::StartRecord start;
+  start.kind = steps_done > 0 ? "resume" : options_.start == Start::Overwrite ? "overwrite" : "new";
+  start.after = steps_done;
+  start.time = static_cast<double>(std::time(nullptr));
+  start.command = options_.command;
+  start.version = version();
+  start.revision = revision();
+  for (const auto& axis : engine_->mesh().place().axes()) start.mesh.push_back({axis.name, axis.size});
+  start.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
+                                  shape.architecture->name, ")")},
+                 {"parameters", std::to_string(engine_->parameters().numel())},
+                 {"ranks", std::to_string(world_.size())},
+                 {"transport", world_.backend()},
+                 {"machine", concat(machine.cpu, ", ", machine.cores, " cores")}};
+  return start;
+}
+
+void Trainer::keep_sample(const std::string& text) {
+  if (output_ && !text.empty())
+    output_->record(report::SampleRecord{engine_->steps_done(), config_.training.sample_prompt, text}, log_);
 }
 
 void Trainer::start() {
@@ -312,13 +348,23 @@ void Trainer::evaluate(report::StepMetrics& m) {
   if (!m.accuracy) m.perplexity = std::exp(*m.eval_loss);
 }
 
-bool Trainer::agree_on_step(report::StepMetrics& m) {
+bool Trainer::agree_on_step(double seconds, report::StepMetrics& m, report::RankMetrics& ranks) {
+  constexpr int64_t kValues = 3;
   const bool stop = options_.stop_requested && options_.stop_requested();
   const int64_t bytes = memory::peak_bytes(engine_->device());
-  at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes)}, at::kDouble);
-  all_ranks().all_reduce(most, comm::Reduce::Max).wait();
-  m.peak_bytes = static_cast<int64_t>(most[1].item<double>());
-  return most[0].item<double>() > 0;
+  const at::Tensor own = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes), seconds}, at::kDouble);
+  at::Tensor all = at::empty({world_.size() * kValues}, at::kDouble);
+  all_ranks().all_gather(all, own).wait();
+  bool stops = false;
+  ranks.step = m.step;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const double* values = all.const_data_ptr<double>() + rank * kValues;
+    stops = stops || values[0] > 0;
+    ranks.peak_bytes.push_back(static_cast<int64_t>(values[1]));
+    ranks.seconds.push_back(values[2]);
+  }
+  m.peak_bytes = *std::max_element(ranks.peak_bytes.begin(), ranks.peak_bytes.end());
+  return stops;
 }
 
 double Trainer::peak_flops() {
@@ -347,6 +393,7 @@ bool Trainer::run() {
   TierMoves moves(*engine_);
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
+    const Stopwatch own;  // of this rank: the last step's agreement is over on all of them
     const data::Batch batch = data_.training->next();
     tell_notices(*data_.training);
     moves.begin_step();
@@ -361,17 +408,20 @@ bool Trainer::run() {
     m.tokens = t.batch_size * data_.sample_tokens;
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     if (flops) m.mfu = *flops / m.seconds / peak;
-    stopped = agree_on_step(m);
+    report::RankMetrics ranks;
+    stopped = agree_on_step(own.seconds(), m, ranks);
     m.tiers = moves.end_step(all_ranks());
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);
     const bool saves = is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0);
     if (evaluates) evaluate(m);
-    if (output_) output_->write(m, log_);
+    const bool samples = options_.sample && !is_last && !stopped && t.sample_every > 0 && m.step % t.sample_every == 0;
+    if (output_) output_->write(m, ranks, log_);
     if (saves) save(is_last || stopped);
+    if (samples) keep_sample(options_.sample(*this));
     // They are no part of a step. Everything else is: while the host writes metrics an accelerator still updates.
-    if (evaluates || saves) watch.restart();
+    if (evaluates || saves || samples) watch.restart();
   }
   if (output_) output_->progress.finish();
   if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))
@@ -385,7 +435,8 @@ bool Trainer::run() {
 void Trainer::write_report(const std::string& sample) {
   if (!is_first()) return;
   try {
-    write_file(folder_.report(), report::render_report(report_of(sample)));
+    keep_sample(sample);
+    write_file(folder_.report(), report::render_report(report_of()));
     if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
     log_.info("report: ", folder_.report());
   } catch (const Error& error) {
@@ -393,22 +444,8 @@ void Trainer::write_report(const std::string& sample) {
   }
 }
 
-report::Report Trainer::report_of(const std::string& sample) const {
-  const models::ModelShape& shape = engine_->model().shape;
-  const Machine machine = describe_machine();
-  report::Report report;
-  report.title = folder_.path();
-  report.steps = report::read_metrics(folder_.metrics());
-  for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
-  report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
-                                   shape.architecture->name, ")")},
-                  {"parameters", std::to_string(engine_->parameters().numel())},
-                  {"ranks", std::to_string(world_.size())},
-                  {"transport", world_.backend()},
-                  {"machine", concat(machine.cpu, ", ", machine.cores, " cores")}};
-  report.config = to_toml(config_);
-  report.prompt = config_.training.sample_prompt;
-  report.sample = sample;
+report::Report Trainer::report_of() const {
+  report::Report report{.runs = {report::read_run(folder_.path())}, .defaults = to_toml(run::Config{})};
   if (timeline_) report.timeline = *timeline_;
   return report;
 }

@@ -21,13 +21,16 @@
 
 namespace colossal::report {
 struct PipelineTimeline;
+struct RankMetrics;
 struct Report;
+struct StartRecord;
 struct StepMetrics;
 }  // namespace colossal::report
 
 namespace colossal::train {
 
 class StallRecords;
+class Trainer;
 
 /// How a run treats what its folder holds already.
 enum class Start {
@@ -50,6 +53,10 @@ struct TrainerOptions {
   std::string builtin_data;                              ///< what data.path = "builtin" stands for
   models::Registry models = models::built_in();          ///< of the architectures that [model] may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< that [run] device chooses among (comm::choose_device)
+  std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
+  /// Returns a text of the model, for the record of samples; called on every rank every training.sample_every steps.
+  /// Null or an empty text: no sample.
+  std::function<std::string(Trainer&)> sample;
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
@@ -68,8 +75,8 @@ class Trainer {
   ///         one or no older one is there; the same on every rank. Other checkpoints, metrics and events that cannot be
   ///         written are warned about, and training goes on.
   bool run();
-  /// Writes report.html, or warns that it cannot, with `sample` as the text the model produced, and of a pipeline that
-  /// made a step pipeline_trace.json (rank 0).
+  /// Records `sample`, the text the model produced, unless it is empty; writes report.html, or warns that it cannot,
+  /// and of a pipeline that made a step pipeline_trace.json (rank 0).
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
@@ -93,13 +100,16 @@ class Trainer {
   void tell_notices(data::Batches& batches);
   /// On held-out data, into the metrics of the step; nothing where there is none.
   void evaluate(report::StepMetrics& metrics);
-  /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
-  /// stop.
-  bool agree_on_step(report::StepMetrics& metrics);
+  /// What all ranks must know after a step, in one message: memory and step time of each, and whether one of them was
+  /// asked to stop, which is returned. `seconds`: those of this rank.
+  bool agree_on_step(double seconds, report::StepMetrics& metrics, report::RankMetrics& ranks);
+  /// Into the record of samples: a text of the model after the steps so far. No communication.
+  void keep_sample(const std::string& text);
+  report::StartRecord start_record(int64_t steps_done) const;
   double peak_flops();
   /// Operations of a step of all ranks, or nothing, with a warning, of a model that cannot tell (models::costs_of).
   std::optional<double> step_flops();
-  report::Report report_of(const std::string& sample) const;
+  report::Report report_of() const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
   Checkpoints checkpoints();

@@ -1,0 +1,51 @@
+#include "colossal/cli/report.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/report/report.h"
+#include "colossal/run/config.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr size_t kMostRuns = 32;
+
+bool is_same_folder(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return a == b || std::filesystem::equivalent(a, b, ignored);
+}
+
+}  // namespace
+
+int report(const Arguments& arguments) {
+  CLI::App app(
+      "Shows training runs on one page that needs nothing else: their curves in one frame, samples, keys of the config, "
+      "starts. A run may still be training.",
+      "colossal report");
+  std::vector<std::string> folders;
+  std::string output = "report.html";
+  app.add_option("runs", folders, "run folders (run.folder of the configs), at most 32")->required();
+  app.add_option("--output", output, "the page to write")->capture_default_str();
+  parse(app, arguments);
+  require(folders.size() <= kMostRuns, "report", "a page shows at most ", kMostRuns, " runs: got ", folders.size(),
+          "; name fewer");
+  for (size_t i = 0; i < folders.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      require(!is_same_folder(folders[i], folders[j]), "report", "each run must be named once: ", folders[i], " is ",
+              folders[j], "; leave one of them out");
+  report::Report page{.runs = {}, .defaults = to_toml(run::Config{})};
+  for (const std::string& folder : folders) page.runs.push_back(report::read_run(folder));
+  write_file(output, report::render_report(page));
+  for (const report::RecordedRun& run : page.runs)
+    for (const std::string& what : run.missing) std::fprintf(stderr, "colossal: %s: %s\n", run.name.c_str(), what.c_str());
+  std::printf("wrote %s\n", output.c_str());
+  return 0;
+}
+
+}  // namespace colossal::cli

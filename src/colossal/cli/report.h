@@ -1,0 +1,10 @@
+// `colossal report`: one page that shows one or several training runs.
+#pragma once
+#include "colossal/cli/arguments.h"
+
+namespace colossal::cli {
+
+/// Writes the page of the run folders that the arguments name. Errors: report::read_run()'s; the page cannot be written.
+int report(const Arguments& arguments);
+
+}  // namespace colossal::cli

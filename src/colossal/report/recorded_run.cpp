@@ -1,0 +1,98 @@
+#include "colossal/report/recorded_run.h"
+
+#include <filesystem>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/run_folder.h"
+
+namespace colossal::report {
+namespace {
+
+constexpr int64_t kLargestConfig = 16 << 20;
+
+/// Returns true if the file is there. Errors: it is there and has no end, such as a pipe.
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(status)) return false;
+  require(std::filesystem::is_regular_file(status), "report", path,
+          " must be a regular file; remove it, or name another run folder");
+  return true;
+}
+
+std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+void note_damage(RecordedRun& run, const std::string& path, const DamagedLines& damaged) {
+  if (damaged.count == 0) return;
+  run.missing.push_back(concat(file_name(path), ": ", damaged.count,
+                               damaged.count == 1 ? " line cannot be read (line " : " lines cannot be read (the first: line ",
+                               damaged.first, "); the other lines are shown"));
+}
+
+void read_steps(RecordedRun& run, const std::string& path) {
+  if (!is_there(path)) {
+    run.missing.push_back("metrics.jsonl is missing: the run recorded no step");
+    return;
+  }
+  DamagedLines damaged;
+  run.steps = salvage_metrics(path, damaged);
+  note_damage(run, path, damaged);
+}
+
+void read_records(RecordedRun& run, const RunFolder& folder) {
+  if (is_there(folder.history())) {
+    DamagedLines damaged;
+    RunHistory history = read_history(folder.history(), damaged);
+    run.starts = std::move(history.starts);
+    run.samples = std::move(history.samples);
+    note_damage(run, folder.history(), damaged);
+  }
+  if (run.starts.empty())
+    run.missing.push_back("history.jsonl has no start: command line, version and layout are unknown");
+  if (is_there(folder.ranks())) {
+    DamagedLines damaged;
+    run.ranks = read_rank_metrics(folder.ranks(), damaged);
+    note_damage(run, folder.ranks(), damaged);
+    // steps that a resume has not repeated yet
+    while (!run.ranks.empty() && (run.steps.empty() || run.ranks.back().step > run.steps.back().step))
+      run.ranks.pop_back();
+  } else {
+    run.missing.push_back("ranks.jsonl is missing: step time and memory of each rank are unknown");
+  }
+}
+
+void read_config_of(RecordedRun& run, const std::string& path) {
+  if (!is_there(path)) {
+    run.missing.push_back("config.toml is missing");
+    return;
+  }
+  run.config = read_file(path, kLargestConfig);
+  try {
+    ConfigDocument::parse(run.config, "config.toml");
+  } catch (const Error& error) {
+    run.missing.push_back(concat("config.toml cannot be read: ", error.message()));
+  }
+}
+
+}  // namespace
+
+RecordedRun read_run(const std::string& path) {
+  const RunFolder folder(path);
+  std::error_code ignored;
+  require(std::filesystem::exists(path, ignored), "report", "there is no folder ", path, "; name the folder of a run");
+  require(std::filesystem::is_directory(path, ignored), "report", path,
+          " must be the folder of a run: got a file; name the folder it lies in");
+  require(std::filesystem::exists(folder.config(), ignored) || std::filesystem::exists(folder.metrics(), ignored),
+          "report", path, " must be the folder of a run: it holds neither config.toml nor metrics.jsonl; name what "
+          "run.folder was in training");
+  RecordedRun run;
+  run.name = path;
+  read_config_of(run, folder.config());
+  read_steps(run, folder.metrics());
+  read_records(run, folder);
+  return run;
+}
+
+}  // namespace colossal::report
