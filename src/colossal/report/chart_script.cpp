@@ -9,7 +9,7 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const holder = document.getElementById('charts'), controls = document.getElementById('controls');
 const several = data.runs.length > 1;
 const view = {x: 'step', log: false, smooth: 0.3, hide: new Set()};
-const kHeight = 250, kTop = 10, kBottom = 38, kLeft = 62;
+const kHeight = 250, kTop = 10, kBottom = 38;
 
 // --- the view: in the address and in the controls
 function readView() {
@@ -87,9 +87,14 @@ function byteTicks(low, high, count) {
   for (let tick = Math.ceil(low / step) * step; tick <= high && ticks.length < 50; tick += step) ticks.push(tick);
   return ticks;
 }
-function logTicks(low, high, count) {
+function logTicks(low, high, count, unit) {
   const decades = Math.log10(high / low);
-  if (decades < 1) return roundTicks(low, high, count).filter(tick => tick > 0);
+  if (decades < 1) return (unit === 'bytes' ? byteTicks : roundTicks)(low, high, count).filter(tick => tick > 0);
+  if (unit === 'bytes') {
+    const ticks = [], every = Math.ceil(Math.log2(high / low) / count);
+    for (let e = Math.ceil(Math.log2(low)); e <= Math.log2(high); e += every) ticks.push(2 ** e);
+    return ticks;
+  }
   const ticks = [], every = Math.max(1, Math.ceil(decades / (2 * count)));
   for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += every)
     for (const lead of decades > 3 ? [1] : [1, 2, 5]) ticks.push(lead * 10 ** e);
@@ -108,6 +113,7 @@ function yScale(values, chart, log, top, bottom) {
   if (chart.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
   let room = 0.06 * (high - low);
   if (room === 0) room = high === 0 ? 1 : 0.1 * Math.abs(high);
+  if (!chart.zero && chart.unit !== 'number') room = Math.max(room, 0.01 * Math.abs(high));  // noise stays small
   low = chart.zero && low >= 0 ? 0 : low - room;
   high += room;
   return {low, high, at: value => bottom - (value - low) / (high - low) * (bottom - top)};
@@ -173,24 +179,32 @@ function label(svg, style, x, y, anchor, text, width) {
   if (move) element.setAttribute('x', (x + move).toFixed(1));
   return {element, left: box.x + move, right: box.x + box.width + move};
 }
-function drawAxes(svg, frame, chart, log, range, yAxis) {
-  const {width, right, bottom} = frame, lines = Math.max(2, Math.floor((bottom - kTop) / 42));
-  const ticks = log ? logTicks(yAxis.low, yAxis.high, lines)
+// The labels of the y axis, which decide where the frame begins.
+function drawYLabels(svg, chart, log, yAxis, width) {
+  const lines = Math.floor((kHeight - kBottom - kTop) / 42);
+  const ticks = log ? logTicks(yAxis.low, yAxis.high, lines, chart.unit)
     : chart.unit === 'bytes' ? byteTicks(yAxis.low, yAxis.high, lines) : roundTicks(yAxis.low, yAxis.high, lines);
   const fine = new Set(ticks.map(tick => valueText(tick, chart.unit))).size < ticks.length;
+  const made = ticks.map(tick => label(svg, 'tick', 1, yAxis.at(tick) + 4, 'start', valueText(tick, chart.unit, fine),
+                                       width));
+  const left = Math.max(44, ...made.map(one => one.right + 8));
+  for (const one of made) one.element.setAttribute('x', (left - 7 - (one.right - one.left)).toFixed(1));
+  return {ticks, left};
+}
+function drawAxes(svg, frame, range, ticks, yAxis) {
+  const {width, left, right, bottom} = frame;
   for (const tick of ticks) {
     const y = yAxis.at(tick).toFixed(1);
-    add(svg, 'line', {class: 'grid', x1: kLeft, x2: right, y1: y, y2: y});
-    label(svg, 'tick', kLeft - 7, +y + 4, 'end', valueText(tick, chart.unit, fine), width);
+    add(svg, 'line', {class: 'grid', x1: left, x2: right, y1: y, y2: y});
   }
   const [unit, name] = xUnit(range.high);
   let free = -Infinity;
-  for (const tick of roundTicks(range.low / unit, range.high / unit, Math.max(2, Math.floor((right - kLeft) / 80)))) {
+  for (const tick of roundTicks(range.low / unit, range.high / unit, Math.max(2, Math.floor((right - left) / 64)))) {
     if (view.x !== 'time' && tick !== Math.floor(tick)) continue;  // steps and tokens are whole
     const made = label(svg, 'tick xtick', frame.x(tick * unit), bottom + 16, 'middle', short(tick), width);
     if (made.left < free) made.element.remove(); else free = made.right + 6;
   }
-  add(svg, 'line', {class: 'axis', x1: kLeft, x2: right, y1: bottom, y2: bottom});
+  add(svg, 'line', {class: 'axis', x1: left, x2: right, y1: bottom, y2: bottom});
   label(svg, 'name', right, kHeight - 4, 'end', view.x === 'time' ? `training time (${name})` : name, width);
 }
 // A path for each stretch without gaps, in one element; a single point is a dot, a value that is not finite a mark.
@@ -243,8 +257,6 @@ function draw(figure) {
   svg.setAttribute('viewBox', `0 0 ${width} ${kHeight}`);
   const found = curvesOf(figure), numbered = figure.numbered && found.curves.length > 1;
   const right = width - (numbered ? 26 : 12), bottom = kHeight - kBottom;
-  const frame = {width, right, bottom, low: found.low, high: found.high,
-                 x: x => kLeft + (x - found.low) / (found.high - found.low) * (right - kLeft)};
   const values = [];
   let bad = 0, hidden = 0;
   for (const curve of found.curves) {
@@ -263,9 +275,13 @@ function draw(figure) {
     label(svg, 'name', width / 2, kHeight / 2, 'middle', nothing, width);
     return;
   }
-  drawAxes(svg, frame, chart, log, found, yAxis);
+  const {ticks, left} = drawYLabels(svg, chart, log, yAxis, width);
+  const frame = {width, left, right, bottom, low: found.low, high: found.high,
+                 x: x => left + (x - found.low) / (found.high - found.low) * (right - left)};
+  drawAxes(svg, frame, found, ticks, yAxis);
   const ends = [];
-  for (const curve of found.curves) if (curve.raw) drawLine(svg, curve.raw, curve, 'raw', frame, yAxis, log);
+  for (const curve of found.curves)
+    if (curve.raw && !figure.crowded) drawLine(svg, curve.raw, curve, 'raw', frame, yAxis, log);
   for (const curve of found.curves) {
     const last = drawLine(svg, curve.line, curve, 'main', frame, yAxis, log);
     if (numbered && last && curve.number) ends.push({...last, number: curve.number, style: curve.style});
@@ -288,7 +304,7 @@ function point(figure, clientX) {
   if (!figure.shown) return;
   const {curves, frame, cursor} = figure.shown, box = figure.svg.getBoundingClientRect();
   const at = (clientX - box.left) / box.width * frame.width;
-  const share = Math.min(1, Math.max(0, (at - kLeft) / (frame.right - kLeft)));
+  const share = Math.min(1, Math.max(0, (at - frame.left) / (frame.right - frame.left)));
   const wanted = frame.low + share * (frame.high - frame.low);
   const rows = curves.filter(curve => curve.line.x.length).map(curve => {
     const i = nearest(curve.line.x, wanted);
@@ -327,8 +343,9 @@ function makeFigure(chart, sources, numbered) {
     "<svg role='img'></svg><div class='tip' hidden></div>";
   const [title, legend, note] = element.firstChild.children;
   title.textContent = chart.title;
-  const kinds = new Map(sources.map(source => [source.kind, source]));
-  if (kinds.size > 1 && kinds.size <= 8) for (const [kind, source] of kinds) {
+  const all = [...new Map(sources.map(source => [source.kind, source]))], crowded = all.length > 8;
+  const kinds = crowded ? [all[0], all[all.length - 1]] : all.length > 1 ? all : [];  // of many the ends of the scale
+  for (const [kind, source] of kinds) {
     const key = document.createElement('span'), swatch = document.createElement('i');
     key.className = 'key';
     swatch.className = source.dash ? 'dashed' : '';
@@ -336,7 +353,7 @@ function makeFigure(chart, sources, numbered) {
     key.append(swatch, kind);
     legend.append(key);
   }
-  const figure = {element, chart, sources, numbered, note, svg: element.querySelector('svg'),
+  const figure = {element, chart, sources, numbered, crowded, note, svg: element.querySelector('svg'),
                   tip: element.querySelector('.tip'), shown: null};
   figure.svg.setAttribute('aria-label', chart.title);
   figure.svg.addEventListener('pointermove', event => point(figure, event.clientX));
@@ -357,7 +374,7 @@ function figuresOfRuns() {
                     style: colour(several ? r : l) + (dash ? ';' + dash : '')});
     }));
     const isOne = chart.title === 'Evaluation loss' && sources.every(source => source.series.i.length < 2);
-    const isOfRanks = chart.title === 'Step time' && !several && data.runs[0].ranks;
+    const isOfRanks = ['Step time', 'Peak memory of a rank'].includes(chart.title) && !several && data.runs[0].ranks;
     if (sources.length && !isOne && !isOfRanks) figures.push(makeFigure(chart, sources, several));
   }
   return figures;
@@ -367,14 +384,14 @@ function figuresOfRanks() {
   const kinds = [['Step time by rank', 'seconds', 'seconds'], ['Peak memory by rank', 'bytes', 'peak_bytes']];
   data.runs.forEach((run, r) => kinds.forEach(([title, unit, key]) => {
     if (!run.ranks) return;
-    const count = run.ranks.names.length;
+    const count = run.ranks.names.length, isEach = run.ranks.names[0] === 'rank 0';
     const sources = run.ranks[key].map((series, rank) => ({
       run: r, series, rank: true, name: run.ranks.names[rank], kind: run.ranks.names[rank],
       number: count <= 8 ? `${rank}` : '',
       style: count <= 8 ? colour(rank) : `--c:hsl(${Math.round(260 * rank / (count - 1))} 65% var(--rank-light))`}));
     const name = several ? `${title}: run ${r + 1}` : title;
     const chart = {title: name, unit, zero: false, smooth: key === 'seconds', log: true};
-    figures.push(makeFigure(chart, sources, count <= 8));
+    figures.push(makeFigure(chart, sources, count <= 8 && isEach));
   }));
   return figures;
 }
