@@ -8,13 +8,13 @@ namespace {
 const char* const kStyle = R"css(
 :root { color-scheme: light dark; --page: #f4f5f7; --card: #ffffff; --edge: #e1e4e9; --ink: #1b2230; --soft: #5b6577;
   --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --sixth: #0b7a8c; --seventh: #77712a; --bad: #c81e3a;
-  --c1: #2563c9; --c2: #c2570c; --c3: #1d8a5b; --c4: #8a4bc4; --c5: #b03a78; --c6: #0b7a8c; --c7: #77712a; --c8: #5a4636;
-  --rank-light: 42%; --on: #ffffff;
+  --c1: #3033e8; --c2: #bc8217; --c3: #16583a; --c4: #e25f83; --c5: #0a8bbe; --c6: #5919a0; --c7: #66520a; --c8: #6c1060;
+  --rank-light: 42%;
   --shade0: #e3edfb; --shade1: #e3f4ea; --shade2: #f9eedd; --shade3: #f1e8f8; }
 @media (prefers-color-scheme: dark) { :root { --page: #11151c; --card: #1a2029; --edge: #2b3441; --ink: #e7ebf2;
   --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --third: #5fcf9c; --fourth: #c39af0; --fifth: #f08fbf; --sixth: #5cc8da; --seventh: #cfc667; --bad: #ff6b81;
-  --c1: #6ea8fe; --c2: #f0a35e; --c3: #5fcf9c; --c4: #c39af0; --c5: #f08fbf; --c6: #5cc8da; --c7: #cfc667; --c8: #c7b3a3;
-  --rank-light: 66%; --on: #11151c;
+  --c1: #9ea5fa; --c2: #e0712c; --c3: #3c9da7; --c4: #9f68fa; --c5: #fad835; --c6: #ee9f8d; --c7: #89f5ee; --c8: #c7e579;
+  --rank-light: 66%;
   --shade0: #20344f; --shade1: #1f3d30; --shade2: #44361f; --shade3: #382a47; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -92,7 +92,7 @@ mark { background: none; color: var(--first); font-weight: 600; }
 input { accent-color: var(--first); }
 .missing { border-left: 4px solid var(--second); } .missing p { margin: 2px 0; overflow-wrap: anywhere; }
 .badge { display: inline-block; min-width: 1.6em; padding: 0 5px; border-radius: 5px; text-align: center; font-size: 12px;
-  font-weight: 700; color: var(--on); background: var(--c); }
+  font-weight: 700; border: 2px solid var(--c); }
 .c1 { --c: var(--c1); } .c2 { --c: var(--c2); } .c3 { --c: var(--c3); } .c4 { --c: var(--c4); }
 .c5 { --c: var(--c5); } .c6 { --c: var(--c6); } .c7 { --c: var(--c7); } .c8 { --c: var(--c8); }
 .run { display: inline-flex; gap: 8px; align-items: center; white-space: nowrap; }
