@@ -267,8 +267,9 @@ function draw(figure) {
     }
   }
   const yAxis = yScale(values, chart, log, kTop, bottom);
-  figure.note.textContent = (bad ? `${bad} ${bad === 1 ? 'value is' : 'values are'} not finite ` : '') +
-    (hidden ? 'values of 0 and below are not drawn' : '');
+  const notes = bad ? [`${bad} ${bad === 1 ? 'value is' : 'values are'} not finite`] : [];
+  if (hidden) notes.push('values of 0 and below are not drawn');
+  figure.note.textContent = notes.join('; ');
   figure.shown = null;
   if (!yAxis) {
     const nothing = found.curves.length ? 'no value to show' : 'every run is hidden';

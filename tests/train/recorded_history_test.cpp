@@ -1,0 +1,84 @@
+// What a run keeps for its report: its starts, its samples, and what each rank measured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/version.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/report/recorded_run.h"
+#include "train/whole_runs.h"
+
+namespace colossal::train::recorded_history_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Gt;
+using ::testing::IsEmpty;
+
+std::vector<int64_t> sampled(const report::RecordedRun& run) {
+  std::vector<int64_t> steps;
+  for (const report::SampleRecord& sample : run.samples) steps.push_back(sample.step);
+  return steps;
+}
+
+std::vector<std::string> kinds(const report::RecordedRun& run) {
+  std::vector<std::string> out;
+  for (const report::StartRecord& start : run.starts) out.push_back(start.kind);
+  return out;
+}
+
+TEST_F(Run, RecordsEachStartAndRank) {
+  const run::Config c = make("run", 2, 1);
+  train(c, Start::New, 12);
+  train(c, Start::Resume);
+  const report::RecordedRun run = report::read_run(c.run.folder);
+  EXPECT_THAT(run.missing, IsEmpty());
+  EXPECT_THAT(kinds(run), ElementsAre("new", "resume"));
+  EXPECT_EQ(run.starts[1].after, 12);
+  EXPECT_EQ(run.starts[1].version, version());
+  EXPECT_EQ(run.starts[1].revision, revision());
+  EXPECT_GT(run.starts[0].time, 1.7e9);
+  EXPECT_EQ(run.starts[0].mesh.at(0).name, "data");
+  EXPECT_EQ(run.starts[0].mesh.at(0).size, 2);
+  EXPECT_THAT(sampled(run), ElementsAre(12, 20));
+  ASSERT_EQ(run.ranks.size(), 20u);
+  for (size_t i = 0; i < run.ranks.size(); ++i) {
+    EXPECT_EQ(run.ranks[i].step, static_cast<int64_t>(i) + 1);
+    EXPECT_THAT(run.ranks[i].seconds, ElementsAre(Gt(0.0), Gt(0.0)));
+    ASSERT_EQ(run.ranks[i].peak_bytes.size(), 2u);
+    EXPECT_EQ(std::max(run.ranks[i].peak_bytes[0], run.ranks[i].peak_bytes[1]), run.steps[i].peak_bytes);
+  }
+}
+
+TEST_F(Run, SamplesWhileItTrains) {
+  run::Config c = make("run", 1, 1);
+  c.training.sample_every = 6;
+  comm::run_ranks(1, [&](comm::World& world) {
+    TrainerOptions options{.builtin_data = base + "/sources"};
+    options.sample = [](Trainer& trainer) {
+      const int64_t steps = trainer.engine().steps_done();
+      return steps == 12 ? "" : concat("after ", steps);
+    };
+    Trainer trainer(world, c, options);
+    EXPECT_TRUE(trainer.run());
+    trainer.write_report("end");
+  });
+  const report::RecordedRun run = report::read_run(c.run.folder);
+  EXPECT_THAT(sampled(run), ElementsAre(6, 18, 20));
+  EXPECT_EQ(run.samples[1].text, "after 18");
+  EXPECT_EQ(run.samples[2].text, "end");
+}
+
+TEST_F(Run, AnOverwrittenRunKeepsItsRecordsUntilTheFirstNewCheckpoint) {
+  const run::Config c = make("run", 1, 1);
+  train(c, Start::New);
+  train_and_die(c, Start::Overwrite, 3);
+  EXPECT_THAT(kinds(report::read_run(c.run.folder)), ElementsAre("overwrite"));
+  train(c, Start::Resume);
+  const report::RecordedRun run = report::read_run(c.run.folder);
+  EXPECT_THAT(kinds(run), ElementsAre("new", "resume"));
+  EXPECT_EQ(run.ranks.size(), 20u);
+}
+
+}  // namespace
+}  // namespace colossal::train::recorded_history_test
