@@ -104,7 +104,7 @@ def lines(one, raw=False):
 # --- two runs, the second of which stops and goes on
 evil = "</script><script>throw 1</script><b>&"
 common = ["train", interop.source_dir / "examples/quickstart.toml", "--training.batch_size=2", "--training.save_every=5",
-          "--training.evaluate_every=5", "--training.evaluate_batches=1", "--optimizer.warmup_steps=1", "--data.sequence=32",
+          "--training.evaluate_every=5", "--training.evaluate_batches=1", "--optimizer.warmup_steps=1", "--data.sequence=50",
           "--training.sample_tokens=8", f"--training.sample_prompt={evil}", "--training.sample_every=5"]
 interop.colossal(*common, "--run.folder=first", "--parallel.data=2", "--training.steps=12")
 second = [*common, "--run.folder=second", "--parallel.data=1", "--optimizer.learning_rate=1e-3"]
@@ -186,8 +186,10 @@ assert "training.batch_size" in text[text.index("id='changed'"):]
 assert "resumed after step 10" in text and "--resume-from=10" in text and html.escape(evil, quote=False) in text
 
 # --- the page that a run writes at its end is the same one
-own = look(interop.temp_dir / "first/report.html")
-assert [line["points"] for line in lines(chart(own["first"], "Loss"))] == [12, 3]
+own = look(interop.temp_dir / "first/report.html", "#x=tokens")
+loss = chart(own["first"], "Loss")
+assert [line["points"] for line in lines(loss)] == [12, 3]
+assert loss["ticks"][-1] == "1200", "12 steps of 2 x 50 tokens: a wide label at the very edge, inside all the same"
 assert len(lines(chart(own["first"], "Step time by rank"))) == 2
 assert not [text for one in own["first"] for text in one["outside"]]
 
