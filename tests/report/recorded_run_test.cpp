@@ -26,7 +26,9 @@ class RecordedRunTest : public testing::Test {
   void write(const char* name, const std::string& text) const {
     std::ofstream(path(name), std::ios::binary | std::ios::app) << text;
   }
-  std::string line(int64_t step, double loss) const { return to_json_line(StepMetrics{.step = step, .loss = loss}) + "\n"; }
+  std::string line(int64_t step, double loss) const {
+    return to_json_line(StepMetrics{.step = step, .loss = loss}) + "\n";
+  }
   std::string message() const {
     try {
       read_run(folder);
@@ -120,7 +122,8 @@ TEST_F(RecordedRunTest, ReadsRunsWithoutRecords) {
 }
 
 TEST_F(RecordedRunTest, RefusesWhatIsNoRun) {
-  EXPECT_THAT(message(), HasSubstr(folder + " must be the folder of a run: it holds neither config.toml nor metrics.jsonl"));
+  EXPECT_THAT(message(),
+              HasSubstr(folder + " must be the folder of a run: it holds neither config.toml nor metrics.jsonl"));
   std::filesystem::create_directories(path("metrics.jsonl"));
   EXPECT_THAT(message(), HasSubstr("metrics.jsonl must be a regular file"));
   folder += "/nothing";

@@ -182,7 +182,8 @@ TEST(Report, TwoHundredThousandStepsStaySmall) {
 TEST(Report, TextCannotBreakOutOfThePage) {
   Report report = report_of(2);
   RecordedRun& run = report.runs[0];
-  const std::string bad = "</script><script>alert(1)</script></pre><!--\xff\xc0\x80\xed\xa0\x80 & \"x\" 'y' \xC3\xBC\n\x01";
+  const std::string bad =
+      "</script><script>alert(1)</script></pre><!--\xff\xc0\x80\xed\xa0\x80 & \"x\" 'y' \xC3\xBC\n\x01";
   run.name = bad;
   run.samples[0] = {1, bad, bad};
   run.starts[0].command = run.missing = {bad};
@@ -224,7 +225,8 @@ TEST(RenderPlot, KeepsLabelsInside) {
 }
 
 TEST(RenderPlot, MarksValuesThatAreNotFinite) {
-  Plot plot{.title = "x", .series = {{"y", "first", {1, 2, 3, 4}, {1, kNan, std::numeric_limits<double>::infinity(), 2}}}};
+  const double infinite = std::numeric_limits<double>::infinity();
+  Plot plot{.title = "x", .series = {{"y", "first", {1, 2, 3, 4}, {1, kNan, infinite, 2}}}};
   const std::string drawn = render_plot(plot);
   expect_holds(drawn, "2 values are not finite");
   EXPECT_EQ(count(drawn, "<path class='bad'"), 2u);

@@ -25,8 +25,8 @@ bool is_same_folder(const std::string& a, const std::string& b) {
 
 int report(const Arguments& arguments) {
   CLI::App app(
-      "Shows training runs on one page that needs nothing else: their curves in one frame, samples, keys of the config, "
-      "starts. A run may still be training.",
+      "Shows training runs on one page that needs nothing else: their curves in one frame, samples, keys of the "
+      "config, starts. A run may still be training.",
       "colossal report");
   std::vector<std::string> folders;
   std::string output = "report.html";
@@ -43,7 +43,8 @@ int report(const Arguments& arguments) {
   for (const std::string& folder : folders) page.runs.push_back(report::read_run(folder));
   write_file(output, report::render_report(page));
   for (const report::RecordedRun& run : page.runs)
-    for (const std::string& what : run.missing) std::fprintf(stderr, "colossal: %s: %s\n", run.name.c_str(), what.c_str());
+    for (const std::string& what : run.missing)
+      std::fprintf(stderr, "colossal: %s: %s\n", run.name.c_str(), what.c_str());
   std::printf("wrote %s\n", output.c_str());
   return 0;
 }

@@ -4,7 +4,8 @@
 
 namespace colossal::cli {
 
-/// Writes the page of the run folders that the arguments name. Errors: report::read_run()'s; the page cannot be written.
+/// Writes the page of the run folders that the arguments name.
+/// Errors: those of report::read_run(); the page cannot be written.
 int report(const Arguments& arguments);
 
 }  // namespace colossal::cli

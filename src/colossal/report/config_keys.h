@@ -1,4 +1,4 @@
-// The keys of run configs that say something: those that differ from their defaults, and those that differ between runs.
+// The keys of run configs that differ from their defaults, and those that differ between runs.
 #pragma once
 #include <string>
 #include <vector>

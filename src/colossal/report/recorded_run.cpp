@@ -26,9 +26,9 @@ std::string file_name(const std::string& path) { return std::filesystem::path(pa
 
 void note_damage(RecordedRun& run, const std::string& path, const DamagedLines& damaged) {
   if (damaged.count == 0) return;
-  run.missing.push_back(concat(file_name(path), ": ", damaged.count,
-                               damaged.count == 1 ? " line cannot be read (line " : " lines cannot be read (the first: line ",
-                               damaged.first, "); the other lines are shown"));
+  const char* which = damaged.count == 1 ? " line cannot be read (line " : " lines cannot be read (the first: line ";
+  run.missing.push_back(
+      concat(file_name(path), ": ", damaged.count, which, damaged.first, "); the other lines are shown"));
 }
 
 void read_steps(RecordedRun& run, const std::string& path) {

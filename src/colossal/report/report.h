@@ -18,8 +18,8 @@ struct Report {
   std::optional<PipelineTimeline> timeline = {};      ///< of the last step in a pipeline
 };
 
-/// The whole page: summary, charts of all runs in one frame (loss, learning rate, gradient norm, speed, memory), of each
-/// rank too, samples, keys of the config, starts, layout. Light or dark as the reader's system is.
+/// The whole page: summary, charts of all runs in one frame (loss, learning rate, gradient norm, speed, memory), charts
+/// of each rank, samples, keys of the config, starts, layout. Light or dark as the reader's system is.
 /// Cost: linear in the steps. Size: see chart_data(); a million steps of eight ranks take about 1 MB.
 std::string render_report(const Report& report);
 

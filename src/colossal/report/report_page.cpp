@@ -72,7 +72,8 @@ mark { background: none; color: var(--first); font-weight: 600; }
 .chart { min-width: 0; } .chart svg { touch-action: pan-y; }
 .chart .line { stroke: var(--c); } .chart .line.raw { opacity: .28; stroke-width: 1; }
 .chart circle { fill: var(--c); stroke: none; } .chart circle.raw { opacity: .28; }
-.number { fill: var(--c); font-size: 12px; font-weight: 700; stroke: var(--card); stroke-width: 3px; paint-order: stroke; }
+.number { fill: var(--c); font-size: 12px; font-weight: 700;
+  stroke: var(--card); stroke-width: 3px; paint-order: stroke; }
 .legend { flex-wrap: wrap; }
 .chart .key::before { content: none; }
 .key i { display: inline-block; width: 16px; border-top: 3px solid var(--c); margin-right: 5px; vertical-align: middle; }

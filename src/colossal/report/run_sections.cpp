@@ -129,7 +129,8 @@ std::string missing_section(const std::vector<RecordedRun>& runs) {
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     const int64_t done = runs[i].steps.empty() ? 0 : runs[i].steps.back().step, wanted = steps_wanted(runs[i]);
-    if (done < wanted) note(i, concat(done, " of ", wanted, " steps are done: the run still trains, or it was stopped"));
+    if (done < wanted)
+      note(i, concat(done, " of ", wanted, " steps are done: the run still trains, or it was stopped"));
     for (const std::string& what : runs[i].missing) note(i, what);
   }
   return out.empty() ? "" : concat("<section class='card missing'>", out, "</section>\n");
