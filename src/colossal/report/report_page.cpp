@@ -146,8 +146,8 @@ std::string render_page(const std::string& kind, const std::string& title, const
          "content='width=device-width,initial-scale=1'><meta http-equiv='Content-Security-Policy' "
          "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>" +
          html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) +
-         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + (script ? script : kScript) +
-         "</script></body></html>\n";
+         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" +
+         (script ? script : kScript) + "</script></body></html>\n";
 }
 
 }  // namespace colossal::report
