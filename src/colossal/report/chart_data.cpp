@@ -75,7 +75,7 @@ std::vector<Chart> all_charts() {
        {{"grad_norm", "gradient norm", step_value(&StepMetrics::grad_norm)}}},
       {"Tokens per second", "number", true, true, true,
        {{"tokens_per_second", "tokens per second", step_value(&StepMetrics::tokens_per_second)}}},
-      {"Share of the matmul peak", "share", true, true, false, {{"mfu", "model FLOPs", step_value(&StepMetrics::mfu)}}},
+      {"Share of the peak", "share", true, true, false, {{"mfu", "model FLOPs", step_value(&StepMetrics::mfu)}}},
       {"Step time", "seconds", true, true, true, {{"seconds", "step time", step_value(&StepMetrics::seconds)}}},
       {"Peak memory of a rank", "bytes", true, false, true,
        {{"peak_bytes", "peak memory", step_value(&StepMetrics::peak_bytes)}}},
