@@ -78,6 +78,22 @@ TEST(JsonFile, DepthIsBounded) {
 }
 
 /// It took the square of their number, an hour for this one.
+TEST(JsonFile, ParsesAnyValueWithinTheDepth) {
+  EXPECT_EQ(parse_json("[1, null]", "x", "test"), (nlohmann::json{1, nullptr}));
+  EXPECT_EQ(parse_ordered_json(R"({"b": 1, "a": 2})", "x", "test").dump(), R"({"b":1,"a":2})");
+  const std::string deep = nested(100000, "[", "]");
+  EXPECT_THROW(parse_json(deep, "x", "test"), Error);
+  EXPECT_THROW(parse_ordered_json(deep, "x", "test"), Error);
+  EXPECT_THROW(parse_json("[1", "x", "test"), Error);
+  EXPECT_THROW(parse_ordered_json("", "x", "test"), Error);
+}
+
+TEST(JsonFile, KeepsTheSpellingOfFloats) {
+  std::vector<std::string> floats;
+  parse_ordered_json("[12345678901234567890123, {\"a\": 1.50, \"b\": 7}, -1e2]", "x", "test", {}, &floats);
+  EXPECT_EQ(floats, (std::vector<std::string>{"12345678901234567890123", "1.50", "-1e2"}));
+}
+
 TEST(JsonFile, ManyMembersAreReadOnceEach) {
   nlohmann::json header;
   for (int i = 0; i < 500'000; ++i) header[std::to_string(i)] = nlohmann::json::object();

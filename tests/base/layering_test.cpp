@@ -202,6 +202,27 @@ std::vector<std::string> lines_too_wide(const fs::path& root) {
   return faults;
 }
 
+/// Lines outside base/json_file that parse JSON with the library itself, and so without a limit of depth.
+std::vector<std::string> direct_json_parsers(const fs::path& source) {
+  static const std::regex parses(R"rx(\b(ordered_|basic_)?json\s*::\s*(parse|sax_parse|accept)\b)rx");
+  static const std::regex reads(R"rx(>>\s*\w*json\b)rx");
+  std::vector<std::string> faults;
+  for (const auto& file : sources_below(source)) {
+    const std::string name = fs::relative(file, source).string();
+    if (name.ends_with("base/json_file.cpp")) continue;
+    std::ifstream lines(file);
+    int number = 1;
+    for (std::string line; std::getline(lines, line); ++number) {
+      const std::string code = line.substr(0, line.find("//"));
+      if (std::regex_search(code, parses) || std::regex_search(code, reads))
+        faults.push_back(name + ":" + std::to_string(number) + " parses JSON itself; call parse_json()");
+    }
+  }
+  return faults;
+}
+
+TEST(Layering, JsonIsParsedInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
+
 TEST(Layering, HoldsForTheSources) { EXPECT_THAT(violations(kSourceDir / "src"), IsEmpty()); }
 
 TEST(Layering, CoversEveryFolderOfTheSources) {
@@ -291,6 +312,14 @@ TEST_F(PlantedViolations, APublicHeaderThatIncludesAPrivateOneIsFound) {
   plant("PUBLIC", "base : gone good other\ntensor : place\n");
   EXPECT_THAT(faults(), ElementsAre("PUBLIC lists what is not there: colossal/base/gone.h",
                                     "colossal/tensor/place.h is public, but colossal.h does not reach it"));
+}
+
+TEST_F(PlantedViolations, ADirectJsonParserIsFound) {
+  plant("base/json_file.cpp", "return json::parse(text);\n");
+  plant("base/reads.cpp", "// json::parse()\nauto a = nlohmann::ordered_json::parse(text);\njson::sax_parse(t, &g);\n");
+  EXPECT_THAT(direct_json_parsers(fs::path(folder_.path()) / "src"),
+              ElementsAre("colossal/base/reads.cpp:2 parses JSON itself; call parse_json()",
+                          "colossal/base/reads.cpp:3 parses JSON itself; call parse_json()"));
 }
 
 TEST_F(PlantedViolations, ALongFileIsFound) {

@@ -61,6 +61,9 @@ TEST_F(Chat, GoesOnAfterWhatCannotBeSaid) {
 
 TEST_F(Chat, SaysWhatIsMissing) {
   EXPECT_THAT(chat(folder, "", {"--variables", "[]"}).err, HasSubstr("must be an object of JSON"));
+  EXPECT_THAT(chat(folder, "", {"--variables", "{"}).err, HasSubstr("--variables: not valid JSON"));
+  const std::string deep = "{\"a\": " + std::string(10000, '[') + std::string(10000, ']') + "}";
+  EXPECT_THAT(chat(folder, "", {"--variables", deep}).err, HasSubstr("--variables: nested too deeply"));
   unlink((folder / "hf/chat_template.jinja").c_str());
   const auto outcome = chat(folder, "Hi\n", {});
   EXPECT_EQ(outcome.status, 1);

@@ -56,6 +56,12 @@ TEST_F(Generate, LinesHaveOptionsOfTheirOwn) {
   EXPECT_FALSE(plain[0].contains("id"));
 }
 
+TEST_F(Generate, RefusesLinesNestedTooDeeply) {
+  const std::string deep = "{\"prompt\": \"x\", \"id\": " + std::string(100000, '[') + std::string(100000, ']') + "}\n";
+  EXPECT_THAT(refusal("{\"prompt\": \"x\"}\n" + deep), HasSubstr("bad.jsonl line 2: the line: nested too deeply"));
+  EXPECT_THAT(refusal("{\"prompt\": \n"), HasSubstr("bad.jsonl line 1: the line: not valid JSON"));
+}
+
 TEST_F(Generate, EndsAtStopStringsEverywhere) {
   std::vector<std::string> words{"--max-tokens", "8"};
   for (char letter = 'a'; letter <= 'z'; ++letter)  // text in letters, whatever the model's weights

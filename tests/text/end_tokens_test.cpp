@@ -33,8 +33,9 @@ TEST(EndTokens, RefuseWhatIsNoId) {
     folder.write("generation_config.json", text);
     return test::complaint([&] { end_ids(folder.path(), *bytes); });
   };
-  EXPECT_THAT(complaint("[1]"), HasSubstr("must hold a JSON object"));
-  EXPECT_THAT(complaint("{"), HasSubstr("must hold a JSON object"));
+  EXPECT_THAT(complaint("[1]"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(complaint("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(complaint(std::string(100000, '[')), HasSubstr("nested too deeply"));
   EXPECT_THAT(complaint(R"({"eos_token_id": "</s>"})"), HasSubstr("must be a token id or a list of them"));
   EXPECT_THAT(complaint(R"({"eos_token_id": [1, 2.5]})"), HasSubstr("must be a token id or a list of them"));
 }

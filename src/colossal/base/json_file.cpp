@@ -15,8 +15,8 @@ using nlohmann::json;
 /// makes it look at all members of the object around each object that ends: a minute for a hundred thousand tensors.)
 class Guard final : public json::json_sax_t {
  public:
-  Guard(const std::string& name, const char* component, const JsonLimits& limits)
-      : name_(name), component_(component), limits_(limits) {}
+  Guard(const std::string& name, const char* component, const JsonLimits& limits, std::vector<std::string>* floats)
+      : name_(name), component_(component), limits_(limits), floats_(floats) {}
 
   bool start_object(size_t) override { return open(); }
   bool start_array(size_t) override { return open(); }
@@ -31,7 +31,10 @@ class Guard final : public json::json_sax_t {
   bool boolean(bool) override { return true; }
   bool number_integer(int64_t) override { return true; }
   bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
+  bool number_float(double, const std::string& spelling) override {
+    if (floats_) floats_->push_back(spelling);
+    return true;
+  }
   bool string(std::string&) override { return true; }
   bool binary(json::binary_t&) override { return true; }
   // json::parse() will tell
@@ -52,6 +55,7 @@ class Guard final : public json::json_sax_t {
   const std::string& name_;
   const char* component_;
   const JsonLimits& limits_;
+  std::vector<std::string>* floats_;
   std::vector<std::set<std::string>> members_;  // names seen of each open object; none of a list
 };
 
@@ -69,19 +73,34 @@ std::string reason(const json::exception& error) {
   return printable(label == std::string::npos ? text : text.substr(label + 2));
 }
 
-}  // namespace
-
-json parse_json_object(std::string_view text, const std::string& name, const char* component,
-                       const JsonLimits& limits) {
-  Guard guard(name, component, limits);
+template <class Json>
+Json parsed(std::string_view text, const std::string& name, const char* component, const JsonLimits& limits,
+            std::vector<std::string>* floats) {
+  Guard guard(name, component, limits, floats);
   try {
     json::sax_parse(text.begin(), text.end(), &guard);
-    json value = json::parse(text.begin(), text.end());
-    require(value.is_object(), component, name, ": must be a JSON object");
-    return value;
+    return Json::parse(text.begin(), text.end());
   } catch (const json::exception& error) {
     throw Error(component, concat(name, ": not valid JSON: ", reason(error)));
   }
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, const std::string& name, const char* component, const JsonLimits& limits) {
+  return parsed<json>(text, name, component, limits, nullptr);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name, const char* component,
+                                          const JsonLimits& limits, std::vector<std::string>* floats) {
+  return parsed<nlohmann::ordered_json>(text, name, component, limits, floats);
+}
+
+json parse_json_object(std::string_view text, const std::string& name, const char* component,
+                       const JsonLimits& limits) {
+  json value = parse_json(text, name, component, limits);
+  require(value.is_object(), component, name, ": must be a JSON object");
+  return value;
 }
 
 json read_json_object(const std::string& path, const char* component, const JsonLimits& limits) {

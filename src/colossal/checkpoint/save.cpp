@@ -4,6 +4,7 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
@@ -68,7 +69,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
 std::vector<json> gather_tables(const json& table, comm::Group& world) {
   std::vector<json> tables;
   for (const std::string& text : comm::gather_text(world, at::kCPU, 0, table.dump()))
-    tables.push_back(json::parse(text));
+    tables.push_back(parse_json(text, "the table of a rank", "checkpoint"));
   return tables;
 }
 

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/cli/input_lines.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
@@ -157,7 +158,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   check_sampling_options(sampling, r.conversation.stops);
   check_model_options(r.model);
   if (!r.variables.empty()) {
-    r.conversation.variables = nlohmann::ordered_json::parse(r.variables, nullptr, false);
+    r.conversation.variables = parse_ordered_json(r.variables, "--variables", "chat");
     require(r.conversation.variables.is_object(), "chat", "--variables must be an object of JSON: got ", r.variables);
   }
   const text::ChatTemplate chat_template = template_of(r);

@@ -7,6 +7,7 @@
 
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/machine.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/host_memory.h"
@@ -115,7 +116,7 @@ std::string to_json(const MemoryTry& t) {
 
 MemoryTry memory_try_of(const std::string& line) {
   try {
-    const nlohmann::json object = nlohmann::json::parse(line);
+    const nlohmann::json object = parse_json_object(line, "a try", "bench");
     MemoryTry t{.parameters = object.at("parameters"),
                 .seconds = object.at("seconds"),
                 .loss = object.at("loss"),

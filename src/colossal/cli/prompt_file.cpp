@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
+#include "colossal/base/json_file.h"
 #include "colossal/cli/sampling_options.h"
 #include "colossal/text/json_schema.h"
 #include "colossal/text/utf8.h"
@@ -75,7 +76,7 @@ PromptLine line_of(const std::string& text, bool is_json, PromptLine line) {
     line.prompt = text;
     return line;
   }
-  const ordered_json object = ordered_json::parse(text, nullptr, false);
+  const ordered_json object = parse_ordered_json(text, "the line", "generate");
   require(object.is_object() && object.contains("prompt") && object["prompt"].is_string(), "generate",
           "a line must be an object with a string \"prompt\": got ", text.substr(0, 80));
   line.prompt = object["prompt"];

@@ -1,6 +1,7 @@
 #include "colossal/cli/text_lines.h"
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 
 namespace colossal::cli {
 
@@ -11,15 +12,7 @@ void refuse_line(const NumberedLine& line, const std::string& what, const char* 
 }
 
 json parse_line(const NumberedLine& line, const std::string& what, const char* command) {
-  const json value = json::parse(
-      line.text,
-      [command](int depth, json::parse_event_t, json&) {
-        require(depth < 100, command, "JSON is nested too deeply");
-        return true;
-      },
-      false);
-  if (value.is_discarded()) refuse_line(line, what, command);
-  return value;
+  return parse_json(line.text, concat("line ", line.number, " must be ", what), command);
 }
 
 std::string text_of(const NumberedLine& line, const char* command) {

@@ -131,14 +131,7 @@ RenderedChat ChatTemplate::render(const Chat& chat) const {
 }
 
 Chat parse_chat(std::string_view text) {
-  ordered_json json = ordered_json::parse(
-      text,
-      [](int depth, ordered_json::parse_event_t, ordered_json&) {
-        require(depth < 100, "chat", "JSON is nested too deeply");
-        return true;
-      },
-      false);
-  require(!json.is_discarded(), "chat", "a chat must be JSON: an object with \"messages\", or a list of messages");
+  ordered_json json = parse_ordered_json(text, "a chat must be JSON, an object with \"messages\" or a list", "chat");
   Chat chat;
   if (json.is_array()) {
     chat.messages = std::move(json);

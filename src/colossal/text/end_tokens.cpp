@@ -5,8 +5,8 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/base/gguf_file.h"
+#include "colossal/base/json_file.h"
 
 namespace colossal::text {
 namespace {
@@ -20,8 +20,7 @@ constexpr const char* kKey = "eos_token_id";
 std::set<int64_t> ids_of_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  const json config = json::parse(read_file(path, kMostBytes), nullptr, false);
-  require(config.is_object(), "end tokens", path, " must hold a JSON object");
+  const json config = read_json_object(path, "end tokens", {.bytes = kMostBytes});
   if (!config.contains(kKey) || config[kKey].is_null()) return {};
   const json& value = config[kKey];
   std::set<int64_t> ids;
