@@ -71,6 +71,24 @@ TEST_F(Conversation, AsksWhatTheTemplateWrites) {
         tensor);
 }
 
+TEST_F(Conversation, LeavesOtherRequestsTheirEvents) {
+  with_model([&](const run::SavedModel& saved) {
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
+    const int64_t other = engine.add({.prompt = saved.tokenizer->encode("Hello"), .max_tokens = 9});
+    infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.max_tokens = 4});
+    conversation.answer("Hi", [](const std::string&) { return true; });
+    const auto interrupts = [](const std::string&) -> bool { throw Error("test", "enough"); };
+    EXPECT_THROW(conversation.answer("Ho", interrupts), Error);
+    std::vector<int64_t> tokens;
+    while (engine.has_work())
+      for (const infer::Engine::Event& event : engine.step()) {
+        EXPECT_EQ(event.id, other);
+        if (event.token >= 0) tokens.push_back(event.token);
+      }
+    EXPECT_EQ(tokens, generate(*saved.model, saved.tokenizer->encode("Hello"), {.max_tokens = 9}));
+  });
+}
+
 TEST_F(Conversation, EndsWhereItIsToldTo) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});

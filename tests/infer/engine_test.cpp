@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
@@ -279,6 +280,73 @@ TEST_P(Engine, CancelledAtAnyMomentNobodyElseNotices) {
       EXPECT_TRUE(gone.empty());
     }
     EXPECT_GT(cancelled, 10);
+  });
+}
+
+/// Allows any token, and throws when it is asked for the time after `calls` times.
+class FailingConstraint final : public TokenConstraint {
+ public:
+  explicit FailingConstraint(int calls) : calls_(calls) {}
+  at::Tensor allowed(int64_t vocabulary) override {
+    require(calls_-- > 0, "constraint", "no token fits");
+    return at::ones({vocabulary}, at::kBool);
+  }
+  void accept(int64_t) override {}
+  std::shared_ptr<TokenConstraint> copy() const override { return std::make_shared<FailingConstraint>(*this); }
+
+ private:
+  int calls_;
+};
+
+TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
+  std::vector<Request> requests = some_requests(6, 6);
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    const std::vector<Tokens> want = alone(model, requests);
+    const Tokens prompt{70, 71, 72};
+    const Tokens whole = generate(model, prompt, {.max_tokens = 6});
+    for (const int64_t guesses : {0, 3}) {
+      infer::Engine engine(model, {.cache_bytes = 4 * bytes_of_block(model, 16),
+                                   .block_tokens = 16,
+                                   .step_tokens = 9,
+                                   .guesses = guesses});
+      for (const Request& request : requests) engine.add(request);
+      const int64_t failing =
+          engine.add({.prompt = prompt, .max_tokens = 6, .constraint = std::make_shared<FailingConstraint>(3)});
+      std::map<int64_t, Tokens> told;
+      std::map<int64_t, Ended> ended;
+      std::string error;
+      while (engine.has_work())
+        for (const infer::Engine::Event& event : engine.step()) {
+          if (event.token >= 0) told[event.id].push_back(event.token);
+          ended[event.id] = event.ended;
+          error += event.error;
+        }
+      EXPECT_EQ(error, "no token fits");
+      EXPECT_EQ(ended.at(failing), Ended::Failed);
+      EXPECT_EQ(told[failing], Tokens(whole.begin(), whole.begin() + 3));
+      for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(told[static_cast<int64_t>(i)], want[i]) << i;
+    }
+  });
+}
+
+TEST_P(Engine, KeepsTheEventsOfOtherRequests) {
+  const std::vector<Request> requests = some_requests(4, 6);
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    const std::vector<Tokens> want = alone(model, requests);
+    infer::Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
+    for (const Request& request : requests) engine.add(request);
+    const int64_t dropped = engine.add({.prompt = {70, 71}, .max_tokens = 6});
+    std::map<int64_t, Tokens> told;
+    const auto take = [&](const std::vector<infer::Engine::Event>& events) {
+      for (const infer::Engine::Event& event : events)
+        if (event.token >= 0) told[event.id].push_back(event.token);
+    };
+    for (int step = 0; step < 3; ++step) take(engine.step(1));
+    EXPECT_EQ(told.count(0) + told.count(2), 0U);
+    engine.drop(dropped);
+    while (engine.has_work()) take(engine.step());
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(told[static_cast<int64_t>(i)], want[i]) << i;
+    EXPECT_EQ(told.count(dropped), 0U);
   });
 }
 

@@ -39,8 +39,10 @@ void generate_by_engine(const Request& request, const LoadedModel& loaded, const
               .sinks = request.line.sinks,
               .constraint = std::move(constraint)});
   while (engine.has_work())
-    for (const infer::Engine::Event& event : engine.step())
+    for (const infer::Engine::Event& event : engine.step()) {
+      require(event.ended != infer::Ended::Failed, "generate", event.error);
       if (event.token >= 0 && !emit(event.token)) return;
+    }
 }
 
 int generate_as_rank(const Request& request, const LoadedModel& loaded) {

@@ -1,5 +1,6 @@
 #include "colossal/cli/generate_prompts.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -25,6 +26,8 @@ const char* name_of(infer::Ended ended) {
       return "positions";
     case infer::Ended::AtStop:
       return "stop";
+    case infer::Ended::Failed:
+      return "error";
     default:
       return "length";
   }
@@ -36,6 +39,7 @@ struct Answer {
   size_t tokens = 0;
   ordered_json log_probabilities = ordered_json::array();
   infer::Ended ended = infer::Ended::No;
+  std::string error{};
 };
 
 std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) { return text::valid_utf8(tokenizer.piece(id)); }
@@ -57,6 +61,7 @@ bool take(const infer::Engine::Event& event, const text::Tokenizer& tokenizer, A
   if (event.log_probabilities)
     answer.log_probabilities.push_back(json_of(*event.log_probabilities, event.token, tokenizer));
   answer.ended = event.ended;
+  answer.error = event.error;
   if (answer.ended != infer::Ended::No) answer.text += answer.stream.finish();
   if (answer.stream.is_stopped()) answer.ended = infer::Ended::AtStop;
   return answer.ended != infer::Ended::No;
@@ -71,6 +76,7 @@ void print_done(const std::vector<PromptLine>& prompts, const std::vector<Answer
     if (!asked.id.is_null()) line["id"] = asked.id;
     line["prompt"] = asked.prompt, line["text"] = answer.text;
     line["ended"] = name_of(answer.ended), line["tokens"] = answer.tokens;
+    if (answer.ended == infer::Ended::Failed) line["error"] = answer.error;
     if (asked.log_probabilities >= 0) line["logprobs"] = answer.log_probabilities;
     std::puts(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
     std::fflush(stdout);
@@ -132,6 +138,9 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (prints) print_speed(answers, engine, seconds);
+  const auto has_failed = [](const Answer& answer) { return answer.ended == infer::Ended::Failed; };
+  const auto failed = std::count_if(answers.begin(), answers.end(), has_failed);
+  require(failed == 0, "generate", failed, " of ", answers.size(), " prompts failed: see \"error\" in their lines");
 }
 
 }  // namespace colossal::cli

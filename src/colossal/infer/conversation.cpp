@@ -1,5 +1,6 @@
 #include "colossal/infer/conversation.h"
 
+#include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
 
 namespace colossal::infer {
@@ -56,21 +57,19 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   try {
     while (ended == Ended::No) {
       std::vector<int64_t> tokens;
-      for (const Engine::Event& event : engine_.step()) {
-        if (event.id != id) continue;
+      for (const Engine::Event& event : engine_.step(id)) {
         ended = event.ended;
+        require(ended != Ended::Failed, "conversation", event.error);
         if (event.token >= 0) tokens.push_back(event.token);
       }
       for (size_t i = 0; i < tokens.size() && is_wanted && !stream.is_stopped(); ++i)
         ++tokens_, is_wanted = take(stream.push(tokens[i]));
       if (is_wanted && !stream.is_stopped()) continue;
-      if (ended == Ended::No) engine_.cancel(id);
-      while (ended == Ended::No)  // an event with the next step says that it ended
-        for (const Engine::Event& event : engine_.step())
-          if (event.id == id) ended = event.ended;
+      engine_.drop(id);
+      if (ended == Ended::No) ended = Ended::Cancelled;
     }
   } catch (...) {
-    if (ended == Ended::No) engine_.cancel(id);
+    engine_.drop(id);
     messages_ = before;
     throw;
   }

@@ -36,8 +36,9 @@ class Conversation {
 
   /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
   /// then ends there. Returns how it ended.
+  /// The engine may have other requests: its next step() returns their events.
   /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
-  ///         tokenizer, of AnswerStream and of `emit`; the conversation is then what it was before.
+  ///         tokenizer, of AnswerStream, of `emit` and of the constraint; the conversation is then what it was before.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
   /// Forgets all but the system message, which may be another: empty means none.
   void begin(const std::string& system);

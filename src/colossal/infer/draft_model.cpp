@@ -30,6 +30,21 @@ at::Tensor of_vocabulary(const at::Tensor& logits, int64_t vocabulary) {
   return at::constant_pad_nd(logits, {0, vocabulary - own}, -std::numeric_limits<double>::infinity());
 }
 
+/// Adds a token to the draft. Returns false if the draft ends there. An error of the constraint ends the draft too: the
+/// request meets the error by itself if it comes to the same token.
+bool continue_draft(DraftModel::Wish& wish, const at::Tensor& logits, std::vector<DraftedToken>& draft) {
+  try {
+    draft.push_back(wish.sampler.draft(constrained(logits, wish.constraint.get())));
+    const int64_t token = draft.back().token;
+    const bool is_end = std::find(wish.end_ids.begin(), wish.end_ids.end(), token) != wish.end_ids.end();
+    if (is_end || static_cast<int64_t>(draft.size()) == wish.most) return false;
+    if (wish.constraint) wish.constraint->accept(token);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary, const Options& options)
@@ -106,15 +121,11 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishe
       if (wanted.count(run.id) == 0) continue;  // it gave up its blocks, and was the next to have some
       Wish& wish = wishes[places.at(run.id)];
       std::vector<DraftedToken>& draft = drafts[places.at(run.id)];
-      draft.push_back(wish.sampler.draft(constrained(own, wish.constraint.get())));
-      const int64_t token = draft.back().token;
-      const bool is_end = std::find(wish.end_ids.begin(), wish.end_ids.end(), token) != wish.end_ids.end();
-      if (is_end || static_cast<int64_t>(draft.size()) == wish.most) {
+      if (!continue_draft(wish, own, draft)) {
         wanted.erase(run.id);
         continue;
       }
-      if (wish.constraint) wish.constraint->accept(token);
-      scheduler_.append(run.id, token);
+      scheduler_.append(run.id, draft.back().token);
     }
   }
   return drafts;

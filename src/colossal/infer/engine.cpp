@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
@@ -88,7 +90,7 @@ int64_t Engine::add(const Request& request) {
   Running running{request, Sampler(request.sampling, request.prompt), most_new, longest};
   const int64_t id = next_id_;
   if (most_new == 0) {
-    ended_.push_back({id, -1, Ended::AtLength});
+    kept_.push_back({id, -1, Ended::AtLength});
     return next_id_++;
   }
   scheduler_.add(id, prompt, std::min(most_new - 1, longest - length));
@@ -99,23 +101,51 @@ int64_t Engine::add(const Request& request) {
 }
 
 void Engine::cancel(int64_t id) {
-  require(running_.erase(id) == 1, "engine", "there is no request ", id);
+  require(running_.count(id) == 1, "engine", "there is no request ", id);
+  end(id);
+  kept_.push_back({id, -1, Ended::Cancelled});
+}
+
+void Engine::drop(int64_t id) {
+  if (running_.count(id) == 1) end(id);
+  std::erase_if(kept_, [id](const Event& event) { return event.id == id; });
+}
+
+void Engine::end(int64_t id) {
   scheduler_.remove(id);
   if (drafts_) drafts_->forget(id);
-  ended_.push_back({id, -1, Ended::Cancelled});
+  running_.erase(id);
+}
+
+Engine::Event Engine::fail(int64_t id, const std::exception& error) {
+  end(id);
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return {id, -1, Ended::Failed, {}, own ? own->message() : error.what()};
+}
+
+// The next token of a request. Only what belongs to that request may throw here.
+int64_t Engine::draw(Running& running, const at::Tensor& logits) {
+  TokenConstraint* constraint = running.request.constraint.get();
+  const std::deque<DraftedToken>& expected = running.expected;
+  const at::Tensor asked = constrained(logits, constraint);
+  const int64_t token = expected.empty() ? running.sampler.next(asked) : running.sampler.judge(asked, expected.front());
+  if (constraint) constraint->accept(token);
+  return token;
 }
 
 Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   Running& running = running_.at(id);
-  TokenConstraint* constraint = running.request.constraint.get();
   std::deque<DraftedToken>& expected = running.expected;
-  const at::Tensor asked = constrained(logits, constraint);
-  const int64_t token = expected.empty() ? running.sampler.next(asked) : running.sampler.judge(asked, expected.front());
+  int64_t token = -1;
+  try {
+    token = draw(running, logits);
+  } catch (const std::exception& error) {
+    return fail(id, error);
+  }
   if (!expected.empty() && (expected.front().token == token || expected.front().token < 0))
     expected.pop_front();
   else
     expected.clear();
-  if (constraint) constraint->accept(token);
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
   Event event{id, token, Ended::No};
@@ -129,9 +159,7 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
     scheduler_.append(id, token);
     if (running.lookup) running.lookup->push(token);
   } else {
-    scheduler_.remove(id);
-    if (drafts_) drafts_->forget(id);
-    running_.erase(id);
+    end(id);
   }
   return event;
 }
@@ -194,14 +222,20 @@ void Engine::look_up(int64_t id) {
 void Engine::write_drafts() {
   std::vector<DraftModel::Wish> wishes;
   for (const auto& [id, running] : running_) {
+    if (running.made == 0 || !running.expected.empty()) continue;
     const TokenConstraint* constraint = running.request.constraint.get();
-    if (running.made > 0 && running.expected.empty())
-      wishes.push_back({.id = id,
-                        .tokens = scheduler_.tokens(id),
-                        .most = std::min(options_.guesses, most_guesses_of(id)),
-                        .sampler = running.sampler.for_draft(),
-                        .constraint = constraint ? constraint->copy() : nullptr,
-                        .end_ids = running.request.end_ids});
+    std::shared_ptr<TokenConstraint> copy;
+    try {
+      if (constraint) copy = constraint->copy();
+    } catch (const std::exception&) {  // this request goes on without draft tokens
+      continue;
+    }
+    wishes.push_back({.id = id,
+                      .tokens = scheduler_.tokens(id),
+                      .most = std::min(options_.guesses, most_guesses_of(id)),
+                      .sampler = running.sampler.for_draft(),
+                      .constraint = std::move(copy),
+                      .end_ids = running.request.end_ids});
   }
   std::vector<std::vector<DraftedToken>> drafts = drafts_->write(wishes);
   for (size_t i = 0; i < wishes.size(); ++i) {
@@ -212,8 +246,7 @@ void Engine::write_drafts() {
 }
 
 std::vector<Engine::Event> Engine::step() {
-  std::vector<Event> events = std::move(ended_);
-  ended_.clear();
+  std::vector<Event> events = std::exchange(kept_, {});
   const std::vector<Scheduler::Run> step = scheduler_.next();
   if (step.empty()) return events;
   const at::Tensor logits = runner_.logits(scheduler_, step);
@@ -225,6 +258,14 @@ std::vector<Engine::Event> Engine::step() {
   }
   if (drafts_) write_drafts();
   return events;
+}
+
+std::vector<Engine::Event> Engine::step(int64_t id) {
+  std::vector<Event> own;
+  std::vector<Event> others;
+  for (Event& event : step()) (event.id == id ? own : others).push_back(std::move(event));
+  kept_.insert(kept_.begin(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
+  return own;
 }
 
 }  // namespace colossal::infer

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
@@ -67,12 +68,13 @@ class Engine {
   struct Guesses {
     int64_t proposed = 0, accepted = 0;  ///< tokens that were run before they were drawn; those that were drawn then
   };
-  /// Of a token of a request, or of its end; with guesses a step may have several of one request.
+  /// A token of a request, or its end. With draft tokens a step may have several of one request.
   struct Event {
     int64_t id;
     int64_t token;  ///< -1: none, the request ended
     Ended ended;
     std::optional<LogProbabilities> log_probabilities{};  ///< of a token, where the request asks for them
+    std::string error{};                                  ///< the reason of Ended::Failed
   };
 
   /// Errors ("engine"): a model that continues no text, a cache that holds no block.
@@ -85,10 +87,17 @@ class Engine {
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);
-  /// Runs what the scheduler says; events in the order of requests, of one in that of its tokens.
+  /// Ends a request without an event, if it has not ended, and discards its kept events.
+  void drop(int64_t id);
+  /// Runs a step of all requests. Returns the events that are kept, then those of the step in the order of requests;
+  /// the events of one request are in the order of its tokens. If the constraint of a request throws, the request ends
+  /// with Ended::Failed and the others go on.
   /// Errors: those of StreamedWeights::end_pass().
   std::vector<Event> step();
-  bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
+  /// As step(), but returns the events of request `id` alone. The events of other requests are kept for the next
+  /// step().
+  std::vector<Event> step(int64_t id);
+  bool has_work() const { return scheduler_.has_work() || !kept_.empty(); }
 
   const Guesses& guesses() const { return guesses_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
@@ -104,7 +113,10 @@ class Engine {
     int64_t made = 0;
     std::deque<DraftedToken> expected{};  // next; a token of -1: none, a token as without a draft
   };
+  int64_t draw(Running& running, const at::Tensor& logits);
   Event advance(int64_t id, const at::Tensor& logits);
+  Event fail(int64_t id, const std::exception& error);
+  void end(int64_t id);
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t most_guesses_of(int64_t id) const;
@@ -119,7 +131,7 @@ class Engine {
   std::optional<DraftModel> drafts_;
   Guesses guesses_;
   std::map<int64_t, Running> running_;
-  std::vector<Event> ended_;  // cancelled, or of no new tokens: not yet told
+  std::vector<Event> kept_;  // of the next step(): ends without a step, and what step(id) left to other requests
   int64_t next_id_ = 0;
 };
 

@@ -19,8 +19,8 @@ at::Tensor constrained(const at::Tensor& logits, TokenConstraint* constraint) {
 at::Tensor GrammarConstraint::allowed(int64_t vocabulary) {
   at::Tensor mask = at::zeros({vocabulary}, at::kBool);
   bool* to = mask.data_ptr<bool>();
-  const std::vector<uint64_t>& bits = masks_->allowed(state_);
-  const int64_t known = std::min(vocabulary, masks_->vocabulary_size());
+  const std::vector<uint64_t>& bits = walk_.allowed();
+  const int64_t known = std::min(vocabulary, walk_.vocabulary_size());
   for (int64_t id = 0; id < known; ++id) to[id] = bits[static_cast<size_t>(id) / 64] >> (id % 64) & 1;
   return mask;
 }

@@ -19,16 +19,14 @@ namespace colossal::infer {
 /// model's last position.
 class GrammarConstraint final : public TokenConstraint {
  public:
-  explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks)
-      : masks_(std::move(masks)), state_(masks_->start()) {}
+  explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks) : walk_(std::move(masks)) {}
   at::Tensor allowed(int64_t vocabulary) override;
   /// Errors ("grammar"): a token that is not allowed.
-  void accept(int64_t token) override { state_ = masks_->next(state_, token); }
+  void accept(int64_t token) override { walk_.accept(token); }
   std::shared_ptr<TokenConstraint> copy() const override { return std::make_shared<GrammarConstraint>(*this); }
 
  private:
-  std::shared_ptr<text::TokenMasks> masks_;
-  int state_;
+  text::TokenWalk walk_;
 };
 
 /// Makes a constraint for each answer that must be JSON of a schema; an empty one: makes none (null). `name`: of the

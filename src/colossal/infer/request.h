@@ -39,6 +39,7 @@ enum class Ended {
   AtPositions,  ///< at the model's last position, or the engine's (EngineOptions::most_length)
   AtStop,       ///< with a stop string, as whoever reads the text finds (answer_stream.h)
   Cancelled,
+  Failed,  ///< its constraint threw (Engine::Event::error)
 };
 
 }  // namespace colossal::infer

@@ -105,25 +105,56 @@ int GrammarMachine::state_of(std::vector<Way> open) {
       follow(calls_[stack].first, calls_[stack].second);
     }
   }
+  return ways.empty() && !may_end ? kDead : interned(std::move(ways), may_end);
+}
+
+int GrammarMachine::interned(std::vector<Way> ways, bool may_end) {
   std::sort(ways.begin(), ways.end());
-  if (ways.empty() && !may_end) return kDead;
   const auto [at, is_new] = state_ids_.try_emplace({ways, may_end}, static_cast<int>(states_.size()));
-  if (is_new) {
-    states_.push_back({std::move(ways), may_end, {}});
-    states_.back().next.fill(kUnknown);
-  }
+  if (is_new) states_.push_back({std::move(ways), may_end, nullptr});
   return at->second;
 }
 
+std::vector<int> GrammarMachine::keep(const std::vector<int>& states) {
+  const std::deque<State> old = std::exchange(states_, {});
+  const std::vector<Way> old_calls = std::exchange(calls_, {});
+  state_ids_.clear();
+  call_ids_.clear();
+  std::vector<int> kept{0};
+  kept.insert(kept.end(), states.begin(), states.end());
+  // A call is made after those around it, so ids in ascending order have the outer calls first.
+  std::map<int, int> calls;
+  for (const int state : kept)
+    for (const Way& way : old[state].ways)
+      for (int call = way.second; call >= 0 && calls.emplace(call, -1).second;) call = old_calls[call].second;
+  for (auto& [call, moved] : calls) {
+    const auto [node, around] = old_calls[call];
+    moved = pushed(node, around < 0 ? around : calls.at(around));
+  }
+  std::vector<int> ids;
+  for (const int state : kept) {
+    std::vector<Way> ways = old[state].ways;
+    for (Way& way : ways)
+      if (way.second >= 0) way.second = calls.at(way.second);
+    ids.push_back(interned(std::move(ways), old[state].may_end));
+  }
+  ids.erase(ids.begin());
+  return ids;
+}
+
 int GrammarMachine::next(int state, uint8_t byte) {
-  if (states_[state].next[byte] != kUnknown) return states_[state].next[byte];
+  if (!states_[state].next) {
+    states_[state].next = std::make_unique<std::array<int, 256>>();
+    states_[state].next->fill(kUnknown);
+  }
+  if ((*states_[state].next)[byte] != kUnknown) return (*states_[state].next)[byte];
   std::vector<Way> open;
   if (alphabet_[byte])
     for (const auto& [id, stack] : states_[state].ways) {
       const Grammar::Node& node = grammar_.nodes_[id];
       if (node.lo <= byte && byte <= node.hi) open.emplace_back(node.next[0], stack);
     }
-  return states_[state].next[byte] = open.empty() ? kDead : state_of(std::move(open));
+  return (*states_[state].next)[byte] = open.empty() ? kDead : state_of(std::move(open));
 }
 
 }  // namespace colossal::text

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -62,8 +63,8 @@ class Grammar {
 
 /// A state is the set of all ways to have read the text so far; equal sets are one state. From every state that next()
 /// gives, some text of the alphabet leads to the end: ways that cannot end are left out from the start.
-/// Cost: next() is a look-up in a table where that byte was asked of that state before. A state takes 1 KiB.
-/// Thread safety: none.
+/// Cost: next() is a look-up in a table if that byte was asked of that state before. A state that next() was asked of
+///       takes 1 KiB. Thread safety: none.
 class GrammarMachine {
  public:
   static constexpr int kDead = -1;
@@ -79,15 +80,19 @@ class GrammarMachine {
   /// The text so far is of the grammar.
   bool may_end(int state) const { return states_[state].may_end; }
   size_t states() const { return states_.size(); }
+  /// Frees all states except the start and `states`. Returns the new ids of `states`, in their order; other ids are no
+  /// longer valid. The kept states allow the same texts as before.
+  std::vector<int> keep(const std::vector<int>& states);
 
  private:
   using Way = std::pair<int, int>;  // a node that reads a byte, and the calls that wait (-1: none)
   struct State {
     std::vector<Way> ways;
     bool may_end;
-    std::array<int, 256> next;
+    std::unique_ptr<std::array<int, 256>> next;  // null: next() was not asked yet
   };
   int state_of(std::vector<Way> open);
+  int interned(std::vector<Way> ways, bool may_end);
   int pushed(int node, int stack);
 
   Grammar grammar_;

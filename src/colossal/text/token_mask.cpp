@@ -32,8 +32,11 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
   for (const int node : path) nodes_[node].beyond = static_cast<int>(nodes_.size());
 }
 
-TokenMasks::TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids)
-    : trie_(std::move(trie)), machine_(std::move(grammar), rule, trie_.alphabet()), end_ids_(std::move(end_ids)) {
+TokenMasks::TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t most_states)
+    : trie_(std::move(trie)),
+      machine_(std::move(grammar), rule, trie_.alphabet()),
+      end_ids_(std::move(end_ids)),
+      most_states_(most_states) {
   require(!end_ids_.empty(), "grammar", "a text of a grammar ends with an end token, of which the tokenizer has none");
   for (const int64_t id : end_ids_)
     require(id >= 0 && id < vocabulary_size(), "grammar", "end ids must lie in the vocabulary of ", vocabulary_size(),
@@ -84,5 +87,34 @@ int TokenMasks::next(int state, int64_t token) {
   require(known && after != GrammarMachine::kDead, "grammar", "token ", token, " is not allowed here");
   return after;
 }
+
+void TokenMasks::bound_states() {
+  if (machine_.states() <= most_states_) return;
+  std::vector<int> states;
+  for (const TokenWalk* walk : walks_)
+    if (walk->state_ != kEnded) states.push_back(walk->state_);
+  const std::vector<int> moved = machine_.keep(states);
+  size_t at = 0;
+  for (TokenWalk* walk : walks_)
+    if (walk->state_ != kEnded) walk->state_ = moved[at++];
+  masks_.clear();
+}
+
+TokenWalk::TokenWalk(std::shared_ptr<TokenMasks> masks) : masks_(std::move(masks)), state_(masks_->start()) {
+  masks_->walks_.insert(this);
+}
+
+TokenWalk::TokenWalk(const TokenWalk& other) : masks_(other.masks_), state_(other.state_) {
+  masks_->walks_.insert(this);
+}
+
+TokenWalk::~TokenWalk() { masks_->walks_.erase(this); }
+
+const std::vector<uint64_t>& TokenWalk::allowed() {
+  masks_->bound_states();
+  return masks_->allowed(state_);
+}
+
+void TokenWalk::accept(int64_t token) { state_ = masks_->next(state_, token); }
 
 }  // namespace colossal::text
