@@ -240,23 +240,33 @@ std::string refusal(const std::string& schema) {
 TEST(JsonSchema, RefusesWhatItCannotKeep) {
   const std::pair<const char*, const char*> rows[] = {
       {"[", "s.json"},
-      {R"({"properties": {"a": {"type": "string", "pattern": "a"}}})", "#/properties/a: the keyword \"pattern\""},
-      {R"({"not": {}})", "\"not\" is not read"},
-      {R"({"type": "integer", "multipleOf": 3})", "multipleOf"},
-      {R"({"type": "number", "minimum": 3})", "\"minimum\" is read of type integer only"},
-      {R"({"type": "integer", "minLength": 3})", "\"minLength\" is read of type string only"},
+      {R"({"properties": {"a": {"type": "string", "patern": "a"}}})", "#/properties/a: the keyword \"patern\""},
+      {R"({"properties": {"a": {"type": "string", "pattern": "(?=a)b"}}})",
+       "#/properties/a: the pattern (?=a)b is not"},
+      {R"({"contains": {}})", "the keyword \"contains\" is not read"},
+      {R"({"type": "array", "uniqueItems": true})", "the keyword \"uniqueItems\" is not read"},
+      {R"({"unevaluatedItems": false})", "the keyword \"unevaluatedItems\" is not read"},
+      {R"({"type": "integer", "multipleOf": 0})", "multipleOf must be a number greater than 0"},
+      {R"({"type": "integer", "multipleOf": 1009})", "multipleOf is read if"},
+      {R"({"not": {"items": {"type": "null"}}})", "#/not: values of this schema must be excluded"},
+      {R"({"oneOf": [{"items": {"type": "integer"}}, {"items": {"type": "number"}}]})", "\"oneOf\" overlaps with it"},
+      {R"({"type": "object", "minProperties": 2})", "minProperties must be at most"},
       {R"({"type": "text"})", "type must be object"},
       {R"({"type": []})", "type must name a type"},
       {R"({"$ref": "#/$defs/none"})", "$ref must point to"},
       {R"({"$ref": "other.json"})", "$ref must point to"},
-      {R"({"$ref": "#", "minLength": 1})", "beside \"$ref\""},
+      {R"({"items": {"$id": "a", "$ref": "#"}})", "\"$id\" beside \"$ref\" is not read"},
+      {R"({"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}})", "#/$defs/b: the $anchor x occurs twice"},
       {R"({"anyOf": []})", "anyOf must be a list"},
-      {R"({"allOf": [{}, {}]})", "allOf is read of one schema only"},
-      {R"({"items": [{}]})", "prefixItems"},
+      {R"({"items": [{}], "prefixItems": []})", "items must be one schema beside prefixItems"},
+      {R"(3)", "must be a JSON object, true or false"},
       {R"({"minLength": -1})", "minLength must be a whole number"},
       {R"({"minLength": 1e300})", "minLength must be a whole number"},
       {R"({"minItems": 400000})", "at most 500000 parts"},
-      {R"({"minimum": 1e30})", "minimum must be a number in"},
+      {R"({"minimum": 1e30})", "no finite text"},
+      {R"({"minimum": "a"})", "minimum must be a number"},
+      {R"(false)", "no finite text"},
+      {R"({"not": {}})", "no finite text"},
       {R"({"items": 3})", "#/items: a schema must be an object"},
       {R"({"required": "a"})", "required must be a list"},
       {R"({"properties": []})", "properties must be an object"},
@@ -265,7 +275,7 @@ TEST(JsonSchema, RefusesWhatItCannotKeep) {
       // nothing finite is valid
       {R"({"enum": []})", "no finite text"},
       {R"({"$ref": "#"})", "no finite text"},
-      {R"({"minimum": 3, "maximum": 2})", "no finite text"},
+      {R"({"type": "integer", "minimum": 3, "maximum": 2})", "no finite text"},
       {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "no finite text"},
       {R"({"required": ["a"], "additionalProperties": false})", "no finite text"},
   };
@@ -276,12 +286,141 @@ TEST(JsonSchema, RefusesWhatItCannotKeep) {
   EXPECT_NE(refusal(deep).find("nested too deeply"), std::string::npos);
 }
 
+/// Which of the texts a schema allows.
+std::vector<std::string> allowed_of(const std::string& schema, const std::vector<std::string>& texts) {
+  std::vector<std::string> allowed;
+  for (const std::string& text : texts)
+    if (accepts(schema, text)) allowed.push_back(text);
+  return allowed;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(JsonSchema, ExcludesTheOverlapOfOneOf) {
+  EXPECT_EQ(
+      allowed_of(R"({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]})", {"1", "3", "2.5", "1.5"}),
+      (Texts{"1", "2.5"}));
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+                       {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})", R"({"b":1,"a":1})"}),
+            (Texts{R"({"a":1})", R"({"b":1})"}));
+  EXPECT_EQ(
+      allowed_of(R"({"oneOf": [{"enum": [1, "a", null]}, {"enum": ["a", true]}]})", {"1", "\"a\"", "null", "true"}),
+      (Texts{"1", "null", "true"}));
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"maxLength": 2, "type": "string"}, {"minLength": 2, "type": "string"}]})",
+                       {"\"a\"", "\"ab\"", "\"abc\""}),
+            (Texts{"\"a\"", "\"abc\""}));
+}
+
+TEST(JsonSchema, SeesThatBranchesOfOneOfAreDisjoint) {
+  const std::string schema = R"({"oneOf": [
+      {"type": "object", "properties": {"kind": {"const": "leaf"}, "n": {"items": {"type": "integer"}}},
+       "required": ["kind"]},
+      {"type": "object", "properties": {"kind": {"const": "node"}, "n": {"items": {"$ref": "#"}}},
+       "required": ["kind"]},
+      {"type": "null"}]})";
+  EXPECT_EQ(allowed_of(schema, {R"({"kind":"leaf","n":[1]})", R"({"kind":"node","n":[{"kind":"leaf"},null]})",
+                                R"({"kind":"leaf","n":[null]})", "null"}),
+            (Texts{R"({"kind":"leaf","n":[1]})", R"({"kind":"node","n":[{"kind":"leaf"},null]})", "null"}));
+}
+
+TEST(JsonSchema, ResolvesReferencesByTheirBase) {
+  // "#/$defs/x" is one schema below the $id, and another one outside
+  const std::string schema =
+      R"({"$id": "http://a/root.json", "type": "array", "items": {"$ref": "#/$defs/inner"}, "$defs": {
+      "x": {"const": "outer"}, "there": {"$anchor": "here", "const": "anchor"},
+      "inner": {"$id": "inner.json", "anyOf": [{"$ref": "#/$defs/x"}, {"$ref": "root.json#here"},
+                                                  {"$ref": "other%2Ejson"}],
+                "$defs": {"x": {"const": "inner"}}},
+      "other": {"$id": "http://a/other%2Ejson", "const": "other"}}})";
+  EXPECT_EQ(allowed_of(schema, {R"(["outer"])", R"(["inner"])", R"(["anchor"])", R"(["other"])"}),
+            (Texts{R"(["inner"])", R"(["anchor"])", R"(["other"])"}));
+  EXPECT_TRUE(accepts(R"({"$ref": "#/odd/a~1b%25c", "odd": {"a/b%c": {"type": "null"}}})", "null"));
+}
+
+TEST(JsonSchema, KeepsAllDigitsOfConstants) {
+  EXPECT_TRUE(accepts(R"({"const": 12345678901234567890123})", "12345678901234567890123"));
+  EXPECT_FALSE(accepts(R"({"const": 12345678901234567890123})", "1.2345678901234568e+22"));
+  EXPECT_TRUE(accepts(R"({"enum": [{"a": [0.10]}]})", R"({"a":[0.10]})"));
+  // equal as doubles, and different
+  EXPECT_NE(refusal(R"({"allOf": [{"const": 12345678901234567890123}, {"const": 12345678901234567890124}]})"), "");
+  EXPECT_TRUE(accepts(R"({"allOf": [{"const": 10e1}, {"const": 100.0}]})", "10e1"));
+}
+
+TEST(JsonSchema, CombinesConditions) {
+  const std::string all = R"({"allOf": [{"properties": {"a": {"type": "integer"}}, "additionalProperties": false},
+                                        {"properties": {"a": {"minimum": 3}, "b": {}}, "required": ["a"]}]})";
+  EXPECT_EQ(allowed_of(all, {R"({"a":3})", R"({"a":2})", R"({"a":3.5})", R"({"a":3,"b":1})", "{}"}),
+            (Texts{R"({"a":3})"}));
+  const std::string conditional = R"({"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {}},
+      "if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}})";
+  EXPECT_EQ(allowed_of(conditional, {R"({"a":1})", R"({"a":1,"b":0})", R"({"a":2})", "{}"}),
+            (Texts{R"({"a":1,"b":0})", R"({"a":2})", "{}"}));
+  EXPECT_EQ(allowed_of(R"({"enum": [1, 5, "a", "abc", [1]], "minimum": 2, "minLength": 2, "items": {"type": "null"}})",
+                       {"1", "5", "\"a\"", "\"abc\"", "[1]"}),
+            (Texts{"5", "\"abc\""}));
+  EXPECT_EQ(
+      allowed_of(R"({"type": "string", "maxLength": 1, "not": {"enum": ["a", "b"]}})", {"\"a\"", "\"c\"", "\"\""}),
+      (Texts{"\"c\"", "\"\""}));
+  EXPECT_EQ(
+      allowed_of(R"({"type": "object", "properties": {"a": {}, "b": {}}, "maxProperties": 1, "minProperties": 1})",
+                 {"{}", R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"}),
+      (Texts{R"({"a":1})", R"({"b":1})"}));
+}
+
+TEST(JsonSchema, ReadsPatterns) {
+  const auto accepted = [](const std::string& pattern, const Texts& texts) {
+    return allowed_of(json{{"type", "string"}, {"pattern", pattern}}.dump(), texts);
+  };
+  EXPECT_EQ(accepted("^a+b?$", {"\"aab\"", "\"b\"", "\"xab\"", "\"a\""}), (Texts{"\"aab\"", "\"a\""}));
+  EXPECT_EQ(accepted("b|c", {"\"abd\"",
+                             "\"\xC3\xA9"
+                             "c\"",
+                             "\"aa\""}),
+            (Texts{"\"abd\"",
+                   "\"\xC3\xA9"
+                   "c\""}));
+  EXPECT_EQ(accepted("^[^a-y\\d]{2}$", {"\"zz\"", "\"\xF0\x9F\x98\x80Z\"", "\"z1\"", "\"zzz\""}),
+            (Texts{"\"zz\"", "\"\xF0\x9F\x98\x80Z\""}));
+  EXPECT_EQ(accepted("^\\x22\\n.$", {R"("\"\nx")", R"("\"\n\n")", "\"x\""}), (Texts{R"("\"\nx")"}));
+  EXPECT_EQ(accepted("^(?:ab){2,3}$", {"\"ab\"", "\"abab\"", "\"ababab\"", "\"abababab\""}),
+            (Texts{"\"abab\"", "\"ababab\""}));
+  const std::string names =
+      R"({"type": "object", "patternProperties": {"^x": {"type": "null"}, "y$": {"type": ["null", "integer"]}},
+                                "properties": {"xa": {}}, "additionalProperties": {"type": "boolean"}})";
+  EXPECT_EQ(allowed_of(names, {R"({"xa":null})", R"({"xa":1})", R"({"xb":1})", R"({"xy":1})", R"({"xy":null})",
+                               R"({"ay":1})", R"({"a":true})", R"({"a":null})"}),
+            (Texts{R"({"xa":null})", R"({"xy":null})", R"({"ay":1})", R"({"a":true})"}));
+}
+
+TEST(JsonSchema, NumbersKeepTheirBounds) {
+  EXPECT_EQ(allowed_of(R"({"type": "number", "exclusiveMinimum": -0.5, "maximum": 1.25})",
+                       {"-0.5", "-0.49", "0", "0.0", "1.25", "1.26", "1.2499", "2", "-1", "01", "1e0"}),
+            (Texts{"-0.49", "0", "0.0", "1.25", "1.2499"}));
+  EXPECT_EQ(allowed_of(R"({"multipleOf": 1.5, "minimum": -4})", {"3", "-3", "-6", "1", "999999999999999999"}),
+            (Texts{"3", "-3", "999999999999999999"}));
+  EXPECT_EQ(allowed_of(R"({"type": "number", "not": {"type": "integer"}})", {"1", "1.0", "1.5", "-0.25"}),
+            (Texts{"1.5", "-0.25"}));
+}
+
 TEST(JsonSchema, FollowsLongAndRoundReferences) {
   EXPECT_TRUE(accepts(R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})", "null"));
   json chain{{"$ref", "#/$defs/0"}};
   for (int i = 0; i < 5000; ++i) chain["$defs"][std::to_string(i)] = {{"$ref", "#/$defs/" + std::to_string(i + 1)}};
   chain["$defs"]["5000"] = {{"type", "null"}};
   EXPECT_TRUE(accepts(chain.dump(), "null"));
+  for (auto& [name, link] : chain["$defs"].items())
+    if (link.contains("$ref")) link = {{"oneOf", {{{"allOf", {link}}}, {{"type", "string"}}}}};
+  EXPECT_NE(refusal(chain.dump()), "");  // more choices within each other than are looked at
+}
+
+// 2^30 ways to choose, of which none is possible.
+TEST(JsonSchema, ManyChoicesAreBounded) {
+  std::string schema = R"({"type": "object", "maxProperties": 29, "allOf": [{})";
+  for (const char first : {'a', 'b', 'c'})
+    for (char name = 'a'; name < 'k'; ++name)
+      schema += std::string(R"(, {"anyOf": [{"required": [")") + first + name + R"(1"]}, {"required": [")" + first +
+                name + R"(2"]}]})";
+  EXPECT_NE(refusal(schema + "]}").find("make the schema simpler"), std::string::npos) << refusal(schema + "]}");
 }
 
 // Lists that can be read in two ways at every depth: 2^depth ways, of which some are followed.
@@ -321,6 +460,39 @@ TEST(TokenMasks, BytesWithoutATokenAreNotWritten) {
   EXPECT_THROW(TokenMasks(std::move(made.grammar), made.rule, TokenTrie(tokenizer), {0}), Error);
   made = json_grammar("{}");
   EXPECT_THROW(TokenMasks(std::move(made.grammar), made.rule, TokenTrie(tokenizer), {9}), Error);
+}
+
+// Walks over masks with few states answer as those over masks that keep all.
+TEST(TokenMasks, EvictionChangesNoAnswer) {
+  const ByteTokenizer tokenizer;
+  const json schema = {{"type", "array"}, {"items", {{"type", {"string", "array", "integer"}}, {"maxLength", 40}}}};
+  const auto make = [&](size_t most_states) {
+    JsonGrammar made = json_grammar(schema.dump());
+    return std::make_shared<TokenMasks>(std::move(made.grammar), made.rule, TokenTrie(tokenizer),
+                                        std::vector<int64_t>{256}, most_states);
+  };
+  const auto all = make(TokenMasks::kMostStates), few = make(8);
+  Random random(3);
+  size_t most = 0, steps = 0;  // states of the few
+  for (int round = 0; round < 5; ++round) {
+    std::vector<TokenWalk> wanted(3, TokenWalk(all)), got(3, TokenWalk(few));
+    for (int step = 0; step < 300; ++step) {
+      const size_t one = random() % wanted.size();
+      const std::vector<uint64_t> allowed = wanted[one].allowed();
+      ASSERT_EQ(got[one].allowed(), allowed);
+      std::vector<int64_t> choices;
+      for (int64_t id = 0; id < 256; ++id)
+        if (allowed[static_cast<size_t>(id) / 64] >> (id % 64) & 1) choices.push_back(id);
+      if (choices.empty()) continue;  // the text has ended
+      const int64_t token = choices[random() % choices.size()];
+      wanted[one].accept(token);
+      got[one].accept(token);
+      most = std::max(most, few->states());
+      ++steps;
+    }
+  }
+  EXPECT_GT(steps, 200U);
+  EXPECT_GT(all->states(), 2 * most);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
-
-#include "colossal/base/error.h"
 
 namespace colossal::text {
 
@@ -56,55 +56,66 @@ void JsonParts::make_characters() {
   std::vector<int> escapes{g.literal("u", unicode)};
   for (const char* escape : {"\"", "\\", "/", "b", "f", "n", "r", "t"}) escapes.push_back(g.literal(escape, end));
   character_ = g.declare();
-  g.set(character_, g.either({plain_not_in({}, true, end), g.literal("\\", g.either(escapes))}));
+  g.set(character_, g.either({plain_characters(end), g.literal("\\", g.either(escapes))}));
 }
 
 // A character that a string holds as it is.
-int JsonParts::plain_not_in(const std::set<uint8_t>& bytes, bool beyond_ascii, int next) {
-  std::vector<int> ranges;
-  std::set<uint8_t> out = bytes;
-  out.insert({'"', '\\', 0x80});
-  int from = 0x20;
-  for (const uint8_t stop : out) {
-    if (from < stop && stop <= 0x80) ranges.push_back(grammar_.byte(static_cast<uint8_t>(from), stop - 1, next));
-    from = std::max(from, stop + 1);
-  }
-  if (beyond_ascii) ranges.push_back(grammar_.call(wide_, next));
-  return grammar_.either(ranges);
+int JsonParts::plain_characters(int next) {
+  Grammar& g = grammar_;
+  return g.either({g.byte(0x20, '"' - 1, next), g.byte('"' + 1, '\\' - 1, next), g.byte('\\' + 1, 0x7F, next),
+                   g.call(wide_, next)});
 }
 
 int JsonParts::string(int64_t least, std::optional<int64_t> most, int next) {
   return grammar_.literal("\"", repeated(grammar_, character_, least, most, grammar_.literal("\"", next)));
 }
 
-// From the end of the names to their beginnings: what has been read is a prefix of some names, or of none any more.
-int JsonParts::other_name(const std::set<std::string>& names, int next) {
+namespace {
+
+/// The JSON spelling of a byte that a string cannot hold as it is; empty for other bytes.
+std::string escape_of(uint8_t byte) {
+  const char* const short_ones = "\bb\ff\nn\rr\tt\"\"\\\\";
+  for (const char* at = short_ones; *at != 0; at += 2)
+    if (byte == static_cast<uint8_t>(*at)) return {'\\', at[1]};
+  if (byte >= 0x20) return {};
+  const char* const digits = "0123456789abcdef";
+  return {'\\', 'u', '0', '0', digits[byte / 16], digits[byte % 16]};
+}
+
+}  // namespace
+
+int JsonParts::string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted,
+                         int next) {
   Grammar& g = grammar_;
-  for (const std::string& name : names)
-    require(name.size() <= 256, "json schema", "beside additionalProperties names must be of at most 256 bytes: got ",
-            name.size());
-  // a name with characters beyond ASCII is avoided by writing none
-  const bool beyond = std::all_of(names.begin(), names.end(), [](const std::string& name) {
-    return std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  });
+  std::vector<int> nodes;
+  for (size_t i = 0; i < texts.states(); ++i) nodes.push_back(g.reserve());
   const int close = g.literal("\"", next);
-  const int free = g.reserve();
-  g.define(free, {close, plain_not_in({}, beyond, free)});
-  std::map<std::string, int> after;  // of each prefix of a name
-  std::map<std::string, std::set<uint8_t>> follow;
-  for (const std::string& name : names)
-    for (size_t i = 0; i < name.size(); ++i) follow[name.substr(0, i)].insert(static_cast<uint8_t>(name[i]));
-  for (const std::string& name : names) follow.try_emplace(name);
-  follow.try_emplace("");
-  for (auto at = follow.rbegin(); at != follow.rend(); ++at) {  // longer ones come after their prefixes
-    std::vector<int> ways{plain_not_in(at->second, beyond, free)};
-    if (!names.contains(at->first)) ways.push_back(close);
-    for (const uint8_t byte : at->second)
-      if (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\')
-        ways.push_back(g.byte(byte, byte, after.at(at->first + static_cast<char>(byte))));
-    after[at->first] = g.either(ways);
+  for (size_t i = 0; i < texts.states(); ++i) {
+    const int state = static_cast<int>(i);
+    std::vector<int> ways;
+    if (texts.is_text(state) && wanted(texts.sets(state))) ways.push_back(close);
+    const int control = texts.next(state, 0);
+    bool are_alike = true;
+    for (int byte = 0; byte < 0x20; ++byte) are_alike &= texts.next(state, static_cast<uint8_t>(byte)) == control;
+    if (are_alike && control != TextAutomaton::kDead) {
+      const int to = nodes[static_cast<size_t>(control)];
+      const int digit = g.either({g.byte('0', '9', to), g.byte('a', 'f', to)});
+      ways.push_back(g.literal("\\u00", g.byte('0', '1', digit)));
+    }
+    for (int byte = are_alike ? 0x20 : 0; byte < 256;) {
+      const int after = texts.next(state, static_cast<uint8_t>(byte)), first = byte;
+      const std::string escape = escape_of(static_cast<uint8_t>(byte));
+      for (++byte; byte < 256 && escape.empty() && escape_of(static_cast<uint8_t>(byte)).empty() &&
+                   texts.next(state, static_cast<uint8_t>(byte)) == after;)
+        ++byte;
+      if (after == TextAutomaton::kDead) continue;
+      const int to = nodes[static_cast<size_t>(after)];
+      ways.push_back(escape.empty() ? g.byte(static_cast<uint8_t>(first), static_cast<uint8_t>(byte - 1), to)
+                                    : g.literal(escape, to));
+    }
+    g.define(nodes[i], std::move(ways));
   }
-  return g.literal("\"", after.at(""));
+  return g.literal("\"", nodes[0]);
 }
 
 int JsonParts::digits(int least, int most, int next) {
@@ -114,63 +125,95 @@ int JsonParts::digits(int least, int most, int next) {
   return node;
 }
 
-// Numbers of as many digits as the bound, which is a suffix of one: its first digit, or a smaller one and any others.
-int JsonParts::at_most(const std::string& bound, int next) {
-  if (bound.empty()) return next;
-  const auto first = static_cast<uint8_t>(bound[0]);
-  const int rest = static_cast<int>(bound.size()) - 1;
-  std::vector<int> ways{grammar_.byte(first, first, at_most(bound.substr(1), next))};
-  if (first > '0') ways.push_back(grammar_.byte('0', first - 1, digits(rest, rest, next)));
-  return grammar_.either(ways);
-}
-
-int JsonParts::at_least(const std::string& bound, int next) {
-  if (bound.empty()) return next;
-  const auto first = static_cast<uint8_t>(bound[0]);
-  const int rest = static_cast<int>(bound.size()) - 1;
-  std::vector<int> ways{grammar_.byte(first, first, at_least(bound.substr(1), next))};
-  if (first < '9') ways.push_back(grammar_.byte(first + 1, '9', digits(rest, rest, next)));
-  return grammar_.either(ways);
-}
-
-int JsonParts::between(const std::string& least, const std::string& most, int next) {
-  if (least.empty()) return next;
-  const auto lo = static_cast<uint8_t>(least[0]), hi = static_cast<uint8_t>(most[0]);
-  if (lo == hi) return grammar_.byte(lo, lo, between(least.substr(1), most.substr(1), next));
-  const int rest = static_cast<int>(least.size()) - 1;
-  std::vector<int> ways{grammar_.byte(lo, lo, at_least(least.substr(1), next)),
-                        grammar_.byte(hi, hi, at_most(most.substr(1), next))};
-  if (lo + 1 < hi) ways.push_back(grammar_.byte(lo + 1, hi - 1, digits(rest, rest, next)));
-  return grammar_.either(ways);
-}
-
-// least <= most, without a sign; one alternative for each number of digits.
-int JsonParts::magnitude(uint64_t least, uint64_t most, int next) {
-  const std::string low = std::to_string(least), high = std::to_string(most);
+// Digit by digit, from the last to the first, for each number of digits. A node is known by how many digits follow, by
+// the remainder of those before and by whether these equal the first digits of a bound, beyond which no digit may go.
+int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, int next) {
+  const auto step = static_cast<uint64_t>(written.step);
+  const size_t shortest = static_cast<size_t>(written.decimals) + 1;
+  const auto padded = [](const std::string& digits, size_t length) {
+    return std::string(length - std::min(length, digits.size()), '0') + digits;
+  };
+  const std::string first = std::to_string(least), last = padded(std::to_string(most), shortest);
+  const int dead = grammar_.either({});
   std::vector<int> ways;
-  for (size_t length = low.size(); length <= high.size(); ++length)
-    ways.push_back(between(length == low.size() ? low : "1" + std::string(length - 1, '0'),
-                           length == high.size() ? high : std::string(length, '9'), next));
-  return grammar_.either(ways);
+  std::map<std::pair<size_t, uint64_t>, int> free;  // neither bound matters any more: of all lengths
+  for (size_t length = std::max(shortest, first.size()); length <= last.size(); ++length) {
+    // only the shortest numbers may begin with 0
+    const std::string low =
+        length > shortest && length > first.size() ? "1" + std::string(length - 1, '0') : padded(first, length);
+    const std::string high = length == last.size() ? last : std::string(length, '9');
+    if (low > high) continue;
+    std::map<std::tuple<size_t, uint64_t, bool, bool>, int> tight;
+    const auto node = [&](const auto& self, size_t at, uint64_t remainder, bool at_low, bool at_high) -> int {
+      if (at == length) return remainder == 0 ? next : dead;
+      at_low = at_low && low.find_first_not_of('0', at) != std::string::npos;  // else any digits are as large
+      at_high = at_high && high.find_first_not_of('9', at) != std::string::npos;
+      const auto found =
+          at_low || at_high ? tight.try_emplace({at, remainder, at_low, at_high}, -1).first : tight.end();
+      int& made = found != tight.end() ? found->second : free.try_emplace({length - at, remainder}, -1).first->second;
+      if (made >= 0) return made;
+      std::vector<int> digits;
+      const char from = at_low ? low[at] : '0', to = at_high ? high[at] : '9';
+      for (char first = from; first <= to;) {
+        const auto after = [&](char digit) {
+          return self(self, at + 1, (remainder * 10 + static_cast<uint64_t>(digit - '0')) % step,
+                      at_low && digit == low[at], at_high && digit == high[at]);
+        };
+        const int rest = after(first);
+        char end = static_cast<char>(first + 1);
+        while (end <= to && after(end) == rest) ++end;
+        const char begin = written.ends && at + 1 == length && first == '0' ? '1' : first;
+        if (begin < end) {
+          const int digit = grammar_.byte(static_cast<uint8_t>(begin), static_cast<uint8_t>(end - 1), rest);
+          digits.push_back(at > 0 && length - at == static_cast<size_t>(written.decimals) ? grammar_.literal(".", digit)
+                                                                                          : digit);
+        }
+        first = end;
+      }
+      return made = grammar_.either(std::move(digits));
+    };
+    ways.push_back(node(node, 0, 0, true, true));
+  }
+  return grammar_.either(std::move(ways));
 }
 
-int JsonParts::integer(std::optional<int64_t> least, std::optional<int64_t> most, int next) {
-  if (!least && !most) {
-    const int size = grammar_.either({grammar_.literal("0", next), grammar_.byte('1', '9', digits(0, 17, next))});
-    return grammar_.either({size, grammar_.literal("-", size)});
+// Of numbers with so many digits after the point, which are integers when the point is left out.
+int JsonParts::scaled_range(const Range& range, const Digits& written, int next) {
+  // doubles keep 15 digits: no fraction may be rounded to an integer or across a bound
+  const int64_t most_size = written.decimals == 0 ? 999999999999999999 : 999999999999999;
+  int64_t lo = -most_size, hi = most_size;
+  if (range.least) {
+    const std::optional<int64_t> edge = range.least->ceil(written.decimals);
+    if (!edge && !range.least->is_negative()) return grammar_.either({});
+    if (edge) lo = *edge + (range.excludes_least && range.least->floor(written.decimals) == edge ? 1 : 0);
   }
-  constexpr int64_t kMost = 999999999999999999;
-  // a bound beyond 18 digits is written in full; where it leaves one side open, that side has 18
-  const int64_t lo = least ? *least : std::min(-kMost, most ? *most : 0);
-  const int64_t hi = most ? *most : std::max(kMost, least ? *least : 0);
+  if (range.most) {
+    const std::optional<int64_t> edge = range.most->floor(written.decimals);
+    if (!edge && range.most->is_negative()) return grammar_.either({});
+    if (edge) hi = *edge - (range.excludes_most && range.most->ceil(written.decimals) == edge ? 1 : 0);
+  }
+  if (written.decimals > 0) lo = std::max(lo, -most_size), hi = std::min(hi, most_size);
+  // a bound beyond 18 digits is written in full; the other side then has as many digits
+  if (!range.least) lo = std::min(lo, hi);
+  if (!range.most) hi = std::max(lo, hi);
+  if (lo > hi) return grammar_.either({});
   const auto size = [](int64_t value) {
     return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   };
-  if (lo > hi) return grammar_.either({});
   std::vector<int> ways;
-  if (hi >= 0) ways.push_back(magnitude(size(std::max<int64_t>(lo, 0)), size(hi), next));
-  if (lo < 0) ways.push_back(grammar_.literal("-", magnitude(hi < 0 ? size(hi) : 1, size(lo), next)));
+  if (hi >= 0) ways.push_back(magnitude(size(std::max<int64_t>(lo, 0)), size(hi), written, next));
+  if (lo < 0) ways.push_back(grammar_.literal("-", magnitude(hi < 0 ? size(hi) : 1, size(lo), written, next)));
   return grammar_.either(ways);
+}
+
+int JsonParts::range(const Range& range, int next) {
+  std::vector<int> ways;
+  if (range.is_whole) ways.push_back(scaled_range(range, {.step = range.step}, next));
+  const auto decimals_of = [](const std::optional<Decimal>& bound) { return bound ? bound->decimals() : 0; };
+  const int64_t most = std::min<int64_t>(15, std::max(decimals_of(range.least), decimals_of(range.most)) + 4);
+  for (int decimals = 1; decimals <= most && range.is_fraction && range.step == 1; ++decimals)
+    ways.push_back(scaled_range(range, {.decimals = decimals, .ends = !range.is_whole}, next));
+  return grammar_.either(std::move(ways));
 }
 
 int JsonParts::number(int next) {

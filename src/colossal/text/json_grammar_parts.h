@@ -2,11 +2,14 @@
 // `next`, or a rule.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "colossal/text/grammar.h"
+#include "colossal/text/json_decimal.h"
+#include "colossal/text/text_automaton.h"
 
 namespace colossal::text {
 
@@ -17,11 +20,17 @@ class JsonParts {
   int space(int next) { return grammar_.call(space_, next); }
   /// Of `least` to `most` characters (an escape is one); no `most`: any number.
   int string(int64_t least, std::optional<int64_t> most, int next);
-  /// A string whose characters need no escape, and that is none of `names`. Errors ("json schema"): a name
-  /// of more than 256 bytes, since each prefix of one is a part of the grammar.
-  int other_name(const std::set<std::string>& names, int next);
-  /// Without a bound, up to 18 digits.
-  int integer(std::optional<int64_t> least, std::optional<int64_t> most, int next);
+  /// A string in the spelling of its automaton: of those texts whose sets `wanted` allows.
+  int string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted, int next);
+  /// A number without an exponent: bounds and `step` (a divisor) are exact. Without a bound, up to 18 digits.
+  struct Range {
+    std::optional<Decimal> least{}, most{};
+    bool excludes_least = false, excludes_most = false;
+    int64_t step = 1;         ///< a divisor; more than 1: of integers only
+    bool is_whole = true;     ///< may be an integer
+    bool is_fraction = true;  ///< may be no integer
+  };
+  int range(const Range& range, int next);
   int number(int next);
   /// The rule of any value.
   int any() const { return any_; }
@@ -29,11 +38,15 @@ class JsonParts {
  private:
   void make_characters();
   int digits(int least, int most, int next);
-  int plain_not_in(const std::set<uint8_t>& bytes, bool beyond_ascii, int next);
-  int between(const std::string& least, const std::string& most, int next);
-  int at_least(const std::string& digits, int next);
-  int at_most(const std::string& digits, int next);
-  int magnitude(uint64_t least, uint64_t most, int next);
+  /// How the digits of `magnitude()` are written.
+  struct Digits {
+    int64_t step = 1;   // a divisor of the number that the digits are without the point
+    int decimals = 0;   // digits after the point
+    bool ends = false;  // the last digit is not 0
+  };
+  int plain_characters(int next);
+  int magnitude(uint64_t least, uint64_t most, const Digits& written, int next);
+  int scaled_range(const Range& range, const Digits& written, int next);
   int any_rule();
 
   Grammar& grammar_;

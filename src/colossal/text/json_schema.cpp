@@ -1,74 +1,41 @@
 #include "colossal/text/json_schema.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/base/json_file.h"
 #include "colossal/text/json_grammar_parts.h"
+#include "colossal/text/json_object_grammar.h"
+#include "colossal/text/json_schema_forms.h"
+#include "colossal/text/json_schema_keywords.h"
 
 namespace colossal::text {
 namespace {
 
-using Schema = nlohmann::ordered_json;
+constexpr int64_t kMostStep = 1000;  // of multipleOf: each remainder is a part of the grammar
 
-constexpr char kComponent[] = "json schema";
-const std::set<std::string> kUnread = {"title",  "description", "default",    "examples", "$schema",
-                                       "$id",    "$comment",    "deprecated", "readOnly", "writeOnly",
-                                       "format", "$defs",       "definitions"};
-const std::set<std::string> kTypes = {"object", "array", "string", "number", "integer", "boolean", "null"};
-const std::map<std::string, std::string> kTypeOf = {{"properties", "object"},
-                                                    {"required", "object"},
-                                                    {"additionalProperties", "object"},
-                                                    {"items", "array"},
-                                                    {"prefixItems", "array"},
-                                                    {"minItems", "array"},
-                                                    {"maxItems", "array"},
-                                                    {"minLength", "string"},
-                                                    {"maxLength", "string"},
-                                                    {"minimum", "integer"},
-                                                    {"maximum", "integer"},
-                                                    {"exclusiveMinimum", "integer"},
-                                                    {"exclusiveMaximum", "integer"}};
-
-bool is_of(const Schema& value, const std::string& type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (type == "integer" && value.is_number_float()) return std::trunc(value.get<double>()) == value.get<double>();
-  return value.is_number();
+/// Whether the schema has nothing but `keyword` and annotations.
+bool has_only(const Schema& schema, const std::string& keyword) {
+  return schema.is_object() && std::all_of(schema.items().begin(), schema.items().end(), [&](const auto& member) {
+           return member.key() == keyword || kAnnotations.contains(member.key());
+         });
 }
-
-/// A schema within the whole one, and where it lies: "#/properties/age".
-struct Place {
-  const Schema* schema;
-  std::string path;
-  const Schema* find(const char* keyword) const {
-    const auto at = schema->find(keyword);
-    return at == schema->end() ? nullptr : &*at;
-  }
-  Place of(const Schema& within, const std::string& step) const { return {&within, path + "/" + printable(step)}; }
-};
 
 class Compiler {
  public:
-  Compiler(const Schema& whole, Grammar& grammar, const std::string& name)
-      : whole_(whole), grammar_(grammar), name_(name), json_(grammar) {}
+  Compiler(const SchemaDocument& document, Grammar& grammar)
+      : document_(document), grammar_(grammar), json_(grammar), forms_(document) {}
 
   int compile() {
-    const int value = rule_of({&whole_, "#"});
+    const int value = rule_of(forms_.one(document_.whole()));
     // A loop, not a recursion: schemas may refer to each other in a chain of any length.
     while (!waiting_.empty()) {
-      const auto [rule, place] = waiting_.back();
+      const auto [rule, literals] = std::move(waiting_.back());
       waiting_.pop_back();
-      grammar_.set(rule, node_of(place));
+      grammar_.set(rule, node_of(literals));
     }
     // a vocabulary of SentencePiece may begin every text with a space
     const int text = grammar_.declare(), begin = grammar_.call(value, Grammar::kReturn);
@@ -77,188 +44,159 @@ class Compiler {
   }
 
  private:
-  /// The one rule of a schema, however often it is referred to.
-  int rule_of(const Place& place) {
-    const auto [at, is_new] = rules_.try_emplace(place.schema, 0);
+  /// The one rule of the values for which all literals hold.
+  int rule_of(const Literals& literals) {
+    Literals key;
+    for (const Literal& literal : literals) {
+      const Literal followed = follow(literal);
+      const Schema& schema = forms_.schema_of(followed.schema);
+      if (!followed.holds || !(schema == true || has_only(schema, ""))) key.insert(followed);
+    }
+    const auto [at, is_new] = rules_.try_emplace(key, 0);
     if (is_new) {
       at->second = grammar_.declare();
-      waiting_.emplace_back(at->second, place);
+      waiting_.emplace_back(at->second, key);
     }
     return at->second;
   }
 
-  template <class... Parts>
-  void check(bool ok, const Place& place, const Parts&... parts) const {
-    require(ok, kComponent, name_, " ", place.path, ": ", parts...);
-  }
-
-  /// `keyword` stands alone: nothing beside it but what changes nothing, and `also`.
-  void check_alone(const Place& place, const std::string& keyword, const char* also = "") const {
-    for (const auto& [other, value] : place.schema->items())
-      check(other == keyword || other == also || kUnread.contains(other), place, "\"", printable(other), "\" beside \"",
-            keyword, "\" is not read; leave one of them out");
-  }
-
-  int node_of(const Place& place) {
-    const int end = Grammar::kReturn;
-    if (place.schema->is_boolean()) return place.schema->get<bool>() ? grammar_.call(json_.any(), end) : nothing();
-    check(place.schema->is_object(), place, "a schema must be an object, true or false");
-    for (const auto& [keyword, value] : place.schema->items()) {
-      if (keyword == "$ref") return reference(place);
-      if (keyword == "anyOf" || keyword == "oneOf" || keyword == "allOf") return alternatives(place, keyword);
-      if (keyword == "enum" || keyword == "const") return values(place, keyword);
-    }
-    std::vector<int> ways;
-    for (const std::string& type : types(place)) ways.push_back(of_type(place, type));
-    return ways.empty() ? grammar_.call(json_.any(), end) : grammar_.either(ways);
+  /// The schema at the end of a chain of references without conditions of their own.
+  Literal follow(Literal literal) {
+    std::set<const Schema*> seen;
+    const Schema* schema = &forms_.schema_of(literal.schema);
+    while (schema->is_object() && schema->contains("$ref") && has_only(*schema, "$ref") && seen.insert(schema).second)
+      schema = &document_.target(*schema);
+    return {forms_.number_of(*schema), literal.holds};
   }
 
   int nothing() { return grammar_.either({}); }
 
-  int reference(const Place& place) {
-    check_alone(place, "$ref");
-    const Schema& value = *place.find("$ref");
-    const std::string target = value.is_string() ? value.get<std::string>() : "";
-    const Schema* found = nullptr;
-    if (target == "#") found = &whole_;
-    if (target.starts_with("#/")) try {
-        const Schema::json_pointer pointer(target.substr(1));
-        if (whole_.contains(pointer)) found = &whole_.at(pointer);
-      } catch (const nlohmann::json::exception&) {  // no pointer: found nothing
+  int node_of(const Literals& literals) {
+    if (literals.empty()) return grammar_.call(json_.any(), Grammar::kReturn);
+    if (literals.size() == 1 && literals.begin()->holds) {
+      const Schema& schema = forms_.schema_of(literals.begin()->schema);
+      for (const char* keyword : {"anyOf", "oneOf"}) {
+        if (!has_only(schema, keyword) || !schema.contains(keyword)) continue;
+        const Schema& branches = schema[keyword];
+        document_.check(branches.is_array() && !branches.empty(), schema, keyword, " must be a list of schemas");
+        if (std::string_view(keyword) == "oneOf" && !forms_.are_disjoint(branches)) continue;
+        std::vector<int> ways;
+        for (const Schema& branch : branches)
+          ways.push_back(grammar_.call(rule_of(forms_.one(branch)), Grammar::kReturn));
+        return grammar_.either(std::move(ways));
       }
-    check(found, place, "$ref must point to a schema of this file, as \"#/$defs/name\" does: got ", printable(target));
-    return grammar_.call(rule_of({found, printable(target)}), Grammar::kReturn);
-  }
-
-  int alternatives(const Place& place, const std::string& keyword) {
-    check_alone(place, keyword);
-    const Schema& list = *place.find(keyword.c_str());
-    check(list.is_array() && !list.empty(), place, keyword, " must be a list of schemas");
-    check(keyword != "allOf" || list.size() == 1, place, "allOf is read of one schema only; write it as one");
-    std::vector<int> ways;
-    for (size_t i = 0; i < list.size(); ++i)
-      ways.push_back(grammar_.call(rule_of(place.of(list[i], concat(keyword, "/", i))), Grammar::kReturn));
-    return grammar_.either(ways);
-  }
-
-  int values(const Place& place, const std::string& keyword) {
-    check_alone(place, keyword, "type");
-    const Schema& value = *place.find(keyword.c_str());
-    check(keyword == "const" || value.is_array(), place, "enum must be a list");
-    const std::vector<std::string> allowed = types(place);
-    std::vector<int> ways;
-    const auto add = [&](const Schema& one) {
-      const auto is_one = [&](const std::string& type) { return is_of(one, type); };
-      if (allowed.empty() || std::any_of(allowed.begin(), allowed.end(), is_one))
-        ways.push_back(grammar_.literal(one.dump(), Grammar::kReturn));
-    };
-    if (keyword == "const") add(value);
-    if (keyword == "enum") std::for_each(value.begin(), value.end(), add);
-    return grammar_.either(ways);
-  }
-
-  /// Those of "type", or without it those that keywords are about; none: any.
-  std::vector<std::string> types(const Place& place) const {
-    std::set<std::string> listed;
-    if (const Schema* type = place.find("type")) {
-      const auto add = [&](const Schema& one) {
-        check(one.is_string() && kTypes.contains(one.get<std::string>()), place,
-              "type must be object, array, string, number, integer, boolean or null, or a list of them");
-        listed.insert(one.get<std::string>());
-      };
-      if (type->is_array())
-        std::for_each(type->begin(), type->end(), add);
-      else
-        add(*type);
-      check(!listed.empty(), place, "type must name a type");
     }
-    std::set<std::string> found = listed;
-    for (const auto& [keyword, value] : place.schema->items()) {
-      if (keyword == "type" || keyword == "enum" || keyword == "const" || kUnread.contains(keyword)) continue;
-      if (keyword == "uniqueItems" && value == false) continue;
-      const auto at = kTypeOf.find(keyword);
-      check(at != kTypeOf.end(), place, "the keyword \"", printable(keyword),
-            "\" is not read, so that what it demands could not be kept; leave it out");
-      check(listed.empty() || (listed.contains(at->second) && !(at->second == "integer" && listed.contains("number"))),
-            place, "\"", keyword, "\" is read of type ", at->second, " only");
-      found.insert(at->second);
-    }
-    return {found.begin(), found.end()};
+    std::vector<Form> forms = forms_.of(literals);
+    // without "type" a value is of the types that keywords are about
+    const auto is_wanted = [](const Form& form) { return form.is_typed || form.is_mentioned; };
+    if (std::any_of(forms.begin(), forms.end(), is_wanted))
+      std::erase_if(forms, [&](const Form& form) { return !is_wanted(form); });
+    std::vector<int> ways;
+    for (const Form& form : forms) ways.push_back(of_form(form, forms_.schema_of(literals.begin()->schema)));
+    return grammar_.either(std::move(ways));
   }
 
-  int of_type(const Place& place, const std::string& type) {
+  int of_form(const Form& form, const Schema& schema) {
     const int end = Grammar::kReturn;
-    if (type == "object") return object(place);
-    if (type == "array") return array(place);
-    if (type == "string") {
-      const std::optional<int64_t> least = count(place, "minLength"), most = count(place, "maxLength");
-      return json_.string(least.value_or(0), most, end);
+    if (form.values) {
+      std::vector<int> ways;
+      for (const Schema* value : forms_.values_of(form))
+        ways.push_back(grammar_.literal(document_.spelled(*value), end));
+      return grammar_.either(std::move(ways));
     }
-    if (type == "integer") return integer(place);
-    if (type == "number") return json_.number(end);
-    if (type == "null") return grammar_.literal("null", end);
-    return grammar_.either({grammar_.literal("true", end), grammar_.literal("false", end)});
+    switch (form.type) {
+      case JsonType::Null:
+        return grammar_.literal("null", end);
+      case JsonType::Boolean: {
+        std::vector<int> ways;
+        if (form.may_be_true) ways.push_back(grammar_.literal("true", end));
+        if (form.may_be_false) ways.push_back(grammar_.literal("false", end));
+        return grammar_.either(std::move(ways));
+      }
+      case JsonType::Number:
+        return number(form, schema);
+      case JsonType::String:
+        return string(form);
+      case JsonType::Array:
+        return array(form);
+      case JsonType::Object:
+        return object(form, schema);
+    }
+    return nothing();
   }
 
-  std::optional<int64_t> count(const Place& place, const char* keyword) const {
-    const Schema* value = place.find(keyword);
-    if (!value) return {};
-    const double number = value->is_number() ? value->get<double>() : -1;
-    check(number >= 0 && number <= Grammar::kMostNodes && std::trunc(number) == number, place, keyword,
-          " must be a whole number of at most ", Grammar::kMostNodes, ": got ", printable(value->dump()));
-    return static_cast<int64_t>(number);
+  /// The smallest integer whose multiples are multiples of all divisors.
+  int64_t step_of(const Form& form, const Schema& schema) {
+    int64_t step = 1;
+    for (const Schema* value : form.divisors) {
+      const Decimal divisor = document_.decimal(*value);
+      const std::optional<int64_t> scaled = divisor.decimals() <= 18 ? divisor.floor(divisor.decimals()) : std::nullopt;
+      int64_t own = scaled.value_or(kMostStep + 1), unit = 1;
+      for (int64_t i = 0; i < divisor.decimals() && scaled; ++i) unit *= 10;
+      own /= std::gcd(own, unit);
+      document_.check(own <= kMostStep && std::lcm(own, step) <= kMostStep, schema,
+                      "multipleOf is read if its integer multiples are those of an integer of at most ", kMostStep,
+                      ": got ", document_.spelled(*value));
+      step = std::lcm(own, step);
+    }
+    return step;
   }
 
-  int integer(const Place& place) {
-    std::optional<int64_t> least, most;
-    const auto bound = [&](const char* keyword, bool is_least, bool excludes) {
-      const Schema* value = place.find(keyword);
-      if (!value) return;
-      check(value->is_number() && std::abs(value->get<double>()) <= 1e18, place, keyword,
-            " must be a number in [-10^18, 10^18]: got ", printable(value->dump()));
-      const double number = value->get<double>();
-      const bool is_whole = value->is_number_integer() || std::trunc(number) == number;
-      int64_t edge = value->is_number_integer()
-                         ? value->get<int64_t>()
-                         : static_cast<int64_t>(is_least ? std::ceil(number) : std::floor(number));
-      if (excludes && is_whole) edge += is_least ? 1 : -1;
-      if (is_least) least = std::max(least.value_or(edge), edge);
-      if (!is_least) most = std::min(most.value_or(edge), edge);
+  int number(const Form& form, const Schema& schema) {
+    if (form.is_whole && form.is_fraction && !form.least && !form.most && form.divisors.empty())
+      return json_.number(Grammar::kReturn);
+    JsonParts::Range range{.least = form.least,
+                           .most = form.most,
+                           .excludes_least = form.excludes_least,
+                           .excludes_most = form.excludes_most,
+                           .step = step_of(form, schema),
+                           .is_whole = form.is_whole,
+                           .is_fraction = form.is_fraction && form.divisors.empty()};
+    return json_.range(range, Grammar::kReturn);
+  }
+
+  int string(const Form& form) {
+    const int end = Grammar::kReturn;
+    if (form.patterns.empty() && form.forbidden_patterns.empty() && form.forbidden_texts.empty())
+      return json_.string(form.least_size, form.most_size, end);
+    TextAutomaton texts;
+    std::vector<int> wanted, unwanted;
+    if (form.least_size > 0 || form.most_size)
+      wanted.push_back(texts.add_lengths(form.least_size, form.most_size.value_or(-1)));
+    for (const std::string& pattern : form.patterns) wanted.push_back(texts.add_pattern(pattern));
+    for (const std::string& pattern : form.forbidden_patterns) unwanted.push_back(texts.add_pattern(pattern));
+    for (const std::string& text : form.forbidden_texts) unwanted.push_back(texts.add_text(text));
+    texts.build();
+    const auto is_wanted = [&](const std::vector<int>& sets) {
+      const auto has = [&](int set) { return std::find(sets.begin(), sets.end(), set) != sets.end(); };
+      return std::all_of(wanted.begin(), wanted.end(), has) && std::none_of(unwanted.begin(), unwanted.end(), has);
     };
-    bound("minimum", true, false);
-    bound("exclusiveMinimum", true, true);
-    bound("maximum", false, false);
-    bound("exclusiveMaximum", false, true);
-    return json_.integer(least, most, Grammar::kReturn);
+    return json_.string_of(texts, is_wanted, end);
   }
 
-  int array(const Place& place) {
-    std::vector<int> front;
-    if (const Schema* prefix = place.find("prefixItems")) {
-      check(prefix->is_array(), place, "prefixItems must be a list of schemas");
-      for (size_t i = 0; i < prefix->size(); ++i)
-        front.push_back(rule_of(place.of((*prefix)[i], concat("prefixItems/", i))));
+  int array(const Form& form) {
+    size_t front = 0;
+    bool says_rest = form.parts.empty();
+    for (const Schema* part : form.parts) {
+      const bool is_list = part->contains("items") && (*part)["items"].is_array();
+      if (part->contains("prefixItems")) front = std::max(front, (*part)["prefixItems"].size());
+      if (is_list) front = std::max(front, (*part)["items"].size());
+      says_rest |= is_list ? part->contains("additionalItems") : part->contains("items");
     }
-    const auto least = static_cast<size_t>(count(place, "minItems").value_or(0));
-    const std::optional<int64_t> most = count(place, "maxItems");
-    int rest = json_.any();
-    if (const Schema* items = place.find("items")) {
-      check(!items->is_array(), place, "items must be one schema; a list of them is written prefixItems");
-      rest = rule_of(place.of(*items, "items"));
-    } else if (!front.empty() && least <= front.size()) {
-      grammar_.set(rest = grammar_.declare(), nothing());
-    }
+    const auto least = static_cast<size_t>(form.least_size);
+    const bool has_rest = says_rest || front == 0 || least > front;
+    const int rest = has_rest ? rule_of(forms_.item(form, front)) : grammar_.declare();
     const int close = json_.space(grammar_.literal("]", Grammar::kReturn));
-    const size_t counted = most ? static_cast<size_t>(*most) : std::max(front.size(), least);
+    const size_t counted = form.most_size ? static_cast<size_t>(*form.most_size) : std::max(front, least);
     int node = close;  // after `i` items
-    if (!most) {
+    if (!form.most_size) {
       const int more = grammar_.reserve(), item = json_.space(grammar_.call(rest, more));
       grammar_.define(more, {close, grammar_.literal(",", item)});
       node = counted > 0 ? more : grammar_.either({close, item});
     }
     if (least > counted) return nothing();
     for (size_t i = counted; i-- > 0;) {
-      const int item = json_.space(grammar_.call(i < front.size() ? front[i] : rest, node));
+      const int item = json_.space(grammar_.call(i < front ? rule_of(forms_.item(form, i)) : rest, node));
       std::vector<int> ways{i > 0 ? grammar_.literal(",", item) : item};
       if (i >= least) ways.push_back(close);
       node = grammar_.either(ways);
@@ -266,77 +204,109 @@ class Compiler {
     return grammar_.literal("[", node);
   }
 
-  struct Member {
-    std::string name;
-    int rule;
-    bool is_required;
-  };
-
-  /// Of "properties", then those that only "required" names.
-  std::vector<Member> members_of(const Place& place, int extra) {
-    std::set<std::string> required, named;
-    if (const Schema* names = place.find("required")) {
-      check(names->is_array(), place, "required must be a list of names");
-      for (const Schema& one : *names) {
-        check(one.is_string(), place, "required must be a list of names");
-        required.insert(one.get<std::string>());
-      }
+  int object(const Form& form, const Schema& schema) {
+    ObjectGrammar object{.least = form.least_size, .most = form.most_size};
+    std::set<std::string> named;
+    const auto add = [&](const std::string& name) {
+      if (!named.insert(name).second || form.forbidden.contains(name)) return;
+      object.members.push_back({name, rule_of(forms_.member(form, name)), form.required.contains(name)});
+    };
+    bool is_open = false, has_properties = false;
+    std::vector<std::string> patterns;
+    for (const Schema* part : form.parts) {
+      is_open |= part->contains("additionalProperties");
+      if (const auto at = part->find("properties"); at != part->end())
+        for (const auto& [name, schema] : at->items()) has_properties = true, add(name);
+      if (const auto at = part->find("patternProperties"); at != part->end())
+        for (const auto& [pattern, schema] : at->items())
+          if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(pattern);
     }
-    std::vector<Member> members;
-    if (const Schema* properties = place.find("properties")) {
-      check(properties->is_object(), place, "properties must be an object of schemas");
-      for (const auto& [name, schema] : properties->items()) {
-        members.push_back({name, rule_of(place.of(schema, "properties/" + name)), required.contains(name)});
-        named.insert(name);
-      }
-    }
-    for (const std::string& name : required)
-      if (!named.contains(name)) members.push_back({name, extra, true});
-    return members;
+    for (const auto& [name, literals] : form.members) add(name);
+    for (const std::string& name : form.required) add(name);
+    is_open |= patterns.empty() && !has_properties && object.members.empty();
+    named.insert(form.forbidden.begin(), form.forbidden.end());
+    object.extra = extra_members(form, named, patterns, is_open);
+    const auto countable = static_cast<int64_t>(object.members.size()) + (object.extra ? 1 : 0);
+    document_.check(form.least_size <= std::min<int64_t>(countable, 2000), schema,
+                    "minProperties must be at most the number of named members and one more, because other names may "
+                    "be equal: got ",
+                    form.least_size, ", at most ", countable);
+    return object_node(grammar_, json_, object);
   }
 
-  int object(const Place& place) {
-    const Schema* additional = place.find("additionalProperties");
-    const int extra = additional ? rule_of(place.of(*additional, "additionalProperties")) : json_.any();
-    const std::vector<Member> members = members_of(place, extra);
-    const int close = json_.space(grammar_.literal("}", Grammar::kReturn));
-    // what follows where no member was written yet, and where some were
-    int first = close, more = close;
-    if (additional || members.empty()) {
-      std::set<std::string> names;
-      for (const Member& member : members) names.insert(member.name);
-      more = grammar_.reserve();
-      const int value = grammar_.literal(":", json_.space(grammar_.call(extra, more)));
-      const int other = json_.space(names.empty() ? json_.string(0, {}, value) : json_.other_name(names, value));
-      grammar_.define(more, {close, grammar_.literal(",", other)});
-      first = grammar_.either({close, other});
+  /// The rule of a member with a name that is none of `named`; no value: there is none.
+  std::optional<int> extra_members(const Form& form, const std::set<std::string>& named,
+                                   const std::vector<std::string>& patterns, bool is_open) {
+    if (patterns.empty() && (!is_open || forms_.is_empty(extra_literals(form, {}, patterns)))) return {};
+    const auto member = [&](const Literals& literals) {
+      return grammar_.literal(":", json_.space(grammar_.call(rule_of(literals), Grammar::kReturn)));
+    };
+    const int extra = grammar_.declare();
+    if (patterns.empty() && named.empty()) {
+      grammar_.set(extra, json_.string(0, {}, member(extra_literals(form, {}, patterns))));
+      return extra;
     }
-    for (size_t i = members.size(); i-- > 0;) {
-      const int value = json_.space(grammar_.call(members[i].rule, more));
-      const int member = json_.space(grammar_.literal(Schema(members[i].name).dump() + ":", value));
-      std::vector<int> at_first{member}, at_more{grammar_.literal(",", member)};
-      if (!members[i].is_required) at_first.push_back(first), at_more.push_back(more);
-      first = grammar_.either(at_first);
-      more = grammar_.either(at_more);
+    TextAutomaton names;
+    std::vector<int> sets;  // of the patterns
+    for (const std::string& pattern : patterns) sets.push_back(names.add_pattern(pattern));
+    int first_name = sets.empty() ? -1 : sets.back() + 1;
+    for (const std::string& name : named) {
+      const int set = names.add_text(name);
+      if (first_name < 0) first_name = set;
     }
-    return grammar_.literal("{", first);
+    names.build();
+    std::set<std::vector<int>> kinds;  // of names: the patterns that they match
+    for (size_t state = 0; state < names.states(); ++state) {
+      const std::vector<int>& found = names.sets(static_cast<int>(state));
+      const bool is_named = !named.empty() && !found.empty() && found.back() >= first_name;
+      if (names.is_text(static_cast<int>(state)) && !is_named && (is_open || !found.empty())) kinds.insert(found);
+    }
+    std::vector<int> ways;
+    for (const std::vector<int>& kind : kinds) {
+      std::set<std::string> matched;
+      for (size_t i = 0; i < patterns.size(); ++i)
+        if (std::find(kind.begin(), kind.end(), sets[i]) != kind.end()) matched.insert(patterns[i]);
+      const Literals literals = extra_literals(form, matched, patterns);
+      if (forms_.is_empty(literals)) continue;
+      const auto is_kind = [&](const std::vector<int>& found) { return found == kind; };
+      ways.push_back(json_.string_of(names, is_kind, member(literals)));
+    }
+    grammar_.set(extra, grammar_.either(std::move(ways)));
+    return extra;
   }
 
-  const Schema& whole_;
+  /// What the parts say of a member that is in no "properties" and whose name matches some patterns.
+  Literals extra_literals(const Form& form, const std::set<std::string>& matched,
+                          const std::vector<std::string>& patterns) {
+    Literals literals;
+    for (const Schema* part : form.parts) {
+      bool is_known = false;
+      for (const std::string& pattern : patterns)
+        if (matched.contains(pattern) && part->contains("patternProperties") &&
+            (*part)["patternProperties"].contains(pattern)) {
+          literals.insert({forms_.number_of((*part)["patternProperties"][pattern])});
+          is_known = true;
+        }
+      if (!is_known && part->contains("additionalProperties"))
+        literals.insert({forms_.number_of((*part)["additionalProperties"])});
+    }
+    return literals;
+  }
+
+  const SchemaDocument& document_;
   Grammar& grammar_;
-  const std::string& name_;
   JsonParts json_;
-  std::map<const Schema*, int> rules_;
-  std::vector<std::pair<int, Place>> waiting_;
+  SchemaForms forms_;
+  std::map<Literals, int> rules_;
+  std::vector<std::pair<int, Literals>> waiting_;
 };
 
 }  // namespace
 
 JsonGrammar json_grammar(std::string_view schema, const std::string& name) {
-  parse_json_object(schema, name, kComponent, {.bytes = int64_t{1} << 18, .distinct_names = true});
-  const Schema whole = Schema::parse(schema);  // the same in the order of its members
+  const SchemaDocument document(schema, name);
   JsonGrammar made;
-  made.rule = Compiler(whole, made.grammar, name).compile();
+  made.rule = Compiler(document, made.grammar).compile();
   return made;
 }
 

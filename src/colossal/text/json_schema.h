@@ -3,18 +3,16 @@
 //   auto [grammar, rule] = text::json_grammar(R"({"type": "object", "properties": {"age": {"type": "integer"}}})");
 //
 // Every text of the grammar is JSON that the schema allows. Not the reverse; of several ways to write a value:
-// - members come in the order of "properties", and none beyond them unless additionalProperties says so or there are
-//   no properties; beside properties, names of further members are of characters that need no escape;
-// - numbers have at most 16 digits before and after the point and 2 of an exponent, integers 18 and neither;
+// - without "type", values are of the types that keywords are about;
+// - members come in the order of "properties", and none beyond them unless additionalProperties or patternProperties
+//   says so or there are no properties;
+// - numbers have at most 16 digits before and after the point and 2 of an exponent; with a bound no exponent; integers
+//   have 18 digits unless a bound has more; of multipleOf only integers are written;
 // - between tokens is nothing, a space, or a new line and up to 16 spaces: white space cannot go on for ever;
-// - values of enum and const are spelt one way, without spaces.
+// - values of enum and const are spelt as in the schema, without spaces.
 //
-// Read:     type (one or several), enum, const, anyOf, oneOf (as anyOf), allOf of one schema, $ref within the schema
-//           with $defs and definitions, also to itself; properties, required, additionalProperties; items, prefixItems,
-//           minItems, maxItems; minLength, maxLength; minimum, maximum, exclusiveMinimum, exclusiveMaximum of integers.
-// Not read: title, description, default, examples, $schema, $id, $comment, deprecated, readOnly, writeOnly, format,
-//           which change nothing about what is valid.
-// All other keywords are refused by name, as are those that `type` makes meaningless.
+// docs/inference.md lists the keywords. All others are refused by name, as is a oneOf whose branches overlap so that
+// the overlap cannot be excluded.
 #pragma once
 #include <string>
 #include <string_view>
@@ -28,9 +26,9 @@ struct JsonGrammar {
   int rule;
 };
 
-/// `name` is the schema's file, for messages. Errors ("json schema"): no object of JSON, longer than 256 KiB, or nested
-/// deeper than 100; a keyword that
-/// is not read, or of a wrong value, with its path; ("grammar") counts that make it too large.
+/// `name` is the schema's file, for messages. Errors ("json schema"): no object of JSON, true or false; longer than 256
+/// KiB or nested deeper than 100; a keyword that is not read or has a wrong value, with its path; too many choices;
+/// ("grammar") counts that make it too large.
 JsonGrammar json_grammar(std::string_view schema, const std::string& name = "the schema");
 
 }  // namespace colossal::text

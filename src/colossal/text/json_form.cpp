@@ -1,0 +1,118 @@
+#include "colossal/text/json_form.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace colossal::text {
+namespace {
+
+template <class List>
+void append(List& to, const List& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+/// Keeps the tighter of two bounds in the first.
+void tighten(std::optional<Decimal>& bound, bool& excludes, const std::optional<Decimal>& other, bool other_excludes,
+             bool is_least) {
+  if (!other) return;
+  if (!bound || (is_least ? *bound < *other : *other < *bound)) {
+    bound = other, excludes = other_excludes;
+  } else if (*bound == *other) {
+    excludes = excludes || other_excludes;
+  }
+}
+
+}  // namespace
+
+std::vector<Form> all_types() {
+  std::vector<Form> forms;
+  for (const JsonType type :
+       {JsonType::Object, JsonType::Array, JsonType::String, JsonType::Number, JsonType::Boolean, JsonType::Null})
+    forms.push_back({.type = type});
+  return forms;
+}
+
+std::vector<Form> all_types_with(const Form& form) {
+  std::vector<Form> forms = all_types();
+  for (Form& one : forms)
+    if (one.type == form.type) one = form;
+  return forms;
+}
+
+Form inverse(Form form) {
+  if (form.least || form.most) {
+    std::swap(form.least, form.most);
+    std::swap(form.excludes_least, form.excludes_most);
+    form.excludes_least = form.least && !form.excludes_least;
+    form.excludes_most = form.most && !form.excludes_most;
+  } else if (!form.patterns.empty()) {
+    std::swap(form.patterns, form.forbidden_patterns);
+  } else if (form.most_size) {
+    form.least_size = *form.most_size + 1;
+    form.most_size.reset();
+  } else {
+    form.most_size = form.least_size - 1;  // less than 0: no value
+    form.least_size = 0;
+  }
+  return form;
+}
+
+std::optional<Form> both(const Form& a, const Form& b, const SchemaDocument& document) {
+  if (a.type != b.type) return {};
+  Form form = a;
+  form.is_typed |= b.is_typed, form.is_mentioned |= b.is_mentioned;
+  form.may_be_true &= b.may_be_true, form.may_be_false &= b.may_be_false;
+  form.is_whole &= b.is_whole, form.is_fraction &= b.is_fraction;
+  tighten(form.least, form.excludes_least, b.least, b.excludes_least, true);
+  tighten(form.most, form.excludes_most, b.most, b.excludes_most, false);
+  append(form.divisors, b.divisors);
+  form.least_size = std::max(a.least_size, b.least_size);
+  if (b.most_size) form.most_size = std::min(a.most_size.value_or(*b.most_size), *b.most_size);
+  append(form.patterns, b.patterns);
+  append(form.forbidden_patterns, b.forbidden_patterns);
+  append(form.forbidden_texts, b.forbidden_texts);
+  for (const Schema* part : b.parts)
+    if (std::find(form.parts.begin(), form.parts.end(), part) == form.parts.end()) form.parts.push_back(part);
+  form.required.insert(b.required.begin(), b.required.end());
+  form.forbidden.insert(b.forbidden.begin(), b.forbidden.end());
+  for (const auto& [name, literals] : b.members) form.members[name].insert(literals.begin(), literals.end());
+  if (!form.values) {
+    form.values = b.values;
+  } else if (b.values) {
+    std::set<std::string> others;
+    for (const Schema* value : *b.values) others.insert(document.canonical(*value));
+    std::erase_if(*form.values, [&](const Schema* value) { return !others.contains(document.canonical(*value)); });
+  }
+  if (is_contradictory(form)) return {};
+  return form;
+}
+
+bool is_contradictory(const Form& form) {
+  if (form.values && form.values->empty()) return true;
+  switch (form.type) {
+    case JsonType::Null:
+      return false;
+    case JsonType::Boolean:
+      return !form.may_be_true && !form.may_be_false;
+    case JsonType::Number:
+      if (!form.is_whole && !form.is_fraction) return true;
+      if (!form.least || !form.most) return false;
+      if (*form.most < *form.least) return true;
+      if (*form.least == *form.most)
+        return form.excludes_least || form.excludes_most ||
+               (form.least->is_whole() ? !form.is_whole : !form.is_fraction);
+      return !form.is_fraction && form.least->ceil() && form.most->floor() && *form.most->floor() < *form.least->ceil();
+    case JsonType::Object:
+      if (std::any_of(form.required.begin(), form.required.end(),
+                      [&](const std::string& name) { return form.forbidden.contains(name); }))
+        return true;
+      if (form.most_size && *form.most_size < static_cast<int64_t>(form.required.size())) return true;
+      [[fallthrough]];
+    case JsonType::String:
+    case JsonType::Array:
+      return form.most_size && (*form.most_size < form.least_size || *form.most_size < 0);
+  }
+  return false;
+}
+
+}  // namespace colossal::text

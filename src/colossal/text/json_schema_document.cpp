@@ -1,0 +1,181 @@
+#include "colossal/text/json_schema_document.h"
+
+#include <algorithm>
+#include <map>
+
+#include "colossal/base/json_file.h"
+#include "colossal/text/uri_reference.h"
+
+namespace colossal::text {
+namespace {
+
+constexpr char kSchemaComponent[] = "json schema";
+constexpr char kNoUri[] = "schema:///";  // the base of a file without $id
+
+// Keywords whose value is a schema, a list of schemas, or an object of schemas.
+const std::set<std::string> kHoldOne = {
+    "items",         "additionalItems",  "additionalProperties", "not", "if", "then", "else", "contains",
+    "propertyNames", "unevaluatedItems", "unevaluatedProperties"};
+const std::set<std::string> kHoldLists = {"anyOf", "oneOf", "allOf", "prefixItems", "items"};
+const std::set<std::string> kHoldObjects = {"properties",  "patternProperties", "$defs",
+                                            "definitions", "dependentSchemas",  "dependencies"};
+
+const std::string* string_at(const Schema& schema, const char* keyword) {
+  const auto at = schema.find(keyword);
+  return at == schema.end() ? nullptr : at->get_ptr<const std::string*>();
+}
+
+}  // namespace
+
+SchemaDocument::SchemaDocument(std::string_view text, const std::string& name) : name_(name) {
+  std::vector<std::string> floats;
+  whole_ =
+      parse_ordered_json(text, name, kSchemaComponent, {.bytes = int64_t{1} << 18, .distinct_names = true}, &floats);
+  require(whole_.is_object() || whole_.is_boolean(), kSchemaComponent, name, ": must be a JSON object, true or false");
+  size_t at = 0;
+  spell(whole_, floats, at);
+  if (const std::string* draft = whole_.is_object() ? string_at(whole_, "$schema") : nullptr)
+    is_old_draft_ = draft->find("draft-03") != std::string::npos || draft->find("draft-04") != std::string::npos;
+  resources_[kNoUri] = {&whole_};
+  find(whole_, "#", kNoUri);
+  find_targets();
+}
+
+void SchemaDocument::spell(const Schema& value, const std::vector<std::string>& floats, size_t& at) {
+  if (value.is_number_float()) spellings_[&value] = floats[at++];
+  if (value.is_structured())
+    for (const Schema& part : value) spell(part, floats, at);
+}
+
+std::string SchemaDocument::path(const Schema& schema) const {
+  const auto at = paths_.find(&schema);
+  return at == paths_.end() ? "#" : at->second;
+}
+
+void SchemaDocument::fail(const Schema& schema, const std::string& message) const {
+  throw Error(kSchemaComponent, concat(name_, " ", path(schema), ": ", message));
+}
+
+// Finds all schemas below one, with their base URIs. The depth is that of the file.
+void SchemaDocument::find(const Schema& schema, const std::string& path, const std::string& base) {
+  if (!paths_.emplace(&schema, path).second) return;
+  std::string own = base;
+  if (schema.is_object()) {
+    if (const std::string* id = string_at(schema, is_old_draft_ ? "id" : "$id")) {
+      if (id->starts_with("#")) {
+        check(resources_.at(base).anchors.emplace(id->substr(1), &schema).second, schema, "the $id ", printable(*id),
+              " occurs twice");
+      } else {
+        own = resolved_uri(base, *id);
+        own.resize(std::min(own.find('#'), own.size()));
+        const bool is_new = resources_.try_emplace(own, Resource{&schema}).second;
+        check(is_new || resources_.at(own).root == &schema, schema, "the $id ", printable(*id), " occurs twice");
+      }
+    }
+    if (const std::string* anchor = string_at(schema, "$anchor"))
+      check(resources_.at(own).anchors.emplace(*anchor, &schema).second, schema, "the $anchor ", printable(*anchor),
+            " occurs twice");
+    if (schema.contains("$ref")) references_.push_back(&schema);
+  }
+  bases_[&schema] = own;
+  if (!schema.is_object()) return;
+  for (const auto& [keyword, value] : schema.items()) {
+    const std::string below = path + "/" + printable(keyword);
+    if (kHoldOne.contains(keyword) && !value.is_array()) find(value, below, own);
+    if (kHoldLists.contains(keyword) && value.is_array())
+      for (size_t i = 0; i < value.size(); ++i) find(value[i], concat(below, "/", i), own);
+    if (kHoldObjects.contains(keyword) && value.is_object())
+      for (const auto& [name, one] : value.items())
+        if (!one.is_array()) find(one, below + "/" + printable(name), own);
+  }
+}
+
+// A list that grows: a target may be below a keyword that is not read, and have references itself.
+void SchemaDocument::find_targets() {
+  for (size_t i = 0; i < references_.size(); ++i) {
+    const Schema& schema = *references_[i];
+    const std::string* reference = string_at(schema, "$ref");
+    check(reference, schema, "$ref must be a string");
+    const std::string* id = string_at(schema, "$id");
+    check(!id || id->starts_with("#") || &schema == &whole_, schema,
+          "\"$id\" beside \"$ref\" is not read, because drafts of the standard differ on it; leave one of them out");
+    std::string uri = resolved_uri(bases_.at(&schema), *reference);
+    const size_t mark = std::min(uri.find('#'), uri.size());
+    const std::string fragment = mark < uri.size() ? percent_decoded(uri.substr(mark + 1)) : "";
+    uri.resize(mark);
+    const auto resource = resources_.find(uri);
+    const Schema* found = nullptr;
+    if (resource != resources_.end()) {
+      const auto anchor = resource->second.anchors.find(fragment);
+      if (fragment.empty() || fragment[0] == '/')
+        found = at_pointer(*resource->second.root, fragment, uri);
+      else if (anchor != resource->second.anchors.end())
+        found = anchor->second;
+    }
+    check(found, schema, "$ref must point to a schema of this file, as \"#/$defs/name\" does: got ",
+          printable(*reference));
+    targets_[&schema] = found;
+  }
+}
+
+const Schema* SchemaDocument::at_pointer(const Schema& root, const std::string& pointer, const std::string& base) {
+  const Schema* at = &root;
+  std::string own = base, path = this->path(root);
+  for (size_t begin = 0; begin < pointer.size();) {
+    const size_t end = std::min(pointer.find('/', begin + 1), pointer.size());
+    std::string step;
+    for (size_t i = begin + 1; i < end; ++i) {
+      const bool is_escaped = pointer[i] == '~' && i + 1 < end;
+      step += !is_escaped ? pointer[i] : pointer[++i] == '1' ? '/' : '~';
+    }
+    begin = end;
+    const Schema* next = nullptr;
+    if (at->is_object() && at->contains(step)) next = &at->at(step);
+    const bool is_index = !step.empty() && step.size() < 7 && step.find_first_not_of("0123456789") == std::string::npos;
+    if (at->is_array() && is_index && std::stoul(step) < at->size()) next = &(*at)[std::stoul(step)];
+    if (!next) return nullptr;
+    holders_.emplace(at, step);
+    path += "/" + printable(step);
+    if (const auto known = bases_.find(next); known != bases_.end()) own = known->second;
+    at = next;
+  }
+  find(*at, path, own);
+  return at;
+}
+
+const Schema& SchemaDocument::target(const Schema& schema) const { return *targets_.at(&schema); }
+
+bool SchemaDocument::holds_targets(const Schema& schema, const std::string& keyword) const {
+  return holders_.contains({&schema, keyword});
+}
+
+std::string SchemaDocument::spelled(const Schema& value) const {
+  const auto known = spellings_.find(&value);
+  if (known != spellings_.end()) return known->second;
+  if (!value.is_structured()) return value.dump();
+  std::string text = value.is_array() ? "[" : "{";
+  for (const auto& [name, part] : value.items()) {
+    if (text.size() > 1) text += ",";
+    if (value.is_object()) text += Schema(name).dump() + ":";
+    text += spelled(part);
+  }
+  return text + (value.is_array() ? "]" : "}");
+}
+
+std::string SchemaDocument::canonical(const Schema& value) const {
+  if (value.is_number()) return decimal(value).text();
+  if (!value.is_structured()) return value.dump();
+  std::map<std::string, std::string> members;  // in an order of their own
+  std::string text;
+  for (const auto& [name, part] : value.items()) {
+    const std::string own = canonical(part);
+    if (value.is_object())
+      members[name] = own;
+    else
+      text += own + ",";
+  }
+  for (const auto& [name, own] : members) text += Schema(name).dump() + ":" + own + ",";
+  return (value.is_array() ? "[" : "{") + text + (value.is_array() ? "]" : "}");
+}
+
+}  // namespace colossal::text

@@ -1,0 +1,90 @@
+// What a set of schemas allows together, type by type.
+//
+// The keywords of a schema are conditions that all hold at once; anyOf, oneOf, not, if and the dependencies are choices
+// between such conditions. Forms multiplies the choices out: each Form is a type with the conditions of one choice.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/text/json_form.h"
+#include "colossal/text/json_schema_document.h"
+#include "colossal/text/text_automaton.h"
+
+namespace colossal::text {
+
+class SchemaForms {
+ public:
+  static constexpr int kMostForms = 2000;
+  static constexpr int kMostWays = 200000;  ///< that are looked at for a file
+  static constexpr int kMostChoices = 100;  ///< within each other
+
+  explicit SchemaForms(const SchemaDocument& document) : document_(document) {}
+
+  int number_of(const Schema& schema);
+  const Schema& schema_of(int number) const { return *schemas_[static_cast<size_t>(number)]; }
+  Literals one(const Schema& schema) { return {{number_of(schema)}}; }
+
+  /// All forms of values for which the literals hold, some of them perhaps without any value. What a schema that must
+  /// not hold allows may be left out in part: the forms allow no value too many, but perhaps too few.
+  /// Errors ("json schema"): a keyword that is not read or has a wrong value; too many choices; branches of oneOf that
+  ///                         overlap so that the overlap cannot be excluded.
+  std::vector<Form> of(const Literals& literals);
+  /// True if it is certain that no value is of the form.
+  bool is_empty(const Form& form, int depth = 0);
+  bool is_empty(const Literals& literals, int depth = 0);
+  /// Of the values that the form names, those that meet its conditions.
+  std::vector<const Schema*> values_of(const Form& form);
+  /// Whether a value of the file is of the form.
+  bool allows(const Form& form, const Schema& value);
+  bool allows(const Literals& literals, const Schema& value);
+  /// True if it is certain that no value is of two branches of a oneOf.
+  bool are_disjoint(const Schema& branches);
+
+  /// What the parts say about the item at `index`, and about the member `name`.
+  Literals item(const Form& form, size_t index);
+  Literals member(const Form& form, const std::string& name);
+
+ private:
+  /// One way to meet a condition: literals that must hold, and forms of which one must hold.
+  struct Choice {
+    Literals literals{};
+    std::optional<std::vector<Form>> within{};
+  };
+  struct State;
+  void expand(State state, std::vector<Form>& found, int depth);
+  void read(State& state, int at);
+  void read_keyword(State& state, int at, const Schema& schema, const std::string& keyword, const Schema& value);
+  bool read_applicator(State& state, int at, const Schema& schema, const std::string& keyword, const Schema& value);
+  std::vector<Choice> ways_to_depend(const Schema& schema, const std::string& keyword, const std::string& name,
+                                     const Schema& what);
+  std::vector<Choice> ways_of_one(const Schema& branches);
+  bool are_disjoint(int a, int b);
+  bool differ_plainly(int a, int b);
+  /// Adds the ways in which a value does not meet a keyword. Returns false if there may be others.
+  bool exclude_keyword(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
+                       const Schema& value);
+  bool can_exclude(const Schema& schema);
+  bool exclude_applicator(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
+                          const Schema& value);
+  void restrict_to(std::vector<Form>& forms, const std::vector<Form>& within) const;
+  bool allows_number(const Form& form, const Schema& value) const;
+  bool allows_string(const Form& form, const std::string& text);
+  bool matches(const std::string& pattern, const std::string& text);
+
+  const SchemaDocument& document_;
+  std::vector<const Schema*> schemas_;
+  std::map<const Schema*, int> numbers_;
+  std::map<std::pair<int, int>, bool> disjoint_;
+  std::map<int, std::vector<std::pair<JsonType, std::set<std::string>>>> plain_;  // types and constants of a schema
+  std::map<std::string, std::unique_ptr<TextAutomaton>> matchers_;
+  int ways_ = 0;    // that were looked at
+  int nested_ = 0;  // searches for overlaps within each other
+};
+
+}  // namespace colossal::text

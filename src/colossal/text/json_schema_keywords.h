@@ -1,0 +1,19 @@
+// The keywords of JSON Schema by what they do.
+#pragma once
+#include <set>
+#include <string>
+
+namespace colossal::text {
+
+/// Keywords that do not change which values are valid.
+inline const std::set<std::string> kAnnotations = {
+    "title",       "description", "default",          "examples",        "$schema",      "$id",
+    "$anchor",     "$comment",    "readOnly",         "writeOnly",       "format",       "$defs",
+    "definitions", "deprecated",  "contentMediaType", "contentEncoding", "contentSchema"};
+/// Keywords that are read together with the one that they belong to.
+inline const std::set<std::string> kCompanions = {"then", "else"};
+/// Keywords that say what the members of an object or the items of a list must be.
+inline const std::set<std::string> kMemberKeywords = {"properties", "patternProperties", "additionalProperties"};
+inline const std::set<std::string> kItemKeywords = {"items", "prefixItems", "additionalItems"};
+
+}  // namespace colossal::text

@@ -1,0 +1,153 @@
+// Which values a form allows, and whether it allows any.
+#include <algorithm>
+
+#include "colossal/base/json_file.h"
+#include "colossal/text/json_schema_forms.h"
+
+namespace colossal::text {
+namespace {
+
+constexpr int kDeepestLook = 3;    // into values, for what they cannot be
+constexpr int64_t kMostItems = 8;  // of a list that are looked at
+
+const Schema* keyword_of(const Schema& schema, const char* keyword) {
+  const auto at = schema.find(keyword);
+  return at == schema.end() ? nullptr : &*at;
+}
+
+bool has_type(const Form& form, const Schema& value) {
+  switch (form.type) {
+    case JsonType::Null:
+      return value.is_null();
+    case JsonType::Boolean:
+      return value.is_boolean() && (value == true ? form.may_be_true : form.may_be_false);
+    case JsonType::Number:
+      return value.is_number();
+    case JsonType::String:
+      return value.is_string();
+    case JsonType::Array:
+      return value.is_array();
+    case JsonType::Object:
+      return value.is_object();
+  }
+  return false;
+}
+
+bool has_size(const Form& form, int64_t size) {
+  return size >= form.least_size && (!form.most_size || size <= *form.most_size);
+}
+
+}  // namespace
+
+Literals SchemaForms::item(const Form& form, size_t index) {
+  Literals literals;
+  for (const Schema* part : form.parts) {
+    const Schema* rest = keyword_of(*part, "items");
+    const Schema* front = keyword_of(*part, "prefixItems");
+    if (rest && rest->is_array()) front = rest, rest = keyword_of(*part, "additionalItems");
+    const Schema* own = front && index < front->size() ? &(*front)[index] : rest;
+    if (own) literals.insert({number_of(*own)});
+  }
+  return literals;
+}
+
+Literals SchemaForms::member(const Form& form, const std::string& name) {
+  Literals literals;
+  if (const auto own = form.members.find(name); own != form.members.end()) literals = own->second;
+  for (const Schema* part : form.parts) {
+    const Schema* properties = keyword_of(*part, "properties");
+    const Schema* patterns = keyword_of(*part, "patternProperties");
+    bool is_known = properties && properties->contains(name);
+    if (is_known) literals.insert({number_of((*properties)[name])});
+    if (patterns)
+      for (const auto& [pattern, schema] : patterns->items())
+        if (matches(pattern, name)) is_known = true, literals.insert({number_of(schema)});
+    const Schema* others = keyword_of(*part, "additionalProperties");
+    if (!is_known && others) literals.insert({number_of(*others)});
+  }
+  return literals;
+}
+
+bool SchemaForms::matches(const std::string& pattern, const std::string& text) {
+  std::unique_ptr<TextAutomaton>& matcher = matchers_[pattern];
+  if (!matcher) {
+    matcher = std::make_unique<TextAutomaton>();
+    matcher->add_pattern(pattern);
+    matcher->build();
+  }
+  return !matcher->sets_of(text).empty();
+}
+
+bool SchemaForms::is_empty(const Literals& literals, int depth) {
+  const std::vector<Form> forms = of(literals);
+  return std::all_of(forms.begin(), forms.end(), [&](const Form& form) { return is_empty(form, depth); });
+}
+
+bool SchemaForms::is_empty(const Form& form, int depth) {
+  if (is_contradictory(form)) return true;
+  if (form.values) return values_of(form).empty();
+  if (depth == kDeepestLook) return false;
+  if (form.type == JsonType::Array)
+    for (int64_t i = 0; i < std::min(form.least_size, kMostItems); ++i)
+      if (is_empty(item(form, static_cast<size_t>(i)), depth + 1)) return true;
+  if (form.type == JsonType::Object)
+    for (const std::string& name : form.required)
+      if (is_empty(member(form, name), depth + 1)) return true;
+  return false;
+}
+
+std::vector<const Schema*> SchemaForms::values_of(const Form& form) {
+  Form conditions = form;
+  conditions.values.reset();
+  std::vector<const Schema*> values = form.values.value_or(std::vector<const Schema*>());
+  std::erase_if(values, [&](const Schema* value) { return !allows(conditions, *value); });
+  return values;
+}
+
+bool SchemaForms::allows(const Literals& literals, const Schema& value) {
+  const std::vector<Form> forms = of(literals);
+  return std::any_of(forms.begin(), forms.end(), [&](const Form& form) { return allows(form, value); });
+}
+
+bool SchemaForms::allows(const Form& form, const Schema& value) {
+  if (!has_type(form, value)) return false;
+  const auto is_value = [&](const Schema* one) { return document_.canonical(*one) == document_.canonical(value); };
+  if (form.values && std::none_of(form.values->begin(), form.values->end(), is_value)) return false;
+  if (value.is_number()) return allows_number(form, value);
+  if (value.is_string()) return allows_string(form, value.get<std::string>());
+  if (!value.is_structured()) return true;
+  if (!has_size(form, static_cast<int64_t>(value.size()))) return false;
+  if (value.is_array()) {
+    for (size_t i = 0; i < value.size(); ++i)
+      if (!allows(item(form, i), value[i])) return false;
+    return true;
+  }
+  for (const std::string& name : form.required)
+    if (!value.contains(name)) return false;
+  return std::all_of(value.items().begin(), value.items().end(), [&](const auto& one) {
+    return !form.forbidden.contains(one.key()) && allows(member(form, one.key()), one.value());
+  });
+}
+
+bool SchemaForms::allows_number(const Form& form, const Schema& value) const {
+  const Decimal number = document_.decimal(value);
+  if (number.is_whole() ? !form.is_whole : !form.is_fraction) return false;
+  if (form.least && (number < *form.least || (form.excludes_least && number == *form.least))) return false;
+  if (form.most && (*form.most < number || (form.excludes_most && number == *form.most))) return false;
+  return std::all_of(form.divisors.begin(), form.divisors.end(), [&](const Schema* one) {
+    const Decimal divisor = document_.decimal(*one);
+    const int64_t scale = std::max(number.decimals(), divisor.decimals());
+    const std::optional<int64_t> size = number.floor(scale), step = divisor.floor(scale);
+    return size && step && *size % *step == 0;  // a number that is too large for this is left out
+  });
+}
+
+bool SchemaForms::allows_string(const Form& form, const std::string& text) {
+  const auto length = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  const auto has_match = [&](const std::string& pattern) { return matches(pattern, text); };
+  return has_size(form, length) && std::all_of(form.patterns.begin(), form.patterns.end(), has_match) &&
+         std::none_of(form.forbidden_patterns.begin(), form.forbidden_patterns.end(), has_match) &&
+         std::find(form.forbidden_texts.begin(), form.forbidden_texts.end(), text) == form.forbidden_texts.end();
+}
+
+}  // namespace colossal::text

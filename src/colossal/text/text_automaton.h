@@ -1,0 +1,71 @@
+// Which texts match regular expressions, as one deterministic automaton over bytes of UTF-8.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace colossal::text {
+
+/// A nondeterministic automaton over bytes. State 0 is the start.
+struct PatternStates {
+  struct State {
+    std::vector<std::pair<std::array<uint8_t, 2>, int>> bytes{};  ///< a range of bytes, and the state after it
+    std::vector<int> free{};                                      ///< states that no byte leads to
+    std::vector<int> at_start{}, at_end{};                        ///< those of ^ and $
+    int accepts = -1;                                             ///< the number of the text set that ends here
+  };
+  std::vector<State> states{1};
+
+  int add() {
+    states.emplace_back();
+    return static_cast<int>(states.size()) - 1;
+  }
+};
+
+/// The texts of several numbered sets as one automaton; each state knows which sets have the text so far.
+class TextAutomaton {
+ public:
+  static constexpr int kMostStates = 20000;
+  static constexpr size_t kMostWork = 2000000;  ///< states of the patterns in all states of the automaton
+  static constexpr int kDead = -1;
+
+  TextAutomaton();
+  /// Adds the texts in which an ECMA-262 regular expression (with the flag u) finds a match. Returns the set's number.
+  /// Errors ("json schema"): an expression that is malformed or has lookaround, references, \b or \p.
+  int add_pattern(const std::string& pattern);
+  /// Adds one text.
+  int add_text(const std::string& text);
+  /// Adds the texts of at least `least` and at most `most` characters (-1 = no limit).
+  int add_lengths(int64_t least, int64_t most);
+
+  /// Makes the automaton. Errors ("json schema"): more than kMostStates states or kMostWork.
+  void build();
+  size_t states() const { return made_.size(); }
+  int next(int state, uint8_t byte) const { return made_[static_cast<size_t>(state)].next[byte]; }
+  /// The sets that have the text which leads to the state, in ascending order; empty for text that is not UTF-8.
+  bool is_text(int state) const { return made_[static_cast<size_t>(state)].is_text; }
+  const std::vector<int>& sets(int state) const { return made_[static_cast<size_t>(state)].sets; }
+  /// The sets that have `text`.
+  std::vector<int> sets_of(const std::string& text) const;
+
+ private:
+  struct Made {
+    std::array<int, 256> next;
+    std::vector<int> sets;
+    bool is_text;
+  };
+  std::vector<int> closed(std::vector<int> open, bool is_start, bool is_end) const;
+  int state_of(std::vector<int> open, bool is_start);
+
+  PatternStates nfa_;
+  int sets_ = 0, valid_;
+  size_t work_ = 0;
+  std::vector<Made> made_;
+  std::vector<std::vector<int>> members_;  // of each state that was made
+  std::map<std::pair<std::vector<int>, bool>, int> ids_;
+};
+
+}  // namespace colossal::text
