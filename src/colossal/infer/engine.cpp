@@ -73,6 +73,10 @@ int64_t Engine::add(const Request& request) {
   int64_t longest = is_even ? shape.positions : shape.even_positions;
   if (options_.most_length > 0) longest = std::min(longest, options_.most_length);
   int64_t most_new = std::max<int64_t>(request.max_tokens, 0);
+  const bool is_scored = request.prompt_log_probabilities >= 0;
+  require(!is_scored || request.sinks < 0, "engine",
+          "log-probabilities of a prompt must be asked for without sinks, which drop tokens of it: got sinks ",
+          request.sinks);
   std::vector<int64_t> prompt = request.prompt;
   if (request.sinks >= 0) {
     if (shape.window == 0) longest = std::min(longest, blocks_ * scheduler_.pool().block_tokens());
@@ -89,11 +93,12 @@ int64_t Engine::add(const Request& request) {
   if (request.sinks < 0) most_new = std::min(most_new, longest - length + 1);
   Running running{request, Sampler(request.sampling, request.prompt), most_new, longest};
   const int64_t id = next_id_;
-  if (most_new == 0) {
+  if (most_new == 0 && !is_scored) {
     kept_.push_back({id, -1, Ended::AtLength});
     return next_id_++;
   }
-  scheduler_.add(id, prompt, std::min(most_new - 1, longest - length));
+  const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the last new token is not
+  scheduler_.add(id, prompt, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
   if (options_.guesses > 0 && !drafts_) running.lookup.emplace(request.prompt, options_.guesses);
   running_.emplace(id, std::move(running));
   look_up(id);
@@ -164,6 +169,13 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   return event;
 }
 
+void Engine::score(const Scheduler::Run& run, const at::Tensor& logits) {
+  Running& running = running_.at(run.id);
+  for (int64_t i = 0; i < run.scored; ++i)
+    running.scores.push_back(log_probabilities(logits[i], running.request.prompt[run.first_scored + i + 1],
+                                               running.request.prompt_log_probabilities));
+}
+
 // Of the logits after its last token and after each that was proposed behind it.
 void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events) {
   const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
@@ -196,7 +208,7 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
 int64_t Engine::most_guesses_of(int64_t id) const {
   const Running& running = running_.at(id);
   const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
-  return std::min(readable, running.most_new - running.made - 1);
+  return std::max<int64_t>(0, std::min(readable, running.most_new - running.made - 1));
 }
 
 // No guess goes beyond the longest text, so with the token that does all of them were judged.
@@ -252,8 +264,18 @@ std::vector<Engine::Event> Engine::step() {
   const at::Tensor logits = runner_.logits(scheduler_, step);
   int64_t row = 0;
   for (const Scheduler::Run& run : step) {
+    score(run, logits.narrow(0, row, run.scored));
+    row += run.scored;
     if (!run.is_last) continue;
-    advance_all(run, logits.narrow(0, row, 1 + run.proposed), events);
+    const size_t first = events.size();
+    std::vector<LogProbabilities> scores = std::move(running_.at(run.id).scores);
+    if (running_.at(run.id).most_new > 0) {
+      advance_all(run, logits.narrow(0, row, 1 + run.proposed), events);
+    } else {
+      events.push_back({run.id, -1, Ended::AtLength});
+      end(run.id);
+    }
+    events[first].prompt_log_probabilities = std::move(scores);
     row += 1 + run.proposed;
   }
   if (drafts_) write_drafts();

@@ -75,6 +75,8 @@ class Engine {
     Ended ended;
     std::optional<LogProbabilities> log_probabilities{};  ///< of a token, where the request asks for them
     std::string error{};                                  ///< the reason of Ended::Failed
+    /// Of the prompt's second token to its last, with the first event of a request that asks for them.
+    std::vector<LogProbabilities> prompt_log_probabilities{};
   };
 
   /// Errors ("engine"): a model that continues no text, a cache that holds no block.
@@ -112,12 +114,14 @@ class Engine {
     std::optional<NgramLookup> lookup{};
     int64_t made = 0;
     std::deque<DraftedToken> expected{};  // next; a token of -1: none, a token as without a draft
+    std::vector<LogProbabilities> scores{};  // of the prompt's tokens that were computed
   };
   int64_t draw(Running& running, const at::Tensor& logits);
   Event advance(int64_t id, const at::Tensor& logits);
   Event fail(int64_t id, const std::exception& error);
   void end(int64_t id);
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
+  void score(const Scheduler::Run& run, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t most_guesses_of(int64_t id) const;
   void look_up(int64_t id);

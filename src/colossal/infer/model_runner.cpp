@@ -43,6 +43,8 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   nn::Step pass;
   for (const Scheduler::Run& run : step) {
     const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
+    const int64_t row = static_cast<int64_t>(ids.size()) - run.first;
+    for (int64_t i = 0; i < run.scored; ++i) last.push_back(row + run.first_scored + i);
     for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
     if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
     for (int64_t i = 0; i < run.proposed; ++i) {

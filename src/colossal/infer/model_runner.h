@@ -38,8 +38,8 @@ class ModelRunner {
   /// `weights`: the model's, where they come and go; or null. Errors ("engine"): a model that continues no text.
   ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
 
-  /// [n, V], a row for what follows each run that is the last of its request, and behind it for each token proposed
-  /// there. Errors: those of StreamedWeights::end_pass().
+  /// [n, V], for each run: a row for each scored token, then, if it is the last of its request, a row for the next
+  /// token and one for each token proposed there. Errors: those of StreamedWeights::end_pass().
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step);
 
   const models::ModelShape& shape() const { return model_.decoding_model().shape; }

@@ -17,6 +17,10 @@ struct Request {
   std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
   SamplingOptions sampling{};
   int64_t log_probabilities = -1;  ///< told with each token: its own, and the so many best; -1: none
+  /// If at least 0, the first token's event reports the log-probabilities of the prompt's tokens, each with those of
+  /// the N most probable; -1 = off. Not together with sinks. The prompt is then computed whole: blocks of earlier
+  /// requests that begin alike are not reused.
+  int64_t prompt_log_probabilities = -1;
   /// Of a text that is longer than the engine's longest, the first so many tokens stay (attention sinks) and the newest
   /// ones, about half of the others, and it goes on without an end; -1: it ends there
   int64_t sinks = -1;

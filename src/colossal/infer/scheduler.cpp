@@ -21,7 +21,7 @@ Scheduler::Sequence& Scheduler::at(int64_t id) {
 
 const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<Scheduler*>(this)->at(id); }
 
-void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new) {
+void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, int64_t scored) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must hold a token");
   const int64_t most = static_cast<int64_t>(tokens.size()) + most_new, room = options_.blocks * options_.block_tokens;
@@ -29,12 +29,12 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new) {
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
   require(most <= room || slides, "engine", "a prompt and what is to follow must fit the cache: got ", tokens.size(),
           " and ", most_new, " tokens, room for ", room, "; give the cache more memory, or ask for less");
-  sequences_.emplace(id, Sequence{std::move(tokens)});
+  sequences_.emplace(id, Sequence{.tokens = std::move(tokens), .to_score = scored});
   waiting_.push_back(id);
 }
 
 void Scheduler::begin(Sequence& sequence) {
-  if (options_.keeps_prefixes) sequence.blocks = pool_.find(sequence.tokens);
+  if (options_.keeps_prefixes && sequence.scored == sequence.to_score) sequence.blocks = pool_.find(sequence.tokens);
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
   leave_window(sequence);
 }
@@ -94,7 +94,11 @@ void Scheduler::take_run(int64_t id, std::vector<Run>& step, int64_t& left) {
   Sequence& sequence = at(id);
   const int64_t count = std::min(sequence.lacking(), left);
   if (count == 0 || !has_blocks_for(id, sequence.held + count, step)) return;
-  step.push_back({id, sequence.held, count, count == sequence.lacking()});
+  Run run{id, sequence.held, count, count == sequence.lacking()};
+  run.first_scored = sequence.scored;  // a request that was preempted computes those before it again
+  run.scored = std::max<int64_t>(0, std::min(run.first + count, sequence.to_score) - sequence.scored);
+  sequence.scored += run.scored;
+  step.push_back(run);
   left -= count;
 }
 

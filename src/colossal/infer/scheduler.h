@@ -39,6 +39,8 @@ class Scheduler {
     int64_t id, first, count;
     bool is_last;          ///< with them all of its tokens were seen: what follows is wanted
     int64_t proposed = 0;  ///< of what propose() was told, those that are run behind them
+    /// Tokens [first_scored, first_scored + scored) of them are those whose next token's probability is wanted.
+    int64_t first_scored = 0, scored = 0;
   };
   struct Counts {
     int64_t prompt_tokens = 0, found_tokens = 0;  ///< of requests when they began, again too: all, and those in blocks
@@ -50,7 +52,9 @@ class Scheduler {
 
   /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold, or with a
   ///                    window more than they hold of it and of a step.
-  void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new);
+  /// The first `scored` tokens of the request each appear once in Run::scored, even if it is preempted. Until then it
+  /// reuses no cached prefix.
+  void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, int64_t scored = 0);
   /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new
   /// ones. So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where
   /// blocks lack, the youngest gives up its own and begins again later, before those that wait.
@@ -89,6 +93,8 @@ class Scheduler {
     int64_t held = 0;  // tokens that blocks hold, those of the step under way among them
     std::vector<int64_t> proposed{};
     int64_t given_back = 0;  // the first blocks, before the window
+    int64_t to_score = 0;    // the first tokens
+    int64_t scored = 0;      // those of to_score that were in a run
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
   };
   Sequence& at(int64_t id);

@@ -1,0 +1,180 @@
+// Log-probabilities of a prompt's tokens: those of the whole text in training, for any chunks, blocks and layouts.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/engine.h"
+#include "colossal/run/saved_model.h"
+#include "infer/engine_answers.h"
+#include "support/generated_text.h"
+#include "support/ranks_values.h"
+
+namespace colossal::infer::prompt_log_probabilities_test {
+namespace {
+
+using engine_test::Tokens;
+
+class PromptLogProbabilities : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { test::write_model(folder, GetParam()); }
+
+  void with_model(const distributed::ParallelConfig& layout,
+                  const std::function<void(distributed::DistributedModel&)>& work) {
+    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+      comm::Mesh mesh(world, layout.axes());
+      const run::SavedModel saved =
+          run::load_model(folder / "hf", mesh, layout, at::kCPU, {.tokenizer = "none", .dtype = at::kDouble});
+      work(*saved.model);
+    });
+  }
+
+  test::TemporaryFolder folder;
+};
+
+/// Of each token but the first, by the logits of the whole text.
+std::vector<double> in_training(distributed::DistributedModel& model, const Tokens& text) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
+  const at::Tensor all = model.everywhere(
+      {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
+      [&](int, const at::Tensor& hidden, const nn::Step& step) {
+        return model.decoding_model().head->logits(hidden, step)[0];
+      },
+      at::Tensor());
+  const at::Tensor logarithms = all.log_softmax(-1);
+  std::vector<double> own;
+  for (size_t i = 1; i < text.size(); ++i)
+    own.push_back(logarithms[static_cast<int64_t>(i) - 1][text[i]].item<double>());
+  return own;
+}
+
+/// Prompts that begin alike, of 1 to 30 tokens.
+std::vector<Tokens> prompts() {
+  std::vector<Tokens> all;
+  for (int64_t i = 0; i < 7; ++i) {
+    Tokens prompt;
+    for (int64_t t = 0; t < 1 + (i * 11) % 30; ++t) prompt.push_back(t < 20 ? 60 + t : 40 + (t * t + i) % 50);
+    all.push_back(std::move(prompt));
+  }
+  all.push_back(all.back());
+  return all;
+}
+
+struct Told {
+  std::vector<LogProbabilities> prompt;
+  Tokens tokens;
+  Ended ended = Ended::No;
+};
+
+std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int64_t max_tokens) {
+  std::vector<Told> told(texts.size());
+  for (const Tokens& prompt : texts)
+    engine.add({.prompt = prompt, .max_tokens = max_tokens, .prompt_log_probabilities = 1});
+  while (engine.has_work())
+    for (const Engine::Event& event : engine.step()) {
+      Told& own = told[static_cast<size_t>(event.id)];
+      EXPECT_TRUE(event.prompt_log_probabilities.empty() || own.tokens.empty());
+      if (event.token >= 0) own.tokens.push_back(event.token);
+      for (const LogProbabilities& each : event.prompt_log_probabilities) own.prompt.push_back(each);
+      own.ended = event.ended;
+    }
+  return told;
+}
+
+void expect_those_of_training(const std::vector<Told>& told, const std::vector<std::vector<double>>& want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(told[i].prompt.size(), want[i].size()) << i;
+    for (size_t t = 0; t < want[i].size(); ++t) {
+      EXPECT_NEAR(told[i].prompt[t].own, want[i][t], 1e-9 * (1 - want[i][t])) << i << " " << t;
+      EXPECT_GE(told[i].prompt[t].best.at(0).second, told[i].prompt[t].own);
+    }
+  }
+}
+
+int64_t bytes_of_block(distributed::DistributedModel& model, int64_t tokens) {
+  return ModelRunner::bytes_of_token(model) * tokens;
+}
+
+TEST_P(PromptLogProbabilities, EqualTrainingForAnyChunksAndBlocks) {
+  const std::vector<Tokens> texts = prompts();
+  with_model({}, [&](distributed::DistributedModel& model) {
+    std::vector<std::vector<double>> want;
+    for (const Tokens& text : texts) want.push_back(in_training(model, text));
+    Engine plain(model, {.cache_bytes = 40 * bytes_of_block(model, 16), .block_tokens = 16});
+    std::vector<Tokens> answers(texts.size());
+    for (const Tokens& text : texts) plain.add({.prompt = text, .max_tokens = 8});
+    while (plain.has_work())
+      for (const Engine::Event& event : plain.step()) answers[static_cast<size_t>(event.id)].push_back(event.token);
+    int64_t preempted = 0;
+    for (const int64_t step_tokens : {1, 5, 512})
+      for (const int64_t blocks : {3, 40})
+        for (const int64_t guesses : {0, 3})
+          for (const int64_t max_tokens : {0, 8}) {
+            Engine engine(model, {.cache_bytes = blocks * bytes_of_block(model, 16),
+                                  .block_tokens = 16,
+                                  .step_tokens = step_tokens,
+                                  .guesses = guesses});
+            const std::vector<Told> told = told_by(engine, texts, max_tokens);
+            preempted += engine.counts().preempted;
+            expect_those_of_training(told, want);
+            for (size_t i = 0; i < texts.size(); ++i) {
+              EXPECT_EQ(told[i].tokens, max_tokens == 0 ? Tokens() : answers[i]);
+              EXPECT_EQ(told[i].ended, max_tokens > 0 && texts[i].size() > 25 ? Ended::AtPositions : Ended::AtLength);
+            }
+          }
+    EXPECT_GT(preempted, 0);
+  });
+}
+
+TEST_P(PromptLogProbabilities, EqualTrainingInEveryLayout) {
+  const std::vector<Tokens> texts = prompts();
+  std::vector<std::vector<double>> want;
+  with_model({}, [&](distributed::DistributedModel& model) {
+    for (const Tokens& text : texts) want.push_back(in_training(model, text));
+  });
+  std::vector<distributed::ParallelConfig> layouts(6);
+  layouts[0].tensor.size = 2, layouts[0].pipeline.size = 2;
+  layouts[1].tensor = {.size = 2, .sequence = true};
+  layouts[2].tensor = {.size = 4, .mode = "2d"};
+  layouts[3].sequence = {.size = 2, .mode = "ring"};
+  layouts[4].tensor = {.size = 8, .mode = "3d"};
+  layouts[5].tensor = {.size = 8, .mode = "2.5d", .depth = 2};
+  for (const distributed::ParallelConfig& layout : layouts)
+    with_model(layout, [&](distributed::DistributedModel& model) {
+      Engine engine(model, {.cache_bytes = 6 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 7});
+      expect_those_of_training(told_by(engine, texts, 2), want);
+    });
+}
+
+TEST_P(PromptLogProbabilities, DoNotReuseCachedPrefixes) {
+  const Tokens prompt(30, 65);
+  with_model({}, [&](distributed::DistributedModel& model) {
+    const std::vector<double> want = in_training(model, prompt);
+    Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
+    engine.add({.prompt = prompt, .max_tokens = 1});
+    while (engine.has_work()) engine.step();
+    engine.add({.prompt = prompt, .max_tokens = 1, .prompt_log_probabilities = 0});
+    std::vector<LogProbabilities> told;
+    while (engine.has_work())
+      for (const Engine::Event& event : engine.step()) told = event.prompt_log_probabilities;
+    EXPECT_EQ(engine.counts().found_tokens, 0);
+    ASSERT_EQ(told.size(), want.size());
+    for (size_t t = 0; t < want.size(); ++t) EXPECT_NEAR(told[t].own, want[t], 1e-9 * (1 - want[t]));
+    engine.add({.prompt = prompt, .max_tokens = 1});  // its blocks are kept for others
+    while (engine.has_work()) engine.step();
+    EXPECT_GT(engine.counts().found_tokens, 0);
+    EXPECT_THAT(
+        test::thrown_message([&] { engine.add({.prompt = prompt, .prompt_log_probabilities = 0, .sinks = 2}); }),
+        testing::HasSubstr("without sinks"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PromptLogProbabilities, testing::Values("gpt2-tiny", "llama-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
+
+}  // namespace
+}  // namespace colossal::infer::prompt_log_probabilities_test
