@@ -1,7 +1,10 @@
 // `colossal generate`: files of prompts with options of their own, and what ends an answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -19,7 +22,9 @@ class Generate : public testing::Test {
   void SetUp() override { test::write_model(folder, "llama-tiny"); }
 
   Outcome generate(std::vector<std::string> words) {
-    words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes", "--cache", "1MiB"});
+    words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes"});
+    if (std::find(words.begin(), words.end(), "--prompts") != words.end())
+      words.insert(words.end(), {"--cache", "1MiB"});
     return run_command("generate", words);
   }
   std::vector<json> answers(const std::string& lines, std::vector<std::string> words = {}) {
@@ -152,6 +157,169 @@ TEST_F(Generate, AnswersAreOfTheirSchemas) {
   EXPECT_THAT(refusal("{\"prompt\": \"a\", \"json_schema\": {\"if\": {}}}"),
               testing::AllOf(HasSubstr("line 1"), HasSubstr("if")));
   EXPECT_THAT(generate({"--prompt", "a", "--json-schema", folder.write("bad.json", "[]")}).err, HasSubstr("bad.json"));
+}
+
+TEST_F(Generate, RefusesOptionsWithoutEffect) {
+  const auto refused = [&](std::vector<std::string> words, const std::string& what) {
+    words.insert(words.end(), {"--prompt", "a", "--max-tokens", "1"});
+    const Outcome outcome = generate(words);
+    EXPECT_EQ(outcome.status, 2) << what;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr(what));
+  };
+  refused({"--cache", "1MiB", "--step-tokens", "7"}, "--cache and --step-tokens have no effect on one --prompt");
+  refused({"--top-k", "4", "--seed", "3"}, "--top-k and --seed have no effect at temperature 0");
+  refused({"--top-p", "0.5"}, "--top-p has no effect at temperature 0");
+  refused({"--min-p", "0.5"}, "--min-p has no effect at temperature 0");
+  refused({"--group", "32"}, "--group has no effect without --quantize int8 or int4");
+  refused({"--quantize", "fp8", "--group", "32"}, "--group has no effect without --quantize int8 or int4");
+  refused({"--memory.placement", "lru"}, "--memory.placement has no effect without --memory.disk");
+  refused({"--parallel.tensor.mode", "2d"}, "--parallel.tensor.mode has no effect with --parallel.tensor=1");
+  refused({"--parallel.sequence.mode", "ulysses"}, "--parallel.sequence.mode has no effect with --parallel.sequence=1");
+  refused({"--draft", folder / "hf", "--guess", "0"}, "--draft has no effect with --guess 0");
+  // the same options with effect, and values that turn options off
+  const std::vector<std::string> alike{"--prompt", "a", "--max-tokens", "1"};
+  for (std::vector<std::string> words :
+       {std::vector<std::string>{"--guess", "2", "--cache", "1MiB", "--step-tokens", "7"},
+        {"--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "0"},
+        {"--temperature", "1", "--top-k", "4", "--seed", "3"},
+        {"--parallel.tensor.mode", "1d"}}) {
+    words.insert(words.end(), alike.begin(), alike.end());
+    EXPECT_EQ(generate(words).status, 0) << words[0];
+  }
+  EXPECT_THAT(generate({"--prompts", folder.write("p.jsonl", "{\"prompt\": \"a\"}"), "--seed", "4"}).err,
+              HasSubstr("--seed has no effect at temperature 0"));
+  EXPECT_EQ(answers("{\"prompt\": \"a\", \"temperature\": 1}", {"--seed", "4", "--max-tokens", "1"}).size(), 1U);
+  EXPECT_THAT(run_command("generate", {"--from", folder / "hf", "--prompt", "a", "--tokenizer", "none"}).err,
+              HasSubstr("--tokenizer must be bytes, or a tokenizer's folder or file: got none"));
+  EXPECT_THAT(run_command("bench", {"inference", "--from", folder / "hf", "--tokenizer", "bytes"}).err,
+              HasSubstr("--tokenizer has no effect on a benchmark"));
+}
+
+TEST(GenerateByT5, RefusesOptionsOfTheEngine) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "t5-tiny");
+  const auto answer = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes", "--prompt", "a", "--max-tokens", "2"});
+    return run_command("generate", words);
+  };
+  EXPECT_EQ(answer({}).status, 0) << answer({}).err;
+  const Outcome refused = answer({"--guess", "4", "--sinks", "2", "--cache-type", "int8"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_THAT(refused.err, HasSubstr("--cache-type, --guess and --sinks have no effect on a t5, which answers"));
+}
+
+TEST_F(Generate, ReadsPromptsFromAPipe) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "a\nb\n", 4), 4);
+  close(ends[1]);
+  const std::string path = "/proc/self/fd/" + std::to_string(ends[0]);
+  const Outcome outcome = generate({"--prompts", path, "--max-tokens", "2"});
+  close(ends[0]);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, testing::AllOf(HasSubstr("\"prompt\":\"a\""), HasSubstr("\"prompt\":\"b\"")));
+  ASSERT_EQ(pipe(ends), 0);
+  const Outcome refused = generate({"--prompts", "/proc/self/fd/" + std::to_string(ends[0]), "--parallel.tensor", "2"});
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("must be a regular file if several ranks read it"));
+}
+
+TEST_F(Generate, TakesDefaultsFromGenerationConfig) {
+  const std::string file = folder / "hf/generation_config.json";
+  const auto sampled = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--prompt", "Hello", "--max-tokens", "8"});
+    const Outcome outcome = generate(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome;
+  };
+  std::filesystem::remove(file);
+  const std::string greedy = sampled({}).out, drawn = sampled({"--temperature", "2", "--top-k", "50"}).out;
+  EXPECT_NE(greedy, drawn);
+  folder.write("hf/generation_config.json", R"({"do_sample": true, "temperature": 2.0, "num_beams": 4})");
+  const Outcome defaults = sampled({});
+  EXPECT_EQ(defaults.out, drawn);
+  EXPECT_THAT(defaults.err, HasSubstr("sampling: temperature 2, top_k 50, seed 0"));
+  EXPECT_THAT(defaults.err, HasSubstr("num_beams has no effect here (generation_config.json)"));
+  EXPECT_EQ(sampled({"--temperature", "0"}).out, greedy);
+  EXPECT_THAT(sampled({"--top-k", "7", "--seed", "2"}).err, HasSubstr("sampling: temperature 2, top_k 7, seed 2"));
+  EXPECT_EQ(answers("{\"prompt\": \"Hello\"}", {"--max-tokens", "8"})[0]["text"], drawn.substr(5, drawn.size() - 6));
+  folder.write("hf/generation_config.json", R"({"temperature": 2.0, "repetition_penalty": 1.5, "top_p": null})");
+  EXPECT_THAT(sampled({}).err, HasSubstr("sampling: greedy, repetition_penalty 1.5"));
+  folder.write("hf/generation_config.json", R"({"top_p": 1.5})");
+  EXPECT_THAT(generate({"--prompt", "a"}).err,
+              testing::AllOf(HasSubstr(file), HasSubstr("top_p must lie in (0, 1]: got")));
+  folder.write("hf/generation_config.json", R"({"do_sample": "yes"})");
+  EXPECT_THAT(generate({"--prompt", "a"}).err, HasSubstr("do_sample must be true or false: got"));
+}
+
+TEST_F(Generate, ReportsLogProbabilitiesOfThePrompt) {
+  const auto told = answers(
+      "{\"prompt\": \"Hello\", \"prompt_logprobs\": 2}\n{\"prompt\": \"Hello\", \"max_tokens\": 0, "
+      "\"prompt_logprobs\": 0}\n{\"prompt\": \"Hello\"}",
+      {"--max-tokens", "3"});
+  EXPECT_FALSE(told[2].contains("prompt_logprobs"));
+  const json& scores = told[0]["prompt_logprobs"];
+  ASSERT_EQ(scores.size(), 5U);
+  EXPECT_EQ(scores[0]["piece"], "H");
+  EXPECT_TRUE(scores[0]["logprob"].is_null());
+  double sum = 0;
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(scores[i]["piece"], std::string(1, "Hello"[i]));
+    ASSERT_EQ(scores[i]["best"].size(), 2U);
+    EXPECT_GE(scores[i]["best"][0]["logprob"].get<double>(), scores[i]["logprob"].get<double>());
+    EXPECT_EQ(told[1]["prompt_logprobs"][i]["logprob"], scores[i]["logprob"]);
+    sum -= scores[i]["logprob"].get<double>();
+  }
+  EXPECT_EQ(told[1]["tokens"], 0);
+  EXPECT_EQ(told[1]["ended"], "length");
+  const std::string text = folder.write("hello", "Hello");
+  const Outcome judged =
+      run_command("evaluate", {"--from", folder / "hf", "--tokenizer", "bytes", "--perplexity", text, "--json"});
+  EXPECT_NEAR(json::parse(judged.out)["nll"].get<double>(), sum / 4, 1e-5);
+  EXPECT_THAT(generate({"--prompt", "a", "--prompt-logprobs", "1"}).err, HasSubstr("printed with --prompts"));
+  EXPECT_THAT(generate({"--prompts", folder / "prompts.jsonl", "--sinks", "1"}).err, HasSubstr("without sinks"));
+}
+
+TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
+  const Outcome plain = generate({"--prompt", "a", "--max-tokens", "40"});
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  EXPECT_EQ(generate({"--prompt", "a", "--max-tokens", "9223372036854775807"}).out, plain.out);
+  const Outcome upper =
+      generate({"--prompts", folder.write("UPPER.JSONL", "{\"prompt\": \"a\"}"), "--max-tokens", "1"});
+  EXPECT_THAT(upper.out, HasSubstr("\"prompt\":\"a\""));
+  const std::string line = "{\"prompt\": \"a\", \"temperature\": 1}\n";
+  EXPECT_EQ(answers(line + line, {"--seed", "9223372036854775807", "--max-tokens", "1"}).size(), 2U);
+  EXPECT_THAT(generate({"--prompt", ""}).err, HasSubstr("the prompt must hold a token"));
+  EXPECT_THAT(generate({}).err, HasSubstr("give one of --prompt and --prompts"));
+  EXPECT_THAT(generate({"--prompt", "\xff"}).err, HasSubstr("--prompt must be UTF-8"));
+  EXPECT_THAT(generate({"--prompts", folder.path()}).err, HasSubstr("cannot be read"));
+}
+
+TEST_F(Generate, IgnoresWhatATokenizerHasNoTextFor) {
+  // more ids than the tokenizer knows: one that only the model has is drawn always
+  std::filesystem::remove_all(folder / "run");
+  std::filesystem::remove_all(folder / "hf");
+  test::write_model(folder, "llama-tiny", 300);
+  const auto told =
+      answers("{\"prompt\": \"a\", \"logit_bias\": {\"299\": 1000}, \"logprobs\": 1}", {"--max-tokens", "2"});
+  EXPECT_EQ(told[0]["text"], "");
+  EXPECT_EQ(told[0]["tokens"], 2);
+  EXPECT_EQ(told[0]["logprobs"][0]["id"], 299);
+  EXPECT_EQ(told[0]["logprobs"][0]["piece"], "");
+}
+
+TEST_F(Generate, SaysThatADraftModelNeedsATokenizer) {
+  std::filesystem::copy(folder / "hf", folder / "own", std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder / "own/tokenizer.json");
+  const Outcome refused =
+      run_command("generate", {"--from", folder / "run", "--prompt", "a", "--draft", folder / "own"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, testing::AllOf(HasSubstr("the draft model must come with a tokenizer"),
+                                          HasSubstr(folder / "own"), HasSubstr("--tokenizer")));
 }
 
 TEST_F(Generate, RefusesLinesThatMeanSomethingElse) {

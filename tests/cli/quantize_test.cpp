@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -18,7 +19,9 @@ using ::testing::HasSubstr;
 class Quantize : public testing::Test {
  protected:
   Outcome quantize(std::vector<std::string> words, const std::string& from = "hf") {
-    words.insert(words.end(), {"--from", folder / from, "--to", folder / "codes", "--tokenizer", "bytes"});
+    words.insert(words.end(), {"--from", folder / from, "--to", folder / "codes"});
+    const auto reads = [](const std::string& word) { return word == "--data" || word == "--perplexity"; };
+    if (std::any_of(words.begin(), words.end(), reads)) words.insert(words.end(), {"--tokenizer", "bytes"});
     return run_command("quantize", words);
   }
   /// Nats a token.
@@ -37,7 +40,9 @@ TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
     test::write_model(folder, model);
     const double before = surprise("hf");
     for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
-      const Outcome outcome = quantize({"--method", method, "--group", "32", "--data", text, "--perplexity", text});
+      std::vector<std::string> words{"--method", method, "--group", "32", "--perplexity", text};
+      if (method != "rtn") words.insert(words.end(), {"--data", text});
+      const Outcome outcome = quantize(words);
       ASSERT_EQ(outcome.status, 0) << outcome.err;
       double said_before = 0, said_after = 0;
       ASSERT_EQ(std::sscanf(outcome.out.c_str(), "perplexity before: %lf (%*d tokens)\nperplexity after: %lf",
@@ -69,6 +74,18 @@ TEST_F(Quantize, SaysWhatCannotBe) {
   EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
   EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot be read"));
   EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("minima are of codes of 4 bits"));
+}
+
+TEST_F(Quantize, RefusesOptionsWithoutEffect) {
+  test::write_model(folder, "llama-tiny");
+  EXPECT_THAT(quantize({"--data", text}).err, HasSubstr("--data has no effect with --method rtn"));
+  EXPECT_THAT(quantize({"--samples", "4", "--length", "8"}).err,
+              HasSubstr("--samples and --length have no effect without --data"));
+  EXPECT_THAT(quantize({"--tokenizer", "bytes"}).err, HasSubstr("--tokenizer has no effect without --data or"));
+  EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", text, "--tokenizer", "none"}).err,
+              HasSubstr("--tokenizer must be bytes, or a tokenizer's folder or file: got none"));
+  EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", text, "--group", "32"}).err,
+              HasSubstr("--group has no effect without --quantize int8 or int4"));
 }
 
 TEST_F(Quantize, EvaluatesUnderBudgetsAndInCodes) {

@@ -19,9 +19,9 @@
 
 namespace colossal::test {
 
-void write_model(const TemporaryFolder& folder, const std::string& name) {
+void write_model(const TemporaryFolder& folder, const std::string& name, int64_t vocabulary) {
   run::Config config;
-  config.model = {.name = name, .hidden = 64, .layers = 5, .heads = 4, .positions = 32};
+  config.model = {.name = name, .vocabulary = vocabulary, .hidden = 64, .layers = 5, .heads = 4, .positions = 32};
   config.data.tokenizer = "bytes";
   const RunFolder run(folder / "run");
   run.create();

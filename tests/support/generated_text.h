@@ -21,7 +21,8 @@ namespace colossal::test {
 constexpr int64_t kNew = 5;  ///< tokens that are generated
 
 /// A run that ends with a checkpoint of weights that mean nothing, and its export: "run" and "hf" in `folder`.
-void write_model(const TemporaryFolder& folder, const std::string& name);
+/// `vocabulary`: 0 is that of the byte tokenizer.
+void write_model(const TemporaryFolder& folder, const std::string& name, int64_t vocabulary = 0);
 
 struct Asked {
   std::string from;

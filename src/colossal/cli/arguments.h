@@ -26,6 +26,14 @@ class HelpWanted : public std::runtime_error {
 /// Fills the variables bound to the options of `app`. Errors: UsageError, HelpWanted.
 void parse(CLI::App& app, const Arguments& arguments);
 
+/// Returns those of the options `names` that the command line gave.
+std::vector<std::string> given_options(const CLI::App& app, const std::vector<std::string>& names);
+/// Refuses the options `names` if the command line gave them: "--a and --b have no effect BECAUSE". Call it after
+/// parse() for each option that the other options turn off. Errors: UsageError.
+void refuse_options(const CLI::App& app, const std::vector<std::string>& names, const std::string& because);
+/// "--a, --b and --c have" or "--a has", to begin a sentence about options.
+std::string subject_of(const std::vector<std::string>& names);
+
 /// The words that `app` left over (it must allow extras), all of which must look like `--section.key=value`.
 /// Errors: UsageError for any other word.
 std::vector<std::string> config_flags(const CLI::App& app);

@@ -211,7 +211,8 @@ int bench_inference(const Arguments& arguments) {
   app.add_option("--seed", r.load.seed, "of prompts and times")->capture_default_str();
   app.add_flag("--json", r.as_json, "print an object of JSON instead of tables");
   parse(app, arguments);
-  check_model_options(r.model);
+  refuse_options(app, {"--tokenizer"}, "on a benchmark whose prompts are random ids");
+  check_model_options(app, r.model);
   Arguments words{"inference"};  // what a rank of its own is started with
   words.insert(words.end(), arguments.begin(), arguments.end());
   return with_model(r.model, "bench", words, nullptr, [&](const LoadedModel& loaded) {

@@ -34,6 +34,7 @@ struct ChatRequest {
   infer::EngineOptions engine;
   infer::ConversationOptions conversation;
   std::string template_file, variables, json_schema;
+  std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
 };
 
 /// What the ranks are told of the first one's input.
@@ -101,6 +102,7 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
   Terminal terminal;
   terminal.begin(request.conversation.system);
   watch_stop_signals();
+  if (speaks) say_sampling(answers.sampling, request.ignored_defaults);
   if (speaks && isatty(STDIN_FILENO)) say("/help lists the commands");
   while (true) {
     std::string said;
@@ -155,8 +157,10 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--chat-template", r.template_file, "a file of Jinja, instead of the template of the folder");
   app.add_option("--variables", r.variables, "of the template, an object of JSON: '{\"enable_thinking\": false}'");
   parse(app, arguments);
+  r.ignored_defaults = use_folder_defaults(app, r.model.from, sampling);
   check_sampling_options(sampling, r.conversation.stops);
-  check_model_options(r.model);
+  refuse_unused_sampling(app, sampling);
+  check_text_model_options(app, r.model, "chat");
   if (!r.variables.empty()) {
     r.conversation.variables = parse_ordered_json(r.variables, "--variables", "chat");
     require(r.conversation.variables.is_object(), "chat", "--variables must be an object of JSON: got ", r.variables);

@@ -160,6 +160,8 @@ void check_embed_flags(const EmbedRequest& r) {
   refuse(r.writes_npy() && r.with_text, "--with-text and an .npy file do not go together");
   refuse(r.writes_npy() && r.reads_standard_input(),
          "an .npy file says in front how many texts there are: give them as a file, --input FILE");
+  refuse(r.tokenizer == "none",
+         "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
   refuse(r.layout.ranks() > 1 && r.reads_standard_input(), "several ranks read the texts: give a file, --input FILE");
 }
 

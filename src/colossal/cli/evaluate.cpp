@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -50,7 +51,9 @@ int print_evaluation(const EvaluateRequest& request, const LoadedModel& loaded) 
 
 EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenizer, const char* command) {
   std::ifstream file(path, std::ios::binary);
-  require(file.good(), command, "the file of texts cannot be read: ", path);
+  std::error_code failed;
+  require(file.good() && !std::filesystem::is_directory(path, failed), command,
+          "the file of texts cannot be read: ", path);
   std::vector<NumberedLine> texts;
   if (has_ending(path, ".jsonl")) {
     int64_t number = 0;
@@ -89,7 +92,7 @@ int evaluate(const Arguments& arguments, const models::Registry* models) {
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", r.as_json, "print an object of JSON");
   parse(app, arguments);
-  check_model_options(r.model);
+  check_text_model_options(app, r.model, "evaluate");
   return with_model(r.model, "evaluate", arguments, models,
                     [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
 }

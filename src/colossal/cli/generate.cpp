@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/grammar_constraint.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::cli {
 namespace {
@@ -23,11 +25,19 @@ struct Request {
   ModelOptions model;
   std::string prompts;
   infer::EngineOptions engine;
+  std::vector<std::string> engine_options;    ///< options of the engine that were given
+  std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
   bool ids = false;
-  PromptLine line;  ///< the prompt, and what all prompts of a file have in common
+  PromptLine line;                ///< the prompt, and what all prompts of a file have in common
+  std::vector<PromptLine> lines;  ///< of the file of prompts, which is read once: it may be a pipe
+
+  /// Whether one prompt needs the engine: for draft tokens, a cache of 8 bits or a text without an end.
+  bool asks_for_engine() const {
+    return engine.guesses > 0 || !model.draft.empty() || engine.cache_dtype || line.sinks >= 0;
+  }
 };
 
-/// Of a text whose tokens are guessed, whose cache is of codes, or that goes on beyond the model's positions.
+/// Continues one text whose request asks for the engine.
 void generate_by_engine(const Request& request, const LoadedModel& loaded, const std::vector<int64_t>& prompt,
                         std::shared_ptr<infer::TokenConstraint> constraint, const std::function<bool(int64_t)>& emit) {
   const run::SavedModel& saved = loaded.saved;
@@ -48,8 +58,13 @@ void generate_by_engine(const Request& request, const LoadedModel& loaded, const
 int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const bool prints = loaded.speaks();
+  const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
+  require(!answers || request.engine_options.empty(), "generate", subject_of(request.engine_options),
+          " no effect on a ", saved.model->decoding_model().shape.architecture->name,
+          ", which answers a prompt without the engine; leave the option out");
+  if (prints) say_sampling(request.line.sampling, request.ignored_defaults);
   if (!request.prompts.empty()) {
-    generate_prompts(saved, read_prompts(request.prompts, request.line), loaded.engine(request.engine), prints);
+    generate_prompts(saved, request.lines, loaded.engine(request.engine), prints);
     return 0;
   }
   const PromptLine& line = request.line;
@@ -60,7 +75,6 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   };
-  const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
   if (!request.ids && !answers) show(line.prompt);
   const auto emit = [&](int64_t id) {
     if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
@@ -71,9 +85,7 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   };
   const std::shared_ptr<infer::TokenConstraint> constraint =
       infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
-  const bool asks_for_engine =
-      request.engine.guesses > 0 || loaded.draft || request.engine.cache_dtype || line.sinks >= 0;
-  if (asks_for_engine && !answers)
+  if (request.asks_for_engine())
     generate_by_engine(request, loaded, prompt, constraint, emit);
   else
     infer::generate(*saved.model, prompt,
@@ -85,6 +97,30 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
                     emit);
   if (!request.ids) show(stream.finish() + "\n");
   return 0;
+}
+
+/// Reads the file of prompts, and refuses options without effect, before any rank starts.
+void check_generate_options(const CLI::App& app, Request& r) {
+  std::vector<std::string> names = engine_option_names();
+  names.emplace_back("--sinks");
+  r.engine_options = given_options(app, names);
+  if (r.prompts.empty()) {
+    if (!r.asks_for_engine())
+      refuse_options(app, {"--cache", "--step-tokens"},
+                     "on one --prompt without --guess, --draft, --cache-type or --sinks: it is read at once, with a "
+                     "cache of its own length; use --prompts");
+    refuse_unused_sampling(app, r.line.sampling);
+    return;
+  }
+  std::error_code failed;
+  require(r.model.layout.ranks() == 1 || !std::filesystem::exists(r.prompts, failed) ||
+              std::filesystem::is_regular_file(r.prompts, failed),
+          "generate", "--prompts must be a regular file if several ranks read it: got ", r.prompts,
+          "; write the prompts to a file");
+  r.lines = read_prompts(r.prompts, r.line);
+  const bool draws =
+      std::any_of(r.lines.begin(), r.lines.end(), [](const PromptLine& line) { return line.sampling.temperature > 0; });
+  if (!draws) refuse_unused_sampling(app, r.line.sampling);
 }
 
 }  // namespace
@@ -108,14 +144,21 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--logprobs", r.line.log_probabilities,
                  "with --prompts: print each token's log-probability, and those of the so many best")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--prompt-logprobs", r.line.prompt_log_probabilities,
+                 "with --prompts: print the log-probability of each token of the prompt, and those of the N most "
+                 "probable")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
+  r.ignored_defaults = use_folder_defaults(app, r.model.from, r.line.sampling);
   check_sampling_options(r.line.sampling, r.line.stops);
-  check_model_options(r.model);
-  require(r.line.prompt.empty() != r.prompts.empty(), "generate", "give one of --prompt and --prompts");
+  check_text_model_options(app, r.model, "generate");
+  require((app.count("--prompt") > 0) != !r.prompts.empty(), "generate", "give one of --prompt and --prompts");
+  require(text::is_utf8(r.line.prompt), "generate", "--prompt must be UTF-8");
   require(r.prompts.empty() || !r.ids, "generate", "with --prompts texts are printed: leave out --ids");
-  require(!r.prompts.empty() || r.line.log_probabilities < 0, "generate", "--logprobs are told with --prompts");
-  if (!r.prompts.empty()) read_prompts(r.prompts, r.line);  // refuses a bad file before any rank starts
+  require(!r.prompts.empty() || (r.line.log_probabilities < 0 && r.line.prompt_log_probabilities < 0), "generate",
+          "--logprobs and --prompt-logprobs are printed with --prompts: got --prompt");
+  check_generate_options(app, r);
   return with_model(r.model, "generate", arguments, models,
                     [&](const LoadedModel& loaded) { return generate_as_rank(r, loaded); });
 }

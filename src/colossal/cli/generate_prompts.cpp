@@ -35,14 +35,19 @@ const char* name_of(infer::Ended ended) {
 
 struct Answer {
   infer::AnswerStream stream;
+  std::vector<int64_t> prompt;
   std::string text{};
   size_t tokens = 0;
   ordered_json log_probabilities = ordered_json::array();
+  ordered_json prompt_log_probabilities = ordered_json::array();  ///< the first token's from the start
   infer::Ended ended = infer::Ended::No;
   std::string error{};
 };
 
-std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) { return text::valid_utf8(tokenizer.piece(id)); }
+/// Empty for ids that only the model has: its vocabulary may be larger than the tokenizer's.
+std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) {
+  return id < tokenizer.vocabulary_size() ? text::valid_utf8(tokenizer.piece(id)) : "";
+}
 
 ordered_json json_of(const infer::LogProbabilities& told, int64_t token, const text::Tokenizer& tokenizer) {
   ordered_json best = ordered_json::array();
@@ -60,6 +65,10 @@ bool take(const infer::Engine::Event& event, const text::Tokenizer& tokenizer, A
   }
   if (event.log_probabilities)
     answer.log_probabilities.push_back(json_of(*event.log_probabilities, event.token, tokenizer));
+  for (const infer::LogProbabilities& told : event.prompt_log_probabilities) {
+    const size_t next = answer.prompt_log_probabilities.size();
+    answer.prompt_log_probabilities.push_back(json_of(told, answer.prompt[next], tokenizer));
+  }
   answer.ended = event.ended;
   answer.error = event.error;
   if (answer.ended != infer::Ended::No) answer.text += answer.stream.finish();
@@ -78,6 +87,7 @@ void print_done(const std::vector<PromptLine>& prompts, const std::vector<Answer
     line["ended"] = name_of(answer.ended), line["tokens"] = answer.tokens;
     if (answer.ended == infer::Ended::Failed) line["error"] = answer.error;
     if (asked.log_probabilities >= 0) line["logprobs"] = answer.log_probabilities;
+    if (asked.prompt_log_probabilities >= 0) line["prompt_logprobs"] = answer.prompt_log_probabilities;
     std::puts(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
     std::fflush(stdout);
   }
@@ -115,11 +125,17 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
     request.end_ids = saved.end_ids;
     request.sampling = line.sampling;
     request.log_probabilities = line.log_probabilities;
+    request.prompt_log_probabilities = line.prompt_log_probabilities;
     request.sinks = line.sinks;
     request.constraint = constraint();
     try {
       engine.add(request);
-      answers.push_back({.stream = {*saved.tokenizer, line.stops}});
+      answers.push_back({.stream = {*saved.tokenizer, line.stops}, .prompt = request.prompt});
+      const int64_t first = request.prompt.front();
+      answers.back().prompt_log_probabilities.push_back({{"id", first},
+                                                         {"piece", piece_of(*saved.tokenizer, first)},
+                                                         {"logprob", nullptr},
+                                                         {"best", ordered_json::array()}});
     } catch (const Error& error) {
       throw Error(error.component(), concat("prompt ", i + 1, ": ", error.message()));
     }

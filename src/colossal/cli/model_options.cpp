@@ -2,10 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/gguf_file.h"
+#include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/tiers/eviction.h"
@@ -81,6 +84,17 @@ void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
             " is '", text::valid_utf8(own.piece(id)), "', in the draft '", text::valid_utf8(draft.piece(id)), "'");
 }
 
+/// Errors ("draft"): a folder of the draft model from which no tokenizer can be read, and none is named.
+void check_draft_folder(const ModelOptions& options) {
+  const std::string& folder = options.draft;
+  std::error_code ignored;
+  const bool is_run = std::filesystem::exists(RunFolder(folder).config(), ignored);
+  const bool is_model = is_gguf(folder) || std::filesystem::exists(folder + "/config.json", ignored);
+  require(is_run || !is_model || text::has_tokenizer(folder), "draft",
+          "the draft model must come with a tokenizer, because its tokens must be those of the model: got none in ",
+          folder, "; copy the model's tokenizer files there, or name one for both models with --tokenizer");
+}
+
 run::Loading loading_of(const ModelOptions& options) {
   run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
   if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
@@ -143,10 +157,35 @@ void add_sinks(CLI::App& app, int64_t& sinks) {
       ->check(CLI::NonNegativeNumber);
 }
 
-void check_model_options(const ModelOptions& options) {
+std::vector<std::string> engine_option_names() {
+  return {"--cache", "--cache-type", "--step-tokens", "--guess", "--draft"};
+}
+
+void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
           "quantized weights lie in memory: leave out the keys of memory, or --quantize");
+  const distributed::ParallelConfig& layout = options.layout;
+  const distributed::ParallelConfig default_layout;
+  if (layout.tensor.size == 1 && layout.tensor.mode != default_layout.tensor.mode)
+    refuse_options(app, {"--parallel.tensor.mode"}, "with --parallel.tensor=1: one rank has whole matrices");
+  if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
+    refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1: one rank has all tokens");
+  if (options.quantize != "int8" && options.quantize != "int4")
+    refuse_options(app, {"--group"}, "without --quantize int8 or int4, whose groups share a scale");
+  if (options.memory.disk.empty())
+    refuse_options(app, {"--memory.placement"}, "without --memory.disk: no weights leave host memory");
+  if (options.draft.empty()) return;
+  if (options.tokenizer.empty()) check_draft_folder(options);
+  if (app.count("--guess") > 0 && app.get_option("--guess")->as<int64_t>() == 0)
+    refuse_options(app, {"--draft"},
+                   "with --guess 0: leave out --guess, or give how many tokens the draft model writes");
+}
+
+void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command) {
+  require(options.tokenizer != "none", command,
+          "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
+  check_model_options(app, options);
 }
 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {

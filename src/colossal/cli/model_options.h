@@ -4,7 +4,7 @@
 //   ModelOptions options;
 //   add_model_options(app, options);
 //   parse(app, arguments);
-//   check_model_options(options);                                       // before any rank starts
+//   check_model_options(app, options);                                  // before any rank starts
 //   return with_model(options, "chat", arguments, models, [&](const LoadedModel& loaded) { ...; return 0; });
 #pragma once
 #include <cstdint>
@@ -43,8 +43,14 @@ void add_sinks(CLI::App& app, int64_t& sinks);
 /// Adds an option of bytes, as 2GiB.
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);
 
-/// Errors: layouts that cannot be; ("quantize") weights in codes together with tiers.
-void check_model_options(const ModelOptions& options);
+/// The names of the options that add_engine_options() adds.
+std::vector<std::string> engine_option_names();
+
+/// Errors: layouts that cannot be; ("quantize") weights in codes together with tiers. UsageError: an option of `app`
+/// that the others leave without effect.
+void check_model_options(const CLI::App& app, const ModelOptions& options);
+/// The same for commands that read or write text: a tokenizer called none is an Error, component `command`.
+void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command);
 
 /// What a rank has.
 struct LoadedModel {

@@ -1,12 +1,14 @@
 #include "colossal/cli/prompt_file.h"
 
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
 #include "colossal/cli/sampling_options.h"
+#include "colossal/cli/text_lines.h"
 #include "colossal/text/json_schema.h"
 #include "colossal/text/utf8.h"
 
@@ -49,8 +51,11 @@ void read_option(const std::string& key, const ordered_json& value, PromptLine& 
                                                {"repetition_penalty", &s.repetition_penalty},
                                                {"presence_penalty", &s.presence_penalty},
                                                {"frequency_penalty", &s.frequency_penalty}};
-  const std::map<std::string, int64_t*> integers{
-      {"max_tokens", &line.max_tokens}, {"top_k", &s.top_k}, {"seed", &s.seed}, {"logprobs", &line.log_probabilities}};
+  const std::map<std::string, int64_t*> integers{{"max_tokens", &line.max_tokens},
+                                                 {"top_k", &s.top_k},
+                                                 {"seed", &s.seed},
+                                                 {"logprobs", &line.log_probabilities},
+                                                 {"prompt_logprobs", &line.prompt_log_probabilities}};
   if (const auto number = numbers.find(key); number != numbers.end()) {
     read_number(key, value, *number->second);
   } else if (const auto integer = integers.find(key); integer != integers.end()) {
@@ -81,8 +86,9 @@ PromptLine line_of(const std::string& text, bool is_json, PromptLine line) {
           "a line must be an object with a string \"prompt\": got ", text.substr(0, 80));
   line.prompt = object["prompt"];
   for (const auto& [key, value] : object.items()) read_option(key, value, line);
-  require(line.max_tokens >= 0 && line.log_probabilities >= -1, "generate",
-          "max_tokens and logprobs must not be negative: got ", line.max_tokens, " and ", line.log_probabilities);
+  require(line.max_tokens >= 0 && line.log_probabilities >= -1 && line.prompt_log_probabilities >= -1, "generate",
+          "max_tokens, logprobs and prompt_logprobs must not be negative: got ", line.max_tokens, ", ",
+          line.log_probabilities, " and ", line.prompt_log_probabilities);
   check_sampling_options(line.sampling, line.stops);
   return line;
 }
@@ -91,7 +97,9 @@ PromptLine line_of(const std::string& text, bool is_json, PromptLine line) {
 
 std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& common) {
   std::ifstream file(path);
-  require(file.good(), "generate", "the file of prompts cannot be read: ", path);
+  std::error_code failed;
+  require(file.good() && !std::filesystem::is_directory(path, failed), "generate",
+          "the file of prompts cannot be read: ", path);
   const bool is_json = has_ending(path, ".jsonl");
   std::vector<PromptLine> prompts;
   int64_t number = 1;
@@ -100,7 +108,7 @@ std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& 
     try {
       require(text::is_utf8(text), "generate", "a prompt must be UTF-8");
       PromptLine line = common;
-      line.sampling.seed += static_cast<int64_t>(prompts.size());
+      line.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(common.sampling.seed) + prompts.size());
       prompts.push_back(line_of(text, is_json, std::move(line)));
     } catch (const Error& error) {
       throw Error("generate", concat(path, " line ", number, ": ", error.message()));

@@ -114,6 +114,12 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   require(r.method == "rtn" || !r.data.empty(), "quantize", "method ", r.method,
           " looks at what goes through the layers: give a text with --data");
+  if (r.method == "rtn") refuse_options(app, {"--data"}, "with --method rtn, which looks at the weights alone");
+  require(r.tokenizer != "none", "quantize",
+          "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
+  if (r.data.empty()) refuse_options(app, {"--samples", "--length"}, "without --data");
+  if (r.data.empty() && r.judged_by.empty())
+    refuse_options(app, {"--tokenizer"}, "without --data or --perplexity: no text is read");
   r.rounding.whole_zeros = r.rounding.minima;  // as the layout can say it
   return quantize_model(r, models ? *models : models::built_in());
 }

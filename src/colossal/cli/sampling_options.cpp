@@ -6,7 +6,9 @@
 #include <cstdlib>
 
 #include "colossal/base/file.h"
+#include "colossal/cli/local_world.h"
 #include "colossal/infer/answer_stream.h"
+#include "colossal/infer/generation_defaults.h"
 #include "colossal/text/json_schema.h"
 
 namespace colossal::cli {
@@ -59,6 +61,36 @@ void add_json_schema(CLI::App& app, std::string& schema) {
     text::json_grammar(schema, path);  // refuses a bad one before any rank starts
   };
   app.add_option_function<std::string>("--json-schema", read, "file of a JSON Schema that each answer is to be of");
+}
+
+std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::string& folder,
+                                             infer::SamplingOptions& sampling) {
+  const infer::GenerationDefaults defaults = infer::read_generation_defaults(folder);
+  const auto take = [&](const char* option, auto infer::SamplingOptions::* member) {
+    if (app.count(option) == 0) sampling.*member = defaults.sampling.*member;
+  };
+  take("--temperature", &infer::SamplingOptions::temperature);
+  take("--top-k", &infer::SamplingOptions::top_k);
+  take("--top-p", &infer::SamplingOptions::top_p);
+  take("--min-p", &infer::SamplingOptions::min_p);
+  take("--repetition-penalty", &infer::SamplingOptions::repetition_penalty);
+  return defaults.ignored;
+}
+
+void say_sampling(const infer::SamplingOptions& sampling, const std::vector<std::string>& ignored) {
+  say("sampling: " + infer::description_of(sampling));
+  if (!ignored.empty()) say(subject_of(ignored) + " no effect here (generation_config.json)");
+}
+
+void refuse_unused_sampling(const CLI::App& app, const infer::SamplingOptions& sampling) {
+  if (sampling.temperature > 0) return;
+  const infer::SamplingOptions off;
+  std::vector<std::string> names;
+  if (sampling.top_k != off.top_k) names.emplace_back("--top-k");
+  if (sampling.top_p != off.top_p) names.emplace_back("--top-p");
+  if (sampling.min_p != off.min_p) names.emplace_back("--min-p");
+  if (sampling.seed != off.seed) names.emplace_back("--seed");
+  refuse_options(app, names, "at temperature 0, where the most probable token is taken: give --temperature too");
 }
 
 void check_sampling_options(const infer::SamplingOptions& sampling, const std::vector<std::string>& stops) {

@@ -31,8 +31,8 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
   // read by the encoder, which is no part of what the cache grows by
   const int64_t source = answers ? static_cast<int64_t>(first.size()) : 0;
   if (answers) first.push_back(task.start_id);
-  const int64_t capacity =
-      std::min(positions - source, (answers ? 1 : length) + std::max<int64_t>(options.max_tokens, 0));
+  const int64_t wanted = std::clamp<int64_t>(options.max_tokens, 0, positions);
+  const int64_t capacity = std::min(positions - source, (answers ? 1 : length) + wanted);
   // one sequence; a layout that splits the batch gets copies of it, of which the first counts
   const int64_t rows = model.batch_parts;
   const std::unique_ptr<nn::AttentionCache> cache = distributed.make_cache(capacity);

@@ -148,7 +148,8 @@ std::string valid_utf8(std::string_view bytes) {
 }
 
 std::string TextStream::push(int64_t id) {
-  pending_ += tokenizer_.piece(id);
+  // An id after the vocabulary, which only a model has (padding, sentinels), stands for no text.
+  if (id < tokenizer_.vocabulary_size()) pending_ += tokenizer_.piece(id);
   return take_complete(pending_);
 }
 
