@@ -39,6 +39,12 @@ def deit():
         num_labels=10, hidden_act="relu", qkv_bias=False))
 
 
+def distilled_deit():
+    return transformers.DeiTForImageClassificationWithTeacher(transformers.DeiTConfig(
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
+        num_labels=10))
+
+
 def gradient_norm(model, loss):
     loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
@@ -134,3 +140,4 @@ check_text("gpt2", gpt2())
 check_text("llama", llama())
 check_images("vit", vit())
 check_images("deit", deit())
+check_images("distilled-deit", distilled_deit())

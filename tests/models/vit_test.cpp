@@ -73,7 +73,9 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
     const at::Tensor active = is_relu ? up.clamp_min(0) : up * 0.5 * (1 + at::erf(up / std::sqrt(2.0)));
     x = x + linear(active, name + ".mlp.down");
   }
-  return linear(norm(x, "norm").select(1, 0), "head");
+  const at::Tensor tokens = norm(x, "norm"), logits = linear(tokens.select(1, 0), "head");
+  if (!own.distillation_head) return logits;
+  return (logits + linear(tokens.select(1, 1), "head.distillation")) / 2;
 }
 
 TEST(Vit, EqualsItsFormulas) {
@@ -83,7 +85,9 @@ TEST(Vit, EqualsItsFormulas) {
   wide.positions = 10;
   ModelShape other = test::tiny_deit();
   other.own = VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7, .activation = "relu", .qkv_bias = false};
-  for (const ModelShape& shape : {test::tiny_vit(), wide, test::tiny_deit(), other}) {
+  ModelShape distilled = test::tiny_deit();
+  distilled.own = VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7, .distillation_head = true};
+  for (const ModelShape& shape : {test::tiny_vit(), wide, test::tiny_deit(), other, distilled}) {
     Made made(shape);
     const auto i = shape.own.as<VitSizes>();
     const at::Tensor images = random({3, i.channels, i.side, i.side}, 99),
@@ -96,7 +100,7 @@ TEST(Vit, EqualsItsFormulas) {
     for (nn::Parameter& p : made.parameters) p.value.mutable_grad() = at::Tensor();
 
     const at::Tensor hidden = hidden_states(made.model, images, {});
-    EXPECT_EQ(hidden.sizes(), (std::vector<int64_t>{3, 1, shape.hidden}));
+    EXPECT_EQ(hidden.sizes(), (std::vector<int64_t>{3, i.distillation_head ? 2 : 1, shape.hidden}));
     test::expect_close(made.model.head->logits(hidden, {}).squeeze(1).detach(), want.detach(), 4096, "logits");
     const at::Tensor loss = made.model.head->loss_sum(hidden, labels, {});
     test::expect_close(loss.detach(), want_loss.detach(), 4096, "loss");
@@ -172,7 +176,9 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
   EXPECT_NE(with("hidden_act", "prelu").find("hidden_act of a ViT must be "), std::string::npos);
   EXPECT_NE(with("attention_probs_dropout_prob", 0.1).find("attention_probs_dropout_prob of a ViT must be 0"),
             std::string::npos);
-  EXPECT_NE(with("architectures", {"DeiTForImageClassificationWithTeacher"}).find("a second head"), std::string::npos);
+  EXPECT_NE(with("architectures", {"DeiTForImageClassificationWithTeacher"})
+                .find("distillation_head must be false for a ViT"),
+            std::string::npos);
   EXPECT_NE(with("image_size", {224, 112}).find("image_size of a ViT must be an integer: got [224,112]"),
             std::string::npos);
   EXPECT_NE(with("image_size", int64_t{1} << 40).find("image_size must be in [1, 65536]"), std::string::npos);

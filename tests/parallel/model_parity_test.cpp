@@ -9,6 +9,7 @@
 #include "colossal/models/llama.h"
 #include "colossal/models/opt.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/vit.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -70,6 +71,24 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
                                          Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
+/// A DeiT whose classes are the mean of two heads.
+models::ModelShape distilled_deit() {
+  models::ModelShape shape = tiny_deit();
+  auto sizes = shape.own.as<models::VitSizes>();
+  sizes.distillation_head = true;
+  shape.own = sizes;
+  return shape;
+}
+
+TEST(DistilledDeit, RefusesLayoutsThatSplitTheTokensOfAnImage) {
+  const ParityCase sequences{.shape = distilled_deit(), .sequences = {2, "ring"}, .sequence = 6, .steps = 1};
+  EXPECT_NE(
+      thrown_message([&] { check_parity(sequences); }).find("must have all tokens of an image on one rank: got 3 of 6"),
+      std::string::npos);
+  ParityCase tensor{.shape = distilled_deit(), .tensor = {.size = 2, .sequence = true}, .sequence = 6, .steps = 1};
+  EXPECT_NE(thrown_message([&] { check_parity(tensor); }).find("set parallel.sequence.size = 1"), std::string::npos);
+}
+
 /// What depends on the mode and not on the number of its ranks: a layout of each.
 class ModeModelParity : public ModelParity {
  protected:
@@ -84,6 +103,9 @@ class ModeModelParity : public ModelParity {
 TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_vit()));
   both(make_short(tiny_deit()));
+  ParityCase distilled = make_short(distilled_deit());
+  distilled.tensor.sequence = false;
+  both(distilled);
   both(make_short(tiny_bert("masked-token")));
   both(make_short(tiny_bert("class")));
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,7 @@
 #include "colossal/models/folder_names.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
+#include "colossal/ops/cross_entropy.h"
 
 namespace colossal::models {
 
@@ -23,6 +25,8 @@ void VitSizes::fields(Fields& f) {
   f.texts("class_names", class_names, "what the classes are called, in their order; empty: they have numbers alone");
   activation_field(f, activation);
   f.flag("qkv_bias", qkv_bias, "the projection to queries, keys and values has a bias");
+  f.flag("distillation_head", distillation_head,
+         "deit: a second head reads the distillation token, and the logits are the mean of both heads");
 }
 
 namespace vit {  // the same names in every family
@@ -34,6 +38,7 @@ struct Kind {
 };
 constexpr Kind kVit{"ViT", "vit", "ViTForImageClassification", 1};
 constexpr Kind kDeit{"DeiT", "deit", "DeiTForImageClassification", 2};
+constexpr const char* kWithTeacher = "DeiTForImageClassificationWithTeacher";  // a DeiT with two heads
 
 Task task(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
@@ -56,7 +61,40 @@ void settle(ModelShape& s) {
   require(image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ",
           image.patch);
   check_class_names({image.classes, image.class_names});
+  require(kind.class_tokens == 2 || !image.distillation_head, "model", "distillation_head must be false for a ",
+          kind.family, ", which has no distillation token; name a deit");
   s.positions = kind.class_tokens + image.patches();
+}
+
+/// The mean of two classifiers: of the class token, and of the distillation token behind it. Every rank has the logits
+/// of the whole batch, and so the whole loss. Communication: LossHead::logits() of both.
+class MeanHead : public nn::LossHead {
+ public:
+  MeanHead(std::shared_ptr<nn::LossHead> first, std::shared_ptr<nn::LossHead> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+    return ops::cross_entropy(logits(hidden, step).flatten(0, -2), labels.reshape({-1}));
+  }
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+    return logits(hidden, step).argmax(-1).eq(labels).sum();
+  }
+  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override {
+    return (first_->logits(hidden.narrow(1, 0, 1), step) + second_->logits(hidden.narrow(1, 1, 1), step)) / 2;
+  }
+
+ private:
+  std::shared_ptr<nn::LossHead> first_, second_;
+};
+
+/// The heads read two tokens of an image, so a rank must have both.
+void refuse_split_tokens(Model& model, const ModelShape& s) {
+  model.embed = [embed = std::move(model.embed), all = s.positions](const at::Tensor& images, const nn::Step& step) {
+    at::Tensor tokens = embed(images, step);
+    require(tokens.size(1) == all, "parallel",
+            "a model with a distillation_head must have all tokens of an image on one rank: got ", tokens.size(1),
+            " of ", all, "; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
+    return tokens;
+  };
 }
 
 template <const Kind& kind>
@@ -81,10 +119,16 @@ Model make(const ModelShape& s, nn::Layers& layers) {
       {.activation = ops::activation(i.activation).plain, .bias = {.qkv = i.qkv_bias}, .attention = {.causal = false}},
       layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
-  // away.
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x.narrow(1, 0, 1)); };
+  // Heads read the class tokens alone, and a norm sees each token by itself: that of the others would be thrown away.
+  model.norm = [norm, heads = i.distillation_head ? 2 : 1](const at::Tensor& x, const nn::Step&) {
+    return norm->forward(x.narrow(1, 0, heads));
+  };
   model.head = layers.classifier("head", s.hidden, i.classes, kDeviation);
+  if (i.distillation_head) {
+    refuse_split_tokens(model, s);
+    std::shared_ptr<nn::LossHead> other = layers.classifier("head.distillation", s.hidden, i.classes, kDeviation);
+    model.head = std::make_shared<MeanHead>(std::move(model.head), std::move(other));
+  }
   return model;
 }
 
@@ -123,13 +167,15 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   const std::string prefix = concat(kind.model_type, "."), embeddings = prefix + "embeddings.",
                     attention = "attention.attention.";
   std::vector<nn::ExternalRows> class_tokens{{embeddings + "cls_token", 0, 1}};
+  const bool has_two_heads = s.own.as<VitSizes>().distillation_head;
   if (kind.class_tokens == 2) class_tokens.emplace_back(embeddings + "distillation_token", 0, 1);
   return names_in_folder(
       s, {.outside = {{.ours = "class_token.weight", .parts = class_tokens, .leading_ones = 1},
                       {.ours = "positions.weight", .parts = {embeddings + "position_embeddings"}, .leading_ones = 1},
                       {"patches", {embeddings + "patch_embeddings.projection"}},
                       {"norm", {prefix + "layernorm"}},
-                      {"head", {"classifier"}}},
+                      {"head", {has_two_heads ? "cls_classifier" : "classifier"}},
+                      {"head.distillation", {"distillation_classifier"}}},
           .blocks = prefix + "encoder.layer.",
           .in_block = {{"norm_1", {"layernorm_before"}},
                        {"attention.qkv", {attention + "query", attention + "key", attention + "value"}},
@@ -143,17 +189,15 @@ template <const Kind& kind>
 ModelShape from_json(const nlohmann::json& j) {
   const Classes known = classes_of(j);
   const FolderConfig c(j, kind.family);
-  for (const std::string& made : c.value("architectures", std::vector<std::string>()))
-    require(made != "DeiTForImageClassificationWithTeacher", "model",
-            "a DeiT with a second head for the labels of a teacher (", made,
-            ") is not supported; write its folder as DeiTForImageClassification, whose head starts anew");
+  const auto made = c.value("architectures", std::vector<std::string>());
   const VitSizes image{.side = c.at<int64_t>("image_size"),
                        .channels = c.value("num_channels", int64_t{3}),
                        .patch = c.at<int64_t>("patch_size"),
                        .classes = known.count,
                        .class_names = known.names,
                        .activation = read_activation(c, "hidden_act", "gelu"),
-                       .qkv_bias = c.value("qkv_bias", true)};
+                       .qkv_bias = c.value("qkv_bias", true),
+                       .distillation_head = std::find(made.begin(), made.end(), kWithTeacher) != made.end()};
   require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
           image.side);
   require(image.patch <= 0 || image.side % image.patch == 0, "model",
@@ -170,7 +214,7 @@ ModelShape from_json(const nlohmann::json& j) {
 template <const Kind& kind>
 nlohmann::json to_json(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
-  nlohmann::json j{{"architectures", {kind.transformers_class}},
+  nlohmann::json j{{"architectures", {image.distillation_head ? kWithTeacher : kind.transformers_class}},
                    {"model_type", kind.model_type},
                    {"image_size", image.side},
                    {"patch_size", image.patch},

@@ -13,13 +13,16 @@ struct VitSizes {
   std::vector<std::string> class_names{};
   std::string activation = "gelu";
   bool qkv_bias = true;
+  bool distillation_head = false;  ///< of a DeiT: a second head reads the distillation token
   int64_t patches() const { return (side / patch) * (side / patch); }
   void fields(Fields& f);
   bool operator==(const VitSizes&) const = default;
 };
 
 Architecture vit_architecture();
-/// Its distillation token takes part in attention; the head reads the class token, as DeiTForImageClassification.
+/// Its distillation token takes part in attention. The head reads the class token, as DeiTForImageClassification does.
+/// With VitSizes::distillation_head a second head reads the distillation token, and the logits are the mean of both, as
+/// those of DeiTForImageClassificationWithTeacher are.
 Architecture deit_architecture();
 
 }  // namespace colossal::models
