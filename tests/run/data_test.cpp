@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/data/corrupted_spans.h"
 #include "colossal/models/registry.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -131,6 +132,45 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   c = config("masked-token");
   c.model.vocabulary = 257;
   EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
+}
+
+TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
+  const test::TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "word " + std::to_string(i) + " ";
+  Config c;
+  c.model = {.name = "t5-tiny", .hidden = 16, .layers = 2, .own = models::own_keys({"source_tokens=48"})};
+  c.data.path = folder.write("text.txt", text);
+  c.data.sequence = 64;
+  c.data.held_out = 0.3;
+  c.data.documents = "joined";
+  c.data.noise_density = 0.15;
+  c.training.batch_size = 4;
+  c.training.evaluate_batches = 1;
+  const auto refusal = [&](const Config& config) {
+    return test::thrown_message([&] { open_data(config, models::built_in(), folder.path(), 0); });
+  };
+  const RunData run = open_data(c, models::built_in(), folder.path(), 0);
+  const int64_t spans = data::span_counts({.source = 48, .target = 16}, {}).spans;
+  EXPECT_EQ(run.shape.vocabulary, 257 + spans);  // bytes have no sentinels of their own
+  const data::Batch batch = run.training->next();
+  EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{4, 64}));
+  EXPECT_EQ(batch.labels.sizes(), (std::vector<int64_t>{4, 16}));
+  EXPECT_TRUE(batch.labels.select(1, 0).eq(257).all().item<bool>());  // each answer begins with the first sentinel
+  EXPECT_EQ(run.held_out->next().labels.sizes(), (std::vector<int64_t>{4, 16}));
+
+  Config other = c;
+  other.data.documents = "separate";
+  EXPECT_THAT(refusal(other), HasSubstr("documents must be joined with noise_density"));
+  other = c;
+  other.data.path = folder.write("text.jsonl", "{\"text\": \"a\"}\n");
+  EXPECT_THAT(refusal(other), HasSubstr("noise_density is for plain text"));
+  other = c;
+  other.model.vocabulary = 258;
+  EXPECT_THAT(refusal(other), HasSubstr("got 258, tokenizer 257 and the sentinels; set model.vocabulary"));
+  other = c;
+  other.model = {.name = "gpt2-tiny", .hidden = 16, .layers = 1};
+  EXPECT_THAT(refusal(other), HasSubstr("noise_density must be 0 for a model that continues text: got 0.15"));
 }
 
 TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {

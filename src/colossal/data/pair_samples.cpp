@@ -108,31 +108,36 @@ PairSamples::PairSamples(const TextPairs& texts, const text::Tokenizer& tokenize
   tokens_fingerprint_ = concat(sizes.start_id, " ", sum.hex());
 }
 
-Batch PairSamples::make(int64_t rows) const {
-  const auto zeros = [&](int64_t columns) { return at::zeros({rows, columns}, at::kLong); };
-  const int64_t all = sizes_.source + sizes_.target;
-  return {zeros(all), zeros(sizes_.target), zeros(all), zeros(all)};
+void PairSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+  const Pair& pair = pairs_[static_cast<size_t>(index)];
+  fill_pair_row(pair.source, pair.target, sizes_, batch, row);
 }
 
-void PairSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
-  const int64_t all = sizes_.source + sizes_.target;
+Batch make_pair_batch(int64_t rows, const PairSizes& sizes) {
+  const auto zeros = [&](int64_t columns) { return at::zeros({rows, columns}, at::kLong); };
+  const int64_t all = sizes.source + sizes.target;
+  return {zeros(all), zeros(sizes.target), zeros(all), zeros(all)};
+}
+
+void fill_pair_row(const std::vector<int32_t>& source, const std::vector<int32_t>& answer, const PairSizes& sizes,
+                   Batch& batch, int64_t row) {
+  const int64_t all = sizes.source + sizes.target;
   int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * all;
   int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * all;
   int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * all;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sizes_.target;
-  const Pair& pair = pairs_[static_cast<size_t>(index)];
-  const auto source = static_cast<int64_t>(pair.source.size()), target = static_cast<int64_t>(pair.target.size());
-  for (int64_t i = 0; i < sizes_.source; ++i) {
-    tokens[i] = i < source ? pair.source[i] : sizes_.start_id;
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sizes.target;
+  const auto source_size = static_cast<int64_t>(source.size()), answer_size = static_cast<int64_t>(answer.size());
+  for (int64_t i = 0; i < sizes.source; ++i) {
+    tokens[i] = i < source_size ? source[i] : sizes.start_id;
     positions[i] = i;
-    documents[i] = i < source ? 0 : 1;
+    documents[i] = i < source_size ? 0 : 1;
   }
-  for (int64_t i = 0; i < sizes_.target; ++i) {
-    const int64_t at = sizes_.source + i;
-    tokens[at] = i > 0 && i < target ? pair.target[i - 1] : sizes_.start_id;
+  for (int64_t i = 0; i < sizes.target; ++i) {
+    const int64_t at = sizes.source + i;
+    tokens[at] = i > 0 && i < answer_size ? answer[i - 1] : sizes.start_id;
     positions[at] = i;
     documents[at] = 0;
-    labels[i] = i < target ? pair.target[i] : kIgnored;
+    labels[i] = i < answer_size ? answer[i] : kIgnored;
   }
 }
 

@@ -40,16 +40,24 @@ struct PairSizes {
   int64_t start_id;  ///< in front of the answer that the decoder reads, and what fills up
 };
 
-/// Sample i is pair i. Its row is the first tokens of the source and the end token, filled up to sizes.source, then the
-/// start token and the first tokens of the answer, filled up to sizes.target. Labels are [B, target]: the answer and
-/// the end token; kIgnored behind. What fills up a source is a document of its own, number 1: nobody attends to it.
-/// What fills up an answer stands behind all that counts.
+/// An empty batch of rows of pairs.
+Batch make_pair_batch(int64_t rows, const PairSizes& sizes);
+
+/// Fills row `row` of `batch` with a source and an answer, which have their end tokens and fit `sizes`. The row is the
+/// source, padded to sizes.source, then the start token and the answer without its last token, padded to sizes.target.
+/// Labels are [B, target]: the answer, then kIgnored. The padding of a source is a document of its own, number 1, to
+/// which no token attends. The padding of an answer comes after all tokens that count.
+void fill_pair_row(const std::vector<int32_t>& source, const std::vector<int32_t>& answer, const PairSizes& sizes,
+                   Batch& batch, int64_t row);
+
+/// Sample i is pair i: the first tokens of the source and of the answer that fit, each with the end token, as
+/// fill_pair_row() lays them out.
 /// Errors ("data"): no pairs, sizes below 2, a tokenizer without an end token.
 class PairSamples : public Samples {
  public:
   PairSamples(const TextPairs& texts, const text::Tokenizer& tokenizer, const PairSizes& sizes);
   int64_t count() const override { return static_cast<int64_t>(pairs_.size()); }
-  Batch make(int64_t rows) const override;
+  Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_); }
   void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
   /// The file and its tokens as the tokenizer made them.
   nlohmann::json traits() const override;

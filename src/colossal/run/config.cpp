@@ -61,6 +61,12 @@ void DataConfig::fields(Fields& f) {
            "of models that fill in hidden tokens: those of each sample that they are asked for, one at least", 0, 1);
   f.number("masked_random", masked_random, "of masked", "that are shown as a random token instead of the mask", 0, 1);
   f.number("masked_kept", masked_kept, "of masked", "that are shown as they are", 0, 1);
+  f.number(
+      "noise_density", noise_density, "of the tokens",
+      "of a model with an encoder: plain text in path, of which so many tokens are hidden in spans, and the answer "
+      "says what they were (T5: 0.15); 0: path holds pairs of texts",
+      0, 0.9);
+  f.number("mean_span", mean_span, "tokens", "with noise_density: mean length of a hidden span", 1, 1 << 16);
   f.flag("augment", augment,
          "training images are mirrored at random and shifted, or of a folder of pictures cut out at random");
   f.numbers("image_mean", image_mean, "", "of pictures in a folder: of red, green and blue, from 0 to 1", 0, 1);

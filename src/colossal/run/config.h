@@ -47,6 +47,7 @@ struct DataConfig {
   std::string documents = "separate";
   double held_out = 0.05;
   double masked = 0.15, masked_random = 0.1, masked_kept = 0.1;
+  double noise_density = 0, mean_span = 3;
   bool augment = true;
   std::vector<double> image_mean = {0.485, 0.456, 0.406}, image_deviation = {0.229, 0.224, 0.225};
   double least_area = 0.08;

@@ -9,6 +9,7 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
+#include "colossal/data/corrupted_spans.h"
 #include "colossal/data/document_stream.h"
 #include "colossal/data/json_lines.h"
 #include "colossal/data/labelled_texts.h"
@@ -29,10 +30,28 @@ struct Parts {
 
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
 
-/// Ids that a model of `task` reads: the tokenizer's, and where that has none the one behind them for hidden tokens.
-int64_t ids_of(const models::Task& task, const text::Tokenizer& tokenizer) {
-  const bool adds_mask = task.objective == models::Objective::MaskedToken && tokenizer.mask_id() < 0;
-  return tokenizer.vocabulary_size() + (adds_mask ? 1 : 0);
+data::PairSizes pair_sizes_of(const DataConfig& d, const models::Task& task) {
+  const int64_t source = task.source_of(d.sequence);
+  return {.source = source, .target = d.sequence - source, .start_id = task.start_id};
+}
+
+data::SpanOptions spans_of(const DataConfig& d) { return {.density = d.noise_density, .mean_span = d.mean_span}; }
+
+std::vector<int64_t> sentinels_of(const DataConfig& d, const models::Task& task, const text::Tokenizer& tokenizer) {
+  return data::sentinel_ids(tokenizer, data::span_counts(pair_sizes_of(d, task), spans_of(d)).spans);
+}
+
+bool hides_spans(const DataConfig& d, const models::Task& task) {
+  return task.objective == models::Objective::Target && d.noise_density > 0;
+}
+
+/// Ids that a model of `task` reads: the tokenizer's, and after them those of the mask or the sentinels that it lacks.
+int64_t ids_of(const DataConfig& d, const models::Task& task, const text::Tokenizer& tokenizer) {
+  int64_t ids = tokenizer.vocabulary_size();
+  if (task.objective == models::Objective::MaskedToken) ids = std::max(ids, tokenizer.mask_id() < 0 ? ids + 1 : ids);
+  if (hides_spans(d, task))
+    for (const int64_t id : sentinels_of(d, task, tokenizer)) ids = std::max(ids, id + 1);
+  return ids;
 }
 
 data::Faults faults_of(const DataConfig& d) { return d.faults == "skip" ? data::Faults::Skip : data::Faults::Refuse; }
@@ -116,21 +135,26 @@ Parts open_stream(const Config& config, const models::Task& task,
   return parts;
 }
 
-Parts open_corpus(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
-                  const std::string& builtin) {
-  const DataConfig& d = config.data;
+/// The text of data.path, which is not streamed, with some of it held out.
+std::pair<data::Corpus, data::Corpus> open_plain_text(const DataConfig& d, const std::string& run_folder,
+                                                      const text::Tokenizer& tokenizer, const std::string& builtin) {
   std::error_code none;
   require(
       d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
       "data.path = \"builtin\" is the text of the sources that this program was built from, but they are no longer at ",
       builtin, "; name a text file or a folder with --data.path=PATH");
-  const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {config.run.folder});
-  auto [training, held_out] = corpus.split(d.held_out);
+  return data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {run_folder}).split(d.held_out);
+}
+
+Parts open_corpus(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
+                  const std::string& builtin) {
+  const DataConfig& d = config.data;
+  auto [training, held_out] = open_plain_text(d, config.run.folder, tokenizer, builtin);
   Parts parts{samples_of(training, d, task, tokenizer), {}};
   if (corpus.left_out() && d.path != "builtin") parts.notices.push_back(*corpus.left_out());
   if (!evaluates(config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
-          " tokens of ", corpus.size(), ", sequence ", d.sequence,
+          " tokens of ", training.size() + held_out.size(), ", sequence ", d.sequence,
           "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
   parts.held_out = samples_of(held_out, d, task, tokenizer);
   return parts;
@@ -176,12 +200,30 @@ Parts open_pairs(const Config& config, const models::Task& task, const text::Tok
                                                              .target_column = d.target_column,
                                                              .longest_line = d.longest_line,
                                                              .faults = faults_of(d)});
-  const int64_t source = task.source_of(d.sequence);
-  const data::PairSizes sizes{.source = source, .target = d.sequence - source, .start_id = task.start_id};
+  const data::PairSizes sizes = pair_sizes_of(d, task);
   const auto [training, held_out] = all.split(d.held_out);
   Parts parts{std::make_shared<data::PairSamples>(training, tokenizer, sizes), {}};
   if (evaluates(config) && d.held_out > 0)
     parts.held_out = std::make_shared<data::PairSamples>(held_out, tokenizer, sizes);
+  return parts;
+}
+
+Parts open_spans(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
+                 const std::string& builtin) {
+  const DataConfig& d = config.data;
+  require(!is_streamed(d), "data",
+          "noise_density is for plain text: got records in data.path or data.sources; name a "
+          "text file, a folder of text files or a token file with --data.path=PATH");
+  require(d.documents == "joined", "data",
+          "documents must be joined with noise_density, because spans of all documents of a sample stand in one "
+          "answer: got ",
+          d.documents);
+  const data::PairSizes sizes = pair_sizes_of(d, task);
+  const std::vector<int64_t> sentinels = sentinels_of(d, task, tokenizer);
+  const auto [training, held_out] = open_plain_text(d, config.run.folder, tokenizer, builtin);
+  Parts parts{std::make_shared<data::CorruptedSpans>(training, sizes, spans_of(d), sentinels), {}};
+  if (evaluates(config) && d.held_out > 0)
+    parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
   return parts;
 }
 
@@ -190,15 +232,21 @@ Parts open_text(const Config& config, const models::ModelShape& shape,
   const DataConfig& d = config.data;
   const text::Tokenizer& tokenizer = *shared;
   const models::Task task = shape.task();
-  const int64_t ids = ids_of(task, tokenizer);
+  const int64_t ids = ids_of(d, task, tokenizer);
   require(
       ids <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ", shape.vocabulary,
       ", tokenizer ", tokenizer.vocabulary_size(),
-      ids > tokenizer.vocabulary_size() ? " and one for hidden tokens" : "",
+      ids == tokenizer.vocabulary_size() ? ""
+      : hides_spans(d, task)             ? " and the sentinels"
+                                         : " and one for hidden tokens",
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
   if (task.objective == models::Objective::Class) return open_labelled(config, task, tokenizer);
+  require(task.objective == models::Objective::Target || d.noise_density == 0, "data",
+          "noise_density must be 0 for a model that ", task.purpose(), ": got ", d.noise_density,
+          "; leave it out, or name a model with an encoder and a decoder");
+  if (hides_spans(d, task)) return open_spans(config, task, tokenizer, builtin);
   if (task.objective == models::Objective::Target) return open_pairs(config, task, tokenizer);
   return is_streamed(d) ? open_stream(config, task, shared, replica) : open_corpus(config, task, tokenizer, builtin);
 }
@@ -290,7 +338,7 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
   ResolvedModel model{registry.resolve(config.model), nullptr};
   if (model.shape.task().reads != models::Reads::Tokens) return model;
   model.tokenizer = text::make_tokenizer(config.tokenizer());
-  model.shape = registry.resolve(config.model, ids_of(model.shape.task(), *model.tokenizer));
+  model.shape = registry.resolve(config.model, ids_of(config.data, model.shape.task(), *model.tokenizer));
   return model;
 }
 
