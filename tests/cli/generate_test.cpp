@@ -293,6 +293,7 @@ TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
   EXPECT_THAT(upper.out, HasSubstr("\"prompt\":\"a\""));
   const std::string line = "{\"prompt\": \"a\", \"temperature\": 1}\n";
   EXPECT_EQ(answers(line + line, {"--seed", "9223372036854775807", "--max-tokens", "1"}).size(), 2U);
+  EXPECT_THAT(generate({"--prompt", "a", "--sinks", "9223372036854775807"}).err, HasSubstr("less than half of a text"));
   EXPECT_THAT(generate({"--prompt", ""}).err, HasSubstr("the prompt must hold a token"));
   EXPECT_THAT(generate({}).err, HasSubstr("give one of --prompt and --prompts"));
   EXPECT_THAT(generate({"--prompt", "\xff"}).err, HasSubstr("--prompt must be UTF-8"));
@@ -318,6 +319,11 @@ TEST_F(Generate, SaysThatADraftModelNeedsATokenizer) {
   const Outcome refused =
       run_command("generate", {"--from", folder / "run", "--prompt", "a", "--draft", folder / "own"});
   EXPECT_EQ(refused.status, 1);
+  test::TemporaryFolder t5;
+  test::write_model(t5, "t5-tiny");
+  const Outcome other = generate({"--prompt", "a", "--draft", t5 / "hf"});
+  EXPECT_EQ(other.out, "");
+  EXPECT_THAT(other.err, HasSubstr("a draft model must continue text: got a t5, which answers a text"));
   EXPECT_THAT(refused.err, testing::AllOf(HasSubstr("the draft model must come with a tokenizer"),
                                           HasSubstr(folder / "own"), HasSubstr("--tokenizer")));
 }

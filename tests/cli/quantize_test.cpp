@@ -78,6 +78,12 @@ TEST_F(Quantize, SaysWhatCannotBe) {
 
 TEST_F(Quantize, RefusesOptionsWithoutEffect) {
   test::write_model(folder, "llama-tiny");
+  EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", "/dev/null", "--tokenizer", "bytes",
+                                       "--parallel.tensor", "2"})
+                  .err,
+              HasSubstr("/dev/null must be a regular file if several ranks read it"));
+  EXPECT_THAT(run_command("embed", {"--from", folder / "hf", "--input", "/dev/null", "--output", folder / "x.npy"}).err,
+              HasSubstr("/dev/null must be a regular file if an .npy file is written"));
   EXPECT_THAT(quantize({"--data", text}).err, HasSubstr("--data has no effect with --method rtn"));
   EXPECT_THAT(quantize({"--samples", "4", "--length", "8"}).err,
               HasSubstr("--samples and --length have no effect without --data"));

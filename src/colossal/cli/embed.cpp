@@ -208,6 +208,10 @@ int embed(const Arguments& arguments, const models::Registry* models) {
   add_timeout(app, r.timeout);
   parse(app, arguments);
   check_embed_flags(r);
+  if (!r.reads_standard_input() && r.layout.ranks() > 1)
+    require_regular_file(r.input, "embed", "several ranks read it");
+  if (!r.reads_standard_input() && r.writes_npy())
+    require_regular_file(r.input, "embed", "an .npy file is written, for which its texts are counted first");
   r.layout.axes();
   return with_ranks(r.layout.ranks(), "embed", arguments,
                     [&] { return embed_as_rank(r, models ? *models : models::built_in()); });

@@ -93,6 +93,7 @@ int evaluate(const Arguments& arguments, const models::Registry* models) {
   app.add_flag("--json", r.as_json, "print an object of JSON");
   parse(app, arguments);
   check_text_model_options(app, r.model, "evaluate");
+  if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");
   return with_model(r.model, "evaluate", arguments, models,
                     [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
 }

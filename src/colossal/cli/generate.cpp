@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "colossal/cli/generate_prompts.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/sampling_options.h"
+#include "colossal/cli/text_lines.h"
 #include "colossal/infer/answer_stream.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generate.h"
@@ -112,11 +112,7 @@ void check_generate_options(const CLI::App& app, Request& r) {
     refuse_unused_sampling(app, r.line.sampling);
     return;
   }
-  std::error_code failed;
-  require(r.model.layout.ranks() == 1 || !std::filesystem::exists(r.prompts, failed) ||
-              std::filesystem::is_regular_file(r.prompts, failed),
-          "generate", "--prompts must be a regular file if several ranks read it: got ", r.prompts,
-          "; write the prompts to a file");
+  if (r.model.layout.ranks() > 1) require_regular_file(r.prompts, "generate", "several ranks read it");
   r.lines = read_prompts(r.prompts, r.line);
   const bool draws =
       std::any_of(r.lines.begin(), r.lines.end(), [](const PromptLine& line) { return line.sampling.temperature > 0; });

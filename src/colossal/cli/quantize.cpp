@@ -14,6 +14,7 @@
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/cli/text_lines.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
 #include "colossal/quantization/quantize.h"
@@ -120,6 +121,8 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   if (r.data.empty()) refuse_options(app, {"--samples", "--length"}, "without --data");
   if (r.data.empty() && r.judged_by.empty())
     refuse_options(app, {"--tokenizer"}, "without --data or --perplexity: no text is read");
+  if (!r.data.empty() && r.data == r.judged_by)
+    require_regular_file(r.data, "quantize", "both --data and --perplexity read it");
   r.rounding.whole_zeros = r.rounding.minima;  // as the layout can say it
   return quantize_model(r, models ? *models : models::built_in());
 }

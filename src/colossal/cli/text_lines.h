@@ -11,6 +11,10 @@ struct NumberedLine {
   std::string text;
 };
 
+/// Refuses a pipe or device that is read more than once, of which the second reading finds nothing. Errors (of
+/// `command`): a path that exists and is no regular file; `reader` says who reads it: "several ranks read it".
+void require_regular_file(const std::string& path, const char* command, const char* reader);
+
 /// Errors (of `command`): always, with the number of the line, which must be `what`.
 [[noreturn]] void refuse_line(const NumberedLine& line, const std::string& what, const char* command = "tokenize");
 /// Errors: those of refuse_line() for a line that is no JSON, or JSON that is nested too deeply.

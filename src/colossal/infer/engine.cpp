@@ -80,7 +80,7 @@ int64_t Engine::add(const Request& request) {
   std::vector<int64_t> prompt = request.prompt;
   if (request.sinks >= 0) {
     if (shape.window == 0) longest = std::min(longest, blocks_ * scheduler_.pool().block_tokens());
-    require(2 * (request.sinks + 1) <= longest, "engine", "sinks must be less than half of a text of ", longest,
+    require(request.sinks < longest / 2, "engine", "sinks must be less than half of a text of ", longest,
             " tokens: got ", request.sinks);
     const auto first = prompt.begin() + request.sinks;
     prompt.erase(first, first + surplus(static_cast<int64_t>(prompt.size()), longest, request.sinks));
