@@ -59,6 +59,9 @@ TEST(BenchInference, MeasuresAModelAloneTogetherAndUnderALoad) {
   const auto refused = bench({"inference", "--from", folder / "hf", "--prompt-tokens", "90"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr("must fit the model's positions"));
+  const auto huge = bench({"inference", "--from", folder / "hf", "--new-tokens", "9223372036854775807"});
+  EXPECT_EQ(huge.status, 2);
+  EXPECT_THAT(huge.err, HasSubstr("--new-tokens"));
 }
 
 // 2 bytes for each parameter and gradient, 12 for its states; padding is a thousandth.

@@ -196,7 +196,7 @@ int bench_inference(const Arguments& arguments) {
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   const auto add_count = [&](const char* flag, int64_t& value, const char* help) {
-    app.add_option(flag, value, help)->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option(flag, value, help)->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   };
   add_count("--prompt-tokens", r.load.prompt_tokens, "of a prompt; under the load in the mean");
   add_count("--new-tokens", r.load.new_tokens, "of an answer; under the load in the mean");

@@ -150,7 +150,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   check_sampling_options(r.line.sampling, r.line.stops);
   check_text_model_options(app, r.model, "generate");
   require((app.count("--prompt") > 0) != !r.prompts.empty(), "generate", "give one of --prompt and --prompts");
-  require(text::is_utf8(r.line.prompt), "generate", "--prompt must be UTF-8");
+  require(text::is_utf8(r.line.prompt), "generate", "--prompt must be UTF-8: got other bytes");
   require(r.prompts.empty() || !r.ids, "generate", "with --prompts texts are printed: leave out --ids");
   require(!r.prompts.empty() || (r.line.log_probabilities < 0 && r.line.prompt_log_probabilities < 0), "generate",
           "--logprobs and --prompt-logprobs are printed with --prompts: got --prompt");

@@ -48,7 +48,7 @@ bool hides_spans(const DataConfig& d, const models::Task& task) {
 /// Ids that a model of `task` reads: the tokenizer's, and after them those of the mask or the sentinels that it lacks.
 int64_t ids_of(const DataConfig& d, const models::Task& task, const text::Tokenizer& tokenizer) {
   int64_t ids = tokenizer.vocabulary_size();
-  if (task.objective == models::Objective::MaskedToken) ids = std::max(ids, tokenizer.mask_id() < 0 ? ids + 1 : ids);
+  if (task.objective == models::Objective::MaskedToken && tokenizer.mask_id() < 0) ++ids;
   if (hides_spans(d, task))
     for (const int64_t id : sentinels_of(d, task, tokenizer)) ids = std::max(ids, id + 1);
   return ids;
