@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -142,6 +143,18 @@ TEST(CorruptedSpans, NameTheSentinelsOfATokenizer) {
     FAIL() << "four sentinels of three";
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), HasSubstr("a sentinel for each of the 4 spans of a sample: got no <extra_id_3>"));
+  }
+}
+
+TEST(CorruptedSpans, NameTheSentinelsOfT5) {
+  const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  EXPECT_EQ(sentinel_ids(*text::make_tokenizer(folder + "hf/t5-small"), 3), (Ids{32099, 32098, 32097}));
+  try {
+    sentinel_ids(*text::make_tokenizer(folder + "hf/phi-2"), 1);
+    FAIL() << "sentinels of a tokenizer that has none";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("got no <extra_id_0>; use a tokenizer.json that has them, or bytes"));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/text/byte_tokenizer.h"
 
 namespace colossal::data {
 namespace {
@@ -50,16 +51,19 @@ SpanCounts span_counts(const PairSizes& sizes, const SpanOptions& options) {
 }
 
 std::vector<int64_t> sentinel_ids(const text::Tokenizer& tokenizer, int64_t count) {
+  const bool is_bytes = dynamic_cast<const text::ByteTokenizer*>(&tokenizer) != nullptr;
   std::map<std::string, int64_t> spelled;
-  for (int64_t id = 0; id < tokenizer.vocabulary_size(); ++id)
+  for (int64_t id = 0; id < tokenizer.vocabulary_size() && !is_bytes; ++id)
     if (std::string spelling = tokenizer.spelling(id); spelling.starts_with("<extra_id_"))
       spelled.emplace(std::move(spelling), id);
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < count; ++i) {
     const auto found = spelled.find(concat("<extra_id_", i, ">"));
-    require(spelled.empty() || found != spelled.end(), "data", "the tokenizer must have a sentinel for each of the ",
-            count, " spans of a sample: got no <extra_id_", i, ">; lower data.sequence, or raise data.mean_span");
-    ids.push_back(spelled.empty() ? tokenizer.vocabulary_size() + i : found->second);
+    require(is_bytes || found != spelled.end(), "data", "the tokenizer must have a sentinel for each of the ", count,
+            " spans of a sample: got no <extra_id_", i, ">; ",
+            spelled.empty() ? "use a tokenizer.json that has them, or bytes"
+                            : "lower data.sequence, or raise data.mean_span");
+    ids.push_back(is_bytes ? tokenizer.vocabulary_size() + i : found->second);
   }
   return ids;
 }

@@ -33,8 +33,8 @@ struct SpanOptions {
 SpanCounts span_counts(const PairSizes& sizes, const SpanOptions& options);
 
 /// Returns the ids of the first `count` sentinels: those that `tokenizer` spells <extra_id_0>, <extra_id_1> and so on.
-/// If it has no <extra_id_0>, they are the ids after its vocabulary.
-/// Errors ("data"): a tokenizer that has some of them, but fewer than `count`.
+/// Bytes have no sentinels: theirs are the ids after the vocabulary, as those of ByT5 are.
+/// Errors ("data"): a tokenizer with fewer than `count`; those of a SentencePiece file are often in a tokenizer.json.
 std::vector<int64_t> sentinel_ids(const text::Tokenizer& tokenizer, int64_t count);
 
 /// Sample i is the tokens [i text, i text + text) of the corpus, end tokens among them. Visible and hidden spans
