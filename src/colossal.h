@@ -5,6 +5,7 @@
 //   auto training = colossal::initialize(world, *module, config);
 //   training->backward(loss_of(module->forward(training->input(x)), y));
 //   training->step();
+//   int main(int argc, char** argv) { return colossal::run_module(argc, argv, train); }      // cli/run_module.h
 //
 // A model of one's own over the layers of the library, which is cut over ranks as ours are (models/registry.h,
 // cli/main.h, examples/own_model):
@@ -28,6 +29,7 @@
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/main.h"
+#include "colossal/cli/run_module.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/comm/launch/device.h"

@@ -205,5 +205,5 @@ models::Architecture stablelm_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
-                           .ignored = {"*.rotary_emb.inv_freq"}}};
+                           .ignored = {models::rotary_table()}}};
 }

@@ -81,33 +81,6 @@ void train(colossal::comm::World& world, const colossal::Config& config) {
   if (is_first) std::printf("accuracy on points never seen: %.1f %%\n", right / 10);
 }
 
-int run(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: own_module FILE.toml [--section.key=value ...]\n");
-    return 2;
-  }
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  const auto config = colossal::read_config<colossal::Config>(words[0], {words.begin() + 1, words.end()});
-  const auto environment = colossal::comm::read_environment(colossal::comm::process_variables());
-  if (environment.launcher == colossal::comm::Launcher::None &&
-      config.parallel.data > 1) {  // not one of several ranks yet: start them
-    colossal::comm::LocalRanks ranks{.ranks = static_cast<int>(config.parallel.data), .command = {"/proc/self/exe"}};
-    ranks.command.insert(ranks.command.end(), words.begin(), words.end());
-    return colossal::comm::run_local_ranks(ranks);
-  }
-  const bool on_gpu = colossal::comm::choose_device(config.run.device, 0).is_cuda();
-  const auto world = colossal::comm::launch({.backend = config.run.backend, .device = on_gpu ? "cuda" : "cpu"});
-  train(*world, config);
-  return 0;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "own_module: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return colossal::run_module(argc, argv, train); }

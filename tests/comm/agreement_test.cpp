@@ -48,6 +48,21 @@ TEST(Agreement, KeepsAnErrorOfOneRankAsItIs) {
   });
 }
 
+TEST(Agreement, FindsTheFirstRankWithAnotherText) {
+  comm::run_ranks(4, [](World& world) {
+    const auto group = everybody(world);
+    EXPECT_FALSE(comm::find_difference(*group, at::kCPU, "equal"));
+    EXPECT_EQ(world.traffic().total("world").bytes, 2 * 3 * 16 / 4);
+    EXPECT_FALSE(comm::find_difference(*group, at::kCPU, ""));
+    const std::string own = world.rank() < 2 ? "" : concat("text of rank ", world.rank());
+    const auto found = comm::find_difference(*group, at::kCPU, own);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->rank, 2);
+    EXPECT_EQ(found->first, "");
+    EXPECT_EQ(found->other, "text of rank 2");
+  });
+}
+
 TEST(Agreement, AddsUpNumbers) {
   comm::run_ranks(4, [](World& world) {
     EXPECT_EQ(comm::sum(*everybody(world), 1LL << (10 * world.rank())), 1 + 1024.0 + 1048576.0 + 1073741824.0);

@@ -147,6 +147,38 @@ TEST(Launchers, NameTheRanksThatDoNotCome) {
   EXPECT_THAT(results[0].output, HasSubstr("2 of 3 ranks did not come: 1, 2"));
 }
 
+TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
+  const std::string port = std::to_string(free_port());
+  const auto results = started(3,
+                               [&](int process) {
+                                 const std::string rank = std::to_string(std::min(process, 1));
+                                 return std::map<std::string, std::string>{{"RANK", rank},
+                                                                           {"WORLD_SIZE", "3"},
+                                                                           {"MASTER_PORT", port}};
+                               },
+                               {"pairs", "auto", "3000", "3000"});
+  for (const auto& result : results) EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(results[0].output, HasSubstr("1 of 3 ranks did not come: 2"));
+  EXPECT_THAT(results[1].output + results[2].output,
+              HasSubstr("[launch] rank 1 was started twice in this run; give each process a rank of its own"));
+}
+
+TEST(Launchers, RefuseRanksOfRunsOfDifferentSizes) {
+  const std::string port = std::to_string(free_port());
+  const auto results = started(2,
+                               [&](int r) {
+                                 return std::map<std::string, std::string>{{"RANK", std::to_string(r)},
+                                                                           {"WORLD_SIZE", std::to_string(2 + 2 * r)},
+                                                                           {"MASTER_PORT", port}};
+                               },
+                               {"pairs", "auto", "60000", "3000"});
+  for (const auto& result : results) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("[launch] rank 0 was started as one of 2 ranks, rank 1 as one of 4; start all "
+                                         "ranks with the same number of ranks"));
+  }
+}
+
 TEST(Launchers, SayThatAPortIsInUse) {
   const int descriptor = socket(AF_INET6, SOCK_STREAM, 0);  // both families, as the store listens
   sockaddr_in6 address{};

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "dist/probe_process.h"
 #include "dist/train_program.h"
 
 namespace colossal::test::train_refusals_test {
@@ -21,6 +22,57 @@ TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
   EXPECT_FALSE(std::filesystem::exists(base + "/run/checkpoints"));
   const Finished done = run(train({"--parallel.data=2", "--run.backend=gloo"}));  // the remedy works
   EXPECT_EQ(done.status, 0) << done.output;
+}
+
+/// Ranks that are started one by one, as by hand, each with flags of its own.
+std::vector<Finished> started_apart(const std::vector<Words>& commands) {
+  const std::string port = std::to_string(free_port()), size = std::to_string(commands.size());
+  std::vector<Process> processes;
+  for (size_t r = 0; r < commands.size(); ++r) {
+    const std::string rank = std::to_string(r);
+    processes.push_back({.command = commands[r],
+                         .variables = clean({{"RANK", rank},
+                                             {"LOCAL_RANK", rank},
+                                             {"WORLD_SIZE", size},
+                                             {"LOCAL_WORLD_SIZE", size},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", port}}),
+                         .limit = seconds(120)});
+  }
+  return run_processes(processes);
+}
+
+TEST_F(TrainProgram, RefusesRanksWithDifferentConfigs) {
+  const Words first = train({"--parallel.data=2", "--optimizer.learning_rate=0.001"});
+  const auto refused = started_apart({first, train({"--parallel.data=2", "--optimizer.learning_rate=0.0001"})});
+  for (const Finished& rank : refused) EXPECT_EQ(rank.status, 1) << rank.output;
+  EXPECT_NE(refused[0].output.find("colossal: [run] learning_rate of [optimizer] is 0.001 on rank 0 and 0.0001 on rank "
+                                   "1; start all ranks with the same config"),
+            std::string::npos)
+      << refused[0].output;
+  EXPECT_EQ(refused[1].output.find("learning_rate"), std::string::npos) << refused[1].output;  // it is said once
+  EXPECT_FALSE(std::filesystem::exists(base + "/run/checkpoints"));
+  // Other layouts lead to other groups, other flags to other collectives: that is found before.
+  const auto layouts = started_apart({first, train({"--parallel.tensor=2", "--optimizer.learning_rate=0.001"})});
+  EXPECT_NE(layouts[0].output.find("data of [parallel] is 2 on rank 0 and 1 on rank 1"), std::string::npos)
+      << layouts[0].output;
+  for (const Finished& rank : started_apart({first, first})) EXPECT_EQ(rank.status, 0) << rank.output;
+}
+
+TEST_F(TrainProgram, RefusesRanksThatDoNotShareTheRunFolder) {
+  std::vector<Words> commands;
+  for (const char* name : {"one", "two"}) {
+    const std::string folder = base + "/" + name;
+    std::filesystem::create_directories(folder);
+    Words words{"sh", "-c", "cd " + folder + " && exec \"$@\"", "sh"};
+    for (const std::string& word : train({"--parallel.data=2", "--run.folder=run"})) words.push_back(word);
+    commands.push_back(words);
+  }
+  const auto refused = started_apart(commands);
+  for (const Finished& rank : refused) EXPECT_EQ(rank.status, 1) << rank.output;
+  EXPECT_NE(refused[0].output.find("the folder run must be the same on all ranks"), std::string::npos)
+      << refused[0].output;
+  EXPECT_EQ(refused[0].output.find("  loss "), std::string::npos) << refused[0].output;
 }
 
 TEST_F(TrainProgram, MoreRanksThanAHostCanHoldAreRefusedAtOnce) {

@@ -25,7 +25,7 @@ void write_gguf(const std::string& from, const std::string& to, const std::strin
     const run::SavedModel saved = run::load_model(from, mesh, layout, at::kCPU, {.tokenizer = "none"});
     const models::ModelShape& shape = saved.model->model().shape;
     const models::HuggingFace& form = shape.architecture->hugging_face;
-    checkpoint::export_gguf(to, saved.model->parameters(), {form.names(shape), form.prefix, form.ignored},
+    checkpoint::export_gguf(to, saved.model->parameters(), {form.names(shape), form.prefix, form.ignored_names()},
                             form.to_json(shape), text::gguf_of_tokenizer("bytes", shape.vocabulary), type, mesh.all());
   });
 }

@@ -54,7 +54,8 @@ void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local,
 
 checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
   const models::HuggingFace& folder = shape.architecture->hugging_face;
-  return {folder.names(shape), folder.prefix, folder.ignored, {}, folder.old_endings, models::copies_in_folder(shape)};
+  return {folder.names(shape), folder.prefix, folder.ignored_names(), {}, folder.old_endings,
+          models::copies_in_folder(shape)};
 }
 
 /// Tensors under our names as a folder under theirs.

@@ -33,6 +33,26 @@ TEST(Timeline, APassThatGoesAnotherWayIsLearnt) {
   EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, 3, -1}));
 }
 
+TEST(Timeline, ResumesBehindASmallDifference) {
+  Timeline order(Timeline::Resumes::Yes);
+  foretold(order, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(foretold(order, {0, 1, 3, 4, 5}), (std::vector<int>{1, 2, 4, 5, -1})) << "2 is left out";
+  EXPECT_EQ(foretold(order, {0, 9, 1, 3, 4, 5}), (std::vector<int>{1, 1, 3, 4, 5, -1})) << "9 is new";
+  EXPECT_EQ(foretold(order, {0, 1, 9, 3, 4, 5}), (std::vector<int>{9, 3, 3, 4, 5, -1})) << "9 comes later";
+  EXPECT_EQ(foretold(order, {0, 1, 9, 3, 4, 5}), (std::vector<int>{1, 9, 3, 4, 5, -1})) << "and is learnt there";
+}
+
+TEST(Timeline, GivesUpAnotherOrderAltogether) {
+  Timeline order(Timeline::Resumes::Yes);
+  std::vector<size_t> one, other;
+  for (size_t i = 0; i < 100; ++i) one.push_back(i), other.push_back(200 + i);
+  foretold(order, one);
+  const std::vector<int> found = foretold(order, other);
+  EXPECT_EQ(found.front(), 0);
+  EXPECT_EQ(found.back(), -1);
+  EXPECT_EQ(foretold(order, other)[98], 299);
+}
+
 TEST(Timeline, EvaluationIsTheBeginningOfATrainingPassAndChangesNothing) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0});

@@ -59,9 +59,56 @@ TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
   EXPECT_EQ(copies("gpt2-tiny"), (Copies{{"lm_head.weight", "transformer.wte.weight"}}));
   EXPECT_EQ(copies("opt-tiny"), (Copies{{"lm_head.weight", "model.decoder.embed_tokens.weight"}}));
   EXPECT_EQ(copies("bert-tiny"),
-            (Copies{{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"}}));
+            (Copies{{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                    {"cls.predictions.decoder.bias", "cls.predictions.bias"}}));
   for (const char* preset : {"llama2-7b", "gptj-tiny", "pythia-tiny", "phi3-tiny", "palm-tiny", "vit-tiny-cifar"})
     EXPECT_EQ(copies(preset), Copies()) << preset;
+}
+
+// transformers adds the decoder's bias, which is the other one only if the head is tied.
+TEST(FolderNames, GiveAnUntiedBertTheBiasOfItsDecoder) {
+  ModelConfig config{.name = "bert-tiny"};
+  for (const bool tied : {true, false}) {
+    ModelShape shape = built_in().resolve(config);
+    shape.tied = tied;
+    std::vector<std::string> bias;
+    for (const nn::ExternalName& name : shape.architecture->hugging_face.names(shape))
+      if (name.ours == "head.bias") bias.push_back(name.parts.at(0).name);
+    EXPECT_THAT(bias, testing::ElementsAre(tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias"));
+    EXPECT_EQ(copies_in_folder(shape).size(), tied ? 2u : 0u);
+  }
+}
+
+// Weights of words that differ from the shared table would be computed with.
+TEST(FolderNames, OfAT5TheTablesOfWordsMustBeOne) {
+  EXPECT_THAT(copies_in_folder(built_in().resolve({.name = "t5-tiny"})),
+              testing::IsSupersetOf(std::vector<std::pair<std::string, std::string>>{
+                  {"encoder.embed_tokens.weight", "shared.weight"}, {"decoder.embed_tokens.weight", "shared.weight"}}));
+}
+
+// A wider pattern would pass over tensors that count, as "cls.*" did over a bias of BERT.
+TEST(IgnoredTensors, AreNamedToTheEndWithAReason) {
+  size_t count = 0;
+  const Registry registry = built_in();
+  for (const auto& row : registry.architectures())
+    for (const IgnoredTensor& tensor : row->hugging_face.ignored) {
+      ++count;
+      EXPECT_FALSE(tensor.reason.empty()) << row->name << " " << tensor.name;
+      std::vector<std::string> words(1);
+      for (const char c : tensor.name) {
+        if (c == '.')
+          words.emplace_back();
+        else
+          words.back() += c;
+      }
+      ASSERT_GE(words.size(), 2u) << row->name << " " << tensor.name;
+      for (size_t i = 0; i < words.size(); ++i) {
+        const bool is_star = words[i] == "*" && i + 2 < words.size();  // module and parameter are named
+        EXPECT_TRUE(is_star || (!words[i].empty() && words[i].find('*') == std::string::npos))
+            << row->name << " " << tensor.name;
+      }
+    }
+  EXPECT_GT(count, 10u);
 }
 
 }  // namespace

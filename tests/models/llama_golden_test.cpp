@@ -29,7 +29,7 @@ std::unique_ptr<DistributedModel> load(comm::Mesh& mesh, const distributed::Para
   const HuggingFace& row = shape.architecture->hugging_face;
   auto loaded = std::make_unique<DistributedModel>(mesh, layout, shape, nn::Parameters::Options{dtype},
                                                    DistributedModel::Workload{});
-  checkpoint::import_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored});
+  checkpoint::import_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored_names()});
   return loaded;
 }
 
@@ -105,7 +105,7 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
     const auto loaded = load(mesh, GetParam(), at::kFloat);
     const ModelShape& shape = loaded->model().shape;
     const HuggingFace& row = shape.architecture->hugging_face;
-    checkpoint::export_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored},
+    checkpoint::export_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored_names()},
                                row.to_json(shape), mesh.all());
     EXPECT_EQ(built_in().shape_of(checkpoint::read_config(folder)), shape);
     const auto again = load(mesh, GetParam(), at::kFloat, folder);

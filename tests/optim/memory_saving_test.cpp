@@ -53,6 +53,20 @@ at::Tensor adam_direction(Plain& p, const at::Tensor& g, int64_t t) {
   return m / (1 - std::pow(0.9, t)) / ((v / (1 - std::pow(0.95, t))).sqrt() + 1e-8);
 }
 
+/// Each column with the sign that makes its largest component positive, the first one of those that are equal but for
+/// rounding.
+at::Tensor with_positive_largest(const at::Tensor& columns) {
+  at::Tensor signed_columns = columns.clone();
+  for (int64_t j = 0; j < columns.size(1); ++j) {
+    const at::Tensor column = columns.select(1, j);
+    const double largest = column.abs().max().item<double>();
+    int64_t first = 0;
+    while (std::abs(column[first].item<double>()) < 0.999 * largest) ++first;
+    if (column[first].item<double>() < 0) signed_columns.select(1, j).neg_();
+  }
+  return signed_columns;
+}
+
 void galore_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   const double decay = p.decay * 0.1;
   if (g.dim() != 2 || std::min(g.size(0), g.size(1)) <= 3) {
@@ -63,7 +77,8 @@ void galore_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   if ((t - 1) % 7 == 0) {
     // In units of the stored gradient (trajectory.h): what is computed of it is the same to the last bit.
     const at::Tensor stored = 4 * g, square = left ? stored.mm(stored.t()) : stored.t().mm(stored);
-    p.state["p"] = std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - 3, 3).contiguous();
+    p.state["p"] =
+        with_positive_largest(std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - 3, 3).contiguous());
   }
   const at::Tensor& projection = p.state["p"];
   const at::Tensor n = adam_direction(p, left ? projection.t().mm(g) : g.mm(projection), t);
@@ -103,6 +118,30 @@ TEST(Galore, ProjectsOntoTheLeadingSingularVectors) {
       const at::Tensor leading = shape[0] < shape[1] ? u.narrow(1, 0, 3) : v.narrow(0, 0, 3).t();
       EXPECT_TRUE(at::allclose(p.mm(p.t()), leading.mm(leading.t()), 1e-9, 1e-11));
     }
+  });
+}
+
+// Layouts add up gradients in other orders: what differs by rounding must not be mirrored. The first two components of
+// the leading vector are equal but for rounding.
+TEST(Galore, GivesAVectorTheSameSignWhateverTheRounding) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {});
+    for (const int64_t larger : {0, 1})
+      for (const double sign : {1.0, -1.0}) {
+        nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
+        parameters.add("w", tensor::ShardSpec::whole({6, 20}), nn::Init::normal(1), true);
+        std::vector<memory::Shard> shards{make_shard(parameters)};
+        at::Tensor left = at::full({6}, 0.1, at::kDouble);
+        left[0] = 0.5, left[1] = -0.5;
+        left[larger] *= 1 + 1e-12;
+        const at::Tensor g = gradient_of("w", {6, 20}, 1) * 1e-6 + sign * at::outer(left, at::ones({20}, at::kDouble));
+        shards[0].lease()->gradients.copy_(g.view({-1}));
+        const auto optimizer = make_optimizer(galore(), shards, {parameters, mesh});
+        optimizer->step(1, 0.1, 1);
+        const at::Tensor p = optimizer->state()[0].value.clone();
+        EXPECT_TRUE(at::equal(p, with_positive_largest(p))) << larger << sign;
+        EXPECT_GT(p[0][2].item<double>(), 0) << larger << sign;  // eigenvalues ascend: the last is the leading vector
+      }
   });
 }
 

@@ -38,7 +38,8 @@ void write_model(const TemporaryFolder& folder, const std::string& name, int64_t
     }
     checkpoint::save(run.checkpoints(), 1, state, mesh.all(), mesh.place(), 1);
     const models::HuggingFace& form = shape.architecture->hugging_face;
-    checkpoint::export_weights(folder / "hf", model.parameters(), {form.names(shape), form.prefix, form.ignored},
+    checkpoint::export_weights(folder / "hf", model.parameters(),
+                               {form.names(shape), form.prefix, form.ignored_names()},
                                form.to_json(shape), mesh.group("data"));
   });
 }

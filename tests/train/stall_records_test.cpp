@@ -90,9 +90,10 @@ TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
       if (world.rank() == 1) whats = recording.whats;
     });
     if (start == Start::New)
-      EXPECT_THAT(whats, ElementsAre("opening the data", "saving a checkpoint"));
+      EXPECT_THAT(whats, ElementsAre("opening the data", "comparing the weights of ranks", "saving a checkpoint"));
     else
-      EXPECT_THAT(whats, ElementsAre("opening the data", "reading a checkpoint in " + base + "/run/checkpoints"));
+      EXPECT_THAT(whats, ElementsAre("opening the data", "reading a checkpoint in " + base + "/run/checkpoints",
+                                     "comparing the weights of ranks"));
   }
 }
 

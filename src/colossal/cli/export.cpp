@@ -80,7 +80,7 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
     const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
     if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
   });
-  checkpoint::export_gguf(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
+  checkpoint::export_gguf(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored_names()},
                           folder.to_json(shape), tokenizer, r.type.empty() ? "f32" : r.type, world);
 }
 
@@ -124,7 +124,8 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   if (is_gguf_name(r.to)) {
     write_gguf(r, saved, mesh.group("data"));
   } else {
-    checkpoint::export_weights(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
+    checkpoint::export_weights(r.to, saved.model->parameters(),
+                               {folder.names(shape), folder.prefix, folder.ignored_names()},
                                folder.to_json(shape), mesh.group("data"), int64_t{5} << 30,
                                r.dtype.empty() ? std::nullopt : std::optional(dtype_named(r.dtype)));
     if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, r.to);

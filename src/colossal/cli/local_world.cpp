@@ -1,6 +1,7 @@
 #include "colossal/cli/local_world.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -51,11 +52,17 @@ void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.
 
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments,
                const std::function<int()>& work) {
+  Arguments words{command};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return with_ranks(ranks, words, work);
+}
+
+int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   if (environment.launcher == comm::Launcher::None && ranks > 1) {
-    Arguments words{"/proc/self/exe", command};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = say});
+    Arguments command{"/proc/self/exe"};
+    command.insert(command.end(), words.begin(), words.end());
+    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = command, .report = say});
   }
   try {
     return work();
@@ -74,6 +81,27 @@ void warn_of_unused_gpus(const std::string& device, const comm::Devices& devices
   if (!why.empty()) say("warning: " + why);
 }
 
+void say_stalls(comm::World& world) {
+  world.on_stall([](const comm::Stall& stall) {
+    if (stall.seen_here) say("waiting: " + stall.text);
+  });
+}
+
+std::unique_ptr<comm::World> join_run(const run::RunConfig& config, const comm::Devices& devices) {
+  const std::chrono::seconds timeout(config.timeout);
+  const bool on_cpu = comm::choose_device(config.device, 0, devices).is_cpu();
+  auto world = comm::launch({.backend = config.backend,
+                             .timeout = std::min(timeout, std::chrono::seconds(60)),
+                             .watchdog = timeout,
+                             .notice = std::chrono::seconds(config.stall_notice),
+                             .bind_cores = config.bind_cores,
+                             .device = on_cpu ? "cpu" : "cuda",
+                             .note = say,
+                             .devices = &devices});
+  if (world->rank() == 0) warn_of_unused_gpus(config.device, devices);
+  return world;
+}
+
 void add_timeout(CLI::App& app, int64_t& seconds) {
   app.add_option("--timeout", seconds,
                  "seconds that ranks wait for each other, at the start and later, before the run ends")
@@ -84,9 +112,7 @@ void add_timeout(CLI::App& app, int64_t& seconds) {
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device) {
   const std::chrono::seconds limit(timeout);
   auto world = comm::launch({.timeout = limit, .watchdog = limit, .device = device, .note = say});
-  world->on_stall([](const comm::Stall& stall) {
-    if (stall.seen_here) say("waiting: " + stall.text);
-  });
+  say_stalls(*world);
   return world;
 }
 

@@ -8,13 +8,22 @@
 #include "colossal/cli/arguments.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/world.h"
+#include "colossal/run/config.h"
 
 namespace colossal::cli {
 
-/// When no launcher started this process and `ranks` > 1: runs `ranks` copies of `colossal command arguments...` on
-/// this host and returns their exit status. Otherwise returns work(), which is then one rank of the world.
+/// When no launcher started this process and `ranks` > 1: runs `ranks` copies of this program with the arguments
+/// `words` on this host and returns their exit status. Otherwise returns work(), which is then one rank of the world.
 /// Errors of work() that do not carry a rank yet get one.
+int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work);
+/// The same of `colossal command arguments...`.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
+
+/// Prints on stderr that ranks wait for another one, and for which.
+void say_stalls(comm::World& world);
+
+/// comm::launch() as [run] says.
+std::unique_ptr<comm::World> join_run(const run::RunConfig& config, const comm::Devices& devices);
 
 /// Tells the user what happens to the ranks, on stderr.
 void say(const std::string& what);

@@ -59,7 +59,7 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
           " have no form as a Hugging Face folder");
-  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored};
+  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored_names()};
   if (!r.as_numbers)
     checkpoint::check_gptq(saved.model->parameters(), quantization::matrices_of_blocks(saved.model->parameters()),
                            r.rounding.bits, names);

@@ -2,14 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
-#include "colossal/comm/launch/launch.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
@@ -53,17 +51,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
 
 int train_as_rank(const run::Config& config, train::TrainerOptions options) {
   memory::keep_host_memory();
-  const std::chrono::seconds timeout(config.run.timeout);
-  const bool on_cpu = comm::choose_device(config.run.device, 0, *options.devices).is_cpu();
-  const auto world = comm::launch({.backend = config.run.backend,
-                                   .timeout = std::min(timeout, std::chrono::seconds(60)),
-                                   .watchdog = timeout,
-                                   .notice = std::chrono::seconds(config.run.stall_notice),
-                                   .bind_cores = config.run.bind_cores,
-                                   .device = on_cpu ? "cpu" : "cuda",
-                                   .note = say,
-                                   .devices = options.devices});
-  if (world->rank() == 0) warn_of_unused_gpus(config.run.device, *options.devices);
+  const auto world = join_run(config.run, *options.devices);
   // Who has budgets wants what waits beside them to be small: buffers of tiers are none of this memory.
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = COLOSSAL_SOURCE_DIR;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/foreign_error.h"
 #include "colossal/comm/group.h"
 #include "colossal/tensor/host_value.h"
@@ -97,6 +98,22 @@ std::optional<Error> agreed_error(Group& ranks, at::Device device, const std::fu
 
 void agree(Group& ranks, at::Device device, const std::function<void()>& work) {
   if (const auto error = agreed_error(ranks, device, work)) throw *error;
+}
+
+std::optional<TextDifference> find_difference(Group& ranks, at::Device device, const std::string& text) {
+  const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
+  // 62 bits: the negative of every such number is one, too. The maximum of -x is minus the minimum of x.
+  const auto digest = static_cast<int64_t>(checksum_number(text.data(), text.size()) >> 2);
+  at::Tensor range = at::tensor({digest, -digest}, at::kLong).to(device);
+  ranks.all_reduce(range, Reduce::Max).wait();
+  const at::Tensor here = range.cpu();
+  if (here[0].item<int64_t>() == -here[1].item<int64_t>()) return std::nullopt;
+  const std::string first = broadcast_text(ranks, device, 0, text);
+  // The maximum of n - rank over the ranks that differ belongs to the lowest of them.
+  at::Tensor flag = at::full({1}, text == first ? 0 : ranks.size() - ranks.rank(), options);
+  ranks.all_reduce(flag, Reduce::Max).wait();
+  const int rank = static_cast<int>(ranks.size() - flag.item<int64_t>());
+  return TextDifference{rank, first, broadcast_text(ranks, device, rank, text)};
 }
 
 }  // namespace colossal::comm

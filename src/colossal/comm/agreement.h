@@ -38,4 +38,15 @@ std::string broadcast_text(Group& ranks, at::Device device, int root, const std:
 /// and its text to `root`, which receives them rank after rank.
 std::vector<std::string> gather_text(Group& ranks, at::Device device, int root, const std::string& text);
 
+/// A rank whose text is not that of rank 0.
+struct TextDifference {
+  int rank = 0;              ///< the lowest such rank
+  std::string first, other;  ///< the texts of rank 0 and of `rank`
+};
+
+/// Compares the texts of all ranks. Returns nothing if they are equal, else the same difference on every rank.
+///
+/// Communication: one all_reduce of 16 bytes; if the texts differ also one of 8 bytes and two broadcast_text().
+std::optional<TextDifference> find_difference(Group& ranks, at::Device device, const std::string& text);
+
 }  // namespace colossal::comm

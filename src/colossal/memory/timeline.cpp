@@ -5,10 +5,39 @@
 
 namespace colossal::memory {
 
+namespace {
+
+constexpr size_t kMostSkipped = 16, kMostPassedOver = 32;
+
+}  // namespace
+
+/// Moves place_ behind this use of `chunk`. Returns false if the pass is foretold no further.
+bool Timeline::finds_place(size_t chunk) {
+  if (place_ < last_pass_.size() && last_pass_[place_] == chunk) {
+    ++place_;
+    passed_over_ = 0;
+    return true;
+  }
+  is_exact_ = false;
+  if (!resumes_ || last_pass_.empty()) return false;
+  if (chunk < last_uses_.size()) {
+    const std::vector<size_t>& uses = last_uses_[chunk];
+    const auto next = std::lower_bound(uses.begin(), uses.end(), place_);
+    if (next != uses.end() && *next - place_ <= kMostSkipped) {
+      place_ = *next + 1;
+      passed_over_ = 0;
+      ++revision_;  // of those that were skipped
+      return true;
+    }
+  }
+  return ++passed_over_ <= kMostPassedOver;
+}
+
 void Timeline::used(size_t chunk) {
-  const bool followed = follows_;
-  follows_ = follows_ && pass_.size() < last_pass_.size() && last_pass_[pass_.size()] == chunk;
-  if (followed != follows_) ++revision_;
+  if (follows_ && !finds_place(chunk)) {
+    follows_ = false;
+    ++revision_;
+  }
   if (uses_.size() <= chunk) uses_.resize(chunk + 1);
   uses_[chunk].push_back(pass_.size());
   pass_.push_back(chunk);
@@ -16,12 +45,13 @@ void Timeline::used(size_t chunk) {
 
 void Timeline::end_pass() {
   before_ += pass_.size();
-  const bool is_whole = follows_ && (pass_.empty() || pass_.size() == last_pass_.size());
-  if (!is_whole) ++revision_;
-  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_), ++orders_;
+  const bool is_equal = follows_ && is_exact_;
+  if (!is_equal || !(pass_.empty() || pass_.size() == last_pass_.size())) ++revision_;
+  if (!is_equal) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_), ++orders_;
   pass_.clear();
   uses_.clear();
-  follows_ = true;
+  follows_ = is_exact_ = true;
+  place_ = passed_over_ = 0;
 }
 
 std::optional<size_t> Timeline::back(size_t steps) const {
@@ -30,25 +60,25 @@ std::optional<size_t> Timeline::back(size_t steps) const {
 }
 
 std::optional<size_t> Timeline::next() const {
-  if (!follows_ || pass_.empty() || pass_.size() >= last_pass_.size()) return {};
-  return last_pass_[pass_.size()];
+  if (!follows_ || pass_.empty() || place_ >= last_pass_.size()) return {};
+  return last_pass_[place_];
 }
 
 std::optional<size_t> Timeline::ahead(size_t steps) const {
   if (!follows_ || last_pass_.empty() || steps == 0 || steps > last_pass_.size()) return {};
-  return last_pass_[(pass_.size() + steps - 1) % last_pass_.size()];
+  return last_pass_[(place_ + steps - 1) % last_pass_.size()];
 }
 
 std::optional<size_t> Timeline::until(size_t chunk) const {
   const auto next = next_use(chunk);
   if (!next) return {};
-  return static_cast<size_t>(*next - before_) - pass_.size() + 1;
+  return static_cast<size_t>(*next - before_) - place_ + 1;
 }
 
 std::optional<uint64_t> Timeline::next_use(size_t chunk) const {
   if (!follows_ || chunk >= last_uses_.size() || last_uses_[chunk].empty()) return {};
   const std::vector<size_t>& uses = last_uses_[chunk];
-  const auto next = std::lower_bound(uses.begin(), uses.end(), pass_.size());
+  const auto next = std::lower_bound(uses.begin(), uses.end(), place_);
   return before_ + (next != uses.end() ? *next : uses.front() + last_pass_.size());
 }
 

@@ -12,6 +12,12 @@ namespace colossal::memory {
 /// prediction costs a message, never a number.
 class Timeline {
  public:
+  enum class Resumes { No, Yes };
+  /// Resumes::Yes: predictions survive small differences from the pass before. If a use comes up to 16 uses early,
+  /// those in between are skipped; a use that is not among the next 16 is passed over, up to 32 of them in a row. The
+  /// order of the pass is learnt all the same.
+  explicit Timeline(Resumes resumes = Resumes::No) : resumes_(resumes == Resumes::Yes) {}
+
   /// A chunk is used, another one than just before.
   void used(size_t chunk);
   void end_pass();
@@ -36,16 +42,21 @@ class Timeline {
   /// Uses of this pass so far.
   size_t position() const { return pass_.size(); }
   /// Whether this pass has been like the one before so far: position() is a place of that one, too.
-  bool follows() const { return follows_ && pass_.size() <= last_pass_.size(); }
+  bool follows() const { return follows_ && is_exact_ && pass_.size() <= last_pass_.size(); }
   /// Orders that were learnt so far: as long as it stays the same, so does the pass that is foretold.
   uint64_t orders() const { return orders_; }
 
  private:
   std::optional<size_t> back(size_t steps) const;
+  bool finds_place(size_t chunk);
 
+  bool resumes_;
   std::vector<size_t> last_pass_, pass_;
   std::vector<std::vector<size_t>> last_uses_, uses_;  // of each chunk, its places in them
-  bool follows_ = true;                                // so far this pass has been like the last one
+  bool follows_ = true;                                // this pass is foretold by the last one
+  bool is_exact_ = true;                               // so far they are equal
+  size_t place_ = 0;                                   // in last_pass_, of the use that is foretold next
+  size_t passed_over_ = 0;                             // uses in a row that last_pass_ does not have there
   uint64_t before_ = 0;                                // uses before this pass
   uint64_t revision_ = 0;
   uint64_t orders_ = 0;

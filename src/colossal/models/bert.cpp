@@ -102,6 +102,33 @@ std::vector<Preset> presets() {
           {"bert-large", sized(30522, 1024, 24, 16, 512)}};
 }
 
+constexpr const char* kTiedBias = "cls.predictions.bias";
+constexpr const char* kOwnBias = "cls.predictions.decoder.bias";
+
+/// The bias that transformers adds: a head with a weight of its own has a bias of its own, too.
+std::string head_bias(const ModelShape& s) { return classifies(s) ? "classifier.bias" : s.tied ? kTiedBias : kOwnBias; }
+
+/// Tensors of heads that the objective does not have. Those that it has are read, whatever is listed here.
+std::vector<IgnoredTensor> ignored_tensors() {
+  std::vector<IgnoredTensor> tensors;
+  const std::string buffer = "positions are counted", pooler = "the head for hidden tokens does not pool",
+                    other = "a head of another objective", unused = "the decoder's own bias is added in its place";
+  for (const std::string prefix : {"bert.", ""}) {
+    tensors.push_back({prefix + "embeddings.position_ids", buffer});
+    tensors.push_back({prefix + "pooler.dense.weight", pooler});
+    tensors.push_back({prefix + "pooler.dense.bias", pooler});
+  }
+  tensors.push_back({kTiedBias, unused});
+  const std::string transform = "cls.predictions.transform.";
+  for (const std::string& name :
+       {std::string("classifier.weight"), std::string("classifier.bias"), std::string("cls.seq_relationship.weight"),
+        std::string("cls.seq_relationship.bias"), std::string("cls.predictions.decoder.weight"), std::string(kOwnBias),
+        transform + "dense.weight", transform + "dense.bias", transform + "LayerNorm.weight",
+        transform + "LayerNorm.bias", transform + "LayerNorm.gamma", transform + "LayerNorm.beta"})
+    tensors.push_back({name, other});
+  return tensors;
+}
+
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   const std::string self = "attention.self.", embeddings = "bert.embeddings.";
   return names_in_folder(s, {.outside = {{"embedding", {embeddings + "word_embeddings"}},
@@ -111,7 +138,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                                          {"head.pooler", {"bert.pooler.dense"}},
                                          {"head.transform", {"cls.predictions.transform.dense"}},
                                          {"head.norm", {"cls.predictions.transform.LayerNorm"}},
-                                         {"head.bias", {classifies(s) ? "classifier.bias" : "cls.predictions.bias"}},
+                                         {"head.bias", {head_bias(s)}},
                                          {"head", {classifies(s) ? "classifier" : "cls.predictions.decoder"}}},
                              .blocks = "bert.encoder.layer.",
                              .in_block = {{"attention.qkv", {self + "query", self + "key", self + "value"}},
@@ -188,9 +215,12 @@ Architecture bert_architecture() {
                        .to_json = to_json,
                        .prefix = "bert.",
                        .head = "cls.predictions.decoder.weight",
-                       // those of heads that this objective does not have, and copies of tied weights
-                       .ignored = {"*embeddings.position_ids", "cls.*", "bert.pooler.*", "pooler.*", "classifier.*"},
-                       .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
+                       .copies = {{kOwnBias, kTiedBias}},
+                       .ignored = ignored_tensors(),
+                       // Before version 5 transformers wrote the one bias of both under the first name.
+                       .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                       {"LayerNorm.bias", "LayerNorm.beta"},
+                                       {"predictions.decoder.bias", "predictions.bias"}},
                        .own_head = {"objective", "classes", "class_names"}}};
 }
 

@@ -161,7 +161,7 @@ Architecture falcon_architecture() {
                            .to_json = to_json,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
-                           .ignored = {"*.rotary_emb.inv_freq", "*.maybe_rotary.inv_freq"}}};
+                           .ignored = {rotary_table(), rotary_table("*.maybe_rotary.inv_freq")}}};
 }
 
 }  // namespace colossal::models

@@ -1,10 +1,10 @@
 #include "colossal/models/folder_names.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "colossal/base/article.h"
 #include "colossal/base/error.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 
 namespace colossal::models {
@@ -49,10 +49,28 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
 
 std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape) {
   const HuggingFace& folder = shape.architecture->hugging_face;
-  if (!shape.tied || folder.head.empty()) return {};
-  for (const nn::ExternalName& name : folder.names(shape))
-    if (name.ours == "embedding.weight") return {{folder.head, name.parts.at(0).name}};
-  return {};
+  const bool has_head = shape.tied && !folder.head.empty();
+  if (!has_head && folder.copies.empty()) return {};
+  std::vector<std::pair<std::string, std::string>> copies;
+  const std::vector<nn::ExternalName> names = folder.names(shape);
+  const auto has = [&](const std::string& tensor) {
+    return std::any_of(names.begin(), names.end(), [&](const nn::ExternalName& name) {
+      return std::any_of(name.parts.begin(), name.parts.end(),
+                         [&](const nn::ExternalRows& part) { return part.name == tensor; });
+    });
+  };
+  if (has_head)
+    for (const nn::ExternalName& name : names)
+      if (name.ours == "embedding.weight") copies.emplace_back(folder.head, name.parts.at(0).name);
+  for (const auto& [copy, original] : folder.copies)
+    if (has(original) && !has(copy)) copies.emplace_back(copy, original);
+  return copies;
 }
+
+IgnoredTensor rotary_table(std::string name) {
+  return {std::move(name), "the keys of config.json say the frequencies"};
+}
+
+IgnoredTensor causal_mask(std::string name) { return {std::move(name), "the mask of every causal model is the same"}; }
 
 }  // namespace colossal::models

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/models/registry.h"
 #include "colossal/models/shape.h"
 #include "colossal/nn/external_name.h"
 
@@ -30,7 +31,12 @@ struct FolderNames {
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
 
 /// Tensors that a folder of `shape` may hold beside those, each with the name of the one that it then equals: the head
-/// of a model whose embedding is its head, too.
+/// of a model whose embedding is its head, too, and HuggingFace::copies.
 std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape);
+
+/// The frequencies of rotary positions, which folders of older versions hold.
+IgnoredTensor rotary_table(std::string name = "*.rotary_emb.inv_freq");
+/// The causal mask, or the score of what it hides, which folders of older versions hold.
+IgnoredTensor causal_mask(std::string name);
 
 }  // namespace colossal::models

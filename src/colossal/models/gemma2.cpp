@@ -105,7 +105,7 @@ Architecture gemma2_architecture() {
                            .to_json = to_json,
                            .prefix = "model.",
                            .head = "lm_head.weight",
-                           .ignored = {"*.rotary_emb.inv_freq"}}};
+                           .ignored = {rotary_table()}}};
 }
 
 }  // namespace colossal::models

@@ -111,7 +111,7 @@ Architecture gpt2_architecture() {
                            .to_json = to_json,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
-                           .ignored = {"*.attn.bias", "*.attn.masked_bias"}}};
+                           .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias")}}};
 }
 
 }  // namespace colossal::models

@@ -156,7 +156,8 @@ Architecture gpt_neox_architecture() {
                            .to_json = to_json,
                            .prefix = "gpt_neox.",
                            .head = "embed_out.weight",
-                           .ignored = {"*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"}}};
+                           .ignored = {causal_mask("*.attention.bias"), causal_mask("*.attention.masked_bias"),
+                                   rotary_table()}}};
 }
 
 }  // namespace colossal::models

@@ -119,7 +119,8 @@ Architecture gptj_architecture() {
                            .to_json = to_json,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
-                           .ignored = {"*.attn.bias", "*.attn.masked_bias", "*.attn.embed_positions"}}};
+                           .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias"),
+                                   rotary_table("*.attn.embed_positions")}}};
 }
 
 }  // namespace colossal::models

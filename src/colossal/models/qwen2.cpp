@@ -69,7 +69,7 @@ Architecture qwen2_architecture() {
                            .to_json = to_json,
                            .prefix = "model.",
                            .head = "lm_head.weight",
-                           .ignored = {"*.rotary_emb.inv_freq"}}};
+                           .ignored = {rotary_table()}}};
 }
 
 }  // namespace colossal::models

@@ -21,6 +21,12 @@ std::vector<std::string> model_types(const HuggingFace& folder) {
 
 }  // namespace
 
+std::vector<std::string> HuggingFace::ignored_names() const {
+  std::vector<std::string> names;
+  for (const IgnoredTensor& tensor : ignored) names.push_back(tensor.name);
+  return names;
+}
+
 Registry& Registry::add(Architecture row) {
   require(!row.name.empty() && row.make, "model", "an architecture must have a name and a make: got ",
           row.name.empty() ? "no name" : row.name);

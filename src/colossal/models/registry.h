@@ -47,6 +47,12 @@ struct Costs {
   double sum() const;
 };
 
+/// A tensor of a folder that is not read.
+struct IgnoredTensor {
+  std::string name;    ///< its full name; `*` may stand for what is in front of it, or for the number of a block
+  std::string reason;  ///< why it cannot change a result
+};
+
 /// How an architecture is written by `transformers`. None of the functions is called where model_type is empty.
 struct HuggingFace {
   std::string model_type{};  ///< of config.json; empty: the architecture is not exchanged
@@ -62,12 +68,18 @@ struct HuggingFace {
   /// The head's weight. A folder of a model whose head is the embedding may hold it as well, equal to that
   /// (copies_in_folder). Empty: there is none that could be.
   std::string head{};
-  std::vector<std::string> ignored{};  ///< tensors of a folder that are not read, as patterns with `*`
+  /// Tensors that a folder may hold as well, each with the tensor that it must equal, because they are one parameter.
+  /// A pair counts for shapes that have the second and not the first (copies_in_folder).
+  std::vector<std::pair<std::string, std::string>> copies{};
+  std::vector<IgnoredTensor> ignored{};
   /// Ends of names, and what folders of older versions have in their place.
   std::vector<std::pair<std::string, std::string>> old_endings{};
   /// Own keys that may differ from the folder's, because they change the head alone: what of "head." the folder does
   /// not hold then starts anew.
   std::vector<std::string> own_head{};
+
+  /// The names of `ignored`.
+  std::vector<std::string> ignored_names() const;
 };
 
 /// A family of models. Required: name, make.

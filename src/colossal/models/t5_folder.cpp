@@ -136,9 +136,10 @@ HuggingFace t5_folder() {
           .names = t5_names,
           .from_json = t5_from_json,
           .to_json = t5_to_json,
-          // copies of the table of words, and a table that no version of the model reads
-          .ignored = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
-                      "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"},
+          .copies = {{"encoder.embed_tokens.weight", "shared.weight"},
+                     {"decoder.embed_tokens.weight", "shared.weight"}},
+          .ignored = {{"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+                       "attention to the source has no relative positions"}},
           .own_head = {"source_tokens", "start_id"}};
 }
 

@@ -232,6 +232,15 @@ nlohmann::json to_json(const ModelShape& s) {
   return j;
 }
 
+std::vector<IgnoredTensor> ignored_tensors(const std::string& name) {
+  const std::string reason = "the head for classes reads the class token before the pooler";
+  std::vector<IgnoredTensor> tensors;
+  for (const std::string& prefix : {name + ".", std::string()})
+    for (const char* tensor : {"pooler.dense.weight", "pooler.dense.bias"})
+      tensors.push_back({prefix + tensor, reason});
+  return tensors;
+}
+
 template <const Kind& kind>
 Architecture architecture(std::vector<Preset> presets) {
   const std::string name = kind.model_type;
@@ -246,7 +255,7 @@ Architecture architecture(std::vector<Preset> presets) {
                            .from_json = from_json<kind>,
                            .to_json = to_json<kind>,
                            .prefix = name + ".",
-                           .ignored = {name + ".pooler.*", "pooler.*"}}};
+                           .ignored = ignored_tensors(name)}};
 }
 
 }  // namespace vit

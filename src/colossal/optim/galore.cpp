@@ -20,11 +20,24 @@ at::ScalarType type_of(const std::vector<memory::Shard>& shards) {
   return !shards.empty() && shards[0].options().dtype() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// How much smaller than the largest magnitude of a vector one may be to count as equal, because of rounding.
+constexpr double kEqualMagnitudes = 1e-3;
+
+/// Makes the component of largest magnitude of each column positive: the first one if several are equal. The sign of an
+/// eigenvector is arbitrary, so without this two layouts, whose gradients differ by rounding, could choose mirrored
+/// projections. Momentum of before the next update_every would then have the wrong sign in one of them.
+at::Tensor with_signs(const at::Tensor& vectors) {
+  const at::Tensor magnitude = vectors.abs();
+  const at::Tensor is_largest = magnitude >= magnitude.amax({0}, /*keepdim=*/true) * (1 - kEqualMagnitudes);
+  const at::Tensor is_first = is_largest.logical_and(is_largest.cumsum(0) == 1);
+  return vectors * (vectors * is_first).sum(0, /*keepdim=*/true).sign();
+}
+
 /// The leading singular vectors of its smaller side, as columns: eigenvectors of the product that is square in it.
 at::Tensor leading_vectors(const at::Tensor& gradient, bool from_left, int64_t rank) {
   const at::Tensor square = from_left ? ops::matmul_nt(gradient, gradient) : ops::matmul_tn(gradient, gradient);
   // eigenvalues ascend
-  return std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - rank, rank).contiguous();
+  return with_signs(std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - rank, rank)).contiguous();
 }
 
 at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narrow(0, row, rows); }

@@ -141,7 +141,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
           return saved.packed->take(parameters.at(name), codes);
         };
       checkpoint::import_weights(folder, parameters, tensors,
-                                 {names.names(about.shape), names.prefix, names.ignored,
+                                 {names.names(about.shape), names.prefix, names.ignored_names(),
                                   loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
                                   names.old_endings, models::copies_in_folder(about.shape)},
                                  take);

@@ -13,6 +13,7 @@
 #include "colossal/tensor/elsewhere.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/optimization.h"
+#include "colossal/train/rank_inputs.h"
 
 namespace colossal::train {
 namespace {
@@ -228,6 +229,7 @@ void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::Step
   });
   Saved saved(*this);
   checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
+  require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers);
   zero_grad();
 }
 
@@ -241,6 +243,11 @@ bool ModuleTraining::resume(const std::string& folder) {
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass, std::optional<at::Device> device) {
+  // Before check(), which a rank with another config might pass: it would then wait for those that do not.
+  const auto everyone = group_of_all(world);
+  require_same(*everyone, program_inputs());
+  require_same(*everyone, config_inputs(config));
+  require_same(*everyone, module_inputs(module));
   check(world, config);
   return std::make_unique<ModuleTraining>(
       world, module, config, first_pass, device ? *device : comm::choose_device(config.run.device, world.local_rank()));

@@ -99,7 +99,8 @@ class ModuleTraining {
   void save(const std::string& folder);
   /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO.
   /// Gradients are zero then. Collective. Errors: none there; a newer step folder that is not complete; of another
-  /// optimizer; see checkpoint::load. The same on all ranks, before anything is changed.
+  /// optimizer; see checkpoint::load. The same on all ranks, before anything is changed. After that: ranks that read
+  /// different weights (require_same_weights()).
   void load(const std::string& folder);
   /// load(), if the folder holds a step. Returns whether it did. Collective. Errors: those of load().
   bool resume(const std::string& folder);
@@ -133,9 +134,10 @@ class ModuleTraining {
 /// `device`: of the parameters; none: that of [run] device.
 ///
 /// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
-/// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer, and with
-///                `first_pass` of an integer a parameter.
-/// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
+/// Communication: collective among all ranks of `world`; three all_reduces of 16 bytes, a broadcast of every parameter
+///                and buffer, and with `first_pass` of an integer a parameter.
+/// Errors, the same on all ranks and before a parameter is sent: ranks with different programs, configs or modules
+///         (train/rank_inputs.h); tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,

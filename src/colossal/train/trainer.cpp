@@ -34,6 +34,7 @@
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
+#include "colossal/train/rank_inputs.h"
 #include "colossal/train/stall_records.h"
 #include "colossal/train/tier_moves.h"
 
@@ -65,6 +66,23 @@ std::string number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
   return text;
+}
+
+/// The flags that decide what a run starts from.
+RankInputs start_inputs(const TrainerOptions& options) {
+  const char* start = options.start == Start::New ? "new" : options.start == Start::Resume ? "--resume" : "--overwrite";
+  return {"run",
+          {{"the start", start}, {"--resume-from", options.resume_step ? std::to_string(*options.resume_step) : ""}},
+          "start all ranks with the same flags"};
+}
+
+/// The data of all ranks begins with the same batch and has the same traits.
+RankInputs inputs_of(const run::RunData& data) {
+  nlohmann::json traits = data.training->state();
+  traits["vocabulary of the model"] = data.shape.vocabulary;
+  traits["classes of the model"] = data.shape.task().class_names;
+  if (data.held_out) traits["held-out part"] = data.held_out->state();
+  return data_inputs(traits);
 }
 
 }  // namespace
@@ -106,17 +124,20 @@ struct Trainer::Output {
 Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
   // Whatever one rank refuses, all refuse: nobody is left waiting in a collective.
-  const auto everyone = world_.make_group("trainer", [&] {
-    std::vector<int> ranks(world_.size());
-    for (int r = 0; r < world_.size(); ++r) ranks[r] = r;
-    return ranks;
-  }());
+  const auto everyone = group_of_all(world_);
+  // Before anything that depends on it: other configs lead to other groups and other collectives.
+  require_same(*everyone, program_inputs());
+  require_same(*everyone, start_inputs(options_));
+  require_same(*everyone, config_inputs(config_));
   comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
     if (is_first()) take_folder();  // before the others look into it
   });
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
+    require(std::filesystem::is_directory(folder_.checkpoints()), "run", "the folder ", folder_.path(),
+            " must be the same on all ranks: rank 0 has made it, this rank does not find it; start all ranks in one "
+            "directory, or name an absolute path that all hosts share (run.folder)");
     const auto busy = world_.busy("opening the data");
     device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
@@ -125,6 +146,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     config_.model = data_.model;
     check_memory(config_, data_.shape, device, world_.local_size());
   });
+  require_same(*everyone, inputs_of(data_));
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   // the others measure nothing
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
@@ -218,7 +240,7 @@ report::StartRecord Trainer::start_record(int64_t steps_done) const {
                  {"parameters", std::to_string(engine_->parameters().numel())},
                  {"ranks", std::to_string(world_.size())},
                  {"transport", world_.backend()},
-                 {"machine", concat(machine.cpu, ", ", machine.cores, " cores")}};
+                 {"machine", concat(machine.cpu, ", ", machine.cores, machine.cores == 1 ? " core" : " cores")}};
   return start;
 }
 
@@ -240,14 +262,18 @@ void Trainer::start() {
     comm::agree(all_ranks(), at::kCPU, [&] {
       const auto lacking =
           checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                     {folder.names(engine_->model().shape), folder.prefix, folder.ignored, new_head,
-                                      folder.old_endings, models::copies_in_folder(engine_->model().shape)});
+                                     {folder.names(engine_->model().shape), folder.prefix, folder.ignored_names(),
+                                      new_head, folder.old_endings, models::copies_in_folder(engine_->model().shape)});
       if (!lacking.empty() && is_first())
         options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
                                           lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
                                           ": that part of the head starts anew"));
     });
     engine_->weights_loaded();
+  }
+  {
+    const auto busy = world_.busy("comparing the weights of ranks");
+    require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers);
   }
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;

@@ -65,7 +65,9 @@ class Trainer {
  public:
   /// Takes the run folder (rank 0: one run at a time), opens the data, makes the engine and loads what the run starts
   /// from. Collective among all ranks of `world`, which must outlive the trainer.
-  /// Errors: whatever config, data, model or checkpoint refuse; the same on every rank, before training starts.
+  /// Compares what the ranks were given (train/rank_inputs.h): program, flags, config, data and weights.
+  /// Errors: whatever config, data, model or checkpoint refuse, and inputs that differ; the same on every rank, before
+  ///         training starts.
   Trainer(comm::World& world, run::Config config, TrainerOptions options);
   ~Trainer();
 

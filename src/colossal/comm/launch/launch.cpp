@@ -3,9 +3,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/base/uncaught_error.h"
 #include "colossal/comm/backends/device_group.h"
 #include "colossal/comm/backends/gloo.h"
 #include "colossal/comm/backends/nccl.h"
@@ -52,19 +54,55 @@ RankFacts own_facts(const LaunchOptions& options, const Environment& environment
   return facts;
 }
 
+void require_equal_sizes(int first, int rank, int size) {
+  require(size == first, "launch", "rank 0 was started as one of ", first, " ranks, rank ", rank, " as one of ", size,
+          "; start all ranks with the same number of ranks");
+}
+
+/// What every rank of the run says of itself. Refuses what ranks could only find out by waiting for each other: two
+/// processes with the same rank, and ranks that were started for runs of different sizes.
+std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own) {
+  Store& store = *meeting.store;
+  require(store.add(concat("joined/", meeting.rank), 1) == 1, "launch", "rank ", meeting.rank,
+          " was started twice in this run; give each process a rank of its own");
+  const std::string text = concat(meeting.size, " ", own.text());
+  store.set(concat("here/", meeting.rank), text);  // before this rank may refuse: others wait for it
+  if (meeting.rank > 0) {
+    std::string first;
+    try {
+      first = store.get("here/0", meeting.limit, meeting.what);
+    } catch (const Error&) {
+      throw_missing(meeting);
+      throw;
+    }
+    store.set(concat("seen/", meeting.rank), "");
+    require_equal_sizes(std::atoi(first.c_str()), meeting.rank, meeting.size);
+  }
+  const std::vector<std::string> said = gather_texts(meeting, text);
+  // Rank 0 may refuse and end, and the store with it: not before the others know its size.
+  std::vector<std::string> seen;
+  for (int r = 1; r < meeting.size; ++r) seen.push_back(concat("seen/", r));
+  if (meeting.rank == 0) store.get_all(seen, meeting.limit, meeting.what);
+  std::vector<RankFacts> facts;
+  for (int r = 0; r < meeting.size; ++r) {
+    require_equal_sizes(meeting.size, r, std::atoi(said[r].c_str()));
+    facts.push_back(RankFacts::read(said[r].substr(std::min(said[r].find(' '), said[r].size())), r));
+  }
+  return facts;
+}
+
 Neighbourhood rendezvous(const LaunchOptions& options, const Environment& environment) {
   Neighbourhood result;
   const bool server = environment.rank == 0 && !environment.hosted_store;
   result.store = connect_to_store(options, environment, server);
   const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
                         options.timeout};
-  const std::vector<std::string> said = gather_texts(meeting, own_facts(options, environment).text());
+  result.ranks = gather_facts(meeting, own_facts(options, environment));
   // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
   meeting.store->set(concat("read/", environment.rank), "");
   std::vector<std::string> read;
   for (int r = 1; server && r < environment.size; ++r) read.push_back(concat("read/", r));
   if (server) meeting.store->get_all(read, options.timeout, meeting.what);
-  for (int r = 0; r < environment.size; ++r) result.ranks.push_back(RankFacts::read(said[r], r));
   const std::string own = result.ranks[environment.rank].host;
   const auto shares_host = [&](const RankFacts& facts) { return facts.host == own; };
   const auto begin = result.ranks.begin();
@@ -184,6 +222,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options) {
 }
 
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment) {
+  exit_on_uncaught_error();
   check_backend(options.backend);
   require(options.backend != "nccl" || has_nccl(), "launch",
           "backend = \"nccl\": this build has no NCCL; use \"auto\"");

@@ -34,10 +34,12 @@ struct LaunchOptions {
   std::string sysfs = "/sys";                ///< where the kernel says what is near what
 };
 
-/// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.
+/// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank. From then
+/// on an Error that nothing catches ends this process with its message and status 1 (base/uncaught_error.h).
 ///
 /// Errors: throws Error("launch", ...): a broken environment, a port in use, ranks that do not come within `timeout`
-///         (they are named), a transport that these hosts cannot use. Error("run", ...): no GPU for "cuda".
+///         (they are named), two processes with the same rank, ranks with different numbers of ranks, a transport
+///         that these hosts cannot use. Error("run", ...): no GPU for "cuda".
 std::unique_ptr<World> launch(const LaunchOptions& options);
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment);
 

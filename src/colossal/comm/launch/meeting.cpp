@@ -9,7 +9,22 @@
 namespace colossal::comm {
 namespace {
 
-/// Does nothing when all have come, after all, or the store is gone.
+/// "ok" or the message of what went wrong on one of the ranks.
+constexpr const char* kOk = "ok";
+
+std::string outcome_of(const std::function<void()>& task) {
+  try {
+    task();
+    return kOk;
+  } catch (const Error& error) {
+    return error.message();
+  } catch (const std::exception& error) {
+    return plain_message(error);
+  }
+}
+
+}  // namespace
+
 void throw_missing(const Meeting& meeting) {
   std::string missing;
   int count = 0;
@@ -27,22 +42,6 @@ void throw_missing(const Meeting& meeting) {
                                meeting.size, " ranks did not come: ", missing,
                                "; look for their messages, or raise the timeout if they only start slowly"));
 }
-
-/// "ok" or the message of what went wrong on one of the ranks.
-constexpr const char* kOk = "ok";
-
-std::string outcome_of(const std::function<void()>& task) {
-  try {
-    task();
-    return kOk;
-  } catch (const Error& error) {
-    return error.message();
-  } catch (const std::exception& error) {
-    return plain_message(error);
-  }
-}
-
-}  // namespace
 
 std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text) {
   meeting.store->set(concat("here/", meeting.rank), text);

@@ -21,6 +21,10 @@ struct Meeting {
 /// within the limit.
 std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text);
 
+/// Throws Error("launch", ...) that names the ranks of the meeting which did not come. Does nothing if all have come,
+/// or if the store is gone.
+void throw_missing(const Meeting& meeting);
+
 /// One piece of shared memory for all ranks of the meeting, who must be on one host. Rank 0 makes it when all have
 /// come, and hands it to the others; it has no name, so that nothing of it can be left behind. Errors: throws the same
 /// Error on every rank when any of them could not make or get it.

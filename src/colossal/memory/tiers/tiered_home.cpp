@@ -24,7 +24,8 @@ class TieredKept final : public Kept {
     const Turn turn(home_);
     home_.rethrow();
     home_.make_room(tenant_.bytes, /*may_exceed=*/true);
-    // The lowest free number: what comes and goes in every step has the same one each time.
+    // The lowest free number, and none that was freed in this step: what comes and goes in every step has the same one
+    // each time, also if other tensors stay that come in the first step.
     if (home_.free_numbers.empty()) {
       tenant_.number = home_.all.size();
       home_.all.push_back(&tenant_);
@@ -179,7 +180,10 @@ class TieredKept final : public Kept {
     home_.record(TierEvent::Kind::Gone, tenant_);
     home_.all[tenant_.number] = nullptr;
     home_.all_bytes -= tenant_.bytes;
-    home_.free_numbers.insert(tenant_.number);
+    if (home_.in_step)
+      home_.freed_numbers.push_back(tenant_.number);
+    else
+      home_.free_numbers.insert(tenant_.number);
   }
 
   template <class Body>
@@ -207,14 +211,13 @@ std::unique_ptr<Kept> TieredHome::keep(const at::Tensor& tensor) {
 
 void TieredHome::begin_step() {
   const Turn turn(*state_);
-  if (state_->in_step) state_->timeline.end_pass();  // one that ended in an error
+  if (state_->in_step) state_->end_step();  // one that ended in an error
   state_->in_step = true;
 }
 
 void TieredHome::end_step() {
   const Turn turn(*state_);
-  state_->in_step = false;
-  state_->timeline.end_pass();
+  state_->end_step();
 }
 
 int64_t TieredHome::host_bytes() const { return state_->budget; }

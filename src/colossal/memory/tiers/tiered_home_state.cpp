@@ -42,6 +42,13 @@ void TieredHomeState::use(Tenant& tenant) {
   settle(tenant);
 }
 
+void TieredHomeState::end_step() {
+  in_step = false;
+  timeline.end_pass();
+  free_numbers.insert(freed_numbers.begin(), freed_numbers.end());
+  freed_numbers.clear();
+}
+
 void TieredHomeState::wait_for(DiskTransfer transfer) {
   mutex.unlock();
   try {

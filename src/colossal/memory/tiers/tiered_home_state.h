@@ -52,6 +52,7 @@ struct TieredHomeState {
   // ---- uses, and what is foretold
 
   void use(Tenant& tenant);
+  void end_step();
   std::optional<size_t> until(const Tenant& tenant) const { return timeline.until(tenant.number); }
 
   // ---- transfers
@@ -121,7 +122,8 @@ struct TieredHomeState {
   std::deque<Tenant*> filled;          // by these copies, oldest first
   std::vector<Tenant*> all;            // by number; null: it ended
   std::set<size_t> free_numbers;
-  Timeline timeline;
+  std::vector<size_t> freed_numbers;  // in this step
+  Timeline timeline{Timeline::Resumes::Yes};  // chunks and inputs come otherwise in the first step
   EvictionQueue may_leave;
   bool in_step = false;
   uint64_t clock = 0, look = 0;

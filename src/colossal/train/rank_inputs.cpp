@@ -1,0 +1,212 @@
+#include "colossal/train/rank_inputs.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/version.h"
+#include "colossal/comm/agreement.h"
+
+namespace colossal::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostNamed = 5;
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
+
+/// A number of a config as people write it: 0.0001 for 1e-04.
+std::string readable(const std::string& toml) {
+  double number = 0;
+  const char* end = toml.data() + toml.size();
+  if (toml.find('e') == std::string::npos) return toml;
+  const auto [read, error] = std::from_chars(toml.data(), end, number);
+  if (error != std::errc() || read != end) return toml;
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::general).ptr};
+}
+
+std::string shown(const std::string& value) { return value.empty() ? "nothing" : printable(value); }
+
+/// "steps of [training] is 10 on rank 0 and 20 on rank 1" for each name whose value differs.
+std::string describe(const comm::TextDifference& difference) {
+  using Values = std::vector<std::pair<std::string, std::string>>;
+  const auto first = json::parse(difference.first).get<Values>(), other = json::parse(difference.other).get<Values>();
+  std::map<std::string, std::string> rest(other.begin(), other.end());
+  std::string text;
+  size_t count = 0;
+  const auto see = [&](const std::string& name, const std::string& one, const std::string& two) {
+    if (one == two || ++count > kMostNamed) return;
+    text += concat(count > 1 ? ", " : "", printable(name), " is ", shown(one), " on rank 0 and ", shown(two),
+                   " on rank ", difference.rank);
+  };
+  for (const auto& [name, value] : first) {
+    see(name, value, rest[name]);
+    rest.erase(name);
+  }
+  for (const auto& [name, value] : rest) see(name, "", value);
+  return count > kMostNamed ? concat(text, ", and ", count - kMostNamed, " more differ") : text;
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  std::string sizes;
+  for (const int64_t size : tensor.sizes()) sizes += concat(sizes.empty() ? "" : ", ", size);
+  return concat("[", sizes, "] of ", c10::toString(tensor.scalar_type()), tensor.requires_grad() ? ", trained" : "");
+}
+
+/// Ranks of the stage that hold the same part of `tensor`.
+int64_t holders_of(const checkpoint::NamedTensor& tensor, const tensor::Place& place, int64_t sharers) {
+  int64_t holders = 1;
+  for (const tensor::Place::Axis& axis : place.axes())
+    if (axis.name != "pipeline" && !tensor.spec.splits_over(axis.name)) holders *= axis.size;
+  if (!tensor.part) return holders;
+  const int64_t replicas = place.size(tensor::replicas(tensor.spec, place));
+  return holders / (sharers == 0 ? replicas : std::min(sharers, replicas));
+}
+
+/// Names the part: equal on two ranks if they hold the same elements in the same order.
+std::string part_name(const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
+  std::string text = tensor.name;
+  const auto add = [&](const std::vector<int64_t>& numbers) {
+    for (const int64_t number : numbers) text += concat(" ", number);
+  };
+  for (const tensor::Block& block : tensor.spec.blocks(place))
+    for (const auto* numbers : {&block.start, &block.local_start, &block.size}) add(*numbers);
+  if (tensor.part) add({tensor.part->first, tensor.part->size});
+  return text;
+}
+
+uint64_t digest_of(const at::Tensor& value) {
+  const at::Tensor flat = value.detach().contiguous().view(-1);
+  const int64_t piece = std::max<int64_t>(1, kPieceBytes / static_cast<int64_t>(flat.element_size()));
+  std::vector<uint64_t> sums;
+  for (int64_t at = 0; at < flat.numel(); at += piece) {
+    const at::Tensor here = flat.narrow(0, at, std::min(piece, flat.numel() - at)).cpu();
+    sums.push_back(checksum_number(here.const_data_ptr(), here.nbytes()));
+  }
+  return checksum_number(sums.data(), sums.size() * sizeof(uint64_t));
+}
+
+struct PartDigest {
+  uint64_t part, values;
+};
+
+using PartNames = std::map<uint64_t, std::string>;  // of parameters, by the digest of the part's name
+
+std::string digests_of(const std::vector<checkpoint::NamedTensor>& weights, const tensor::Place& place, int64_t sharers,
+                       PartNames& names) {
+  std::vector<PartDigest> digests;
+  tensor::Held held;
+  for (const checkpoint::NamedTensor& t : weights) {
+    if (holders_of(t, place, sharers) <= 1) continue;
+    const std::string name = part_name(t, place);
+    t.value.read_into(held);
+    digests.push_back({checksum_number(name.data(), name.size()), digest_of(held.value)});
+    names[digests.back().part] = t.name;
+  }
+  return {reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(PartDigest)};
+}
+
+struct Holder {
+  int rank;
+  uint64_t values;
+};
+
+/// The part that two ranks hold with different values, and the ranks: "PART RANK RANK"; empty if there is none.
+std::string conflict_in(const std::vector<std::string>& ranks) {
+  std::map<uint64_t, Holder> seen;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::vector<PartDigest> digests(ranks[rank].size() / sizeof(PartDigest));
+    std::copy(ranks[rank].begin(), ranks[rank].end(), reinterpret_cast<char*>(digests.data()));
+    for (const PartDigest& d : digests) {
+      const auto [at, is_new] = seen.try_emplace(d.part, Holder{static_cast<int>(rank), d.values});
+      if (!is_new && at->second.values != d.values) return concat(d.part, " ", at->second.rank, " ", rank);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<comm::Group> group_of_all(comm::World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return world.make_group("start", ranks);
+}
+
+RankInputs program_inputs() {
+  return {"run",
+          {{"the version", version()}, {"the version of LibTorch", TORCH_VERSION}, {"the compiler", __VERSION__}},
+          "start the same program on all ranks"};
+}
+
+RankInputs config_inputs(const run::Config& config) {
+  RankInputs inputs{"run", {}, "start all ranks with the same config"};
+  for (const KeyHelp& key : describe_config(config)) {
+    if (key.section == "run" && key.key != "run.folder" && key.key != "run.matmul") continue;
+    const std::string name = key.key.substr(key.section.empty() ? 0 : key.section.size() + 1);
+    inputs.values.emplace_back(key.section.empty() ? name : concat(name, " of [", key.section, "]"),
+                               readable(key.default_value));
+  }
+  return inputs;
+}
+
+RankInputs data_inputs(const json& traits) {
+  RankInputs inputs{"data", {}, "give all ranks the same data"};
+  for (const auto& [name, value] : traits.items())
+    inputs.values.emplace_back(concat("`", name, "` of the data"),
+                               value.dump(-1, ' ', false, json::error_handler_t::replace));
+  return inputs;
+}
+
+RankInputs module_inputs(const torch::nn::Module& module) {
+  RankInputs inputs{"model", {}, "build the same module on all ranks"};
+  for (const auto& p : module.named_parameters())
+    inputs.values.emplace_back(concat("the parameter ", p.key()), shape_of(p.value()));
+  for (const auto& b : module.named_buffers())
+    inputs.values.emplace_back(concat("the buffer ", b.key()), shape_of(b.value()));
+  return inputs;
+}
+
+void require_same(comm::Group& ranks, const RankInputs& inputs) {
+  const std::string text = json(inputs.values).dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto difference = comm::find_difference(ranks, at::kCPU, text);
+  if (difference)
+    throw Error(inputs.component, concat(describe(*difference), "; ", inputs.remedy)).mark_on_all_ranks();
+}
+
+void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedTensor>& weights, int64_t sharers) {
+  if (mesh.world().size() == 1) return;
+  comm::Group& ranks = mesh.all();
+  PartNames names;
+  std::string own;
+  comm::agree(ranks, at::kCPU, [&] { own = digests_of(weights, mesh.place(), sharers, names); });
+  const std::vector<std::string> all = comm::gather_text(ranks, at::kCPU, 0, own);
+  const std::string conflict = comm::broadcast_text(ranks, at::kCPU, 0, conflict_in(all));
+  if (conflict.empty()) return;
+  std::istringstream words(conflict);
+  uint64_t part = 0;
+  int one = 0, two = 0;
+  words >> part >> one >> two;
+  // A rank that holds the part knows its name.
+  comm::agree(ranks, at::kCPU, [&] {
+    const auto name = names.find(part);
+    require(name == names.end(), "run", "the weights of ", name == names.end() ? "" : name->second,
+            " differ between rank ", one, " and rank ", two,
+            ", which hold the same part of them; give all ranks the same checkpoint or folder of [model] from");
+  });
+}
+
+}  // namespace colossal::train
