@@ -148,7 +148,10 @@ std::shared_ptr<comm::Group> group_of_all(comm::World& world) {
 
 RankInputs program_inputs() {
   return {"run",
-          {{"the version", version()}, {"the version of LibTorch", TORCH_VERSION}, {"the compiler", __VERSION__}},
+          {{"the version", version()},
+           {"the source revision", revision()},
+           {"the version of LibTorch", TORCH_VERSION},
+           {"the compiler", __VERSION__}},
           "start the same program on all ranks"};
 }
 
