@@ -136,22 +136,31 @@ Parts open_stream(const Config& config, const models::Task& task,
 }
 
 /// The text of data.path, which is not streamed, with some of it held out.
-std::pair<data::Corpus, data::Corpus> open_plain_text(const DataConfig& d, const std::string& run_folder,
-                                                      const text::Tokenizer& tokenizer, const std::string& builtin) {
+struct PlainText {
+  data::Corpus training, held_out;
+  std::vector<std::string> notices;  ///< files of a folder that were not read
+};
+
+PlainText open_plain_text(const DataConfig& d, const std::string& run_folder, const text::Tokenizer& tokenizer,
+                          const std::string& builtin) {
   std::error_code none;
   require(
       d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
       "data.path = \"builtin\" is the text of the sources that this program was built from, but they are no longer at ",
       builtin, "; name a text file or a folder with --data.path=PATH");
-  return data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {run_folder}).split(d.held_out);
+  const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {run_folder});
+  auto [training, held_out] = corpus.split(d.held_out);
+  PlainText text{std::move(training), std::move(held_out), {}};
+  if (corpus.left_out() && d.path != "builtin") text.notices.push_back(*corpus.left_out());
+  return text;
 }
 
 Parts open_corpus(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
                   const std::string& builtin) {
   const DataConfig& d = config.data;
-  auto [training, held_out] = open_plain_text(d, config.run.folder, tokenizer, builtin);
+  const auto [training, held_out, notices] = open_plain_text(d, config.run.folder, tokenizer, builtin);
   Parts parts{samples_of(training, d, task, tokenizer), {}};
-  if (corpus.left_out() && d.path != "builtin") parts.notices.push_back(*corpus.left_out());
+  parts.notices = notices;
   if (!evaluates(config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
           " tokens of ", training.size() + held_out.size(), ", sequence ", d.sequence,
@@ -220,8 +229,9 @@ Parts open_spans(const Config& config, const models::Task& task, const text::Tok
           d.documents);
   const data::PairSizes sizes = pair_sizes_of(d, task);
   const std::vector<int64_t> sentinels = sentinels_of(d, task, tokenizer);
-  const auto [training, held_out] = open_plain_text(d, config.run.folder, tokenizer, builtin);
+  const auto [training, held_out, notices] = open_plain_text(d, config.run.folder, tokenizer, builtin);
   Parts parts{std::make_shared<data::CorruptedSpans>(training, sizes, spans_of(d), sentinels), {}};
+  parts.notices = notices;
   if (evaluates(config) && d.held_out > 0)
     parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
   return parts;
