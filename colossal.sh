@@ -129,7 +129,7 @@ too_old() {
     fi
   fi
   if command -v cmake >/dev/null; then
-    version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+    version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p') || version=
     if [ -z "$version" ] || is_older "$version" 3.25; then
       echo "CMake must be 3.25 or newer: got ${version:-no version from $(command -v cmake)}; install a newer one, such as with pip install cmake"
     fi
@@ -168,6 +168,9 @@ print(importlib.metadata.version("torch"), found.submodule_search_locations[0])
 PYTHON
 }
 
+# Whether the torch was found here, and not given by LIBTORCH_ROOT: only then may the one of .venv be completed.
+is_found=no
+
 # Sets LIBTORCH_ROOT to the torch of .venv or python3, or to nothing; says which ones are passed over.
 look_for_torch() {
   local python found version
@@ -177,6 +180,10 @@ look_for_torch() {
     version=${found%% *}
     if is_older "$version" 2.11 || ! is_older "$version" 2.15; then
       echo "colossal.sh: torch $version of $python is not used: LibTorch 2.11 to 2.14 is supported" >&2
+      continue
+    fi
+    if [ "$python" = python3 ] && [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ ! -e "${found#* }/lib/libtorch_cuda.so" ]; then
+      echo "colossal.sh: torch $version of python3 is not used: it is a CPU build, and COLOSSAL_TORCH is cuda" >&2
       continue
     fi
     LIBTORCH_ROOT=${found#* }
@@ -225,7 +232,7 @@ has_cuda_header() { compgen -G "$(dirname "$LIBTORCH_ROOT")/nvidia/*/include/$1"
 # What the torch of .venv lacks: `libraries` and `headers` of GPUs, or the two libraries that a CUDA build loads on the `cpu`, too. Nothing
 # for a torch that belongs to the user, which is never changed. An interrupted installation is seen here, and taken up.
 missing_parts() {
-  case $LIBTORCH_ROOT in "$root"/.venv/*) ;; *) return 0 ;; esac
+  [ $is_found = yes ] && [[ $LIBTORCH_ROOT == "$root"/.venv/* ]] || return 0
   [ -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ] || return 0
   if [ "$(wanted_torch)" = cpu ]; then
     has_cuda_library cudart && has_cuda_library cupti || echo cpu
@@ -253,6 +260,11 @@ install_torch() {
   version=${found%% *} version=${version%%+*}
   toolkit=$(cuda_toolkit_version)
   for part in "${parts[@]}"; do
+    if [ "$part" = headers ] && [ "${COLOSSAL_TORCH:-auto}" = auto ]; then  # without them GPUs work, with fewer features
+      [ -n "$toolkit" ] && try_step "installing the headers of CUDA $toolkit" "$root/.venv/bin/python" -m pip install "cuda-toolkit[cccl,crt]==$toolkit" ||
+        echo "colossal.sh: going on without the headers of CUDA; colossal info says what that means" >&2
+      continue
+    fi
     [ "$part" = libraries ] || [ -n "$toolkit" ] ||
       die "torch $version in .venv names no version of CUDA's packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
     case $part in
@@ -291,9 +303,10 @@ prepare() {  # ON or OFF: with the tests
   mapfile -t packages < <(missing_of "${entry[@]}")
   mapfile -t -O "${#problems[@]}" problems < <(too_old)
 
-  if [ -n "${LIBTORCH_ROOT:-}" ]; then
+  if [ -n "${LIBTORCH_ROOT:-}" ] && [ $is_found = no ]; then
     [ -d "$LIBTORCH_ROOT/include" ] || problems+=("LIBTORCH_ROOT must be a folder with include/ and lib/: got $LIBTORCH_ROOT")
-  else
+  elif [ $is_found = no ]; then
+    is_found=yes
     look_for_torch
   fi
   if [ -z "${LIBTORCH_ROOT:-}" ]; then
@@ -323,13 +336,16 @@ prepare() {  # ON or OFF: with the tests
       lines+=("$text   ($(has_nvidia_driver || echo 'no NVIDIA driver here; ')COLOSSAL_TORCH=cuda, with GPU support: $(gigabytes $cuda_download), $(gigabytes $cuda_venv))")
     fi
   fi
+  if [ "${COLOSSAL_TORCH:-auto}" = cuda ] && [ -d "${LIBTORCH_ROOT:-}/include" ] && [ ! -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ]; then
+    problems+=("COLOSSAL_TORCH=cuda needs a CUDA build of torch: $LIBTORCH_ROOT is a CPU build; remove $root/.venv, or set LIBTORCH_ROOT to another one")
+  fi
   if [ -n "${LIBTORCH_ROOT:-}" ] && [ ${#problems[@]} -eq 0 ] && [[ " $(missing_parts | tr '\n' ' ')" == *" libraries "* ]]; then
     needed=$((needed + cuda_download + cuda_venv - cpu_venv))
     lines+=("download what LibTorch needs for GPUs: $(gigabytes $((cuda_download - cpu_download))), $(gigabytes $cuda_venv) in .venv")
   fi
   local what=colossal minutes=$program_minutes size=$program_size
   if [ "$1" = ON ]; then what=everything minutes=$all_minutes size=$all_size; fi
-  if [ ! -x "$build/colossal" ]; then
+  if [ ! -x "$build/colossal" ] || { [ "$1" = ON ] && ! has_tests; }; then
     needed=$((needed + size))
     lines+=("build $what: about $(((minutes + $(jobs) - 1) / $(jobs))) minutes on $(jobs) core(s), $(gigabytes $size) in build/")
   fi
@@ -345,7 +361,7 @@ prepare() {  # ON or OFF: with the tests
     exit 1
   fi
   if [ ${#lines[@]} -gt 0 ]; then
-    echo "colossal.sh: first start. It will" >&2
+    if [ -x "$build/colossal" ]; then echo "colossal.sh will" >&2; else echo "colossal.sh: first start. It will" >&2; fi
     printf '  %s\n' "${lines[@]}" >&2
   fi
   if [ ${#packages[@]} -gt 0 ]; then
@@ -367,21 +383,24 @@ is_configured() {
   local known='' choice=''
   { read -r known && read -r choice; } <"$stamp" || true
   [ -d "$known/include" ] || return 1
-  # What the environment does not say stays as it was.
-  LIBTORCH_ROOT=${LIBTORCH_ROOT:-$known}
+  # What the environment does not say stays as it was; another COLOSSAL_TORCH looks for a torch anew.
   COLOSSAL_TORCH=${COLOSSAL_TORCH:-$choice}
-  [ "$LIBTORCH_ROOT" = "$known" ] && [ "$COLOSSAL_TORCH" = "$choice" ]
+  [ "$COLOSSAL_TORCH" = "$choice" ] || return 1
+  if [ -z "${LIBTORCH_ROOT:-}" ]; then LIBTORCH_ROOT=$known is_found=yes; fi
+  [ "$LIBTORCH_ROOT" = "$known" ]
 }
 
 configure() {  # ON or OFF: with the tests and benchmarks; the program alone needs none of their packages
   is_configured && { [ "$1" = OFF ] || has_tests; } && return
   local tests=$1 fresh=() cuda=AUTO
+  mkdir -p "$root/build"
   if has_tests; then tests=ON; fi
   prepare "$tests"
   want_packages "${extra_packages[@]}"
   install_torch
   export LIBTORCH_ROOT
   if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
+  rm -f "$stamp"  # a configuration that fails is tried again
   case ${COLOSSAL_TORCH:-auto} in cuda) cuda=ON ;; cpu) cuda=OFF ;; esac
   cd "$root"
   step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
@@ -440,7 +459,9 @@ install_interop() {
 sanitize() {  # preset, target, what
   build=$root/build/$1
   cd "$root"
-  step "configuring $1" cmake --preset "$1" -DLIBTORCH_ROOT="$LIBTORCH_ROOT"
+  local fresh=()
+  if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
+  step "configuring $1" cmake --preset "$1" "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT"
   build_target "$2" "$3"
   cd "$build"
   ctest --output-on-failure --parallel "$(jobs)" -L 'pure|unit'

@@ -21,11 +21,14 @@ function(colossal_missing_cuda_header folders out)
   endif()
   set(source ${CMAKE_BINARY_DIR}/CMakeFiles/CudaHeaders.cpp)
   file(WRITE ${source} "${text}\n")
+  set(language "$ENV{LC_ALL}")
+  set(ENV{LC_ALL} C)  # the messages are read
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)  # headers alone are in question
   try_compile(compiles ${CMAKE_BINARY_DIR}/CMakeFiles/CudaHeaders ${source} NO_CACHE
     CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${folders};${LIBTORCH_ROOT}/include;${LIBTORCH_ROOT}/include/torch/csrc/api/include"
     COMPILE_DEFINITIONS -DUSE_DISTRIBUTED -DUSE_C10D_GLOO -DUSE_C10D_NCCL -DUSE_RPC -DAT_PER_OPERATOR_HEADERS -w
     OUTPUT_VARIABLE output)
+  set(ENV{LC_ALL} "${language}")
   if(compiles)
     set(missing "")
     set(COLOSSAL_CUDA_HEADERS_PROOF "${proof}" CACHE INTERNAL "For what the headers of CUDA were compiled")
@@ -43,6 +46,9 @@ set(COLOSSAL_CUDA_HEADERS_PROBLEM)
 if(LibTorch_CUDA)
   cmake_path(GET LIBTORCH_ROOT PARENT_PATH packages)
   set(hints ${packages}/nvidia/cu13/include ${packages}/nvidia/cuda_runtime/include $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+  foreach(folder cuda_include nccl_include crt_include cccl_include)  # another torch, or headers that were installed since
+    unset(${folder} CACHE)
+  endforeach()
   find_path(cuda_include cuda_runtime_api.h HINTS ${hints})
   find_path(nccl_include nccl.h HINTS ${packages}/nvidia/nccl/include ${hints})
   find_path(crt_include crt/host_config.h HINTS ${cuda_include} ${hints} ${packages}/nvidia/cuda_crt/include)
@@ -68,10 +74,6 @@ if(LibTorch_CUDA)
       message(FATAL_ERROR "COLOSSAL_CUDA is ON, but the headers of CUDA are not complete. ${COLOSSAL_CUDA_HEADERS_PROBLEM}")
     endif()
     message(STATUS "CUDA: ${COLOSSAL_CUDA_HEADERS_PROBLEM}")
-    # The next configuration looks again, after the headers were installed.
-    foreach(folder cuda_include nccl_include crt_include cccl_include)
-      unset(${folder} CACHE)
-    endforeach()
   else()
     set(COLOSSAL_CUDA_INCLUDE ${folders})
   endif()

@@ -36,6 +36,9 @@ if(EXISTS ${header})
   file(STRINGS ${header} lines REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
   string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]+([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2.\\3" LibTorch_VERSION "${lines}")
 endif()
+foreach(library LibTorch_C10 LibTorch_CPU cudart)  # another LIBTORCH_ROOT has libraries of its own
+  unset(${library} CACHE)
+endforeach()
 find_library(LibTorch_C10 c10 PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
 find_library(LibTorch_CPU torch_cpu PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
 
@@ -69,12 +72,15 @@ endif()
 # Links a program against libtorch_cuda.so. GNU ld follows what a library needs, as the loader does at run time; lld does not.
 # Sets `out` to "" or to what is missing.
 function(libtorch_missing_for_cuda out)
+  set(language "$ENV{LC_ALL}")
+  set(ENV{LC_ALL} C)  # the messages are read
   set(source "${CMAKE_BINARY_DIR}/CMakeFiles/LibTorchCuda.cpp")
   file(WRITE ${source} "int main() { return 0; }\n")
   try_compile(links ${CMAKE_BINARY_DIR}/CMakeFiles/LibTorchCuda ${source} NO_CACHE
     LINK_OPTIONS -fuse-ld=bfd -Wl,--no-as-needed
     LINK_LIBRARIES ${LIBTORCH_ROOT}/lib/libtorch_cuda.so ${LIBTORCH_ROOT}/lib/libc10_cuda.so ${LibTorch_CPU} ${LibTorch_C10}
     OUTPUT_VARIABLE output)
+  set(ENV{LC_ALL} "${language}")
   string(REGEX MATCHALL "warning: [^ ]+, needed by" needed "${output}")
   list(TRANSFORM needed REPLACE "warning: ([^ ]+), needed by" "\\1")
   list(REMOVE_DUPLICATES needed)
@@ -95,7 +101,7 @@ set(LibTorch_CUDA_PROBLEM)
 if(COLOSSAL_CUDA STREQUAL "OFF")
   set(LibTorch_CUDA_PROBLEM "left out, as COLOSSAL_CUDA is OFF; configure with -DCOLOSSAL_CUDA=AUTO, or run COLOSSAL_TORCH=cuda ./colossal.sh")
 elseif(NOT EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
-  set(LibTorch_CUDA_PROBLEM "this LibTorch is a CPU build; run COLOSSAL_TORCH=cuda ./colossal.sh, or set LIBTORCH_ROOT to a CUDA build")
+  set(LibTorch_CUDA_PROBLEM "this LibTorch is a CPU build; set LIBTORCH_ROOT to a CUDA build, or remove it (of .venv: the folder) and run COLOSSAL_TORCH=cuda ./colossal.sh")
 else()
   libtorch_missing_for_cuda(missing)
   if(missing)

@@ -113,13 +113,13 @@ shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
     fs::permissions(base + "/stubs/" + name, fs::perms::owner_all);
   }
 
-  /// What `script` (colossal.sh of the checkout) prints, started with one argument, "info".
-  Finished start(Variables variables, std::string script = "") const {
+  /// What `script` (colossal.sh of the checkout) prints, started with one argument.
+  Finished start(Variables variables, std::string script = "", const std::string& command = "info") const {
     Variables all{{"PATH", base + "/stubs"}, {"STUBS", base + "/stubs"}, {"BASE", base},          {"CALLS", base + "/calls"},
                   {"FAKE_GXX", "12.2.0"},    {"FAKE_CMAKE", "3.25.1"},   {"FAKE_LIBRARY", "3.11"}, {"LIBTORCH_ROOT", ""},
                   {"COLOSSAL_TORCH", "cpu"}, {"CXX", ""},                {"http_proxy", ""}};
     for (const auto& [name, value] : variables) all[name] = value;
-    return run_process({.command = {script.empty() ? checkout + "/colossal.sh" : script, "info"}, .variables = all});
+    return run_process({.command = {script.empty() ? checkout + "/colossal.sh" : script, command}, .variables = all});
   }
   std::string calls() const { return content(base + "/calls"); }
 
@@ -181,6 +181,23 @@ TEST_F(SetupScript, CompletesATorchForGpus) {
   EXPECT_THAT(done.output, HasSubstr("download what LibTorch needs for GPUs"));
   EXPECT_THAT(calls(), HasSubstr("pip install torch==2.13.0 in"));
   EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CUDA=ON"));
+}
+
+TEST_F(SetupScript, KeepsABuildForTheCpuIfGpusAreAskedOfIt) {
+  ASSERT_EQ(start({}).status, 0);
+  const Finished refused = start({{"COLOSSAL_TORCH", "cuda"}});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("COLOSSAL_TORCH=cuda needs a CUDA build of torch: "));
+  EXPECT_EQ(start({{"COLOSSAL_TORCH", ""}}).output, "colossal ran: info\n");
+}
+
+TEST_F(SetupScript, AnnouncesTheBuildOfTheTests) {
+  ASSERT_EQ(start({}).status, 0);
+  const Finished refused = start({{"COLOSSAL_TORCH", ""}, {"FAKE_FREE", "500000"}}, "", "build");
+  EXPECT_EQ(refused.status, 1) << refused.output;
+  const Finished done = start({{"COLOSSAL_TORCH", ""}}, "", "build");
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("colossal.sh will\n  build everything: about "));
 }
 
 TEST_F(SetupScript, RefusesAnUnknownTorch) {
@@ -257,6 +274,9 @@ TEST_F(SetupScript, RefusesADiskThatIsTooSmall) {
 }
 
 TEST_F(SetupScript, NamesAllThatIsTooOldAtOnce) {
+  stub("cmake", "exit 1");
+  EXPECT_THAT(start({}).output, HasSubstr("CMake must be 3.25 or newer: got no version from "));
+  stub("cmake", "echo \"cmake version $FAKE_CMAKE\"");
   const Finished done = start({{"FAKE_GXX", "11.4.0"}, {"FAKE_CMAKE", "3.22.1"}, {"FAKE_LIBRARY", "3.2"}});
   EXPECT_EQ(done.status, 1);
   for (const char* part : {"g++ must be 12 or newer: got 11.4.0", "CMake must be 3.25 or newer: got 3.22.1",

@@ -24,7 +24,7 @@ def need(*packages):
         return [importlib.import_module(name) for name in packages]
     except ImportError as error:
         skip(f"{error}; ./colossal.sh test installs tests/interop/requirements.txt")
-    except OSError as error:  # a CUDA build of torch without its libraries, as colossal.sh installs it for CPUs
+    except (OSError, ValueError) as error:  # a CUDA build of torch without its libraries, as colossal.sh installs it for CPUs
         skip(f"Python cannot import torch: {error}; install a CPU wheel of torch into .venv, or all of this one with {sys.executable} -m pip install torch")
 
 
