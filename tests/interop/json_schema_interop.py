@@ -25,6 +25,8 @@ own = [
     {"oneOf": [{"type": "string", "maxLength": 4}, {"type": "string", "minLength": 2}]},
     {"oneOf": [{"required": ["a"], "properties": {"a": {"type": "null"}}}, {"required": ["b"], "properties": {"b": {"type": "null"}}}]},
     {"oneOf": [{"enum": [1, "a", True, [1]]}, {"type": "string"}, {"const": True}]},
+    {"oneOf": [{"not": {"const": [1]}}, {"type": "array"}]},
+    {"oneOf": [{"type": "integer", "not": {"minimum": 10, "multipleOf": 2}}, {"type": "integer", "minimum": 10}]},
     {"oneOf": [{"type": "object", "properties": {"kind": {"const": kind}, "x": {"$ref": "#"}}, "required": ["kind"]} for kind in "ab"]},
     {"$id": "http://a/root", "$ref": "#/$defs/x", "$defs": {
         "x": {"$ref": "inner#/$defs/y"},

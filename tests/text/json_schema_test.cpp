@@ -323,6 +323,37 @@ TEST(JsonSchema, SeesThatBranchesOfOneOfAreDisjoint) {
             (Texts{R"({"kind":"leaf","n":[1]})", R"({"kind":"node","n":[{"kind":"leaf"},null]})", "null"}));
 }
 
+// A search that leaves values out proves nothing: each of these pairs of branches has values in common.
+TEST(JsonSchema, ExcludesOverlapsThatAreLeftOut) {
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"not": {"const": [1]}}, {"type": "array"}]})", {"[1]", "[2]", "[]", "3"}),
+            (Texts{"[1]", "3"}));
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"not": {"enum": [{"a": 1}, 2]}}, {"type": "object"}]})",
+                       {R"({"a":1})", R"({"a":2})", "{}", "2", "3"}),
+            (Texts{R"({"a":1})", "3"}));
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"type": "integer", "not": {"minimum": 10, "multipleOf": 2}},
+                                     {"type": "integer", "minimum": 10}]})",
+                       {"9", "10", "11", "12"}),
+            (Texts{"9", "10", "12"}));
+  // of a member, and of a schema that is referred to
+  EXPECT_EQ(
+      allowed_of(R"({"oneOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {"type": "array"}}, "required": ["x"]}],
+                           "type": "object",
+                           "$defs": {"a": {"properties": {"x": {"not": {"const": [1]}}}, "required": ["x"]}}})",
+                 {R"({"x":[1]})", R"({"x":[2]})", R"({"x":3})"}),
+      (Texts{R"({"x":[1]})", R"({"x":3})"}));
+  // 10^30 is a multiple of 2, but too large for the computation
+  EXPECT_EQ(allowed_of(R"({"oneOf": [{"const": 1e30}, {"type": "number", "multipleOf": 2}]})", {"1e30", "3", "4"}),
+            (Texts{"4"}));
+}
+
+// "items" cannot be excluded, and need not be where other conditions leave no value.
+TEST(JsonSchema, ReadsExclusionsLast) {
+  const std::string schema = R"({"anyOf": [{"type": "integer", "not": {"items": {"type": "null"}},
+                                            "$ref": "#/$defs/text"}, {"type": "null"}],
+                                 "$defs": {"text": {"type": "string"}}})";
+  EXPECT_EQ(allowed_of(schema, {"null", "1", R"("a")"}), (Texts{"null"}));
+}
+
 TEST(JsonSchema, ResolvesReferencesByTheirBase) {
   // "#/$defs/x" is one schema below the $id, and another one outside
   const std::string schema =
@@ -335,6 +366,21 @@ TEST(JsonSchema, ResolvesReferencesByTheirBase) {
   EXPECT_EQ(allowed_of(schema, {R"(["outer"])", R"(["inner"])", R"(["anchor"])", R"(["other"])"}),
             (Texts{R"(["inner"])", R"(["anchor"])", R"(["other"])"}));
   EXPECT_TRUE(accepts(R"({"$ref": "#/odd/a~1b%25c", "odd": {"a/b%c": {"type": "null"}}})", "null"));
+}
+
+TEST(JsonSchema, RefusesLongBases) {
+  const auto of_length = [](size_t length) { return json{{"$id", "a:/" + std::string(length - 3, 'x')}}; };
+  EXPECT_EQ(refusal(of_length(2000).dump()), "");
+  EXPECT_NE(
+      refusal(of_length(2001).dump()).find("$id must be a URI of at most 2000 bytes when it is resolved: got 2001"),
+      std::string::npos);
+  // what counts is the URI after it is resolved
+  json nested = of_length(1000);
+  nested["$id"] = nested["$id"].get<std::string>() + "/";
+  nested["$defs"]["a"]["$id"] = std::string(998, 'y');
+  EXPECT_EQ(refusal(nested.dump()), "");
+  nested["$defs"]["a"]["$id"] = std::string(1000, 'y');
+  EXPECT_NE(refusal(nested.dump()).find("#/$defs/a: $id must be a URI of at most 2000 bytes"), std::string::npos);
 }
 
 TEST(JsonSchema, KeepsAllDigitsOfConstants) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "colossal/base/json_file.h"
 #include "colossal/text/uri_reference.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr char kSchemaComponent[] = "json schema";
 constexpr char kNoUri[] = "schema:///";  // the base of a file without $id
+constexpr size_t kMostUriBytes = 2000;   // of a $id: each $id below a long one has a long URI of its own
 
 // Keywords whose value is a schema, a list of schemas, or an object of schemas.
 const std::set<std::string> kHoldOne = {
@@ -36,8 +38,8 @@ SchemaDocument::SchemaDocument(std::string_view text, const std::string& name) :
   spell(whole_, floats, at);
   if (const std::string* draft = whole_.is_object() ? string_at(whole_, "$schema") : nullptr)
     is_old_draft_ = draft->find("draft-03") != std::string::npos || draft->find("draft-04") != std::string::npos;
-  resources_[kNoUri] = {&whole_};
-  find(whole_, "#", kNoUri);
+  const auto unnamed = resources_.try_emplace(kNoUri, Resource{&whole_}).first;
+  find(whole_, "#", unnamed->first);
   find_targets();
 }
 
@@ -59,21 +61,24 @@ void SchemaDocument::fail(const Schema& schema, const std::string& message) cons
 // Finds all schemas below one, with their base URIs. The depth is that of the file.
 void SchemaDocument::find(const Schema& schema, const std::string& path, const std::string& base) {
   if (!paths_.emplace(&schema, path).second) return;
-  std::string own = base;
+  const std::string* own = &base;
   if (schema.is_object()) {
     if (const std::string* id = string_at(schema, is_old_draft_ ? "id" : "$id")) {
       if (id->starts_with("#")) {
         check(resources_.at(base).anchors.emplace(id->substr(1), &schema).second, schema, "the $id ", printable(*id),
               " occurs twice");
       } else {
-        own = resolved_uri(base, *id);
-        own.resize(std::min(own.find('#'), own.size()));
-        const bool is_new = resources_.try_emplace(own, Resource{&schema}).second;
-        check(is_new || resources_.at(own).root == &schema, schema, "the $id ", printable(*id), " occurs twice");
+        std::string uri = resolved_uri(base, *id);
+        uri.resize(std::min(uri.find('#'), uri.size()));
+        check(uri.size() <= kMostUriBytes, schema, "$id must be a URI of at most ", kMostUriBytes,
+              " bytes when it is resolved: got ", uri.size(), "; use a shorter one");
+        const auto [at, is_new] = resources_.try_emplace(std::move(uri), Resource{&schema});
+        check(is_new || at->second.root == &schema, schema, "the $id ", printable(*id), " occurs twice");
+        own = &at->first;
       }
     }
     if (const std::string* anchor = string_at(schema, "$anchor"))
-      check(resources_.at(own).anchors.emplace(*anchor, &schema).second, schema, "the $anchor ", printable(*anchor),
+      check(resources_.at(*own).anchors.emplace(*anchor, &schema).second, schema, "the $anchor ", printable(*anchor),
             " occurs twice");
     if (schema.contains("$ref")) references_.push_back(&schema);
   }
@@ -81,12 +86,12 @@ void SchemaDocument::find(const Schema& schema, const std::string& path, const s
   if (!schema.is_object()) return;
   for (const auto& [keyword, value] : schema.items()) {
     const std::string below = path + "/" + printable(keyword);
-    if (kHoldOne.contains(keyword) && !value.is_array()) find(value, below, own);
+    if (kHoldOne.contains(keyword) && !value.is_array()) find(value, below, *own);
     if (kHoldLists.contains(keyword) && value.is_array())
-      for (size_t i = 0; i < value.size(); ++i) find(value[i], concat(below, "/", i), own);
+      for (size_t i = 0; i < value.size(); ++i) find(value[i], concat(below, "/", i), *own);
     if (kHoldObjects.contains(keyword) && value.is_object())
       for (const auto& [name, one] : value.items())
-        if (!one.is_array()) find(one, below + "/" + printable(name), own);
+        if (!one.is_array()) find(one, below + "/" + printable(name), *own);
   }
 }
 
@@ -99,7 +104,7 @@ void SchemaDocument::find_targets() {
     const std::string* id = string_at(schema, "$id");
     check(!id || id->starts_with("#") || &schema == &whole_, schema,
           "\"$id\" beside \"$ref\" is not read, because drafts of the standard differ on it; leave one of them out");
-    std::string uri = resolved_uri(bases_.at(&schema), *reference);
+    std::string uri = resolved_uri(*bases_.at(&schema), *reference);
     const size_t mark = std::min(uri.find('#'), uri.size());
     const std::string fragment = mark < uri.size() ? percent_decoded(uri.substr(mark + 1)) : "";
     uri.resize(mark);
@@ -108,7 +113,7 @@ void SchemaDocument::find_targets() {
     if (resource != resources_.end()) {
       const auto anchor = resource->second.anchors.find(fragment);
       if (fragment.empty() || fragment[0] == '/')
-        found = at_pointer(*resource->second.root, fragment, uri);
+        found = at_pointer(*resource->second.root, fragment, resource->first);
       else if (anchor != resource->second.anchors.end())
         found = anchor->second;
     }
@@ -120,7 +125,8 @@ void SchemaDocument::find_targets() {
 
 const Schema* SchemaDocument::at_pointer(const Schema& root, const std::string& pointer, const std::string& base) {
   const Schema* at = &root;
-  std::string own = base, path = this->path(root);
+  const std::string* own = &base;
+  std::string path = this->path(root);
   for (size_t begin = 0; begin < pointer.size();) {
     const size_t end = std::min(pointer.find('/', begin + 1), pointer.size());
     std::string step;
@@ -139,7 +145,7 @@ const Schema* SchemaDocument::at_pointer(const Schema& root, const std::string& 
     if (const auto known = bases_.find(next); known != bases_.end()) own = known->second;
     at = next;
   }
-  find(*at, path, own);
+  find(*at, path, *own);
   return at;
 }
 

@@ -18,7 +18,8 @@ using Schema = nlohmann::ordered_json;
 class SchemaDocument {
  public:
   /// Errors ("json schema"): no JSON, longer than 256 KiB, nested deeper than 100, two members of one name; no object,
-  ///                         true or false; a $id or $anchor that occurs twice.
+  ///                         true or false; a $id or $anchor that occurs twice; a $id of more than
+  ///                         2000 bytes after it is resolved.
   SchemaDocument(std::string_view text, const std::string& name);
   SchemaDocument(const SchemaDocument&) = delete;
   SchemaDocument& operator=(const SchemaDocument&) = delete;
@@ -51,6 +52,7 @@ class SchemaDocument {
     std::map<std::string, const Schema*> anchors{};
   };
   void spell(const Schema& value, const std::vector<std::string>& floats, size_t& at);
+  /// `base` must be a key of resources_.
   void find(const Schema& schema, const std::string& path, const std::string& base);
   void find_targets();
   const Schema* at_pointer(const Schema& root, const std::string& pointer, const std::string& base);
@@ -59,8 +61,9 @@ class SchemaDocument {
   bool is_old_draft_ = false;  // "id" instead of "$id"
   Schema whole_;
   std::map<const Schema*, std::string> spellings_;  // of numbers that are not 64-bit integers
-  std::map<const Schema*, std::string> paths_, bases_;
-  std::vector<const Schema*> references_;  // schemas with $ref, in the order in which they were found
+  std::map<const Schema*, std::string> paths_;
+  std::map<const Schema*, const std::string*> bases_;  // keys of resources_
+  std::vector<const Schema*> references_;              // schemas with $ref, in the order in which they were found
   std::map<std::string, Resource> resources_;
   std::map<const Schema*, const Schema*> targets_;
   std::set<std::pair<const Schema*, std::string>> holders_;

@@ -1,6 +1,7 @@
 #include "colossal/text/json_schema_forms.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 
 #include "colossal/base/json_file.h"
@@ -27,6 +28,13 @@ struct SchemaForms::State {
   size_t done = 0;  // of the trail
   Literals seen{};
   std::vector<std::pair<int, std::vector<Choice>>> choices{};  // with the place of the literal that they are of
+
+  /// Literals that hold are read first: they may leave no form from which a schema must be excluded.
+  void bring_forward() {
+    const auto next = trail.begin() + static_cast<std::ptrdiff_t>(done);
+    const auto holding = std::find_if(next, trail.end(), [](const Read& one) { return one.literal.holds; });
+    if (holding != trail.end()) std::iter_swap(next, holding);
+  }
 
   /// A literal that leads to itself again describes no value that could be written.
   void add(const Literal& literal, int from) {
@@ -56,8 +64,10 @@ std::vector<Form> SchemaForms::of(const Literals& literals) {
 void SchemaForms::expand(State state, std::vector<Form>& found, int depth) {
   document_.check(++ways_ <= kMostWays, document_.whole(), "anyOf, oneOf, not, if and dependencies make more than ",
                   kMostWays, " ways; make the schema simpler, and write a oneOf of many const as one enum");
-  for (; state.done < state.trail.size() && !state.forms.empty(); ++state.done)
+  for (; state.done < state.trail.size() && !state.forms.empty(); ++state.done) {
+    state.bring_forward();
     read(state, static_cast<int>(state.done));
+  }
   if (state.forms.empty()) return;
   if (state.choices.empty()) {
     std::move(state.forms.begin(), state.forms.end(), std::back_inserter(found));
@@ -105,6 +115,7 @@ void SchemaForms::read(State& state, int at) {
                   "values of this schema must be excluded, by \"not\" or because another branch of \"oneOf\" overlaps "
                   "with it, and that cannot be done with what ",
                   printable(others), " demands; make the branches differ, by a required member with another \"const\"");
+  leaves_out_ |= !others.empty();
   state.choices.emplace_back(at, std::move(ways));
 }
 
@@ -218,8 +229,10 @@ bool SchemaForms::differ_plainly(int a, int b) {
   const auto known_forms = [this](int schema) -> const std::vector<std::pair<JsonType, std::set<std::string>>>& {
     const auto [at, is_new] = plain_.try_emplace(schema);
     if (!is_new) return at->second;
+    std::vector<Form> forms;
+    if (!leaves_none_out([&] { forms = of({{schema}}); })) forms.clear();
     std::vector<std::pair<JsonType, std::set<std::string>>> found;
-    for (const Form& form : of({{schema}})) {
+    for (const Form& form : forms) {
       std::set<std::string> values;
       for (const Schema* value : form.values.value_or(std::vector<const Schema*>()))
         values.insert(document_.canonical(*value));
@@ -258,8 +271,10 @@ bool SchemaForms::exclude_keyword(std::vector<Choice>& ways, const Schema& schem
     return true;
   }
   if (keyword == "enum" || keyword == "const") {
-    ways.push_back({.within = forms_without(document_, constants(document_, schema, keyword, value))});
-    return true;
+    const std::vector<const Schema*> values = constants(document_, schema, keyword, value);
+    ways.push_back({.within = forms_without(document_, values)});
+    // For a list forms_without() leaves out all lists, and for an object all objects.
+    return std::none_of(values.begin(), values.end(), [](const Schema* one) { return one->is_structured(); });
   }
   if (keyword == "required") {
     const std::optional<Form> names = condition(document_, schema, keyword, value);

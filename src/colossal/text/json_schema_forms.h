@@ -31,12 +31,12 @@ class SchemaForms {
   Literals one(const Schema& schema) { return {{number_of(schema)}}; }
 
   /// All forms of values for which the literals hold, some of them perhaps without any value. What a schema that must
-  /// not hold allows may be left out in part: the forms allow no value too many, but perhaps too few.
+  /// not hold allows may be left out in part: the forms allow no value too many, but perhaps too few. Then
+  /// leaves_out_ is set.
   /// Errors ("json schema"): a keyword that is not read or has a wrong value; too many choices; branches of oneOf that
   ///                         overlap so that the overlap cannot be excluded.
   std::vector<Form> of(const Literals& literals);
-  /// True if it is certain that no value is of the form.
-  bool is_empty(const Form& form, int depth = 0);
+  /// True if it is certain that the literals hold for no value.
   bool is_empty(const Literals& literals, int depth = 0);
   /// Of the values that the form names, those that meet its conditions.
   std::vector<const Schema*> values_of(const Form& form);
@@ -65,6 +65,14 @@ class SchemaForms {
                                      const Schema& what);
   std::vector<Choice> ways_of_one(const Schema& branches);
   bool are_disjoint(int a, int b);
+  /// Runs a search and returns whether it left no values out. An outer search does not count what it left out.
+  template <class Search>
+  bool leaves_none_out(const Search& search) {
+    const bool before = std::exchange(leaves_out_, false);
+    search();
+    return !std::exchange(leaves_out_, before);
+  }
+  bool is_empty(const Form& form, int depth);
   bool differ_plainly(int a, int b);
   /// Adds the ways in which a value does not meet a keyword. Returns false if there may be others.
   bool exclude_keyword(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
@@ -73,7 +81,7 @@ class SchemaForms {
   bool exclude_applicator(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
                           const Schema& value);
   void restrict_to(std::vector<Form>& forms, const std::vector<Form>& within) const;
-  bool allows_number(const Form& form, const Schema& value) const;
+  bool allows_number(const Form& form, const Schema& value);
   bool allows_string(const Form& form, const std::string& text);
   bool matches(const std::string& pattern, const std::string& text);
 
@@ -81,10 +89,12 @@ class SchemaForms {
   std::vector<const Schema*> schemas_;
   std::map<const Schema*, int> numbers_;
   std::map<std::pair<int, int>, bool> disjoint_;
-  std::map<int, std::vector<std::pair<JsonType, std::set<std::string>>>> plain_;  // types and constants of a schema
+  /// Types and constants of a schema; an empty list if they are not known completely.
+  std::map<int, std::vector<std::pair<JsonType, std::set<std::string>>>> plain_;
   std::map<std::string, std::unique_ptr<TextAutomaton>> matchers_;
-  int ways_ = 0;    // that were looked at
-  int nested_ = 0;  // searches for overlaps within each other
+  int ways_ = 0;             // that were looked at
+  int nested_ = 0;           // searches for overlaps within each other
+  bool leaves_out_ = false;  // the present search left out values
 };
 
 }  // namespace colossal::text

@@ -79,8 +79,12 @@ bool SchemaForms::matches(const std::string& pattern, const std::string& text) {
 }
 
 bool SchemaForms::is_empty(const Literals& literals, int depth) {
-  const std::vector<Form> forms = of(literals);
-  return std::all_of(forms.begin(), forms.end(), [&](const Form& form) { return is_empty(form, depth); });
+  bool has_value = false;
+  const bool is_certain = leaves_none_out([&] {
+    const std::vector<Form> forms = of(literals);
+    has_value = std::any_of(forms.begin(), forms.end(), [&](const Form& form) { return !is_empty(form, depth); });
+  });
+  return is_certain && !has_value;
 }
 
 bool SchemaForms::is_empty(const Form& form, int depth) {
@@ -129,7 +133,7 @@ bool SchemaForms::allows(const Form& form, const Schema& value) {
   });
 }
 
-bool SchemaForms::allows_number(const Form& form, const Schema& value) const {
+bool SchemaForms::allows_number(const Form& form, const Schema& value) {
   const Decimal number = document_.decimal(value);
   if (number.is_whole() ? !form.is_whole : !form.is_fraction) return false;
   if (form.least && (number < *form.least || (form.excludes_least && number == *form.least))) return false;
@@ -138,7 +142,8 @@ bool SchemaForms::allows_number(const Form& form, const Schema& value) const {
     const Decimal divisor = document_.decimal(*one);
     const int64_t scale = std::max(number.decimals(), divisor.decimals());
     const std::optional<int64_t> size = number.floor(scale), step = divisor.floor(scale);
-    return size && step && *size % *step == 0;  // a number that is too large for this is left out
+    leaves_out_ |= !size || !step;  // too large for this
+    return size && step && *size % *step == 0;
   });
 }
 
