@@ -244,6 +244,23 @@ TEST_F(Run, RefusesToResumeFromIncompleteCheckpointsOnly) {
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
 }
 
+TEST_F(Run, OverwriteSetsIncompleteCheckpointsAside) {
+  run::Config c = make("run", 1, 1);
+  train(c, Start::New, 7);
+  const std::string folder = c.run.folder + "/checkpoints";
+  for (const int64_t step : {5, 7}) std::filesystem::remove(checkpoint::step_path(folder, step) + "/manifest.json");
+  c.training.steps = 5;  // step 7 is above the end of the new run, step 5 has the name of its last step
+  train(c, Start::Overwrite);
+  EXPECT_EQ(steps_in(c), (Steps{5}));
+  EXPECT_TRUE(checkpoint::step_folders(folder).skipped.empty());
+  for (const int64_t step : {5, 7}) {
+    const std::string path = checkpoint::step_path(folder, step);
+    EXPECT_TRUE(std::filesystem::exists(path + ".unused/rank-00000.safetensors")) << path;
+    EXPECT_EQ(times(concat("the incomplete checkpoint of step ", step, " is set aside as ", path, ".unused"), log_of(c)),
+              1u);
+  }
+}
+
 TEST_F(Run, NamesIncompleteCheckpointsAndSetsNewerOnesAside) {
   const run::Config c = make("run", 1, 1);
   train(c, Start::New, 12);  // keeps 10 and 12

@@ -205,13 +205,16 @@ void Trainer::take_folder() {
 void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   std::optional<int64_t> resumed_after;
   if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
+  // Without a complete step no run is set aside whole. Its incomplete steps must not stay among those of the new run.
+  const bool replaces = options_.start == Start::Overwrite && steps.complete.empty();
   std::vector<int64_t> all = steps.complete;
   for (const auto& [step, what] : steps.skipped) all.push_back(step);
   for (const int64_t step : all) {
-    if (!resumed_after || step <= *resumed_after) continue;
+    if (!replaces && (!resumed_after || step <= *resumed_after)) continue;
     // or the next --resume would take it for one of this run
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
-    log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
+    log_.warning("the ", replaces ? "incomplete" : "newer", " checkpoint of step ", step, " is set aside as ", aside,
+                 "; remove it when nobody needs it");
   }
   if (!steps.complete.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
