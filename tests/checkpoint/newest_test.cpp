@@ -172,5 +172,13 @@ TEST_F(Newest, WhatIsSetAsideIsNoCheckpointAndNotLost) {
   EXPECT_TRUE(fs::exists(folder / "step-000030.unused/manifest.json"));
 }
 
+// Rank 0 prunes alone, after the last agreement of a save: an error there would leave the others behind.
+TEST(Prune, DoesNothingIfTheFolderCannotBeRead) {
+  test::TemporaryFolder folder;
+  fs::create_symlink("loop", folder / "loop");  // which no one can follow, not even root
+  EXPECT_THROW(complete_steps(folder / "loop"), Error);
+  EXPECT_NO_THROW(prune(folder / "loop", 20, 1));
+}
+
 }  // namespace
 }  // namespace colossal::checkpoint::newest_test

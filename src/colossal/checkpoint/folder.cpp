@@ -118,7 +118,12 @@ void publish(const std::string& folder, int64_t step) {
 
 void prune(const std::string& folder, int64_t step, int keep_last) {
   if (keep_last <= 0) return;
-  std::vector<int64_t> steps = complete_steps(folder);
+  std::vector<int64_t> steps;
+  try {
+    steps = complete_steps(folder);
+  } catch (const Error&) {
+    return;  // Rank 0 is alone here: the new checkpoint is complete, and the next save prunes again.
+  }
   for (size_t i = 0; i + keep_last < steps.size(); ++i) {
     if (steps[i] == step) continue;
     std::error_code ignored;

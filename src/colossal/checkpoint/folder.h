@@ -33,7 +33,8 @@ void begin_partial(const std::string& folder, int64_t step);
 /// Gives the partial folder its final name in one step, in the place of a checkpoint of the same step if there is one,
 /// and flushes.
 void publish(const std::string& folder, int64_t step);
-/// Removes all but the `keep_last` newest; never `step`. What cannot be removed stays: it does no harm.
+/// Removes all but the `keep_last` newest; never `step`. What cannot be removed stays: it does no harm. If the
+/// folder cannot be read, nothing is removed.
 void prune(const std::string& folder, int64_t step, int keep_last);
 
 /// Renames the checkpoint of `step`, so that nobody takes it for one of this run, and returns where it lies:
