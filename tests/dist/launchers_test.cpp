@@ -163,6 +163,33 @@ TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
               HasSubstr("[launch] rank 1 was started twice in this run; give each process a rank of its own"));
 }
 
+// The agent's store outlives the ranks: it still holds those of the start before a change of members.
+TEST(Launchers, NameTheRemedyForASecondStartOnTheStoreOfTorchrun) {
+  comm::Store::Tcp tcp;
+  tcp.host = "127.0.0.1";
+  tcp.server = true;
+  const auto agent = comm::Store::tcp(tcp);
+  const auto start = [&](const std::string& restart) {
+    return started(1,
+                   [&](int) {
+                     return std::map<std::string, std::string>{
+                         {"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"MASTER_PORT", std::to_string(agent->port())},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                         {"TORCHELASTIC_RUN_ID", "run"},
+                         {"TORCHELASTIC_RESTART_COUNT", restart}};
+                   },
+                   {"pairs", "auto", "1000", "1000"})[0]
+        .output;
+  };
+  EXPECT_THAT(start("0"), HasSubstr("1 of 2 ranks did not come: 0"));
+  EXPECT_THAT(start("0"), HasSubstr("rank 1 was started twice in this run; give each process a rank of its own; if "
+                                    "torchrun started it again because hosts joined or left, start torchrun anew, "
+                                    "with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts"));
+  EXPECT_THAT(start("1"), HasSubstr("1 of 2 ranks did not come: 0")) << "a restart that torchrun counts is none";
+}
+
 TEST(Launchers, RefuseRanksOfRunsOfDifferentSizes) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,

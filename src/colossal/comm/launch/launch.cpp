@@ -59,12 +59,22 @@ void require_equal_sizes(int first, int rank, int size) {
           "; start all ranks with the same number of ranks");
 }
 
+/// What to do about a rank that has joined already. The store of torchrun's agent outlives the ranks. Of ranks that
+/// torchrun starts again with the same restart count it still holds the old keys, and old addresses among them.
+std::string remedy_of_second_start(const Environment& environment) {
+  const char* const ranks = "give each process a rank of its own";
+  if (environment.launcher != Launcher::Torchrun || !environment.hosted_store) return ranks;
+  return concat(ranks,
+                "; if torchrun started it again because hosts joined or left, start torchrun anew, with "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts, which gives each start a store of its own");
+}
+
 /// What every rank of the run says of itself. Refuses what ranks could only find out by waiting for each other: two
 /// processes with the same rank, and ranks that were started for runs of different sizes.
-std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own) {
+std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own, const std::string& remedy) {
   Store& store = *meeting.store;
   require(store.add(concat("joined/", meeting.rank), 1) == 1, "launch", "rank ", meeting.rank,
-          " was started twice in this run; give each process a rank of its own");
+          " was started twice in this run; ", remedy);
   const std::string text = concat(meeting.size, " ", own.text());
   store.set(concat("here/", meeting.rank), text);  // before this rank may refuse: others wait for it
   if (meeting.rank > 0) {
@@ -97,7 +107,7 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   result.store = connect_to_store(options, environment, server);
   const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
                         options.timeout};
-  result.ranks = gather_facts(meeting, own_facts(options, environment));
+  result.ranks = gather_facts(meeting, own_facts(options, environment), remedy_of_second_start(environment));
   // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
   meeting.store->set(concat("read/", environment.rank), "");
   std::vector<std::string> read;
