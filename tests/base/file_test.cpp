@@ -212,5 +212,19 @@ TEST(RunFolder, AFileInTheWayIsAnError) {
   EXPECT_THAT(complaint([&] { RunFolder("").create(); }), HasSubstr("run.folder must not be empty"));
 }
 
+TEST(FolderAppears, LooksAgainUntilItsLimit) {
+  test::TemporaryFolder folder;
+  EXPECT_TRUE(folder_appears(folder.path(), std::chrono::milliseconds(0)));
+  EXPECT_FALSE(folder_appears(folder / "absent", std::chrono::milliseconds(200)));
+  std::ofstream(folder / "file") << "no folder";
+  EXPECT_FALSE(folder_appears(folder / "file", std::chrono::milliseconds(0)));
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    fs::create_directory(folder / "late");
+  });
+  EXPECT_TRUE(folder_appears(folder / "late", std::chrono::minutes(10)));
+  other.join();
+}
+
 }  // namespace
 }  // namespace colossal::file_test

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <random>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -169,6 +170,16 @@ void create_folder(const std::string& path) {
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path, error), "file", "cannot create the folder ", path, ": ",
           error ? error.message() : "a file of that name is in the way");
+}
+
+bool folder_appears(const std::string& path, std::chrono::milliseconds limit) {
+  constexpr std::chrono::milliseconds kPause(100);
+  std::error_code ignored;
+  for (auto waited = kPause.zero(); !std::filesystem::is_directory(path, ignored); waited += kPause) {
+    if (waited >= limit) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
 }
 
 }  // namespace colossal

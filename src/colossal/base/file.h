@@ -1,5 +1,6 @@
 // Whole files, read with a bound and written so that a reader sees the old content or the new, never a part.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -44,5 +45,9 @@ void sync_folder(const std::string& path);
 
 /// Creates a folder and its parents. Errors ("file"): not permitted, or a file of that name is in the way.
 void create_folder(const std::string& path);
+
+/// Whether `path` is a folder, or becomes one within `limit`. A network file system may cache for seconds that a folder
+/// was absent when another host has just made it.
+bool folder_appears(const std::string& path, std::chrono::milliseconds limit);
 
 }  // namespace colossal

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -40,6 +41,9 @@
 
 namespace colossal::train {
 namespace {
+
+/// How long a network file system may hide from this host what rank 0 has made.
+constexpr std::chrono::seconds kFolderDelay(5);
 
 /// Work whose failure does not end a run: said once when it begins to fail, and once when it no longer does.
 class Tolerated {
@@ -135,10 +139,10 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   });
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
-    require(std::filesystem::is_directory(folder_.checkpoints()), "run", "the folder ", folder_.path(),
+    const auto busy = world_.busy("opening the data");
+    require(folder_appears(folder_.checkpoints(), kFolderDelay), "run", "the folder ", folder_.path(),
             " must be the same on all ranks: rank 0 has made it, this rank does not find it; start all ranks in one "
             "directory, or name an absolute path that all hosts share (run.folder)");
-    const auto busy = world_.busy("opening the data");
     device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = run::open_data(config_, options_.models, builtin_text(),
