@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "colossal/train/module_training.h"
 #include "train/whole_runs.h"
@@ -120,17 +121,58 @@ TEST_F(RankInputs, RefuseOtherData) {
                                    HasSubstr("; give all ranks the same data"))));
 }
 
+/// What both of two ranks throw for these traits of their data.
+std::string refusal_of(const nlohmann::json& first, const nlohmann::json& other) {
+  const Messages messages = messages_of(2, [&](comm::World& world) {
+    const auto everyone = group_of_all(world);
+    require_same(*everyone, data_inputs(world.rank() == 0 ? first : other));
+  });
+  EXPECT_EQ(messages[0], messages[1]);
+  return messages[0];
+}
+
+TEST(RankData, NamesTheLeafThatDiffers) {
+  nlohmann::json files = nlohmann::json::array();
+  for (int i = 0; i < 40; ++i) files.push_back({{"name", "a file"}, {"size", i}});
+  const nlohmann::json first = {{"files", files}, {"split", {{"seed", 1}}}, {"none", nlohmann::json::array()}};
+  nlohmann::json other = first;
+  EXPECT_EQ(refusal_of(first, other), "");
+  other["files"][31]["size"] = 7;
+  EXPECT_EQ(refusal_of(first, other),
+            "[data] `files[31].size` of the data is 31 on rank 0 and 7 on rank 1; give all ranks the same data");
+  other = first;
+  other["split"]["seed"] = 2;
+  other["none"].push_back(5);
+  EXPECT_EQ(refusal_of(first, other),
+            "[data] `none` of the data is [] on rank 0 and nothing on rank 1, `split.seed` of the data is 1 on rank 0 "
+            "and 2 on rank 1, `none[0]` of the data is nothing on rank 0 and 5 on rank 1; give all ranks the same "
+            "data");
+}
+
+TEST(RankData, ShowsLongTextsWhereTheyDiffer) {
+  const std::string same(300, 'a'), rest(300, 'z');
+  const auto of = [](const std::string& text) {
+    nlohmann::json traits;
+    traits["text"] = text;
+    return traits;
+  };
+  const std::string message = refusal_of(of(same + "one" + rest), of(same + "two" + rest));
+  EXPECT_THAT(message, AllOf(HasSubstr("is ..."), HasSubstr("aonez"), HasSubstr("atwoz"), HasSubstr("z... on rank 1")));
+  EXPECT_LT(message.size(), 500u);
+  EXPECT_THAT(refusal_of(of(same), of(same + "b")), HasSubstr("aab\" on rank 1"));
+}
+
 /// A mesh of two axes: ranks 0 and 1 hold the first half of "split", 2 and 3 the second; all hold "whole".
 struct Weights {
   explicit Weights(comm::World& world)
       : mesh(world, {{"tensor", 2}, comm::Mesh::batch("data", 2)}),
         split(at::full({2, 3}, static_cast<double>(world.rank() / 2), at::kFloat)),
         whole(at::arange(5, at::kFloat)) {}
-  std::string refusal() {
+  std::string refusal(WeightOrigin origin = WeightOrigin::Read) {
     return test::thrown_message([&] {
       require_same_weights(mesh, {{"split", split, tensor::ShardSpec::split({4, 3}, 0, {"tensor"}), {}},
                                   {"whole", whole, tensor::ShardSpec::whole({5}), {}}},
-                           1);
+                           1, origin);
     });
   }
   comm::Mesh mesh;
@@ -152,6 +194,19 @@ TEST(RankWeights, NameTheParameterAndTheRanks) {
   });
 }
 
+TEST(RankWeights, NameTheRemedyByTheirOrigin) {
+  comm::run_ranks(4, [](comm::World& world) {
+    Weights weights(world);
+    if (world.rank() == 1) weights.whole[0] = 3;
+    EXPECT_THAT(weights.refusal(WeightOrigin::Read),
+                HasSubstr("; give all ranks the same checkpoint or folder of [model] from"));
+    EXPECT_THAT(weights.refusal(WeightOrigin::Drawn),
+                AllOf(HasSubstr("; the processors of these ranks draw other numbers: start from weights that were "
+                                "exported once (model.from), or use hosts of one kind"),
+                      Not(HasSubstr("checkpoint"))));
+  });
+}
+
 // Under ZeRO each rank holds a part of its own: nobody can compare them, and nothing is read.
 TEST(RankWeights, AreNotReadIfNoOtherRankHoldsThem) {
   comm::run_ranks(4, [](comm::World& world) {
@@ -162,7 +217,7 @@ TEST(RankWeights, AreNotReadIfNoOtherRankHoldsThem) {
       const at::Tensor value = at::full({2}, static_cast<double>(world.rank() % all), at::kFloat);
       const tensor::Stored stored(value.options(), {2}, [&](bool) { return ++reads, tensor::Held{value}; });
       const tensor::FlatPart part{world.rank() % all * 2, 2};
-      require_same_weights(mesh, {{"p", stored, tensor::ShardSpec::whole({8}), part}}, sharers);
+      require_same_weights(mesh, {{"p", stored, tensor::ShardSpec::whole({8}), part}}, sharers, WeightOrigin::Read);
       EXPECT_EQ(reads, sharers == 2 ? 1 : 0) << sharers;
     }
   });
@@ -199,6 +254,24 @@ TEST(RankModules, RefuseOtherModules) {
                                    HasSubstr("the parameter in.weight is [3, 2] of Float, trained on rank 0 and [4, 2] "
                                              "of Float, trained on rank 1"),
                                    HasSubstr("; build the same module on all ranks"))));
+}
+
+struct SwappedModule : torch::nn::Module {
+  explicit SwappedModule(bool swapped) {
+    for (const char* name : {swapped ? "b" : "a", swapped ? "a" : "b"})
+      register_module(name, torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(false)));
+  }
+};
+
+TEST(RankModules, RefuseAnotherOrderOfParameters) {
+  const Messages messages = messages_of(2, [](comm::World& world) {
+    SwappedModule module(world.rank() == 1);
+    initialize(world, module, module_config());
+  });
+  EXPECT_THAT(messages,
+              Each(HasSubstr("[model] the order of the values differs between rank 0 and rank 1: number 1 is the "
+                             "parameter a.weight on rank 0 and the parameter b.weight on rank 1; build the same module "
+                             "on all ranks")));
 }
 
 // As on two hosts that do not share the folder.

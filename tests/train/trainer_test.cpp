@@ -256,8 +256,8 @@ TEST_F(Run, OverwriteSetsIncompleteCheckpointsAside) {
   for (const int64_t step : {5, 7}) {
     const std::string path = checkpoint::step_path(folder, step);
     EXPECT_TRUE(std::filesystem::exists(path + ".unused/rank-00000.safetensors")) << path;
-    EXPECT_EQ(times(concat("the incomplete checkpoint of step ", step, " is set aside as ", path, ".unused"), log_of(c)),
-              1u);
+    const std::string aside = path + ".unused";
+    EXPECT_EQ(times(concat("the incomplete checkpoint of step ", step, " is set aside as ", aside), log_of(c)), 1u);
   }
 }
 

@@ -229,7 +229,7 @@ void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::Step
   });
   Saved saved(*this);
   checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
-  require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers);
+  require_same_weights(mesh_, optimization_->weights(), optimization_->state().sharers, WeightOrigin::Read);
   zero_grad();
 }
 

@@ -23,7 +23,10 @@ namespace {
 
 using nlohmann::json;
 
+using Values = std::vector<std::pair<std::string, std::string>>;
+
 constexpr size_t kMostNamed = 5;
+constexpr size_t kMostShown = 160, kShownBefore = 40;  // bytes of a value, and of those before the first difference
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 /// A number of a config as people write it: 0.0001 for 1e-04.
@@ -37,18 +40,34 @@ std::string readable(const std::string& toml) {
   return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::general).ptr};
 }
 
-std::string shown(const std::string& value) { return value.empty() ? "nothing" : printable(value); }
+/// `value`, or of a long one the piece around `difference`, the first byte that differs.
+std::string shown(const std::string& value, size_t difference) {
+  if (value.empty()) return "nothing";
+  if (value.size() <= kMostShown) return printable(value);
+  const size_t start = difference > kShownBefore ? difference - kShownBefore : 0;
+  return concat(start > 0 ? "..." : "", printable(value.substr(start, kMostShown)),
+                start + kMostShown < value.size() ? "..." : "");
+}
+
+/// What differs if each name has the same value on both ranks.
+std::string describe_order(const Values& first, const Values& other, int rank) {
+  size_t at = 0;
+  while (at + 1 < std::min(first.size(), other.size()) && first[at] == other[at]) ++at;
+  return concat("the order of the values differs between rank 0 and rank ", rank, ": number ", at + 1, " is ",
+                printable(first[at].first), " on rank 0 and ", printable(other[at].first), " on rank ", rank);
+}
 
 /// "steps of [training] is 10 on rank 0 and 20 on rank 1" for each name whose value differs.
 std::string describe(const comm::TextDifference& difference) {
-  using Values = std::vector<std::pair<std::string, std::string>>;
   const auto first = json::parse(difference.first).get<Values>(), other = json::parse(difference.other).get<Values>();
   std::map<std::string, std::string> rest(other.begin(), other.end());
   std::string text;
   size_t count = 0;
   const auto see = [&](const std::string& name, const std::string& one, const std::string& two) {
     if (one == two || ++count > kMostNamed) return;
-    text += concat(count > 1 ? ", " : "", printable(name), " is ", shown(one), " on rank 0 and ", shown(two),
+    const auto ends = std::mismatch(one.begin(), one.end(), two.begin(), two.end());
+    const auto at = static_cast<size_t>(ends.first - one.begin());
+    text += concat(count > 1 ? ", " : "", printable(name), " is ", shown(one, at), " on rank 0 and ", shown(two, at),
                    " on rank ", difference.rank);
   };
   for (const auto& [name, value] : first) {
@@ -56,7 +75,20 @@ std::string describe(const comm::TextDifference& difference) {
     rest.erase(name);
   }
   for (const auto& [name, value] : rest) see(name, "", value);
+  if (count == 0) return describe_order(first, other, difference.rank);
   return count > kMostNamed ? concat(text, ", and ", count - kMostNamed, " more differ") : text;
+}
+
+/// The leaves of `traits`, each under its path from `name`: "files[0].size".
+void add_leaves(const json& traits, const std::string& name, Values& values) {
+  if (!traits.is_structured() || traits.empty()) {
+    values.emplace_back(concat("`", name, "` of the data"),
+                        traits.dump(-1, ' ', false, json::error_handler_t::replace));
+    return;
+  }
+  for (const auto& [key, each] : traits.items())
+    add_leaves(each, traits.is_array() ? concat(name, "[", key, "]") : concat(name, name.empty() ? "" : ".", key),
+               values);
 }
 
 std::string shape_of(const at::Tensor& tensor) {
@@ -168,9 +200,7 @@ RankInputs config_inputs(const run::Config& config) {
 
 RankInputs data_inputs(const json& traits) {
   RankInputs inputs{"data", {}, "give all ranks the same data"};
-  for (const auto& [name, value] : traits.items())
-    inputs.values.emplace_back(concat("`", name, "` of the data"),
-                               value.dump(-1, ' ', false, json::error_handler_t::replace));
+  add_leaves(traits, "", inputs.values);
   return inputs;
 }
 
@@ -190,7 +220,8 @@ void require_same(comm::Group& ranks, const RankInputs& inputs) {
     throw Error(inputs.component, concat(describe(*difference), "; ", inputs.remedy)).mark_on_all_ranks();
 }
 
-void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedTensor>& weights, int64_t sharers) {
+void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedTensor>& weights, int64_t sharers,
+                          WeightOrigin origin) {
   if (mesh.world().size() == 1) return;
   comm::Group& ranks = mesh.all();
   PartNames names;
@@ -208,7 +239,11 @@ void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedT
     const auto name = names.find(part);
     require(name == names.end(), "run", "the weights of ", name == names.end() ? "" : name->second,
             " differ between rank ", one, " and rank ", two,
-            ", which hold the same part of them; give all ranks the same checkpoint or folder of [model] from");
+            ", which hold the same part of them; ",
+            origin == WeightOrigin::Read
+                ? "give all ranks the same checkpoint or folder of [model] from"
+                : "the processors of these ranks draw other numbers: start from weights that were exported once "
+                  "(model.from), or use hosts of one kind");
   });
 }
 

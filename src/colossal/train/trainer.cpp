@@ -259,7 +259,8 @@ void Trainer::keep_sample(const std::string& text) {
 void Trainer::start() {
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
-  if (options_.start == Start::Resume && (options_.resume_step || has_steps)) {
+  const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
+  if (resumes) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
     const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
@@ -280,7 +281,8 @@ void Trainer::start() {
   }
   {
     const auto busy = world_.busy("comparing the weights of ranks");
-    require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers);
+    require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
+                         resumes || !config_.model.from.empty() ? WeightOrigin::Read : WeightOrigin::Drawn);
   }
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
