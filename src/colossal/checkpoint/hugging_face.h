@@ -34,9 +34,9 @@ struct ExternalNames {
   std::vector<std::string> may_lack{};
   /// Ends of names, and what older folders have in their place: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};
-  /// Tensors that a folder may hold twice, the name of the second first, which are compared: {"lm_head.weight",
-  /// "model.embed_tokens.weight"} of a model whose head is its embedding.
-  std::vector<std::pair<std::string, std::string>> copies{};
+  /// Tensors that a folder may hold twice, which are compared: of a model whose head is its embedding "lm_head.weight",
+  /// a copy of "model.embed_tokens.weight".
+  std::vector<nn::ExternalCopy> copies{};
 };
 
 /// folder/config.json, or what that would be of a GGUF file (config_of_gguf). A quantization_config that import_weights

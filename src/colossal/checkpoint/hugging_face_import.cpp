@@ -55,28 +55,27 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
 }
 
 /// The copies that the folder holds, with what they are copies of, by their names there.
-std::vector<std::pair<std::string, std::string>> copies_in(const WeightSource& files, const ExternalNames& external) {
-  std::vector<std::pair<std::string, std::string>> found;
-  for (const auto& [copy, original] : external.copies) {
-    const std::optional<std::string> second = files.find(copy, external.prefix),
-                                     first = name_in(files, original, external);
-    if (second && first) found.emplace_back(*second, *first);
+std::vector<nn::ExternalCopy> copies_in(const WeightSource& files, const ExternalNames& external) {
+  std::vector<nn::ExternalCopy> found;
+  for (const nn::ExternalCopy& copy : external.copies) {
+    const std::optional<std::string> second = files.find(copy.name, external.prefix),
+                                     first = name_in(files, copy.original, external);
+    if (second && first) found.push_back({*second, *first, copy.reason, copy.remedy});
   }
   return found;
 }
 
-void require_equal(const std::string& copy, const std::string& original, const WeightSource& files,
-                   const std::string& folder) {
-  const at::Tensor second = files.tensor(copy), first = files.tensor(original);
+void require_equal(const nn::ExternalCopy& copy, const WeightSource& files, const std::string& folder) {
+  const at::Tensor second = files.tensor(copy.name), first = files.tensor(copy.original);
   // A copy in another dtype was rounded to it, or the original was.
   const bool equal = second.sizes() == first.sizes() && (at::equal(second.to(first.scalar_type()), first) ||
                                                          at::equal(first.to(second.scalar_type()), second));
   const std::string found = concat(describe(second.scalar_type(), second.sizes().vec()), " and ",
                                    describe(first.scalar_type(), first.sizes().vec()), ", which differ");
-  files.leave(copy), files.leave(original);
-  require(equal, "hugging face", folder, ": ", printable(copy), " must equal ", printable(original),
-          ", because tie_word_embeddings of config.json (true if it is missing) makes them one weight: got ", found,
-          "; set it to false if the head has its own weights");
+  files.leave(copy.name), files.leave(copy.original);
+  require(equal, "hugging face", folder, ": ", printable(copy.name), " must equal ",
+          printable(copy.original), ", because ", copy.reason, " makes them one weight: got ", found, "; ",
+          copy.remedy);
 }
 
 /// Where each part lies; throws the table of all that is missing, misshapen or left over, or
@@ -104,13 +103,13 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
     const TensorEntry& entry = *files.entries().at(*name);
     table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
   }
-  const std::vector<std::pair<std::string, std::string>> copies = copies_in(files, external);
-  for (const auto& [copy, original] : copies) used.insert(copy);
+  const std::vector<nn::ExternalCopy> copies = copies_in(files, external);
+  for (const nn::ExternalCopy& copy : copies) used.insert(copy.name);
   for (const auto& [name, entry] : files.entries())
     if (used.count(name) == 0 && !matches_one(name, external.ignored))
       table.add(name, "-", describe(entry->dtype, entry->shape));
   table.require_empty("hugging face", folder + " does not hold this model");
-  for (const auto& [copy, original] : copies) require_equal(copy, original, files, folder);
+  for (const nn::ExternalCopy& copy : copies) require_equal(copy, files, folder);
   // One that lacks a part lacks all: a fused parameter is taken whole or not at all.
   std::erase_if(sources, [&](const PartSource& source) { return lacking.count(source.part->parameter->name) > 0; });
   return sources;

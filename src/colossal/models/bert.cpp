@@ -215,7 +215,7 @@ Architecture bert_architecture() {
                        .to_json = to_json,
                        .prefix = "bert.",
                        .head = "cls.predictions.decoder.weight",
-                       .copies = {{kOwnBias, kTiedBias}},
+                       .copies = {tied_copy(kOwnBias, kTiedBias)},
                        .ignored = ignored_tensors(),
                        // Before version 5 transformers wrote the one bias of both under the first name.
                        .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},

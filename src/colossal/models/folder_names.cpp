@@ -47,11 +47,11 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
   return found;
 }
 
-std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape) {
+std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape) {
   const HuggingFace& folder = shape.architecture->hugging_face;
   const bool has_head = shape.tied && !folder.head.empty();
   if (!has_head && folder.copies.empty()) return {};
-  std::vector<std::pair<std::string, std::string>> copies;
+  std::vector<nn::ExternalCopy> copies;
   const std::vector<nn::ExternalName> names = folder.names(shape);
   const auto has = [&](const std::string& tensor) {
     return std::any_of(names.begin(), names.end(), [&](const nn::ExternalName& name) {
@@ -61,10 +61,15 @@ std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelSha
   };
   if (has_head)
     for (const nn::ExternalName& name : names)
-      if (name.ours == "embedding.weight") copies.emplace_back(folder.head, name.parts.at(0).name);
-  for (const auto& [copy, original] : folder.copies)
-    if (has(original) && !has(copy)) copies.emplace_back(copy, original);
+      if (name.ours == "embedding.weight") copies.push_back(tied_copy(folder.head, name.parts.at(0).name));
+  for (const nn::ExternalCopy& copy : folder.copies)
+    if (has(copy.original) && !has(copy.name)) copies.push_back(copy);
   return copies;
+}
+
+nn::ExternalCopy tied_copy(std::string name, std::string original) {
+  return {std::move(name), std::move(original), "tie_word_embeddings of config.json (true if it is missing)",
+          "set it to false if the head has its own weights"};
 }
 
 IgnoredTensor rotary_table(std::string name) {

@@ -30,9 +30,12 @@ struct FolderNames {
 /// Cost: the model is declared once, without memory.
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
 
-/// Tensors that a folder of `shape` may hold beside those, each with the name of the one that it then equals: the head
-/// of a model whose embedding is its head, too, and HuggingFace::copies.
-std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape);
+/// Tensors that a folder of `shape` may hold beside those: the head of a model whose embedding is its head, too, and
+/// HuggingFace::copies.
+std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape);
+
+/// A copy of `original` for models whose tie_word_embeddings is true.
+nn::ExternalCopy tied_copy(std::string name, std::string original);
 
 /// The frequencies of rotary positions, which folders of older versions hold.
 IgnoredTensor rotary_table(std::string name = "*.rotary_emb.inv_freq");

@@ -68,9 +68,9 @@ struct HuggingFace {
   /// The head's weight. A folder of a model whose head is the embedding may hold it as well, equal to that
   /// (copies_in_folder). Empty: there is none that could be.
   std::string head{};
-  /// Tensors that a folder may hold as well, each with the tensor that it must equal, because they are one parameter.
-  /// A pair counts for shapes that have the second and not the first (copies_in_folder).
-  std::vector<std::pair<std::string, std::string>> copies{};
+  /// Tensors that a folder may hold as well. Each counts for shapes that have its original and not itself
+  /// (copies_in_folder).
+  std::vector<nn::ExternalCopy> copies{};
   std::vector<IgnoredTensor> ignored{};
   /// Ends of names, and what folders of older versions have in their place.
   std::vector<std::pair<std::string, std::string>> old_endings{};

@@ -129,6 +129,12 @@ nlohmann::json t5_to_json(const ModelShape& s) {
   return config;
 }
 
+/// Whatever tie_word_embeddings says: it ties the head alone.
+nn::ExternalCopy table_copy(std::string name) {
+  return {std::move(name), "shared.weight", "model_type t5",
+          "remove it from the folder if shared.weight is the right table; a T5 with two tables is not read"};
+}
+
 }  // namespace
 
 HuggingFace t5_folder() {
@@ -136,8 +142,7 @@ HuggingFace t5_folder() {
           .names = t5_names,
           .from_json = t5_from_json,
           .to_json = t5_to_json,
-          .copies = {{"encoder.embed_tokens.weight", "shared.weight"},
-                     {"decoder.embed_tokens.weight", "shared.weight"}},
+          .copies = {table_copy("encoder.embed_tokens.weight"), table_copy("decoder.embed_tokens.weight")},
           .ignored = {{"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
                        "attention to the source has no relative positions"}},
           .own_head = {"source_tokens", "start_id"}};

@@ -44,4 +44,11 @@ struct ExternalName {
   int64_t leading_ones = 0;
 };
 
+/// A tensor that a folder may hold twice. The values of both must be equal.
+struct ExternalCopy {
+  std::string name, original;
+  std::string reason;  ///< why both are one parameter: "REASON makes them one weight"
+  std::string remedy;  ///< what to do if they differ
+};
+
 }  // namespace colossal::nn
