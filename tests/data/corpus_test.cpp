@@ -208,9 +208,12 @@ TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
       {"\xff\xfeh\0i\0"s, "UTF-16 text; convert it"}};
   for (const auto& [bytes, what] : formats) {
     for (const char* name : {"x", "text.txt.gz", "X.ARROW", "sub/a.txt"}) {
-      const std::string path = folder.write(name, bytes), named = name == "sub/a.txt"s ? folder / "sub" : path;
-      EXPECT_THAT(refusal(named), HasSubstr(path + " must be a text: it is " + what));
+      const std::string path = folder.write(name, bytes);
+      EXPECT_THAT(refusal(path), HasSubstr(path + " must be a text: it is " + what));
     }
+    EXPECT_THAT(refusal(folder / "sub"), HasSubstr("holds no text files"));
+    EXPECT_THAT(refusal(folder / "sub"),
+                HasSubstr("1 file is not read: 1 .txt (" + what.substr(0, what.find(';')) + ")"));
   }
   EXPECT_THAT(refusal(folder.write("x", "a\0b"s)), HasSubstr("it has bytes of value 0; convert it to UTF-8"));
   for (const char* text : {"BZh is a text", "BZh", "PAR is one", "PK",
@@ -218,6 +221,23 @@ TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
                            "byte order mark",
                            "caf\xe9", "GIF8"})
     EXPECT_EQ(Corpus::open(folder.write("x.unknown", text), kBytes).size(), std::string(text).size() + 1) << text;
+}
+
+TEST(Corpus, LeavesOutFilesOfAFolderThatAreOfOtherFormats) {
+  using namespace std::string_literals;
+  const test::TemporaryFolder folder;
+  folder.write("a.md", "A");
+  folder.write("b.h", "\xff\xfeh\0i\0"s);
+  folder.write("c.C", "a\0b"s);
+  folder.write("sub/d.c", "a\0b"s);
+  folder.write("sub/e.txt", std::string(5000, 'E') + "\0"s);  // the first 4096 bytes count
+  const Corpus corpus = Corpus::open(folder.path(), kBytes);
+  EXPECT_EQ(corpus.left_out(),
+            "in " + folder.path() + " 3 files are not read: 2 .c (bytes of value 0), 1 .h (UTF-16 text)");
+  EXPECT_THAT(corpus.contents(), ElementsAre(Pair("a.md", testing::_), Pair("sub/e.txt", testing::_)));
+  folder.write("a.md", "");
+  folder.write("sub/e.txt", "");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr(" is empty; in " + folder.path() + " 3 files are not read"));
 }
 
 TEST(Corpus, RefusesJsonThatIsNamedByItself) {

@@ -1,5 +1,8 @@
 #include "colossal/base/text_start.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "colossal/base/error.h"
 #include "colossal/base/input_file.h"
 
@@ -46,18 +49,31 @@ constexpr BinaryFormat kFormats[] = {
     {"\xfe\xff"sv, "UTF-16 text", kUtf16},
 };
 
-bool is_of(const BinaryFormat& format, std::string_view start) {
-  return start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);
+/// Null: of none.
+const BinaryFormat* binary_format_of(std::string_view start) {
+  const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats), [&](const BinaryFormat& format) {
+    return start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);
+  });
+  return found == std::end(kFormats) ? nullptr : found;
 }
+
+bool has_zeros(std::string_view start) { return start.substr(0, kTextStart).find('\0') != std::string_view::npos; }
 
 }  // namespace
 
+std::optional<std::string> other_format(std::string_view start) {
+  if (const BinaryFormat* format = binary_format_of(start)) return format->name;
+  return has_zeros(start) ? std::optional<std::string>("bytes of value 0") : std::nullopt;
+}
+
+std::optional<std::string> other_format_of_file(const std::string& path) {
+  return other_format(InputFile::open(path)->start(kTextStart));
+}
+
 void require_text(std::string_view start, const std::string& path, const char* component) {
-  start = start.substr(0, kTextStart);
-  for (const BinaryFormat& format : kFormats)
-    require(!is_of(format, start), component, path, " must be a text: it is ", format.name, "; ", format.remedy);
-  require(start.find('\0') == std::string_view::npos, component, path,
-          " must be a text: it has bytes of value 0; convert it to UTF-8");
+  if (const BinaryFormat* format = binary_format_of(start))
+    throw Error(component, concat(path, " must be a text: it is ", format->name, "; ", format->remedy));
+  require(!has_zeros(start), component, path, " must be a text: it has bytes of value 0; convert it to UTF-8");
 }
 
 void require_text_file(const std::string& path, const char* component) {

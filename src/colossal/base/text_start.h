@@ -1,6 +1,7 @@
 // Tells text from other formats by the first bytes of a file.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,9 +9,16 @@ namespace colossal {
 
 inline constexpr int64_t kTextStart = 4096;  ///< bytes that require_text() needs of a file that has as many
 
-/// Checks that a file of text begins with `start`. Text may have any encoding without bytes of value 0.
-/// Errors (`component`): bytes of a known format (gzip, Parquet, PDF, PNG, ...) or of value 0. The message names
-///         `path`, the format, and how to get text.
+/// Returns the format of a file that begins with `start`, such as "a gzip file", "UTF-16 text" or "bytes of value 0", or
+/// nothing if it is text. Text may have any encoding without bytes of value 0.
+std::optional<std::string> other_format(std::string_view start);
+
+/// other_format() of the first bytes of a file. Errors: those of InputFile.
+std::optional<std::string> other_format_of_file(const std::string& path);
+
+/// Checks that a file of text begins with `start`.
+/// Errors (`component`): a format that other_format() names (gzip, Parquet, PDF, PNG, ...). The message names `path`,
+///         the format, and how to get text.
 void require_text(std::string_view start, const std::string& path, const char* component);
 
 /// require_text() of the first bytes of a file. Errors: also those of InputFile.

@@ -164,12 +164,16 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
   Corpus corpus(tokenizer.end_id(), tokenizer.vocabulary_size());
   if (fs::is_directory(path, none)) {
     LeftOut left_out;
-    const std::vector<std::string> files = text_files(path, excluded, &left_out);
+    std::vector<std::string> files = text_files(path, excluded, &left_out);
+    std::erase_if(files, [&](const std::string& file) {
+      const std::optional<std::string> format = other_format_of_file(file);
+      if (format) left_out.add(file, concat(" (", *format, ")"));
+      return format.has_value();
+    });
     corpus.left_out_ = left_out.notice(path);
     require(!files.empty(), "data", path, " holds no text files; known endings: ", text_endings(),
             corpus.left_out_ ? "; " + *corpus.left_out_ : "");
     for (const std::string& file : files) {
-      require_text_file(file, "data");
       const fs::path name = fs::path(file).lexically_relative(path);
       corpus.add_text(file, name.string(), tokenizer);
     }
@@ -181,7 +185,7 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
     require_no_json(file->start(kJsonStart), file->size() <= kJsonStart, path);
     corpus.add_text(path, fs::path(path).filename().string(), tokenizer);
   }
-  require(corpus.size() > 0, "data", path, " is empty");
+  require(corpus.size() > 0, "data", path, " is empty", corpus.left_out_ ? "; " + *corpus.left_out_ : "");
   std::vector<int64_t> ids(std::min(corpus.size(), kChecked));
   corpus.read(0, static_cast<int64_t>(ids.size()), ids.data());
   return corpus;

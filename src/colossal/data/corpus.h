@@ -20,7 +20,8 @@ namespace colossal::data {
 class Corpus {
  public:
   /// `path`, of which the ending counts in either case, is
-  ///   a folder     all its text files in sorted order, a document each: see text_files();
+  ///   a folder     all its text files in sorted order, a document each: see text_files(); those that begin as another
+  ///                format does (other_format()) are not read, and left_out() counts them;
   ///   a .bin file  raw little-endian tokens beside a sidecar <path>.json, {"dtype": "uint16", "end_id": 50256}
   ///                (or uint32; without end_id the file is one document);
   ///   any other    one text file.
@@ -28,8 +29,8 @@ class Corpus {
   /// is not encoded, files of at most 1 MiB are read now and larger ones when asked for: editing the former does no
   /// harm, shortening the latter is an error.
   /// Errors: throws Error("data", ...): no such path, unreadable, empty, a file that is not whole tokens, ids outside
-  ///         the vocabulary among the first million (later ones throw in read()), a text file that begins as another
-  ///         format does (require_text()), a file alone that is JSON (require_no_json()).
+  ///         the vocabulary among the first million (later ones throw in read()), a file alone that begins as another
+  ///         format does (require_text()) or is JSON (require_no_json()), a folder of no other files.
   static Corpus open(const std::string& path, const text::Tokenizer& tokenizer,
                      const std::vector<std::string>& excluded = {});
   /// Tokens held in memory.
