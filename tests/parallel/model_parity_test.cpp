@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/comm/idle_world.h"
 #include "colossal/models/falcon.h"
 #include "colossal/models/gpt2.h"
 #include "colossal/models/llama.h"
 #include "colossal/models/opt.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/vit.h"
+#include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -82,11 +84,24 @@ models::ModelShape distilled_deit() {
 
 TEST(DistilledDeit, RefusesLayoutsThatSplitTheTokensOfAnImage) {
   const ParityCase sequences{.shape = distilled_deit(), .sequences = {2, "ring"}, .sequence = 6, .steps = 1};
-  EXPECT_NE(
-      thrown_message([&] { check_parity(sequences); }).find("must have all tokens of an image on one rank: got 3 of 6"),
-      std::string::npos);
+  EXPECT_THAT(thrown_message([&] { check_parity(sequences); }),
+              testing::HasSubstr("must have all tokens of an image on one rank: got a layout that deals out tokens"));
   ParityCase tensor{.shape = distilled_deit(), .tensor = {.size = 2, .sequence = true}, .sequence = 6, .steps = 1};
-  EXPECT_NE(thrown_message([&] { check_parity(tensor); }).find("set parallel.sequence.size = 1"), std::string::npos);
+  EXPECT_THAT(thrown_message([&] { check_parity(tensor); }), testing::HasSubstr("set parallel.sequence.size = 1"));
+}
+
+TEST(DistilledDeit, RefusesThemOnEveryStageBeforeAnythingIsSent) {
+  run::Config config;
+  config.parallel.pipeline.size = 2;
+  config.parallel.tensor = {.size = 2, .sequence = true};
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto alone = comm::make_idle_world(rank, 4);
+    const auto start = [&](const models::ModelShape& shape) {
+      return thrown_message([&] { train::initialize(*alone, config, shape, at::kMeta); });
+    };
+    EXPECT_THAT(start(distilled_deit()), testing::HasSubstr("must have all tokens of an image on one rank")) << rank;
+    EXPECT_EQ(start(tiny_deit()), "") << rank;
+  }
 }
 
 /// What depends on the mode and not on the number of its ranks: a layout of each.

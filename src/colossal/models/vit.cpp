@@ -86,21 +86,14 @@ class MeanHead : public nn::LossHead {
   std::shared_ptr<nn::LossHead> first_, second_;
 };
 
-/// The heads read two tokens of an image, so a rank must have both.
-void refuse_split_tokens(Model& model, const ModelShape& s) {
-  model.embed = [embed = std::move(model.embed), all = s.positions](const at::Tensor& images, const nn::Step& step) {
-    at::Tensor tokens = embed(images, step);
-    require(tokens.size(1) == all, "parallel",
-            "a model with a distillation_head must have all tokens of an image on one rank: got ", tokens.size(1),
-            " of ", all, "; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
-    return tokens;
-  };
-}
-
 template <const Kind& kind>
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   const auto i = s.own.as<VitSizes>();
+  // The heads read two tokens of an image, so a rank must have both.
+  require(!i.distillation_head || !layers.deals_out_tokens(), "parallel",
+          "a model with a distillation_head must have all tokens of an image on one rank: got a layout that deals out "
+          "tokens; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
   // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
   std::shared_ptr<nn::PatchEmbedding> patches = layers.patch_embedding(
@@ -125,7 +118,6 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   };
   model.head = layers.classifier("head", s.hidden, i.classes, kDeviation);
   if (i.distillation_head) {
-    refuse_split_tokens(model, s);
     std::shared_ptr<nn::LossHead> other = layers.classifier("head.distillation", s.hidden, i.classes, kDeviation);
     model.head = std::make_shared<MeanHead>(std::move(model.head), std::move(other));
   }

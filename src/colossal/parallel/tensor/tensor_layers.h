@@ -52,6 +52,7 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
   int64_t batch_parts() const override;
+  bool deals_out_tokens() const override;
 
  protected:
   std::unique_ptr<nn::Attention> make_attention(int64_t layer, const nn::AttentionShape&,
