@@ -132,21 +132,33 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   c = config("masked-token");
   c.model.vocabulary = 257;
   EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
+  for (const auto& [objective, purpose] : {std::pair{"class", "tells the class of a text"},
+                                           {"masked-token", "fills in hidden tokens"}}) {
+    c = config(objective);
+    c.data.noise_density = 0.15;
+    EXPECT_THAT(refusal(c), HasSubstr(concat("noise_density must be 0 for a model that ", purpose, ": got 0.15")));
+  }
 }
 
-TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
-  const test::TemporaryFolder folder;
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += "word " + std::to_string(i) + " ";
+/// A T5 that fills in spans of the text in `path`.
+Config of_hidden_spans(const std::string& path) {
   Config c;
   c.model = {.name = "t5-tiny", .hidden = 16, .layers = 2, .own = models::own_keys({"source_tokens=48"})};
-  c.data.path = folder.write("text.txt", text);
+  c.data.path = path;
   c.data.sequence = 64;
   c.data.held_out = 0.3;
   c.data.documents = "joined";
   c.data.noise_density = 0.15;
   c.training.batch_size = 4;
   c.training.evaluate_batches = 1;
+  return c;
+}
+
+TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
+  const test::TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "word " + std::to_string(i) + " ";
+  const Config c = of_hidden_spans(folder.write("text.txt", text));
   const auto refusal = [&](const Config& config) {
     return test::thrown_message([&] { open_data(config, models::built_in(), folder.path(), 0); });
   };
@@ -218,6 +230,8 @@ TEST_F(OfABert, ReportsFilesOfAFolderThatAreNotRead) {
     EXPECT_THAT(open_data(c, models::built_in(), "", 0).training->take_notices(),
                 testing::Contains(concat("in ", folder / name, " ", notice)));
   }
+  EXPECT_THAT(open_data(of_hidden_spans(folder / "texts"), models::built_in(), "", 0).training->take_notices(),
+              testing::Contains(concat("in ", folder / "texts", " 1 file is not read: 1 .gz")));
   Config c = config("masked-token");
   c.data.path = "builtin";
   EXPECT_THAT(open_data(c, models::built_in(), folder / "texts", 0).training->take_notices(), testing::IsEmpty());
@@ -266,6 +280,8 @@ TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
   EXPECT_EQ(parts.held_out->next().labels[0].item<int64_t>(), 1) << "numbered as the training pictures are";
   folder.write("parts/val/cow/1.jpg", kJpeg);
   EXPECT_THAT(refusal(), HasSubstr("the class cow of"));
+  c.data.noise_density = 0.15;
+  EXPECT_THAT(refusal(), HasSubstr("noise_density must be 0 for a model that tells what images show: got 0.15"));
 }
 
 }  // namespace

@@ -253,9 +253,6 @@ Parts open_text(const Config& config, const models::ModelShape& shape,
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
   if (task.objective == models::Objective::Class) return open_labelled(config, task, tokenizer);
-  require(task.objective == models::Objective::Target || d.noise_density == 0, "data",
-          "noise_density must be 0 for a model that ", task.purpose(), ": got ", d.noise_density,
-          "; leave it out, or name a model with an encoder and a decoder");
   if (hides_spans(d, task)) return open_spans(config, task, tokenizer, builtin);
   if (task.objective == models::Objective::Target) return open_pairs(config, task, tokenizer);
   return is_streamed(d) ? open_stream(config, task, shared, replica) : open_corpus(config, task, tokenizer, builtin);
@@ -328,6 +325,12 @@ Parts open_images(const Config& config, const models::ModelShape& shape) {
   return parts;
 }
 
+void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
+  require(task.objective == models::Objective::Target || d.noise_density == 0, "data",
+          "noise_density must be 0 for a model that ", task.purpose(), ": got ", d.noise_density,
+          "; leave it out, or name a model with an encoder and a decoder");
+}
+
 /// Gives the model the names that the classes have in the data, if it can keep them and has none.
 void learn_class_names(const std::vector<std::string>& names, const Config& config, const models::Registry& registry,
                        RunData& run) {
@@ -355,6 +358,7 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
 RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica,
                   std::optional<at::Device> device) {
   ResolvedModel model = resolve_model(config, registry);
+  refuse_unused_noise(config.data, model.shape.task());
   const bool reads_text = model.tokenizer != nullptr;
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   Parts parts =
