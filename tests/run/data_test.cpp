@@ -185,6 +185,23 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
   EXPECT_THAT(refusal(other), HasSubstr("noise_density must be 0 for a model that continues text: got 0.15"));
 }
 
+TEST(OfAT5, AHeldOutPartShorterThanASampleIsRefused) {
+  const test::TemporaryFolder folder;
+  const int64_t sample = data::span_counts({.source = 48, .target = 16}, {}).text;
+  Config c = of_hidden_spans(folder.write("text.txt", std::string(10 * sample - 1, 'x')));  // and an end token
+  const auto opened = [&] { return open_data(c, models::built_in(), folder.path(), 0); };
+  c.data.held_out = 0.05;
+  const std::string rule = "the held-out part must hold a sample: ",
+                    remedy = "raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0";
+  EXPECT_THAT(test::thrown_message(opened),
+              HasSubstr(concat(rule, "got ", sample / 2, " tokens, a sample has ", sample, "; ", remedy)));
+  c.data.held_out = 0.15;
+  EXPECT_EQ(opened().held_out->samples(), 1);
+  c.data.held_out = 0.05;
+  c.training.evaluate_batches = 0;
+  EXPECT_EQ(opened().held_out, nullptr);
+}
+
 TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
   std::string lines;
   for (int i = 0; i < 200; ++i)

@@ -232,8 +232,12 @@ Parts open_spans(const Config& config, const models::Task& task, const text::Tok
   const auto [training, held_out, notices] = open_plain_text(d, config.run.folder, tokenizer, builtin);
   Parts parts{std::make_shared<data::CorruptedSpans>(training, sizes, spans_of(d), sentinels), {}};
   parts.notices = notices;
-  if (evaluates(config) && d.held_out > 0)
-    parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
+  if (!evaluates(config) || d.held_out == 0) return parts;
+  const int64_t sample = data::span_counts(sizes, spans_of(d)).text;
+  require(held_out.size() >= sample, "data", "the held-out part must hold a sample: got ", held_out.size(),
+          " tokens, a sample has ", sample,
+          "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+  parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
   return parts;
 }
 
