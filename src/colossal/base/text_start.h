@@ -9,8 +9,8 @@ namespace colossal {
 
 inline constexpr int64_t kTextStart = 4096;  ///< bytes that require_text() needs of a file that has as many
 
-/// Returns the format of a file that begins with `start`, such as "a gzip file", "UTF-16 text" or "bytes of value 0", or
-/// nothing if it is text. Text may have any encoding without bytes of value 0.
+/// Returns the format of a file that begins with `start`, such as "a gzip file" or "bytes of value 0", or nothing if it
+/// is text. Text may have any encoding without bytes of value 0.
 std::optional<std::string> other_format(std::string_view start);
 
 /// other_format() of the first bytes of a file. Errors: those of InputFile.
