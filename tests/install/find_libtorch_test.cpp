@@ -1,4 +1,5 @@
-// FindLibTorch.cmake and CudaHeaders.cmake over fake torch folders: what they find a torch able to do, and what they say of the rest.
+// FindLibTorch.cmake and CudaHeaders.cmake over fake torch folders: what they find that a torch can do, and what they
+// print about the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +35,10 @@ class FindLibTorch : public testing::Test {
     library(torch() + "/lib/libtorch_cpu.so", "int torch_cpu;");
     const std::string project = base + "/project";
     write(project + "/CMakeLists.txt",
-          "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\ncmake_policy(SET CMP0144 NEW)\nfind_package(Threads REQUIRED)\n"
-          "list(APPEND CMAKE_MODULE_PATH " COLOSSAL_SOURCE_DIR "/cmake)\nfind_package(LibTorch REQUIRED)\ninclude(CudaHeaders)\n"
+          "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\ncmake_policy(SET CMP0144 "
+          "NEW)\nfind_package(Threads REQUIRED)\n"
+          "list(APPEND CMAKE_MODULE_PATH " COLOSSAL_SOURCE_DIR
+          "/cmake)\nfind_package(LibTorch REQUIRED)\ninclude(CudaHeaders)\n"
           "get_target_property(links LibTorch::torch INTERFACE_LINK_LIBRARIES)\nmessage(STATUS \"links: ${links}\")\n"
           "message(STATUS \"headers: ${COLOSSAL_CUDA_INCLUDE}.\")\n");
     for (const char* unit : {"comm/backends/nccl", "tensor/cuda_graph", "memory/tiers/cuda_pages"})
@@ -43,7 +46,8 @@ class FindLibTorch : public testing::Test {
   }
   void TearDown() override { fs::remove_all(base); }
 
-  /// Adds what a complete CUDA build has: libtorch_cuda.so, which needs a library beside it, and headers that need each other.
+  /// Adds what a complete CUDA build has: libtorch_cuda.so, which needs another library, and headers that need each
+  /// other.
   void add_cuda() const {
     library(packages + "/nvidia/cu13/lib/libcudnn_of_test.so", "int cudnn;");
     library(packages + "/nvidia/cu13/lib/libcudart.so.13", "int cudart;");
@@ -61,8 +65,13 @@ class FindLibTorch : public testing::Test {
 
   static void library(const std::string& path, const std::string& source, const std::vector<std::string>& flags = {}) {
     write(path + ".cpp", source);
-    std::vector<std::string> command{COLOSSAL_COMPILER, "-shared", "-fPIC", "-o", path, path + ".cpp", "-Wl,-soname," +
-                                     fs::path(path).filename().string()};
+    std::vector<std::string> command{COLOSSAL_COMPILER,
+                                     "-shared",
+                                     "-fPIC",
+                                     "-o",
+                                     path,
+                                     path + ".cpp",
+                                     "-Wl,-soname," + fs::path(path).filename().string()};
     command.insert(command.end(), flags.begin(), flags.end());
     const Finished made = run_process({.command = command});
     ASSERT_EQ(made.status, 0) << made.output;
@@ -70,9 +79,9 @@ class FindLibTorch : public testing::Test {
 
   Finished configure(const std::string& choice) const {
     fs::remove_all(base + "/build");
-    return run_process({.command = {COLOSSAL_CMAKE, "-G", COLOSSAL_GENERATOR, "-S", base + "/project", "-B", base + "/build",
-                                    std::string("-DCMAKE_CXX_COMPILER=") + COLOSSAL_COMPILER, "-DLIBTORCH_ROOT=" + torch(),
-                                    "-DCOLOSSAL_CUDA=" + choice}});
+    return run_process({.command = {COLOSSAL_CMAKE, "-G", COLOSSAL_GENERATOR, "-S", base + "/project", "-B",
+                                    base + "/build", std::string("-DCMAKE_CXX_COMPILER=") + COLOSSAL_COMPILER,
+                                    "-DLIBTORCH_ROOT=" + torch(), "-DCOLOSSAL_CUDA=" + choice}});
   }
 
   std::string base, packages;
@@ -112,8 +121,11 @@ TEST_F(FindLibTorch, NamesAMissingHeaderAndItsRemedy) {
   ASSERT_EQ(automatic.status, 0) << automatic.output;
   EXPECT_THAT(automatic.output, HasSubstr("(CUDA: ON)"));
   EXPECT_THAT(automatic.output, HasSubstr("headers: ."));
-  EXPECT_THAT(automatic.output, HasSubstr("without NCCL, CUDA graphs and page-locked host memory: missing the header nv/target_of_test; to mend it: " +
-                                          base + "/env/bin/python -m pip install \"cuda-toolkit[cccl,crt]==13.0.3\""));
+  EXPECT_THAT(
+      automatic.output,
+      HasSubstr(
+          "without NCCL, CUDA graphs and page-locked host memory: missing the header nv/target_of_test; to mend it: " +
+          base + "/env/bin/python -m pip install \"cuda-toolkit[cccl,crt]==13.0.3\""));
   const Finished on = configure("ON");
   EXPECT_NE(on.status, 0);
   EXPECT_THAT(on.output, HasSubstr("nv/target_of_test"));
@@ -126,8 +138,10 @@ TEST_F(FindLibTorch, NamesAMissingLibraryAndItsRemedy) {
   const Finished automatic = configure("AUTO");
   ASSERT_EQ(automatic.status, 0) << automatic.output;
   EXPECT_THAT(automatic.output, HasSubstr("(CUDA: OFF)"));
-  EXPECT_THAT(automatic.output, HasSubstr("libtorch_cuda.so is not linked, so that GPUs are not used: missing libcudnn_of_test.so; to mend it: " + base +
-                                          "/env/bin/python -m pip install torch==2.13.0, then cmake "));
+  EXPECT_THAT(
+      automatic.output,
+      HasSubstr("libtorch_cuda.so is not linked, so that GPUs are not used: missing libcudnn_of_test.so; to mend it: " +
+                base + "/env/bin/python -m pip install torch==2.13.0, then cmake "));
   EXPECT_NE(configure("ON").status, 0);
   EXPECT_EQ(configure("OFF").status, 0);
 }

@@ -1,4 +1,5 @@
-// colossal.sh against stub programs, which record their arguments and lay out a fake torch: what it installs, says and refuses.
+// colossal.sh against stub programs, which record their arguments and lay out a fake torch: what it installs,
+// prints and refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-/// A checkout that holds colossal.sh alone, and a PATH of stubs alone. The stubs write a line for each call into `calls`.
+/// A checkout that holds colossal.sh alone, and a PATH of stubs alone. The stubs write a line for each call into
+/// `calls`.
 class SetupScript : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,8 +37,9 @@ class SetupScript : public testing::Test {
     checkout = base + "/checkout";
     fs::create_directories(checkout);
     fs::copy_file(std::string(COLOSSAL_SOURCE_DIR) + "/colossal.sh", checkout + "/colossal.sh");
-    for (const char* name : {"bash", "env",  "dirname", "readlink", "sed", "awk", "grep", "tee", "sort", "head", "tail", "tr",
-                             "wc",   "cat",  "mkdir",   "rm",       "cp",  "mv",  "cmp",  "ls",  "nproc", "uname", "chmod", "touch"}) {
+    for (const char* name :
+         {"bash", "env", "dirname", "readlink", "sed", "awk", "grep", "tee", "sort",  "head",  "tail",  "tr",
+          "wc",   "cat", "mkdir",   "rm",       "cp",  "mv",  "cmp",  "ls",  "nproc", "uname", "chmod", "touch"}) {
       const std::string program = find_program(name);
       ASSERT_NE(program, "") << name;
       fs::create_directories(base + "/stubs");
@@ -47,9 +50,11 @@ class SetupScript : public testing::Test {
     stub("python3", R"(case "$1 $2" in
   "- ") [ -n "$FAKE_SYSTEM_TORCH" ] && echo "$FAKE_SYSTEM_TORCH" ;;
   "-c "*) [ -z "$FAKE_NO_VENV" ] ;;
-  "-m venv") echo "venv" >>"$CALLS"; )" + python.output + R"( -m venv --without-pip "$3"
+  "-m venv") echo "venv" >>"$CALLS"; )" +
+                        python.output + R"( -m venv --without-pip "$3"
     mkdir -p "$3"/lib/fake && for packages in "$3"/lib/python*/site-packages; do
-      mkdir -p "$packages/pip" && cp "$STUBS/fake_pip.py" "$packages/pip/__main__.py" && touch "$packages/pip/__init__.py"
+      mkdir -p "$packages/pip" && touch "$packages/pip/__init__.py"
+      cp "$STUBS/fake_pip.py" "$packages/pip/__main__.py"
     done ;;
 esac)");
     write(base + "/stubs/fake_pip.py", R"(import os, pathlib, sys
@@ -73,8 +78,8 @@ for word in arguments:
             put("torch/lib/libtorch_cuda.so")
             metadata += "Requires-Dist: cuda-toolkit[cublas,cudart]==13.0.3; platform_system == \"Linux\"\n"
             if "--no-deps" not in arguments:
-                for library in ["cudnn/lib/libcudnn.so.9", "nccl/lib/libnccl.so.2", "cu13/lib/libcublas.so.13", "cu13/lib/libcudart.so.13"]:
-                    put("nvidia/" + library)
+                put("nvidia/cudnn/lib/libcudnn.so.9"), put("nvidia/nccl/lib/libnccl.so.2")
+                put("nvidia/cu13/lib/libcublas.so.13"), put("nvidia/cu13/lib/libcudart.so.13")
         put("torch-2.13.0.dist-info/METADATA", metadata)
     if word.startswith("cuda-toolkit[cudart,cupti]"):
         put("nvidia/cu13/lib/libcudart.so.13"), put("nvidia/cu13/lib/libcupti.so.13")
@@ -99,12 +104,17 @@ chmod +x "$2/colossal")");
     stub("apt-get", R"(echo "apt-get $* proxy=$http_proxy" >>"$CALLS"
 case "$1" in
   update) rm -f "$BASE/stale" ;;
-  install) [ ! -e "$BASE/stale" ] || { echo "E: Failed to fetch x.deb  404  Not Found"; exit 100; }; touch "$BASE/installed" ;;
+  install)
+    [ ! -e "$BASE/stale" ] || { echo "E: Failed to fetch x.deb  404  Not Found"; exit 100; }
+    touch "$BASE/installed" ;;
 esac)");
     stub("sudo", R"([ -n "$FAKE_SUDO" ] || exit 1
 shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
     stub("id", R"(echo "${FAKE_UID:-0}")");
-    stub("df", R"(echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
+    stub(
+        "df",
+         R"(echo "Filesystem 1024-blocks Used Available Capacity Mounted on"
+echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
   }
   void TearDown() override { fs::remove_all(base); }
 
@@ -115,9 +125,17 @@ shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
 
   /// What `script` (colossal.sh of the checkout) prints, started with one argument.
   Finished start(Variables variables, std::string script = "", const std::string& command = "info") const {
-    Variables all{{"PATH", base + "/stubs"}, {"STUBS", base + "/stubs"}, {"BASE", base},          {"CALLS", base + "/calls"},
-                  {"FAKE_GXX", "12.2.0"},    {"FAKE_CMAKE", "3.25.1"},   {"FAKE_LIBRARY", "3.11"}, {"LIBTORCH_ROOT", ""},
-                  {"COLOSSAL_TORCH", "cpu"}, {"CXX", ""},                {"http_proxy", ""}};
+    Variables all{{"PATH", base + "/stubs"},
+                  {"STUBS", base + "/stubs"},
+                  {"BASE", base},
+                  {"CALLS", base + "/calls"},
+                  {"FAKE_GXX", "12.2.0"},
+                  {"FAKE_CMAKE", "3.25.1"},
+                  {"FAKE_LIBRARY", "3.11"},
+                  {"LIBTORCH_ROOT", ""},
+                  {"COLOSSAL_TORCH", "cpu"},
+                  {"CXX", ""},
+                  {"http_proxy", ""}};
     for (const auto& [name, value] : variables) all[name] = value;
     return run_process({.command = {script.empty() ? checkout + "/colossal.sh" : script, command}, .variables = all});
   }
@@ -129,7 +147,8 @@ shift; [ "$1" = true ] || exec "$STUBS/env" -u http_proxy "$@")");
 TEST_F(SetupScript, InstallsACpuWheelAlone) {
   const Finished first = start({});
   ASSERT_EQ(first.status, 0) << first.output;
-  EXPECT_THAT(first.output, HasSubstr("colossal.sh: first start. It will\n  download LibTorch 2.13.0 for the CPU: at most "));
+  EXPECT_THAT(first.output,
+              HasSubstr("colossal.sh: first start. It will\n  download LibTorch 2.13.0 for the CPU: at most "));
   EXPECT_LT(first.output.find("first start"), first.output.find("installing LibTorch")) << first.output;
   EXPECT_THAT(first.output, HasSubstr("colossal ran: info"));
   EXPECT_THAT(calls(), HasSubstr("pip install --no-deps torch==2.13.0 in " + checkout + "/build/pip\n"));
@@ -237,7 +256,8 @@ TEST_F(SetupScript, PassesOverATorchThatIsTooNew) {
 
 TEST_F(SetupScript, NamesAllPackagesWithoutRoot) {
   fs::remove(base + "/stubs/cmake");
-  const Finished done = start({{"FAKE_UID", "1000"}, {"CXX", "no-such-compiler"}, {"FAKE_NO_VENV", "1"}, {"FAKE_NO_HEADERS", "1"}});
+  const Finished done =
+      start({{"FAKE_UID", "1000"}, {"CXX", "no-such-compiler"}, {"FAKE_NO_VENV", "1"}, {"FAKE_NO_HEADERS", "1"}});
   EXPECT_EQ(done.status, 1);
   EXPECT_THAT(done.output, HasSubstr("apt-get install -y g++ cmake libcli11-dev"));
   EXPECT_THAT(done.output, HasSubstr(" libjpeg-dev python3-venv\n"));

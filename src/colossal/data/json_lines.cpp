@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
+#include "colossal/base/json_text.h"
 #include "colossal/data/text_files.h"
 #include "colossal/data/visible_files.h"
 #include "colossal/text/utf8.h"
@@ -20,34 +21,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte order mark
 constexpr std::array<std::string_view, 8> kJsonLines = {".jsonl",     ".ndjson",     ".jsonl.gz", ".jsonl.zst",
                                                         ".ndjson.gz", ".ndjson.zst", ".json.gz",  ".json.zst"};
-
-/// Notes where the text stops being JSON.
-class JsonEnd final : public nlohmann::json::json_sax_t {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(nlohmann::json::binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool key(std::string&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    error = position;
-    return false;
-  }
-  size_t error = 0;  ///< bytes read when it was found; one more than there are if that is the end
-};
-
-/// Whether the text is one JSON value, or is cut off within one.
-bool is_json(std::string_view text, bool is_whole) {
-  JsonEnd end;
-  return nlohmann::json::sax_parse(text, &end) || (!is_whole && end.error > text.size());
-}
 
 }  // namespace
 
@@ -92,7 +65,7 @@ void require_no_json(std::string_view start, bool is_whole, const std::string& p
   const size_t feed = start.find('\n');
   const std::string_view first_line = start.substr(0, feed);
   const bool has_more = feed != std::string_view::npos && !is_blank(start.substr(feed));
-  require(first_line[0] != '{' || !has_more || !nlohmann::json::accept(first_line), "data", path,
+  require(first_line[0] != '{' || !has_more || !is_json(first_line, true), "data", path,
           " must be a text: it is JSON lines; rename it so that its name ends in .jsonl");
   require(!is_json(start, is_whole), "data", path, " must be a text: it is a JSON ",
           start[0] == '{' ? "object" : "list",

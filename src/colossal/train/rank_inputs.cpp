@@ -59,7 +59,8 @@ std::string describe_order(const Values& first, const Values& other, int rank) {
 
 /// "steps of [training] is 10 on rank 0 and 20 on rank 1" for each name whose value differs.
 std::string describe(const comm::TextDifference& difference) {
-  const auto first = json::parse(difference.first).get<Values>(), other = json::parse(difference.other).get<Values>();
+  const auto first = parse_json(difference.first, "the inputs of rank 0", "run").get<Values>();
+  const auto other = parse_json(difference.other, "the inputs of another rank", "run").get<Values>();
   std::map<std::string, std::string> rest(other.begin(), other.end());
   std::string text;
   size_t count = 0;
@@ -216,8 +217,7 @@ RankInputs module_inputs(const torch::nn::Module& module) {
 void require_same(comm::Group& ranks, const RankInputs& inputs) {
   const std::string text = json(inputs.values).dump(-1, ' ', false, json::error_handler_t::replace);
   const auto difference = comm::find_difference(ranks, at::kCPU, text);
-  if (difference)
-    throw Error(inputs.component, concat(describe(*difference), "; ", inputs.remedy)).mark_on_all_ranks();
+  if (difference) throw Error(inputs.component, concat(describe(*difference), "; ", inputs.remedy)).mark_on_all_ranks();
 }
 
 void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedTensor>& weights, int64_t sharers,
@@ -238,8 +238,7 @@ void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedT
   comm::agree(ranks, at::kCPU, [&] {
     const auto name = names.find(part);
     require(name == names.end(), "run", "the weights of ", name == names.end() ? "" : name->second,
-            " differ between rank ", one, " and rank ", two,
-            ", which hold the same part of them; ",
+            " differ between rank ", one, " and rank ", two, ", which hold the same part of them; ",
             origin == WeightOrigin::Read
                 ? "give all ranks the same checkpoint or folder of [model] from"
                 : "the processors of these ranks draw other numbers: start from weights that were exported once "
