@@ -24,7 +24,7 @@ class RunModule : public testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directories(testing::TempDir());
-    std::ofstream(path) << "[run]\ndevice = \"cpu\"\n[training]\nsteps = 7\nbatch_size = 4\n";
+    std::ofstream(path) << "[run]\ndevice = \"cpu\"\n[training]\nsteps = 70\nbatch_size = 4\n";
   }
   Ended run(std::vector<std::string> words, const cli::ModuleWork& work = {}) const {
     words.insert(words.begin(), "/some/where/own_program");
@@ -46,9 +46,9 @@ class RunModule : public testing::Test {
 };
 
 TEST_F(RunModule, CallsTheWorkWithTheConfig) {
-  const Ended ended = run({path, "--training.steps=9"}, [](comm::World& world, const run::Config& config) {
+  const Ended ended = run({path, "--training.steps=90"}, [](comm::World& world, const run::Config& config) {
     EXPECT_EQ(world.size(), 1);
-    EXPECT_EQ(config.training.steps, 9);
+    EXPECT_EQ(config.training.steps, 90);
     EXPECT_EQ(config.training.batch_size, 4);
   });
   EXPECT_EQ(ended.status, 0) << ended.error;
@@ -56,7 +56,7 @@ TEST_F(RunModule, CallsTheWorkWithTheConfig) {
 }
 
 TEST_F(RunModule, PrintsItsUsage) {
-  const Ended helped = run({"--help"}), misused = run({}), flag_first = run({"--training.steps=9", path});
+  const Ended helped = run({"--help"}), misused = run({}), flag_first = run({"--training.steps=90", path});
   EXPECT_EQ(helped.status, 0);
   EXPECT_THAT(helped.out, HasSubstr("usage: own_program FILE.toml"));
   for (const Ended& ended : {misused, flag_first}) {
@@ -70,7 +70,7 @@ TEST_F(RunModule, EndsWithTheMessageOfAnError) {
   const Ended absent = run({path + ".absent"});
   EXPECT_EQ(absent.status, 1);
   EXPECT_THAT(absent.error, HasSubstr("own_program: ["));
-  const Ended unknown = run({path, "--training.stepps=9"});
+  const Ended unknown = run({path, "--training.stepps=90"});
   EXPECT_EQ(unknown.status, 1);
   EXPECT_THAT(unknown.error, HasSubstr("did you mean `training.steps`"));
   EXPECT_EQ(absent.calls + unknown.calls, 0);

@@ -6,8 +6,8 @@
 
 namespace colossal {
 
-/// Each member is empty if that part of CUDA works in this build. Otherwise it is one line that names the reason and the
-/// remedy.
+/// Each member is empty if that part of CUDA works in this build. Otherwise it is one line that names the reason and
+/// the remedy.
 struct CudaBuild {
   std::string libtorch;  ///< LibTorch's CUDA operators: libtorch_cuda.so is linked
   std::string headers;   ///< NCCL, CUDA graphs and page-locked host memory: their units are compiled
