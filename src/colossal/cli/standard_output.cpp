@@ -1,6 +1,7 @@
 #include "colossal/cli/standard_output.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,12 @@ namespace {
 Error output_error(int error) {
   return Error("output", concat("standard output cannot be written: ",
                                 error != 0 ? std::strerror(error) : "an earlier write failed; is its disk full?"));
+}
+
+/// Standard output is a pipe that nothing reads any more.
+bool has_lost_its_reader() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
 }  // namespace
@@ -35,7 +42,7 @@ void put_line(std::string_view text) {
 std::optional<Error> flush_standard_output() {
   const bool failed_before = std::ferror(stdout) != 0;
   const int error = std::fflush(stdout) == 0 ? 0 : errno;
-  if (!failed_before && error == 0) return std::nullopt;
+  if ((!failed_before && error == 0) || has_lost_its_reader()) return std::nullopt;
   return output_error(error);
 }
 

@@ -15,7 +15,8 @@ void open_standard_streams();
 /// Errors ("output"): they cannot be written.
 void put_line(std::string_view text);
 
-/// Flushes standard output. Returns an Error ("output") if this write or an earlier one failed.
+/// Flushes standard output. Returns an Error ("output") if this write or an earlier one failed. A pipe whose reader has
+/// left (`colossal train ... | head`) is no error: a command that must not go on then is ended by SIGPIPE.
 std::optional<Error> flush_standard_output();
 
 }  // namespace colossal::cli
