@@ -207,7 +207,7 @@ TEST(RankWeights, NameTheRemedyByTheirOrigin) {
   });
 }
 
-// Under ZeRO each rank holds a part of its own: nobody can compare them, and nothing is read.
+// Under ZeRO each rank holds a part of its own: no two ranks can compare them, and nothing is read.
 TEST(RankWeights, AreNotReadIfNoOtherRankHoldsThem) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 4)});

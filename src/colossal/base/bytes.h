@@ -9,7 +9,7 @@ namespace colossal {
 
 inline constexpr double kMiB = 1 << 20;
 
-/// What parse_bytes() reads, for messages.
+/// The rule of parse_bytes(), for messages.
 inline constexpr char kSizeRule[] = "a size in bytes such as \"70GiB\", less than 8EiB";
 
 /// "70GiB", "1.5 MB", "4096" as bytes; nothing if the text is not a size or does not fit 63 bits. KB to EB are powers

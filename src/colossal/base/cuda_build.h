@@ -1,4 +1,4 @@
-// What the build could use of CUDA, as CMake's checks found it.
+// The parts of CUDA that this build uses, as CMake's checks found them.
 //
 //   if (!cuda_build().libtorch.empty()) std::puts(cuda_build().libtorch.c_str());
 #pragma once

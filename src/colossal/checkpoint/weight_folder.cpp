@@ -18,7 +18,7 @@ bool is_plain_name(const std::string& file) {
          file.find('\0') == std::string::npos && file != "." && file != "..";
 }
 
-/// What to do about a folder without safetensors.
+/// Returns the remedy for a folder without safetensors.
 std::string remedy_of(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code failed;

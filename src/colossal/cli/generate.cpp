@@ -29,7 +29,7 @@ struct Request {
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
   bool ids = false;
   PromptLine line;                ///< the prompt, and what all prompts of a file have in common
-  std::vector<PromptLine> lines;  ///< of the file of prompts, which is read once: it may be a pipe
+  std::vector<PromptLine> lines;  ///< the file of prompts, which is read once because it may be a pipe
 
   /// Whether one prompt needs the engine: for draft tokens, a cache of 8 bits or a text without an end.
   bool asks_for_engine() const {

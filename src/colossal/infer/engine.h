@@ -75,7 +75,7 @@ class Engine {
     Ended ended;
     std::optional<LogProbabilities> log_probabilities{};  ///< of a token, where the request asks for them
     std::string error{};                                  ///< the reason of Ended::Failed
-    /// Of the prompt's second token to its last, with the first event of a request that asks for them.
+    /// Log-probabilities of the prompt's second to last token, with the first event of a request that asks for them.
     std::vector<LogProbabilities> prompt_log_probabilities{};
   };
 

@@ -18,7 +18,7 @@ struct GenerationDefaults {
 
 /// Reads temperature, top_k, top_p, min_p, repetition_penalty and do_sample as `transformers` understands them. Without
 /// do_sample = true the temperature is 0 (greedy). With it, a missing temperature is 1 and a missing top_k is 50. The
-/// other options apply as soon as somebody gives a temperature. Without the file all options have their own defaults.
+/// other options apply as soon as the caller gives a temperature. Without the file all options have their own defaults.
 /// Errors ("generation_config"): a file that is no JSON object; a value of a wrong type or out of range, with the path.
 GenerationDefaults read_generation_defaults(const std::string& model);
 

@@ -11,7 +11,7 @@ constexpr size_t kMostSkipped = 16, kMostPassedOver = 32;
 
 }  // namespace
 
-/// Moves place_ behind this use of `chunk`. Returns false if the pass is foretold no further.
+/// Moves place_ past this use of `chunk`. Returns false if the rest of the pass is not predicted.
 bool Timeline::finds_place(size_t chunk) {
   if (place_ < last_pass_.size() && last_pass_[place_] == chunk) {
     ++place_;

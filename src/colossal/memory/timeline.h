@@ -53,9 +53,9 @@ class Timeline {
   bool resumes_;
   std::vector<size_t> last_pass_, pass_;
   std::vector<std::vector<size_t>> last_uses_, uses_;  // of each chunk, its places in them
-  bool follows_ = true;                                // this pass is foretold by the last one
+  bool follows_ = true;                                // the last pass predicts this one
   bool is_exact_ = true;                               // so far they are equal
-  size_t place_ = 0;                                   // in last_pass_, of the use that is foretold next
+  size_t place_ = 0;                                   // index in last_pass_ of the use that is predicted next
   size_t passed_over_ = 0;                             // uses in a row that last_pass_ does not have there
   uint64_t before_ = 0;                                // uses before this pass
   uint64_t revision_ = 0;

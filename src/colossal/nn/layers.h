@@ -261,7 +261,7 @@ class Layers {
 
   /// Ranks among which the rows of a batch are dealt out: every B must divide by it.
   virtual int64_t batch_parts() const { return 1; }
-  /// Whether the tokens of a row are dealt out to ranks between blocks.
+  /// Returns true if the tokens of a row are split over ranks between blocks.
   virtual bool deals_out_tokens() const { return false; }
   Parameters& parameters() { return parameters_; }
 

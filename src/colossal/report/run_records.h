@@ -38,7 +38,7 @@ struct SampleRecord {
   std::string prompt, text;
 };
 
-/// What each rank measured in one step.
+/// The measurements of each rank in one step.
 struct RankMetrics {
   int64_t step = 0;
   std::vector<double> seconds = {};      ///< from the start of the step until the rank finished it, by rank
