@@ -212,7 +212,7 @@ double slowest_path(const std::vector<std::vector<double>>& pairs) {
 }
 
 // Pairs are balanced in total. Step by step they are not, but a rank waits for its neighbours alone, and a step that is
-// long for one is made up for by others: what docs/sequence-parallel.md says.
+// long for one is made up for by others: what docs/explanation/sequence-parallel.md says.
 TEST(SequenceRuns, OfDealtCutsKeepRingsNearlyBusy) {
   for (const auto& [ranks, most] : {std::pair{2, 1.02}, {4, 1.12}, {8, 1.2}}) {
     const at::Tensor rows = dialogues(16384);

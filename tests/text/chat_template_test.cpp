@@ -135,7 +135,7 @@ TEST(ChatTemplate, ErrorsNameTemplateLineAndRemedy) {
   EXPECT_EQ(render("\n{% for x in %}"),
             "[chat template] mine, line 2: TemplateSyntaxError: Expected an expression, got 'end of statement block'; "
             "mend the template");
-  EXPECT_THAT(render("{{ 'a'.encode() }}"), HasSubstr("docs/chat-templates.md says what is known"));
+  EXPECT_THAT(render("{{ 'a'.encode() }}"), HasSubstr("docs/reference/chat-templates.md says what is known"));
   EXPECT_THAT(render("\xff"), HasSubstr("mine must be UTF-8"));
   Chat chat;
   chat.messages = {"Hello"};

@@ -173,7 +173,7 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
     config.parallel.chunk_mib = 1;
     const auto want = learned(config, 12);
     const double whole_bytes = bytes_of_step(config);
-    // rms of two hops, docs/precision.md
+    // rms of two hops, docs/explanation/precision.md
     for (const auto& [compress, error] : {std::pair{"fp8", 0.037}, std::pair{"int8", 0.009}}) {
       config.parallel.compress = compress;
       const auto got = learned(config, 12);

@@ -4,7 +4,7 @@
 //   const std::string family = file.text("general.architecture");
 //   for (const GgufTensor& tensor : file.tensors()) use(tensor.type, file.bytes(tensor));
 //
-// See: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// See: https://github.com/ggml-org/ggml/blob/master/docs/reference/gguf.md.
 #pragma once
 #include <cstdint>
 #include <map>

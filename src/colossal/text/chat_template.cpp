@@ -22,7 +22,7 @@ const char* remedy(jinja::Cause cause) {
     case jinja::Cause::Limit:
       return "the template is hostile or what it is given too large; raise the limit if neither";
     case jinja::Cause::Unsupported:
-      return "docs/chat-templates.md says what is known";
+      return "docs/reference/chat-templates.md says what is known";
     default:
       return "the template does not fit these messages, tools or variables: change either";
   }

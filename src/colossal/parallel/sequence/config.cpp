@@ -30,7 +30,7 @@ void SequenceConfig::fields(Fields& f) {
   f.integer("size", size, "ranks", "among which the tokens of each row are dealt out, zigzag: contexts grow with it", 1,
             65536);
   f.choice("mode", mode, sequence_mode_names(),
-           "how queries meet the keys of other ranks: docs/sequence-parallel.md says when to take which");
+           "how queries meet the keys of other ranks: docs/explanation/sequence-parallel.md says when to take which");
   f.integer(
       "ulysses", ulysses, "ranks",
       "usp: neighbours that exchange heads, as those of a node; size / ulysses such groups pass keys on in a ring", 1,

@@ -40,7 +40,7 @@ std::vector<TensorConfig> grids(int64_t ranks, bool deep) {
 void TensorConfig::fields(Fields& f) {
   f.integer("size", size, "ranks", "ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1,
             65536);
-  f.choice("mode", mode, mode_names(), "how matrices are cut: docs/tensor-parallel.md says when to take which");
+  f.choice("mode", mode, mode_names(), "how matrices are cut: docs/explanation/tensor-parallel.md says when to take which");
   f.integer("depth", depth, "layers", "2.5d: copies of the weights, each with its part of the batch", 1, 65536);
   f.flag("keep_gathered", keep_gathered,
          "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them. With sequence: "
