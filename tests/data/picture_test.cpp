@@ -318,6 +318,38 @@ TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {
   EXPECT_TRUE(at::equal(all(2, 2), want));
 }
 
+TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
+  for (const auto& [name, bytes] : {std::pair{"ant/more/2.png", kPng}, std::pair{"ant/more/2.png", kJpeg}}) {
+    folder.write(name, bytes);
+    const PictureOptions options{.side = 2};
+    const PictureSamples samples(PictureFolder::open(folder.path()), options);
+    const auto& names = PictureFolder::open(folder.path()).names;
+    const int64_t index = std::find(names.begin(), names.end(), name) - names.begin();
+    Batch batch = samples.make(1);
+    samples.fill(index, 0, batch, 0);
+    const Picture whole = decode_picture(bytes, "a");
+    const double side = 224.0 / 256 * static_cast<double>(std::min(whole.width, whole.height));
+    const Box middle{(static_cast<double>(whole.width) - side) / 2, (static_cast<double>(whole.height) - side) / 2, side, side};
+    const Picture shown = resample(whole, middle, 2);
+    for (int64_t c = 0; c < 3; ++c)
+      for (int64_t i = 0; i < 4; ++i)
+        EXPECT_NEAR(batch.inputs[0][c][i / 2][i % 2].item<float>(),
+                    (shown.rgb[i * 3 + c] / 255.0 - options.mean[c]) / options.deviation[c], 1e-6)
+            << name << " channel " << c << " pixel " << i;
+  }
+}
+
+TEST(Picture, AsksOnceWhichPartIsShown) {
+  for (const std::string& bytes : {kPng, kJpeg}) {
+    int asked = 0;
+    const Picture picture = decode_picture(bytes, "a", [&](int64_t width, int64_t height) {
+      ++asked;
+      return Shown{{0, 0, static_cast<double>(width), static_cast<double>(height)}, 1};
+    });
+    EXPECT_EQ(asked, 1);
+  }
+}
+
 TEST_F(OfAPictureFolder, PicturesThatAreNoneAreNamedOrPassedOver) {
   folder.write("ant/more/2.jpeg", "no picture");
   const PictureFolder found = PictureFolder::open(folder.path());

@@ -65,13 +65,16 @@ int exif_orientation(std::string_view bytes) {
 Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown) {
   int orientation = 1;
   Picture picture;
-  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) {
+  const bool is_png = bytes.starts_with("\x89PNG\r\n\x1a\n");
+  if (is_png) {
     picture = decode_png(bytes, name, orientation);
   } else {
     require(bytes.starts_with("\xff\xd8"), "data", name, " is neither a PNG nor a JPEG file");
     picture = decode_jpeg(bytes, name, shown, orientation);
   }
-  return orientation == 1 ? picture : turn(picture, orientation);
+  if (orientation != 1) picture = turn(picture, orientation);
+  if (is_png && shown) shown(picture.width, picture.height);  // decoded whole, but the caller resamples what it answers
+  return picture;
 }
 
 }  // namespace colossal::data

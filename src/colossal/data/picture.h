@@ -31,6 +31,8 @@ struct Shown {
   Box box;
   int64_t side;
 };
+/// Returns the part that is wanted of an upright picture of that size. decode_picture() calls it once for every picture
+/// that it returns, whichever the format.
 using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 
 /// The picture that a file's bytes are, whatever its name says, turned as its EXIF orientation wants.
