@@ -29,11 +29,11 @@ struct TrainedSymbol {
 };
 
 /// A pair as it was when it was put in the queue: its count may have changed since.
-struct Candidate {
+struct MergeCandidate {
   int64_t count;
   Pair pair;
   std::vector<uint32_t> words;  // where it then came to be
-  bool operator<(const Candidate& other) const {
+  bool operator<(const MergeCandidate& other) const {
     return count != other.count ? count < other.count : pair > other.pair;
   }
 };
@@ -53,7 +53,7 @@ class BpeTrainer {
   TrainedBpe trained() {
     std::vector<Pair> joined;
     while (static_cast<int64_t>(tokens_.size()) < training_.vocabulary && !queue_.empty()) {
-      Candidate best = queue_.top();
+      MergeCandidate best = queue_.top();
       queue_.pop();
       if (best.count != counts_[best.pair]) {
         best.count = counts_[best.pair];
@@ -190,7 +190,7 @@ class BpeTrainer {
   std::vector<TrainedWord> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
   std::unordered_map<Pair, std::vector<uint32_t>, PairHash> touched_;  // pairs that came to be, and where
-  std::priority_queue<Candidate> queue_;
+  std::priority_queue<MergeCandidate> queue_;
 };
 
 }  // namespace

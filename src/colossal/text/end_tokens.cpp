@@ -14,18 +14,18 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMostBytes = 16 << 20;  // of config.json and its like
-constexpr const char* kKey = "eos_token_id";
+constexpr const char* kEndKey = "eos_token_id";
 
 /// What the file says, perhaps nothing.
 std::set<int64_t> ids_of_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
   const json config = read_json_object(path, "end tokens", {.bytes = kMostBytes});
-  if (!config.contains(kKey) || config[kKey].is_null()) return {};
-  const json& value = config[kKey];
+  if (!config.contains(kEndKey) || config[kEndKey].is_null()) return {};
+  const json& value = config[kEndKey];
   std::set<int64_t> ids;
   for (const json& id : value.is_array() ? value : json::array({value})) {
-    require(id.is_number_integer(), "end tokens", kKey, " of ", path, " must be a token id or a list of them: got ",
+    require(id.is_number_integer(), "end tokens", kEndKey, " of ", path, " must be a token id or a list of them: got ",
             value.dump().substr(0, 80));
     ids.insert(id.get<int64_t>());
   }

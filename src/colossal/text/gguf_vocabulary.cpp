@@ -22,7 +22,7 @@ constexpr size_t kLongestPiece = 1024;  // bytes; each of its cuts is looked up
 
 enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-constexpr char kKey[] = "tokenizer.ggml.";
+constexpr char kKeyPrefix[] = "tokenizer.ggml.";
 
 class Reader {
  public:
@@ -55,10 +55,10 @@ class Reader {
   }
 
  private:
-  static std::string key(const std::string& name) { return kKey + name; }
+  static std::string key(const std::string& name) { return kKeyPrefix + name; }
   template <class... Parts>
   void check(bool ok, const Parts&... parts) const {
-    require(ok, "gguf", file_.path(), ": ", kKey, parts...);
+    require(ok, "gguf", file_.path(), ": ", kKeyPrefix, parts...);
   }
 
   /// -1: the file has no such key.

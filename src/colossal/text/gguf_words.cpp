@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kDigits[] = R"([0-9][0-9][0-9])", kNumber[] = R"(\p{N})";
+constexpr char kThreeDigits[] = R"([0-9][0-9][0-9])", kNumber[] = R"(\p{N})";
 constexpr char kSentences[] = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
 constexpr char kTekkenWords[] = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
                                 R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
@@ -38,10 +38,10 @@ const std::vector<GgufWords>& table() {
        {kNumber, kGpt2Words}},
       {{"gpt-4o", "llama4", "kanana2", "talkie"}, {kO200kWords}},
       {{"tekken"}, {kTekkenWords}, true, true},
-      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, kDigits}},
+      {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, kThreeDigits}},
       {{"bloom", "poro-chat", "gpt3-finnish"}, {kSentences}},
       {{"viking"}, {kSentences, kNumber}},
-      {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)", kDigits}}};
+      {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)", kThreeDigits}}};
   return rows;
 }
 

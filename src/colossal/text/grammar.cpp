@@ -8,7 +8,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int kUnknown = -2;
+constexpr int kUnknownState = -2;
 
 }  // namespace
 
@@ -145,9 +145,9 @@ std::vector<int> GrammarMachine::keep(const std::vector<int>& states) {
 int GrammarMachine::next(int state, uint8_t byte) {
   if (!states_[state].next) {
     states_[state].next = std::make_unique<std::array<int, 256>>();
-    states_[state].next->fill(kUnknown);
+    states_[state].next->fill(kUnknownState);
   }
-  if ((*states_[state].next)[byte] != kUnknown) return (*states_[state].next)[byte];
+  if ((*states_[state].next)[byte] != kUnknownState) return (*states_[state].next)[byte];
   std::vector<Way> open;
   if (alphabet_[byte])
     for (const auto& [id, stack] : states_[state].ways) {

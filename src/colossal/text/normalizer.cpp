@@ -38,7 +38,7 @@ auto without(Is is) {
   });
 }
 
-auto form_step(Form form) {
+auto form_step(NormalForm form) {
   return [form](Result& result) { result.text = normalized(result.text, form); };
 }
 
@@ -148,10 +148,10 @@ void Normalizer::add(const json& section) {
   if (type == "Sequence") {
     for (const json& step : section.at("normalizers")) add(step);
   } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-    steps_.push_back(form_step(type == "NFC"    ? Form::Nfc
-                               : type == "NFD"  ? Form::Nfd
-                               : type == "NFKC" ? Form::Nfkc
-                                                : Form::Nfkd));
+    steps_.push_back(form_step(type == "NFC"    ? NormalForm::Nfc
+                               : type == "NFD"  ? NormalForm::Nfd
+                               : type == "NFKC" ? NormalForm::Nfkc
+                                                : NormalForm::Nfkd));
   } else if (type == "Lowercase") {
     steps_.push_back(by_character([](uint32_t c, std::string& out) { append_lower(out, c); }));
   } else if (type == "StripAccents") {
@@ -166,7 +166,7 @@ void Normalizer::add(const json& section) {
     if (value_or(section, "clean_text", true)) steps_.push_back(by_character(clean));
     if (value_or(section, "handle_chinese_chars", true)) steps_.push_back(by_character(space_chinese));
     if (value_or(section, "strip_accents", lower)) {
-      steps_.push_back(form_step(Form::Nfd));
+      steps_.push_back(form_step(NormalForm::Nfd));
       steps_.push_back(without(is_nonspacing_mark));
     }
     if (lower) add({{"type", "Lowercase"}});

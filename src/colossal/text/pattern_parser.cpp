@@ -77,7 +77,7 @@ void add_utf8_range(PatternStates& states, int from, uint32_t lo, uint32_t hi, i
   }
 }
 
-const CodePoints kDigits{{'0', '9'}};
+const CodePoints kDecimalDigits{{'0', '9'}};
 const CodePoints kWordCharacters{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CodePoints kWhiteSpace{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                              {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
@@ -210,9 +210,9 @@ class PatternReader {
     const auto one = [](uint32_t point) { return CodePoints{{point, point}}; };
     switch (c) {
       case 'd':
-        return kDigits;
+        return kDecimalDigits;
       case 'D':
-        return complement(kDigits);
+        return complement(kDecimalDigits);
       case 'w':
         return kWordCharacters;
       case 'W':

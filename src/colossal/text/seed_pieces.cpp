@@ -34,7 +34,7 @@ std::string utf8_of(std::u32string_view characters) {
   return text;
 }
 
-struct Candidate {
+struct PieceCandidate {
   uint64_t score;
   std::u32string_view text;
 };
@@ -106,17 +106,17 @@ std::vector<std::pair<std::string, double>> seed_pieces(const std::vector<Counte
   for (const auto& [character, count] : counts) characters.emplace_back(count, character);
   std::sort(characters.rbegin(), characters.rend());
   const std::u32string all = joined(words);
-  std::vector<Candidate> strings;
+  std::vector<PieceCandidate> strings;
   SortedSuffixes(all, static_cast<size_t>(longest)).branching([&](std::u32string_view text, size_t places) {
     if (text.size() > 1) strings.push_back({places * text.size(), text});
   });
-  std::sort(strings.begin(), strings.end(), [](const Candidate& a, const Candidate& b) {
+  std::sort(strings.begin(), strings.end(), [](const PieceCandidate& a, const PieceCandidate& b) {
     return a.score != b.score ? a.score > b.score : a.text > b.text;
   });
   std::vector<std::pair<std::string, double>> pieces;
   for (const auto& [count, character] : characters)
     pieces.emplace_back(utf8_of({&character, 1}), static_cast<double>(count));
-  for (const Candidate& string : strings) {
+  for (const PieceCandidate& string : strings) {
     if (static_cast<int64_t>(pieces.size()) >= most) break;
     pieces.emplace_back(utf8_of(string.text), static_cast<double>(string.score));
   }

@@ -10,7 +10,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr float kUnknownPenalty = 10;
+constexpr float kModelPenalty = 10;
 
 struct Pair {  // two neighbours that may be joined
   float score;
@@ -87,7 +87,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::strin
     Node& node = ends[end];
     if (node.begin < 0 || score > node.score) node = {score, static_cast<int64_t>(begin), id};
   };
-  const float unknown_score = least_score_ - kUnknownPenalty;
+  const float unknown_score = least_score_ - kModelPenalty;
   for (size_t at = 0; at < text.size();) {
     const float here = ends[at].score;
     const size_t length = character_length(text.substr(at));

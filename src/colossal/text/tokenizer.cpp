@@ -124,7 +124,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
 
 namespace {
 
-constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
+constexpr char kReplacementText[] = "\xEF\xBF\xBD";  // U+FFFD
 
 /// Moves what is complete from the front of `pending` to the result.
 std::string take_complete(std::string& pending) {
@@ -133,7 +133,7 @@ std::string take_complete(std::string& pending) {
   while (at < pending.size()) {
     const Utf8Character next = first_character(std::string_view(pending).substr(at));
     if (next.kind == Utf8::Incomplete) break;
-    text += next.kind == Utf8::Complete ? pending.substr(at, next.length) : kReplacement;
+    text += next.kind == Utf8::Complete ? pending.substr(at, next.length) : kReplacementText;
     at += next.length;
   }
   pending.erase(0, at);
@@ -144,7 +144,7 @@ std::string take_complete(std::string& pending) {
 
 std::string valid_utf8(std::string_view bytes) {
   std::string pending(bytes), text = take_complete(pending);
-  return pending.empty() ? text : text + kReplacement;
+  return pending.empty() ? text : text + kReplacementText;
 }
 
 std::string TextStream::push(int64_t id) {
@@ -155,7 +155,7 @@ std::string TextStream::push(int64_t id) {
 
 std::string TextStream::finish() {
   std::string text = take_complete(pending_);
-  if (!pending_.empty()) text += kReplacement;
+  if (!pending_.empty()) text += kReplacementText;
   pending_.clear();
   return text;
 }

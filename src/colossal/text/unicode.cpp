@@ -12,7 +12,7 @@ namespace colossal::text {
 namespace {
 
 constexpr uint32_t kCodePoints = 0x110000;
-constexpr uint32_t kReplacement = 0xFFFD;
+constexpr uint32_t kReplacementCharacter = 0xFFFD;
 
 enum Class : uint8_t {
   kLetter = 1,
@@ -132,7 +132,7 @@ CodePoint first_code_point(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
   if (byte(0) < 0x80) return {byte(0), 1};
   const Utf8Character first = first_character(text);
-  if (first.kind != Utf8::Complete) return {kReplacement, first.length};
+  if (first.kind != Utf8::Complete) return {kReplacementCharacter, first.length};
   if (first.length == 2) return {(byte(0) & 31) << 6 | (byte(1) & 63), 2};
   if (first.length == 3) return {(byte(0) & 15) << 12 | (byte(1) & 63) << 6 | (byte(2) & 63), 3};
   return {(byte(0) & 7) << 18 | (byte(1) & 63) << 12 | (byte(2) & 63) << 6 | (byte(3) & 63), 4};
@@ -171,9 +171,9 @@ void append_lower(std::string& text, uint32_t c) {
   }
 }
 
-std::string normalized(std::string_view text, Form form) {
+std::string normalized(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
-  const bool compatible = form == Form::Nfkc || form == Form::Nfkd, composed = form == Form::Nfc || form == Form::Nfkc;
+  const bool compatible = form == NormalForm::Nfkc || form == NormalForm::Nfkd, composed = form == NormalForm::Nfc || form == NormalForm::Nfkc;
   const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size());

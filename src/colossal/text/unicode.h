@@ -32,9 +32,9 @@ bool is_control_or_format(uint32_t c);  ///< general categories Cc, Cf and Co
 /// The lower case of a character by itself; of U+0130 it is two.
 void append_lower(std::string& text, uint32_t c);
 
-enum class Form { Nfc, Nfd, Nfkc, Nfkd };
+enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
 /// The normalization form of a text. Cost: O(n log n), whatever the order of its marks.
-std::string normalized(std::string_view text, Form form);
+std::string normalized(std::string_view text, NormalForm form);
 
 /// The bytes of the extended grapheme cluster at the front of `text`, which must not be empty.
 size_t first_grapheme(std::string_view text);

@@ -15,8 +15,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr int32_t kUnknown = 0;          // in front of all pieces while they are learned
-constexpr double kUnknownPenalty = 10;   // below the least score
+constexpr int32_t kUnknownId = 0;          // in front of all pieces while they are learned
+constexpr double kTrainingPenalty = 10;   // below the least score
 constexpr double kFewestExpected = 0.5;  // a piece that is met less often is taken away
 constexpr size_t kParts = 16;            // of the words: what each adds up does not depend on threads
 
@@ -32,7 +32,7 @@ struct Model {
   std::vector<std::pair<std::string, double>> pieces;  // the unknown one first, whose score says nothing
   PieceTrie trie;
   std::vector<double> scores;
-  Lattice::Unknown unknown{kUnknown, 0};
+  Lattice::Unknown unknown{kUnknownId, 0};
 };
 
 Model model_of(std::vector<std::pair<std::string, double>> pieces) {
@@ -41,11 +41,11 @@ Model model_of(std::vector<std::pair<std::string, double>> pieces) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& [piece, score] = model.pieces[id];
     model.scores.push_back(score);
-    if (id == kUnknown) continue;
+    if (id == kUnknownId) continue;
     least = std::min(least, score);
     model.trie.add(piece, static_cast<int32_t>(id));
   }
-  model.unknown.score = least - kUnknownPenalty;
+  model.unknown.score = least - kTrainingPenalty;
   return model;
 }
 
@@ -114,9 +114,9 @@ class UnigramTrainer {
   /// Pieces are as probable as they are expected to be met, with a sparse prior (Liang and Klein, ACL 2007 tutorial,
   /// "Structured Bayesian nonparametric models with variational inference").
   static Model maximized(const Model& model, const std::vector<double>& expected) {
-    std::vector<std::pair<std::string, double>> pieces{model.pieces[kUnknown]};
+    std::vector<std::pair<std::string, double>> pieces{model.pieces[kUnknownId]};
     double sum = 0;
-    for (size_t id = kUnknown + 1; id < expected.size(); ++id) {
+    for (size_t id = kUnknownId + 1; id < expected.size(); ++id) {
       if (expected[id] < kFewestExpected) continue;
       pieces.emplace_back(model.pieces[id].first, expected[id]);
       sum += expected[id];
@@ -137,10 +137,10 @@ class UnigramTrainer {
     double words = 0, sum = 0;
     for (const CountedWord& word : words_) words += static_cast<double>(word.count);
     for (const double times : met) sum += times;
-    std::vector<std::pair<std::string, double>> kept{model.pieces[kUnknown]};
+    std::vector<std::pair<std::string, double>> kept{model.pieces[kUnknownId]};
     std::vector<std::pair<double, size_t>> losses;  // negative, so that the largest comes first
     Lattice lattice;
-    for (size_t id = kUnknown + 1; id < met.size(); ++id) {
+    for (size_t id = kUnknownId + 1; id < met.size(); ++id) {
       lattice.read(model.pieces[id].first, model.trie, model.scores, model.unknown);
       const std::vector<int32_t> other = lattice.best(/*is_cut=*/true);
       if (!other.empty() && met[id] == 0) continue;  // nobody misses it
@@ -165,7 +165,7 @@ class UnigramTrainer {
   /// All characters, then as many of the other pieces as there is room for, the most probable first.
   TrainedUnigram finished(const Model& model) const {
     std::unordered_map<std::string, double> known(model.pieces.begin() + 1, model.pieces.end());
-    const double least = model.unknown.score + kUnknownPenalty;
+    const double least = model.unknown.score + kTrainingPenalty;
     constexpr double kApart = 0.0001;  // of the scores of characters that were taken away
     std::vector<std::pair<std::string, double>> pieces;
     double above = 0;

@@ -169,7 +169,7 @@ Value count_parts(Interpreter& interpreter, const Value& self, Arguments& argume
   return Value::integer(part ? count(*part, sub) : 0);
 }
 
-Value join(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value join_method(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("join", arguments, {"iterable"}, 1);
   if (!is_iterable(bound.at(0))) fail(Cause::Type, "can only join an iterable");
   std::string out;
@@ -283,7 +283,7 @@ Native text_method(std::string_view name) {
       {"isspace", asks<Class::Space>},
       {"istitle", asks<Class::Title>},
       {"isupper", asks<Class::Upper>},
-      {"join", join},
+      {"join", join_method},
       {"ljust", ljust},
       {"lower", changed<lower>},
       {"lstrip", strip_left},
