@@ -32,6 +32,8 @@ int report(const Arguments& arguments) {
   std::string output = "report.html";
   app.add_option("runs", folders, "run folders (run.folder of the configs), at most 32")->required();
   app.add_option("--output", output, "the page to write")->capture_default_str();
+  std::string svg;
+  app.add_option("--svg", svg, "SVG file for the loss curves of at most seven runs, drawn over one another");
   parse(app, arguments);
   require(folders.size() <= kMostRuns, "report", "a page shows at most ", kMostRuns, " runs: got ", folders.size(),
           "; name fewer");
@@ -41,11 +43,14 @@ int report(const Arguments& arguments) {
               folders[j], "; leave one of them out");
   report::Report page{.runs = {}, .defaults = to_toml(run::Config{})};
   for (const std::string& folder : folders) page.runs.push_back(report::read_run(folder));
+  const std::string losses = svg.empty() ? "" : report::render_losses(page.runs);
   write_file(output, report::render_report(page));
+  if (!svg.empty()) write_file(svg, losses);
   for (const report::RecordedRun& run : page.runs)
     for (const std::string& what : run.missing)
       std::fprintf(stderr, "colossal: %s: %s\n", run.name.c_str(), what.c_str());
   std::printf("wrote %s\n", output.c_str());
+  if (!svg.empty()) std::printf("wrote %s\n", svg.c_str());
   return 0;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
+#include <map>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -17,6 +19,7 @@ constexpr double kWidth = 560, kHeight = 250;
 constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
 constexpr double kTickFont = 12;
 constexpr size_t kMostPoints = 800;
+constexpr const char* kColours[] = {"#2f6fde", "#e07b1f", "#1d9e6e", "#8d5bd6", "#d64f88", "#2297ab", "#a5951b"};
 constexpr size_t kMostMarks = 200;  // of values that are not finite
 
 std::string coordinate(double value) {
@@ -182,6 +185,64 @@ std::string render_plot(const Plot& plot) {
   out += "</svg>";
   if (drawable) out += "<script type='application/json'>" + hover_points(thinned, x) + "</script>";
   return out + "<output></output></figure>\n";
+}
+
+std::string render_svg(const Plot& plot, const std::string& note) {
+  require(plot.series.size() <= std::size(kColours), "report", "a plot must have at most ", std::size(kColours),
+          " series: got ", plot.series.size(), "; name fewer runs");
+  constexpr double kHead = 70;
+  std::string style =
+      "text{font:12px system-ui,sans-serif;fill:#5b6472}.title{font-size:15px;font-weight:600;"
+      "fill:#1c2430}.line{fill:none;stroke-linejoin:round}.grid{stroke:#e4e7ec}.axis{stroke:#8a93a3}"
+      ".bad{fill:#c8102e}";
+  Plot drawn = plot;
+  std::string legend;
+  double left = kLeft;
+  for (size_t i = 0; i < drawn.series.size(); ++i) {
+    Series& series = drawn.series[i];
+    series = thin(series, kMostPoints);
+    series.style = concat("s", i);
+    const double width = 1.5 + 1.8 * static_cast<double>(drawn.series.size() - 1 - i);
+    style +=
+        concat(".s", i, "{stroke:", kColours[i], ";stroke-width:", width, "}circle.s", i, "{fill:", kColours[i], "}");
+    legend +=
+        concat("<line class='s", i, "' x1='", coordinate(left), "' x2='", coordinate(left + 18),
+               "' y1='54' y2='54'/><text x='", coordinate(left + 23), "' y='58'>", html_text(series.name), "</text>");
+    left += 40 + 7 * static_cast<double>(series.name.size());
+  }
+  const Scale x = x_scale(plot), y = y_scale(plot);
+  std::string out = concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", kWidth, " ", kHeight + kHead,
+                           "' width='", kWidth, "' height='", kHeight + kHead, "'><style>", style,
+                           "</style><rect width='100%' height='100%' fill='#fff'/><text class='title' x='", kLeft,
+                           "' y='20'>", html_text(plot.title), "</text><text x='", kLeft, "' y='38'>", html_text(note),
+                           "</text>", legend, "\n<g transform='translate(0 ", kHead, ")'>");
+  if (y.low < y.high) {
+    out += draw_axes(drawn, x, y);
+    for (const Series& series : drawn.series) out += "\n" + draw_series(series, x, y);
+  } else {
+    out += "<text text-anchor='middle' x='280' y='125'>no finite value to show</text>";
+  }
+  return out + "</g></svg>\n";
+}
+
+double largest_difference(const std::vector<Series>& series) {
+  struct Range {
+    double low, high;
+    size_t count;
+  };
+  std::map<double, Range> at;
+  for (const Series& one : series) {
+    for (size_t i = 0; i < one.x.size(); ++i) {
+      const double y = one.y[i];
+      if (!std::isfinite(y)) continue;
+      const auto [range, is_new] = at.try_emplace(one.x[i], Range{y, y, 0});
+      range->second = {std::min(range->second.low, y), std::max(range->second.high, y), range->second.count + 1};
+    }
+  }
+  double largest = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [x, range] : at)
+    if (range.count == series.size() && !(largest >= range.high - range.low)) largest = range.high - range.low;
+  return largest;
 }
 
 Series thin(const Series& series, size_t most) {

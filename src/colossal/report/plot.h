@@ -29,6 +29,15 @@ struct Plot {
 /// drawn as a dot; a plot without a finite value says so.
 std::string render_plot(const Plot& plot);
 
+/// One SVG document that needs nothing else: title, note, legend and drawing, 560 by 320 units. An earlier series is
+/// drawn with a wider line, so that series which agree are all visible. A plot has at most seven series.
+/// Errors ("report"): more than seven series.
+std::string render_svg(const Plot& plot, const std::string& note);
+
+/// The largest difference between two series at the same x, over all x that every series has; NaN if there is none.
+/// Values that are not finite are skipped.
+double largest_difference(const std::vector<Series>& series);
+
 /// `series` thinned to at most `most` points, as render_plot draws it.
 Series thin(const Series& series, size_t most);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <filesystem>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -164,9 +165,9 @@ std::string configs_of(const std::vector<RecordedRun>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].config.empty()) continue;
     const std::string config = "<pre class='config'>" + config_of(runs[i].config) + "</pre>";
-    out += runs.size() == 1 ? config
-                            : concat("<details><summary>", i + 1, " ", html_text(runs[i].name), "</summary>", config,
-                                     "</details>");
+    out += runs.size() == 1
+               ? config
+               : concat("<details><summary>", i + 1, " ", html_text(runs[i].name), "</summary>", config, "</details>");
   }
   return out.empty() ? "" : "<section class='card'><h2>Configuration</h2>" + out + "</section>\n";
 }
@@ -187,8 +188,9 @@ std::string render_report(const Report& report) {
   std::string out = missing_section(runs);
   out += several ? runs_section(runs) : tiles_of(runs.at(0).steps);
   out += controls_section();
-  out += "<section class='plots' id='charts'></section><noscript><p class='card'>The charts need JavaScript.</p>"
-         "</noscript>\n";
+  out +=
+      "<section class='plots' id='charts'></section><noscript><p class='card'>The charts need JavaScript.</p>"
+      "</noscript>\n";
   if (report.timeline) out += timeline_of(*report.timeline);
   out += samples_section(runs) + keys_section(runs, config_keys(configs, report.defaults)) + starts_section(runs);
   if (!several) {
@@ -198,6 +200,25 @@ std::string render_report(const Report& report) {
   out += configs_of(runs) + chart_data(runs);
   return render_page(several ? concat(runs.size(), " training runs") : "Training run", title_of(runs), out,
                      chart_script());
+}
+
+std::string render_losses(const std::vector<RecordedRun>& runs) {
+  Plot plot{.title = "training loss (nats)", .series = {}};
+  for (const RecordedRun& run : runs) {
+    const std::filesystem::path folder = std::filesystem::path(run.name).lexically_normal();
+    const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+    Series series{name, "", {}, {}};
+    for (const StepMetrics& step : run.steps) {
+      series.x.push_back(static_cast<double>(step.step));
+      series.y.push_back(step.loss);
+    }
+    plot.series.push_back(std::move(series));
+  }
+  const double difference = largest_difference(plot.series);
+  std::string note;
+  if (runs.size() > 1 && std::isfinite(difference))
+    note = concat(runs.size(), " runs; the largest difference at one step is ", short_number(difference));
+  return render_svg(plot, note);
 }
 
 }  // namespace colossal::report
