@@ -16,6 +16,7 @@
 #include "colossal/cli/main.h"
 #include "colossal/cli/models.h"
 #include "colossal/cli/quantize.h"
+#include "colossal/cli/reference.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/train.h"
 
@@ -29,6 +30,8 @@ int export_model(const Arguments& arguments, const models::Registry*) { become_t
 int generate(const Arguments& arguments, const models::Registry*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const models::Registry*) { become_torch("models", arguments); }
+int print_command_reference(const std::vector<Command>&) { become_torch("help", {"--markdown"}); }
+int print_config_reference(const models::Registry*) { become_torch("help", {"config", "--markdown"}); }
 int quantize(const Arguments& arguments, const models::Registry*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
 int train(const Arguments& arguments, const models::Registry*) { become_torch("train", arguments); }

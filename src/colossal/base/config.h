@@ -107,5 +107,9 @@ std::vector<KeyHelp> describe_config(Config config) {
 }
 /// The keys as readable text, a paragraph a section, lines of at most `width` columns.
 std::string format_help(const std::vector<KeyHelp>& keys, int width = 100);
+/// The keys as Markdown: a heading for each section (none at the root) and a table with a row for each key.
+std::string format_markdown(const std::vector<KeyHelp>& keys);
+/// `text` as it must stand in a cell of a Markdown table: in one line, with each bar escaped.
+std::string markdown_cell(const std::string& text);
 
 }  // namespace colossal

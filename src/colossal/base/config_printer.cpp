@@ -191,6 +191,21 @@ void append_wrapped(std::string& out, const std::string& text, int indent, int w
   out += line + "\n";
 }
 
+std::string about_section(const KeyHelp& key) {
+  if (key.stands_for.empty()) return key.section_help;
+  return concat(key.section_help, " (a plain value in place of the table is its `", key.stands_for, "`)");
+}
+
+std::string name_in_section(const KeyHelp& key) { return key.key.substr(key.key.rfind('.') + 1); }
+
+/// Type, unit and range.
+std::string value_of(const KeyHelp& key) {
+  std::string value = key.type;
+  if (!key.unit.empty()) value += ", " + key.unit;
+  if (!key.range.empty()) value += ", " + key.range;
+  return value;
+}
+
 }  // namespace
 
 std::string fields_to_toml(const std::function<void(Fields&)>& visit) {
@@ -213,18 +228,38 @@ std::string format_help(const std::vector<KeyHelp>& keys, int width) {
       section = &key.section;
       if (!key.section.empty()) {
         out += (out.empty() ? "[" : "\n[") + key.section + "]\n";
-        std::string about = key.section_help;
-        if (!key.stands_for.empty())
-          about += concat(" (a plain value in place of the table is its `", key.stands_for, "`)");
+        const std::string about = about_section(key);
         if (!about.empty()) append_wrapped(out, about, 2, width);
       }
     }
-    const std::string name = key.key.substr(key.key.rfind('.') + 1);
-    std::string facts = key.type;
-    if (!key.unit.empty()) facts += ", " + key.unit;
-    if (!key.range.empty()) facts += ", " + key.range;
-    out += concat("  ", name, " = ", key.default_value, "\n");
-    append_wrapped(out, concat(key.meaning, " [", facts, "]"), 6, width);
+    out += concat("  ", name_in_section(key), " = ", key.default_value, "\n");
+    append_wrapped(out, concat(key.meaning, " [", value_of(key), "]"), 6, width);
+  }
+  return out;
+}
+
+std::string markdown_cell(const std::string& text) {
+  std::string cell;
+  for (const char c : text) {
+    if (c == '|') cell += '\\';
+    cell += c == '\n' ? ' ' : c;
+  }
+  return cell;
+}
+
+std::string format_markdown(const std::vector<KeyHelp>& keys) {
+  std::string out;
+  const std::string* section = nullptr;
+  for (const auto& key : keys) {
+    if (section == nullptr || *section != key.section) {
+      section = &key.section;
+      if (!key.section.empty()) out += concat("\n## `[", key.section, "]`\n");
+      const std::string about = about_section(key);
+      if (!about.empty()) out += "\n" + about + "\n";
+      out += "\n| key | default | value | meaning |\n|---|---|---|---|\n";
+    }
+    out += concat("| `", name_in_section(key), "` | `", markdown_cell(key.default_value), "` | ",
+                  markdown_cell(value_of(key)), " | ", markdown_cell(key.meaning), " |\n");
   }
   return out;
 }

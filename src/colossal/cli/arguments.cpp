@@ -2,9 +2,64 @@
 
 #include <CLI/CLI.hpp>
 
+#include "colossal/base/config.h"
+
 namespace colossal::cli {
 
+namespace {
+
+/// The values that an option takes. CLI11 joins a type and its checks: "INT:POSITIVE", "TEXT:{a,b}", "INT:INT in [1 - 9]".
+std::string values_of(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  const size_t colon = type.find(':');
+  if (colon == std::string::npos) return type;
+  const std::string name = type.substr(0, colon), check = type.substr(colon + 1);
+  if (check == "POSITIVE") return name + " > 0";
+  if (check == "NONNEGATIVE") return name + " >= 0";
+  if (!check.empty() && check[0] == '{') {
+    std::string choices;
+    for (const char c : check.substr(1, check.size() - 2)) choices += c == ',' ? ", " : std::string(1, c);
+    return choices;
+  }
+  return check;
+}
+
+std::string markdown_row(const CLI::Option& option) {
+  const bool is_flag = option.get_items_expected_max() == 0;
+  std::string values = is_flag ? "" : values_of(option);
+  if (option.get_required()) values += ", required";
+  if (option.get_items_expected_max() > 1) values += ", several";
+  std::string names;
+  for (const std::string& name : option.get_lnames()) names += (names.empty() ? "`--" : "`, `--") + name;
+  if (names.empty()) names = "`" + option.get_single_name();
+  std::string meaning = option.get_description();
+  for (const CLI::Option* other : option.get_needs()) meaning += "; needs `" + other->get_name() + "`";
+  for (const CLI::Option* other : option.get_excludes()) meaning += "; not with `" + other->get_name() + "`";
+  const std::string initial = option.get_default_str();
+  return "| " + names + "` | " + markdown_cell(values) + " | " +
+         (initial.empty() || is_flag ? "" : "`" + markdown_cell(initial) + "`") + " | " + markdown_cell(meaning) +
+         " |\n";
+}
+
+/// A section of docs/reference/cli.md.
+std::string markdown_help(const CLI::App& app) {
+  std::string usage = app.get_name(), rows;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_name() == "--help") continue;
+    rows += markdown_row(*option);
+    if (!option->get_positional()) continue;
+    const std::string name = option->get_single_name();
+    usage += option->get_required() ? " " + name : " [" + name + "]";
+  }
+  std::string text = "## " + app.get_name() + "\n\n" + app.get_description() + "\n\nUsage: `" + usage + " [options]`\n";
+  if (!rows.empty()) text += "\n| argument | value | default | meaning |\n|---|---|---|---|\n" + rows;
+  return text;
+}
+
+}  // namespace
+
 void parse(CLI::App& app, const Arguments& arguments) {
+  if (arguments == Arguments{kMarkdownHelp}) throw HelpWanted(markdown_help(app));
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {
@@ -12,6 +67,15 @@ void parse(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(app.get_name() + ": " + error.what() + "; see `" + app.get_name() + " --help`");
   }
+}
+
+std::string help_of(const std::function<int(const Arguments&)>& command, const std::string& form) {
+  try {
+    command({form});
+  } catch (const HelpWanted& help) {
+    return help.what();
+  }
+  return "";
 }
 
 std::vector<std::string> given_options(const CLI::App& app, const std::vector<std::string>& names) {

@@ -1,5 +1,6 @@
 // How a command reads what stands behind its name.
 #pragma once
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,8 +24,14 @@ class HelpWanted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Fills the variables bound to the options of `app`. Errors: UsageError, HelpWanted.
+/// The argument that asks a command for its help as Markdown, a section of docs/reference/cli.md.
+inline constexpr const char* kMarkdownHelp = "--help-markdown";
+
+/// Fills the variables bound to the options of `app`. Errors: UsageError; HelpWanted for `--help` and kMarkdownHelp.
 void parse(CLI::App& app, const Arguments& arguments);
+
+/// Returns the help that `command` throws if its only argument is `form`, which is "--help" or kMarkdownHelp.
+std::string help_of(const std::function<int(const Arguments&)>& command, const std::string& form);
 
 /// Returns those of the options `names` that the command line gave.
 std::vector<std::string> given_options(const CLI::App& app, const std::vector<std::string>& names);

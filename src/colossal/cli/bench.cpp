@@ -40,6 +40,12 @@ void list() {
     std::printf("  %-*s  %s\n", static_cast<int>(width), benchmark.name, benchmark.help);
 }
 
+std::string markdown_help() {
+  std::string text = "## colossal bench\n\nMeasures a part of the system.\n\nUsage: `colossal bench NAME [options]`\n";
+  for (const auto& benchmark : kBenchmarks) text += "\n#" + help_of(benchmark.run, kMarkdownHelp);
+  return text;
+}
+
 }  // namespace
 
 int bench(const Arguments& arguments) {
@@ -47,6 +53,7 @@ int bench(const Arguments& arguments) {
     list();
     return 0;
   }
+  if (arguments == Arguments{kMarkdownHelp}) throw HelpWanted(markdown_help());
   std::vector<std::string> names;
   for (const auto& benchmark : kBenchmarks) {
     if (arguments[0] == benchmark.name) return benchmark.run({arguments.begin() + 1, arguments.end()});

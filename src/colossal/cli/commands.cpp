@@ -42,7 +42,7 @@ std::vector<Command> commands(const models::Registry* models) {
       {"models", "list the models: what each does, its presets and its own keys", with_models(list_models)},
       {"info", "what this machine and this build can do", info},
       {"help", "this list; `help COMMAND` for one of them, `help config` for the keys of a config file",
-       [models](const Arguments& arguments) { return help(arguments, commands(models)); }},
+       [models](const Arguments& arguments) { return help(arguments, commands(models), models); }},
   };
 }
 

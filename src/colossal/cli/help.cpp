@@ -10,6 +10,7 @@
 #include "colossal/base/suggest.h"
 #include "colossal/base/version.h"
 #include "colossal/cli/commands.h"
+#include "colossal/cli/reference.h"
 #include "colossal/run/config.h"
 
 namespace colossal::cli {
@@ -56,7 +57,14 @@ int print_config(const Arguments& wanted) {
 
 }  // namespace
 
-int help(const Arguments& arguments, const std::vector<Command>& commands) {
+int help(const Arguments& arguments, const std::vector<Command>& commands, const models::Registry* models) {
+  if (arguments == Arguments{kMarkdownHelp})
+    throw HelpWanted(
+        "## colossal help\n\nLists the commands, explains one of them, or lists the keys of a config file. With "
+        "`--markdown` it prints the reference pages of docs.\n\nUsage: `colossal help [COMMAND | config [SECTION]] "
+        "[--markdown]`\n");
+  if (arguments == Arguments{"--markdown"}) return print_command_reference(commands);
+  if (arguments == Arguments{"config", "--markdown"}) return print_config_reference(models);
   if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h")
     return print_commands(commands);
   if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()});

@@ -88,7 +88,7 @@ int train(const Arguments& arguments) {
           ->check(CLI::NonNegativeNumber);
   app.add_option("--like", r.like, "tokenizer.json, or a folder with one, that says how text is cut and spelled");
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
-  app.add_option("--threads", r.training.threads, "that read")->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_option("--threads", r.training.threads, "that read")->default_str("all cores")->check(CLI::Range(1, 1024));
   parse(app, arguments);
   if (least->count() > 0 && r.training.kind != "bpe")
     throw UsageError("colossal tokenizer train: --least-count is of --kind bpe");
@@ -113,6 +113,8 @@ int train(const Arguments& arguments) {
 }  // namespace
 
 int tokenizer(const Arguments& arguments) {
+  if (arguments == Arguments{kMarkdownHelp})
+    throw HelpWanted("## colossal tokenizer\n\n#" + help_of(train, kMarkdownHelp));
   if (!arguments.empty() && arguments[0] == "train") return train({arguments.begin() + 1, arguments.end()});
   const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
   if (!asks)
