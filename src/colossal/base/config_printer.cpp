@@ -193,7 +193,7 @@ void append_wrapped(std::string& out, const std::string& text, int indent, int w
 
 std::string about_section(const KeyHelp& key) {
   if (key.stands_for.empty()) return key.section_help;
-  return concat(key.section_help, " (a plain value in place of the table is its `", key.stands_for, "`)");
+  return concat(key.section_help, " (a plain value instead of the table sets its `", key.stands_for, "`)");
 }
 
 std::string name_in_section(const KeyHelp& key) { return key.key.substr(key.key.rfind('.') + 1); }

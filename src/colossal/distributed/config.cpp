@@ -10,23 +10,26 @@ void ParallelConfig::fields(Fields& f) {
   f.section("tensor", tensor, "tensor parallelism", "size");
   f.section("pipeline", pipeline, "pipeline parallelism", "size");
   f.integer("zero", zero, "",
-            "what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too", 0, 3);
+            "ZeRO stage: replicas shard 0 = nothing, 1 = optimizer states, 2 = gradients too, 3 = parameters too", 0,
+            3);
   f.integer("zero_sharers", zero_sharers, "replicas",
-            "that share, next to one another (of data * sequence.size); 0: all. Those of a node for instance: fewer "
-            "bytes between nodes, more of "
-            "them on each",
+            "ZeRO group size, a divisor of data * sequence.size, of consecutive replicas; 0 = all. One group per node: "
+            "less traffic between nodes, more memory per rank",
             0, 1 << 20);
   f.flag("reshard_after_forward", reshard_after_forward,
-         "zero 3: parameters go after forward and come again for backward; otherwise they stay until they change");
+         "zero 3: free gathered parameters after forward and gather them again for backward; false: keep them gathered "
+         "until they change");
   f.number("gathered_mib", gathered_mib, "MiB",
-           "zero 3, with reshard_after_forward: parameters that may be whole at once; what does not fit goes and comes "
-           "again. At least, and with 0, the chunk in use and the next one",
+           "zero 3 with reshard_after_forward: limit on gathered parameters; those beyond it are freed and gathered "
+           "again. The chunk in use and the next one are always allowed; 0 = only these",
            0, 1 << 30);
   f.choice("compress", compress, comm::compression_names(),
-           "what replicas send one another in a byte a number: gradients, and parameters that are gathered (with "
-           "masters, or zero 3)");
+           "format of gradients sent between replicas, and of parameters gathered with precision.masters or zero 3: "
+           "1 byte per element; none = uncompressed");
   f.number("chunk_mib", chunk_mib, "MiB",
-           "parameters that are reduced, gathered and released together; larger ones are alone", 0.0001, 1 << 20);
+           "size of the chunks in which parameters are reduced, gathered and freed together; a larger parameter is a "
+           "chunk by itself",
+           0.0001, 1 << 20);
 }
 
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {

@@ -67,34 +67,36 @@ void OptimizerConfig::fields(Fields& f) {
   f.choice("name", name, rule_names(), "update rule");
   f.number("learning_rate", learning_rate, "", "peak learning rate", 0, 1e3);
   f.numbers("betas", betas, "",
-            "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of "
-            "lamb; 0.9, 0.999, 0.9999 of came; 0.95 of muon's matrices, then 0.9, 0.95 of its AdamW",
+            "decay rates of the moments; empty = 0.9, 0.95 for adamw, adam, adam8bit, galore; 0.9, 0.99 for lion; 0.9, "
+            "0.999 for lamb; 0.9, 0.999, 0.9999 for came; for muon 0.95 (matrices), then 0.9, 0.95 (its AdamW)",
             0, 0.999999);
-  f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore, muon: added to the root of the second moment",
-           1e-30, 1);
+  f.number("epsilon", epsilon, "",
+           "adamw, adam, lamb, adam8bit, galore, muon: constant added to the root of the second moment", 1e-30, 1);
   f.number("weight_decay", weight_decay, "",
-           "of matrices and embeddings, never of norms and biases; decoupled but for sgd, adam, lars", 0, 10);
-  f.number("momentum", momentum, "", "sgd, lars: share of the last direction that is kept", 0, 0.999999);
-  f.flag("nesterov", nesterov, "sgd: look ahead along the momentum");
-  f.number("trust", trust, "", "lars: size of a step as a share of the tensor's norm", 1e-9, 10);
-  f.integer("rank", rank, "", "galore: of projected gradients", 1, 1 << 20);
-  f.integer("update_every", update_every, "steps", "galore: between computations of what gradients are projected to",
-            1);
-  f.number("projection_scale", projection_scale, "", "galore: factor of projected steps", 0, 1e3);
+           "weight decay of matrices and embeddings, not of norms and biases; decoupled except for sgd, adam, lars", 0,
+           10);
+  f.number("momentum", momentum, "", "sgd, lars: fraction of the previous direction that is kept", 0, 0.999999);
+  f.flag("nesterov", nesterov, "sgd: use Nesterov momentum");
+  f.number("trust", trust, "", "lars: trust coefficient, the size of a step as a fraction of the tensor's norm", 1e-9,
+           10);
+  f.integer("rank", rank, "", "galore: rank of the gradient projection", 1, 1 << 20);
+  f.integer("update_every", update_every, "steps", "galore: interval between computations of the projection", 1);
+  f.number("projection_scale", projection_scale, "", "galore: scale factor of projected steps", 0, 1e3);
   f.choice("step_scale", step_scale, {"adamw", "spectral"},
-           "muon: size of a matrix's step: adamw 0.2 sqrt(max(rows, columns)), as large as AdamW's; spectral "
+           "muon: size of a matrix's step: adamw = 0.2 sqrt(max(rows, columns)), as large as AdamW's; spectral = "
            "sqrt(max(1, rows / columns))");
   f.flag("stochastic_rounding", stochastic_rounding,
-         "sgd, adam, adamw, lion, lars: round bf16 parameters that have no fp32 masters by chance");
-  f.integer("warmup_steps", warmup_steps, "steps", "linear warm-up from 0 to where the schedule begins");
-  f.number("final_learning_rate", final_learning_rate, "of learning_rate",
-           "where linear, cosine, polynomial, one-cycle and warmup-stable-decay end", 0, 1);
+         "sgd, adam, adamw, lion, lars: stochastic rounding of bf16 parameters without fp32 master weights");
+  f.integer("warmup_steps", warmup_steps, "steps",
+            "length of the linear warm-up from 0 to the first rate of the schedule; 0 = none");
+  f.number("final_learning_rate", final_learning_rate, "fraction of learning_rate",
+           "last rate of linear, cosine, polynomial, one-cycle and warmup-stable-decay", 0, 1);
   f.choice("learning_rate_scaling", learning_rate_scaling, {"none", "linear", "square-root"},
-           "how learning_rate, found for reference_batch, grows with training.batch_size");
+           "rule that scales learning_rate from reference_batch to training.batch_size");
   f.integer("reference_batch", reference_batch, "samples",
-            "batch_size that learning_rate was found for; 0: no scaling");
-  f.section("schedule", schedule, "the learning rate after the warm-up", "name");
-  f.section("groups", groups, "parameters with a learning rate or weight decay of their own", "");
+            "batch size for which learning_rate was tuned; 0 = no scaling");
+  f.section("schedule", schedule, "learning-rate schedule after the warm-up", "name");
+  f.section("groups", groups, "groups of parameters with separate learning rates or weight decays", "");
 }
 
 void check_optimizer(const OptimizerConfig& config) {

@@ -96,12 +96,13 @@ void check_milestones(const ScheduleConfig& c, double warmup) {
 void ScheduleConfig::fields(Fields& f) {
   std::vector<std::string> names;
   for (const ScheduleRow& row : schedule_rows()) names.push_back(row.name);
-  f.choice("name", name, names, "learning rate after the warm-up; `colossal schedule-lr` draws it");
-  f.number("power", power, "", "polynomial: of the share of steps that is left", 0, 100);
-  f.numbers("milestones", milestones, "of training.steps", "multi-step: where the rate drops, rising", 0, 1);
-  f.number("factor", factor, "", "multi-step: of the rate at each milestone", 0, 1);
-  f.number("rise", rise, "of the steps after the warm-up", "one-cycle: in which the rate rises", 0.001, 0.999);
-  f.number("decay", decay, "of training.steps", "warmup-stable-decay: at the end, in which the rate falls", 0, 1);
+  f.choice("name", name, names, "learning-rate schedule after the warm-up; `colossal schedule-lr` draws it");
+  f.number("power", power, "", "polynomial: exponent of the remaining fraction of steps", 0, 100);
+  f.numbers("milestones", milestones, "fractions of training.steps",
+            "multi-step: positions at which the rate drops, ascending", 0, 1);
+  f.number("factor", factor, "", "multi-step: factor of the rate at each milestone", 0, 1);
+  f.number("rise", rise, "fraction of the steps after the warm-up", "one-cycle: length of the rise", 0.001, 0.999);
+  f.number("decay", decay, "fraction of training.steps", "warmup-stable-decay: length of the final decay", 0, 1);
 }
 
 std::vector<ScheduleName> learning_rate_schedules() {

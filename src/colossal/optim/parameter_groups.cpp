@@ -31,12 +31,13 @@ std::string kinds_of_names(const nn::Parameters& model) {
 }  // namespace
 
 void ParameterGroups::fields(Fields& f) {
-  f.texts("parameters", parameters,
-          "patterns of names, one a group: \"embedding.*\", \"*.qkv.weight\"; a parameter belongs to the first that it "
-          "fits");
-  f.numbers("learning_rate", learning_rate, "", "of each group: factor of the learning rate; empty: 1", 0, 1e6);
+  f.texts(
+      "parameters", parameters,
+      "patterns of parameter names, one per group: \"embedding.*\", \"*.qkv.weight\"; a parameter belongs to the first "
+      "group that matches");
+  f.numbers("learning_rate", learning_rate, "", "factor of the learning rate for each group; empty = 1", 0, 1e6);
   f.numbers("weight_decay", weight_decay, "",
-            "of each group: factor of optimizer.weight_decay; empty: 0 of norms and biases, 1 of others", 0, 1e6);
+            "factor of optimizer.weight_decay for each group; empty = 0 for norms and biases, 1 for others", 0, 1e6);
 }
 
 void ParameterGroups::check() const {
