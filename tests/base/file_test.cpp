@@ -185,7 +185,7 @@ TEST(ReadFile, ReadsWholeFilesWithinABound) {
   EXPECT_THAT(complaint([&] { read_file(folder / "x", 199'999); }),
               HasSubstr("is too large: 200000 bytes, at most 199999"));
   EXPECT_THAT(complaint([&] { read_file("/dev/zero", 1000); }), HasSubstr("is too large"));
-  EXPECT_THAT(complaint([&] { read_file(folder.path(), 1000); }), HasSubstr("is a folder, a file is wanted"));
+  EXPECT_THAT(complaint([&] { read_file(folder.path(), 1000); }), HasSubstr(" must be a file: got a folder"));
   EXPECT_THAT(complaint([&] { read_file(folder / "y", 1000); }), HasSubstr("cannot open"));
 }
 

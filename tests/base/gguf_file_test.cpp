@@ -83,8 +83,8 @@ TEST(GgufFile, RoundTrips) {
 
 TEST(GgufFile, ReadsVersion2AndRefusesOthers) {
   EXPECT_EQ(complaint_of(file_of(2, 0, 0, "")), "no complaint");
-  EXPECT_THAT(complaint_of(file_of(1, 0, 0, "")), HasSubstr("version 1, only 2 and 3"));
-  EXPECT_THAT(complaint_of(file_of(0x03000000, 0, 0, "")), HasSubstr("highest byte first"));
+  EXPECT_THAT(complaint_of(file_of(1, 0, 0, "")), HasSubstr("must be of GGUF version 2 or 3: got 1"));
+  EXPECT_THAT(complaint_of(file_of(0x03000000, 0, 0, "")), HasSubstr("is big-endian"));
   EXPECT_THAT(complaint_of("GGML"), HasSubstr("does not begin with GGUF"));
   EXPECT_THAT(complaint_of(""), HasSubstr("does not begin with GGUF"));
 }
@@ -93,7 +93,7 @@ TEST(GgufFile, RefusesValuesThatAreNone) {
   const auto value = [](uint32_t kind, const std::string& rest) {
     return complaint_of(file_of(3, 0, 1, text_of("k") + bytes_of(kind) + rest));
   };
-  EXPECT_THAT(value(99, "........"), HasSubstr("unknown kind 99"));
+  EXPECT_THAT(value(99, "........"), HasSubstr("unknown type 99"));
   EXPECT_THAT(value(8, bytes_of<uint64_t>(1000)), HasSubstr("1000 characters"));
   EXPECT_THAT(value(9, bytes_of<uint32_t>(4) + bytes_of<uint64_t>(1) + "...."), "no complaint");
   EXPECT_THAT(value(9, bytes_of<uint32_t>(4) + bytes_of(~uint64_t{0})), HasSubstr("values of a list"));
@@ -115,13 +115,13 @@ TEST(GgufFile, RefusesTensorsThatAreNone) {
     return complaint_of(bytes);
   };
   EXPECT_EQ(tensor(tensor_of({8}, 0, 0)), "no complaint");
-  EXPECT_THAT(tensor(tensor_of({8}, 0, 64)), HasSubstr("behind the end"));
+  EXPECT_THAT(tensor(tensor_of({8}, 0, 64)), HasSubstr("ends after the end"));
   EXPECT_THAT(tensor(tensor_of({8}, 0, 8)), HasSubstr("multiple of the alignment"));
-  EXPECT_THAT(tensor(tensor_of({8}, 8, 0)), HasSubstr("whole blocks of 32, of type Q8_0"));
+  EXPECT_THAT(tensor(tensor_of({8}, 8, 0)), HasSubstr("divisible by 32, the block size of type Q8_0"));
   EXPECT_THAT(tensor(tensor_of({8}, 77, 0)), HasSubstr("unknown type 77"));
   EXPECT_THAT(tensor(tensor_of({}, 0, 0)), HasSubstr("1 to 4"));
   EXPECT_THAT(tensor(tensor_of({0}, 0, 0)), HasSubstr("dimension of 0"));
-  EXPECT_THAT(tensor(tensor_of({uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0)), HasSubstr("too many numbers"));
+  EXPECT_THAT(tensor(tensor_of({uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0)), HasSubstr("too many elements"));
 }
 
 TEST(GgufFile, SaysWhichKeyIsOfAnotherKind) {
@@ -141,11 +141,13 @@ TEST(GgufWriter, RefusesWhatIsNotTheNextTensor) {
   test::TemporaryFolder folder;
   const std::vector<GgufTensor> one{{"t", {2}, gguf_type("F32")}};
   EXPECT_THAT(test::complaint([&] { GgufWriter(folder / "a", {}, one).write("123"); }),
-              HasSubstr("3 bytes are not those of t"));
+              HasSubstr("got 3 bytes, which is not the size of t"));
   EXPECT_THAT(test::complaint([&] { GgufWriter(folder / "a", {}, one).finish(); }),
               HasSubstr("1 tensors were not written, t"));
-  EXPECT_THAT(test::complaint([&] { GgufWriter(folder / "a", {}, {{"t", {3}, gguf_type("Q4_0")}}); }),
-              HasSubstr("whole blocks of 32"));
+  EXPECT_THAT(test::complaint([&] {
+                GgufWriter(folder / "a", {}, {{"t", {3}, gguf_type("Q4_0")}});
+              }),
+              HasSubstr("divisible by 32"));
   EXPECT_FALSE(is_gguf(folder / "a"));
 }
 

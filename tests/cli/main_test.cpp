@@ -216,7 +216,7 @@ TEST(EndWithMessage, SaysWhatToDoAboutMemoryThatTorchLacks) {
     });
   });
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("[memory] out of memory; take a smaller model"));
+  EXPECT_THAT(outcome.err, HasSubstr("[memory] out of memory; use a smaller model"));
 }
 
 TEST(Program, RunsFromAnyFolder) {

@@ -41,7 +41,7 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
   EXPECT_THAT(train({"--to", folder / "c", "--kind", "unigram", "--least-count", "3", lines}).err,
               HasSubstr("--least-count is of --kind bpe"));
   const std::string packed = folder.write("texts.txt.gz", "\x1f\x8b\x08packed\n");
-  EXPECT_THAT(train({"--to", folder / "c", packed}).err, HasSubstr(packed + " must be a text: it is a gzip file"));
+  EXPECT_THAT(train({"--to", folder / "c", packed}).err, HasSubstr(packed + " must be a text file: got a gzip file"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c")) << "nothing is written of what could not be learned";
   EXPECT_EQ(run_command("tokenizer", {}).status, 2);
 }

@@ -117,10 +117,9 @@ TEST(Pairs, RefuseDimensionsThatDoNotDivide) {
   comm::run_ranks(2, [](World& world) {
     auto group = all(world);
     const at::Tensor x = at::zeros({3, 5});
-    EXPECT_THAT(
-        thrown_message([&] { comm::reduce_scatter(x, 0, *group); }),
-        testing::HasSubstr("needs a dimension that divides by the 2 ranks of group \"tensor\": got size 3 along "
-                           "dimension 0"));
+    EXPECT_THAT(thrown_message([&] { comm::reduce_scatter(x, 0, *group); }),
+                testing::HasSubstr("needs a dimension divisible by the 2 ranks of group \"tensor\": got size 3 along "
+                                   "dimension 0"));
     EXPECT_THAT(thrown_message([&] { comm::reduce_scatter(x, 1, *group); }), testing::HasSubstr("got size 5"));
     EXPECT_THAT(thrown_message([&] { comm::all_gather(x, 2, *group); }),
                 testing::HasSubstr("a dimension of its input"));

@@ -249,13 +249,13 @@ TEST(CompressedError, RefusesWhatDoesNotFit) {
     const auto has = [](const char* words) { return testing::HasSubstr(words); };
     const at::Tensor two = at::ones({2}), four = at::ones({4}), across = at::ones({4, 2}).t();
     EXPECT_THAT(gathering(at::ones({5}), two),
-                has("[compressed] an all_gather among 2 ranks needs an output of as many inputs: got 5"));
+                has("[compressed] an all_gather among 2 ranks needs an output of 2 inputs: got 5"));
     EXPECT_THAT(gathering(four, at::ones({2}, at::kLong)),
                 has("the input of an all_gather must be fp64, fp32, bf16 or fp16: got Long"));
     EXPECT_THAT(gathering(across, four), has("the output of an all_gather must be contiguous"));
-    EXPECT_THAT(gathering(four, two, {.block = -1}), has("a block must have at least 1 element"));
+    EXPECT_THAT(gathering(four, two, {.block = -1}), has("block must be at least 1 element"));
     EXPECT_THAT(scattering(two, at::ones({5})),
-                has("[compressed] a reduce_scatter among 2 ranks needs an input of as many outputs: got 5"));
+                has("[compressed] a reduce_scatter among 2 ranks needs an input of 2 outputs: got 5"));
     EXPECT_THAT(scattering(at::ones({2}, at::kLong), four), has("the output of a reduce_scatter must be fp64"));
     EXPECT_THAT(scattering(four, across), has("the input of a reduce_scatter must be contiguous"));
     at::Tensor integers = at::ones({4}, at::kLong);

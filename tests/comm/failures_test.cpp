@@ -128,7 +128,7 @@ TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
     EXPECT_THAT(thrown_message([&] { group->broadcast(x, 2); }), HasSubstr("a rank in [0, 2): got 2"));
     EXPECT_THAT(thrown_message([&] { group->send(x, world.rank()); }), HasSubstr("another rank"));
     EXPECT_THAT(thrown_message([&] { group->all_to_all(x, x, {1, 2}, {2, 2}); }), HasSubstr("got 3 for 4 rows"));
-    EXPECT_THAT(thrown_message([&] { group->all_reduce(complex, Reduce::Sum); }), HasSubstr("reductions know"));
+    EXPECT_THAT(thrown_message([&] { group->all_reduce(complex, Reduce::Sum); }), HasSubstr("reductions support"));
     EXPECT_EQ(world.traffic().total("tensor", "broadcast").calls, 0);
     all_reduce(*group, 4);  // and the group is alive
   });

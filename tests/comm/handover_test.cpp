@@ -77,7 +77,7 @@ TEST(Handover, GivesNothingWithoutTheToken) {
   for (const std::string& wrong : {zeros, many, token.substr(1), token + "0"})
     EXPECT_FALSE(is_answered(caller_of(handover.ticket()), wrong)) << wrong.size() << " letters";
   const std::string ticket = name_in(handover.ticket()) + " " + zeros;
-  EXPECT_THAT(thrown_message([&] { comm::take(ticket, kLong); }), HasSubstr("it gives none"));
+  EXPECT_THAT(thrown_message([&] { comm::take(ticket, kLong); }), HasSubstr("the rank sent none"));
 }
 
 TEST(Handover, GivesNothingToAnotherUser) {
@@ -106,7 +106,7 @@ TEST(Handover, IsNotWaitedForLongerThanTheLimit) {
   const std::string ticket = comm::random_text() + " token";
   const Descriptor silent = socket_of(ticket, bind);
   ASSERT_EQ(listen(silent.value(), 1), 0);
-  EXPECT_THAT(thrown_message([&] { comm::take(ticket, milliseconds(100)); }), HasSubstr("nothing came within 0.1 s"));
+  EXPECT_THAT(thrown_message([&] { comm::take(ticket, milliseconds(100)); }), HasSubstr("no answer within 0.1 s"));
 }
 
 TEST(Handover, EndsWithItsObject) {
@@ -118,7 +118,7 @@ TEST(Handover, EndsWithItsObject) {
   const std::string message = thrown_message([&] { comm::take(ticket, kLong); });
   EXPECT_THAT(message, HasSubstr("[comm] cannot get the shared memory of a rank on this host: Connection refused"));
   EXPECT_THAT(message, HasSubstr("backend = \"gloo\""));
-  EXPECT_THAT(thrown_message([&] { comm::take("nonsense", kLong); }), HasSubstr("did not say where"));
+  EXPECT_THAT(thrown_message([&] { comm::take("nonsense", kLong); }), HasSubstr("sent no socket name"));
 }
 
 TEST(SharedMemory, HasNoNameInAnyFileSystem) {
@@ -135,7 +135,7 @@ TEST(SharedMemory, HasNoNameInAnyFileSystem) {
 TEST(SharedMemory, OfAnotherSizeIsRefused) {
   const Descriptor memory = comm::create_shared_memory(8192);
   EXPECT_THAT(thrown_message([&] { comm::map_shared_memory(memory, 4096); }),
-              HasSubstr("has 8192 bytes where 4096 were agreed"));
+              HasSubstr("must have 4096 bytes: got 8192"));
 }
 
 /// No file of this process, and memory without a name is one, may be longer than that while this lives.

@@ -117,7 +117,7 @@ TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
     const int own = world.rank();
     for (const auto& [from, to] : {std::pair{own, own}, {own, 4}, {-1, own}, {(own + 1) % 4, (own + 2) % 4}})
       EXPECT_THAT(thrown_message([&] { mesh.one_way("data", from, to); }),
-                  HasSubstr(concat("joins a rank and another one along data of size 4: got ", from, ">", to,
+                  HasSubstr(concat("needs this rank and another one along data of size 4: got ", from, ">", to,
                                    " at index ", own)));
   });
 }

@@ -90,8 +90,8 @@ TEST(StoreServer, ThatNeverAnswersIsNamed) {
   tcp.port = ntohs(address.sin_port);
   tcp.limit = milliseconds(1000);
   EXPECT_EQ(thrown_message([&] { Store::tcp(tcp); }), concat("[launch] the store at 127.0.0.1:", tcp.port,
-                                                             " has not answered for 11 s; is its process stopped, its ",
-                                                             "host gone, or does something else listen there?"));
+                                                             " has not answered for 11 s; check that its process and ",
+                                                             "host run and that no other program listens there"));
 }
 
 TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it

@@ -41,7 +41,7 @@ TEST(TransportChoice, IsNcclWhenEveryRankOfEveryHostHasAGpu) {
 TEST(TransportChoice, IsOneForAllWhenASingleHostLacksGpus) {
   const auto choice = choose_transport(run_on({{"a", 4, 4}, {"b", 4, 2}}));
   EXPECT_EQ(choice.backend, "gloo") << "the ranks of host a have GPUs enough, but b's do not";
-  EXPECT_THAT(choice.why, HasSubstr("by gloo and not nccl: ranks 4 and 6 share the GPU at 0000:10:00.0 of their "
+  EXPECT_THAT(choice.why, HasSubstr("by gloo instead of nccl: ranks 4 and 6 share the GPU at 0000:10:00.0 of their "
                                     "host, where rank 6 sees 2 GPUs"));
   EXPECT_EQ(choose_transport(run_on({{"a", 1, 0}, {"b", 1, 1}})).backend, "gloo");
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 1}})).backend, "shm");
@@ -69,8 +69,11 @@ TEST(TransportChoice, ComparesGpusAndNotHowManyEachRankSees) {
 
 TEST(TransportChoice, RefusesNcclWhereRanksShareAGpu) {
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "nccl")).backend, "nccl");
-  EXPECT_THAT(thrown_message([] { choose_transport(run_on({{"a", 2, 1}}, "nccl")); }),
-              HasSubstr("[launch] backend = \"nccl\" takes a GPU a rank: ranks 0 and 1 share the GPU at 0000:10:00.0"));
+  EXPECT_THAT(
+      thrown_message([] {
+        choose_transport(run_on({{"a", 2, 1}}, "nccl"));
+      }),
+      HasSubstr("[launch] backend = \"nccl\" needs one GPU per rank: ranks 0 and 1 share the GPU at 0000:10:00.0"));
 }
 
 TEST(TransportChoice, NeedsNcclInEveryBuild) {
@@ -96,7 +99,7 @@ TEST(TransportChoice, IsWhatAllRanksWereAskedFor) {
               HasSubstr("[launch] backend = \"shm\" needs all ranks on one host: they are on 2"));
   auto ranks = run_on({{"a", 3, 0}});
   ranks[2].backend = "gloo";
-  EXPECT_THAT(thrown_message([&] { choose_transport(ranks); }), HasSubstr("rank 0 for \"auto\", rank 2 for \"gloo\""));
+  EXPECT_THAT(thrown_message([&] { choose_transport(ranks); }), HasSubstr("\"auto\" on rank 0, \"gloo\" on rank 2"));
 }
 
 TEST(RankFacts, TravelAsText) {

@@ -209,13 +209,13 @@ TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
   for (const auto& [bytes, what] : formats) {
     for (const char* name : {"x", "text.txt.gz", "X.ARROW", "sub/a.txt"}) {
       const std::string path = folder.write(name, bytes);
-      EXPECT_THAT(refusal(path), HasSubstr(path + " must be a text: it is " + what));
+      EXPECT_THAT(refusal(path), HasSubstr(path + " must be a text file: got " + what));
     }
     EXPECT_THAT(refusal(folder / "sub"), HasSubstr("holds no text files"));
     EXPECT_THAT(refusal(folder / "sub"),
                 HasSubstr("1 file is not read: 1 .txt (" + what.substr(0, what.find(';')) + ")"));
   }
-  EXPECT_THAT(refusal(folder.write("x", "a\0b"s)), HasSubstr("it has bytes of value 0; convert it to UTF-8"));
+  EXPECT_THAT(refusal(folder.write("x", "a\0b"s)), HasSubstr("got bytes of value 0; convert it to UTF-8"));
   for (const char* text : {"BZh is a text", "BZh", "PAR is one", "PK",
                            "\xef\xbb\xbf"
                            "byte order mark",

@@ -157,9 +157,9 @@ TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
   EXPECT_EQ(read_text_pairs(folder / "pairs.PARQUET", {.target_column = "text"}).targets.at(59), "row 59");
   std::filesystem::copy(kFiles + "required.parquet", folder / "pairs");
   EXPECT_THAT(test::thrown_message([&] { read_text_pairs(folder / "pairs", {.faults = Faults::Skip}); }),
-              HasSubstr("pairs must be a text: it is a Parquet file"));
+              HasSubstr("pairs must be a text file: got a Parquet file"));
   EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(folder / "pairs", {.faults = Faults::Skip}); }),
-              HasSubstr("pairs must be a text: it is a Parquet file"));
+              HasSubstr("pairs must be a text file: got a Parquet file"));
 
   const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.faults = Faults::Skip});
   EXPECT_EQ(texts.texts.size(), 54u);  // without the nulls

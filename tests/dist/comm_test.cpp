@@ -297,7 +297,7 @@ TEST(AGroup, ThatARankDoesNotComeToNamesIt) {
   for (const char* backend : {"shm", "gloo"}) {
     const Finished result = run_process(launched(2, {"no_group", backend, "2000", "60000"}));
     EXPECT_EQ(result.status, 1) << result.output;
-    EXPECT_THAT(result.output, HasSubstr("[launch] waited 2 s for group \"late\": 1 of 2 ranks did not come: 1"));
+    EXPECT_THAT(result.output, HasSubstr("[launch] waited 2 s for group \"late\": 1 of 2 ranks did not join: 1"));
   }
 }
 

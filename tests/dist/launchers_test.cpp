@@ -144,7 +144,7 @@ TEST(Launchers, NameTheRanksThatDoNotCome) {
               },
               {"pairs", "auto", "3000", "3000"});
   EXPECT_EQ(results[0].status, 1);
-  EXPECT_THAT(results[0].output, HasSubstr("2 of 3 ranks did not come: 1, 2"));
+  EXPECT_THAT(results[0].output, HasSubstr("2 of 3 ranks did not join: 1, 2"));
 }
 
 TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
@@ -158,9 +158,9 @@ TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
                                },
                                {"pairs", "auto", "3000", "3000"});
   for (const auto& result : results) EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(results[0].output, HasSubstr("1 of 3 ranks did not come: 2"));
+  EXPECT_THAT(results[0].output, HasSubstr("1 of 3 ranks did not join: 2"));
   EXPECT_THAT(results[1].output + results[2].output,
-              HasSubstr("[launch] rank 1 was started twice in this run; give each process a rank of its own"));
+              HasSubstr("[launch] rank 1 was started twice in this run; give each process a different rank"));
 }
 
 // The agent's store outlives the ranks: it still holds those of the start before a change of members.
@@ -183,11 +183,11 @@ TEST(Launchers, NameTheRemedyForASecondStartOnTheStoreOfTorchrun) {
                    {"pairs", "auto", "1000", "1000"})[0]
         .output;
   };
-  EXPECT_THAT(start("0"), HasSubstr("1 of 2 ranks did not come: 0"));
-  EXPECT_THAT(start("0"), HasSubstr("rank 1 was started twice in this run; give each process a rank of its own; if "
-                                    "torchrun started it again because hosts joined or left, start torchrun anew, "
+  EXPECT_THAT(start("0"), HasSubstr("1 of 2 ranks did not join: 0"));
+  EXPECT_THAT(start("0"), HasSubstr("rank 1 was started twice in this run; give each process a different rank; if "
+                                    "torchrun started it again because hosts joined or left, restart torchrun "
                                     "with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts"));
-  EXPECT_THAT(start("1"), HasSubstr("1 of 2 ranks did not come: 0")) << "a restart that torchrun counts is none";
+  EXPECT_THAT(start("1"), HasSubstr("1 of 2 ranks did not join: 0")) << "a restart that torchrun counts is none";
 }
 
 TEST(Launchers, RefuseRanksOfRunsOfDifferentSizes) {

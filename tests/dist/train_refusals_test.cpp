@@ -78,7 +78,7 @@ TEST_F(TrainProgram, RefusesRanksThatDoNotShareTheRunFolder) {
 TEST_F(TrainProgram, MoreRanksThanAHostCanHoldAreRefusedAtOnce) {
   const Finished result = run(train({"--parallel.data=100000", "--training.batch_size=100000"}));
   EXPECT_EQ(result.status, 1);
-  EXPECT_NE(result.output.find("[launch] one host takes at most"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("[launch] one host runs at most"), std::string::npos) << result.output;
 }
 
 TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {

@@ -112,7 +112,7 @@ TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"hiden=3"})}),
               HasSubstr("unknown key `model.hiden`, did you mean `model.hidden`?"));
   EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"reach=65"})}),
-              HasSubstr("`model.reach` must be between 1 and 64 (tokens), found 65"));
+              HasSubstr("`model.reach` must be between 1 and 64 (tokens): got 65"));
   EXPECT_THAT(
       refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
       HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, whose own "

@@ -273,7 +273,7 @@ TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
   EXPECT_EQ(test::thrown_message([&] { document.read(config); }),
             "[config] x.toml:3: `parallel.pipeline.schedule` must be one of gpipe, 1f1b, chimera, interleaved, "
             "zero-bubble-h1, zero-bubble-h2, zero-bubble-v, "
-            "hanayo, v-half, v-min; found \"zero-buble-v\", did you mean `zero-bubble-v`?");
+            "hanayo, v-half, v-min: got \"zero-buble-v\", did you mean `zero-bubble-v`?");
 }
 
 }  // namespace

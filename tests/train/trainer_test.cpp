@@ -294,7 +294,7 @@ TEST_F(Run, EndsIfItsFolderIsMadeAnew) {
         Trainer(world, c, options).run();
       });
     });
-    EXPECT_NE(message.find("the folder " + c.run.folder + " must not be deleted, moved or made again"),
+    EXPECT_NE(message.find("the folder " + c.run.folder + " must not be deleted, moved or recreated"),
               std::string::npos)
         << message;
     EXPECT_EQ(steps_in(c), Steps{}) << "the folder belongs to another run";

@@ -105,7 +105,7 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 
 ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& name) {
   const std::optional<int64_t> line = line_of_deep_key(toml);
-  require(!line, "config", name, ":", line.value_or(0), ": a key of more than ", kMostDots, " dots");
+  require(!line, "config", name, ":", line.value_or(0), ": a key must have at most ", kMostDots, " dots");
   ConfigDocument document;
   try {
     const toml::table root = toml::parse(toml, std::string_view(name));

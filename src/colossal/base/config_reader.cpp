@@ -112,7 +112,7 @@ class Reader : public Fields {
     known_.push_back(key);
     const ConfigValue* entry = find(key);
     if (entry != nullptr && *stands_for == '\0' && !std::holds_alternative<ConfigValue::Table>(entry->value)) {
-      complain(*entry, concat("`", key, "` wants a table ([", key, "] and keys below it), found ", found(*entry)));
+      complain(*entry, concat("`", key, "` must be a table ([", key, "] and keys below it): got ", found(*entry)));
     }
     sections_.push_back({key, stands_for});
   }
@@ -135,7 +135,7 @@ class Reader : public Fields {
     complaint_order_ = entry.order;
   }
   void wrong_type(const std::string& key, const ConfigValue& entry, const char* wanted) {
-    complain(entry, concat("`", key, "` wants ", wanted, ", found ", found(entry)));
+    complain(entry, concat("`", key, "` must be ", wanted, ": got ", found(entry)));
   }
 
   std::string suggestion(const std::string& key) const {
@@ -162,7 +162,7 @@ class Reader : public Fields {
     if (field.is_bytes && text != nullptr) value = parse_bytes(*text);
     if (!value) return wrong_type(key, entry, field.is_bytes ? kSizeRule : "an integer");
     if (*value < field.least || *value > field.most) {
-      return complain(entry, concat("`", key, "` must be ", range_words(field, true), ", found ", found(entry)));
+      return complain(entry, concat("`", key, "` must be ", range_words(field, true), ": got ", found(entry)));
     }
     target = *value;
   }
@@ -173,7 +173,7 @@ class Reader : public Fields {
     if (const auto* number = std::get_if<double>(&entry.value)) value = *number;
     if (!value) return wrong_type(key, entry, "a number");
     if (!(*value >= field.low && *value <= field.high)) {  // also refuses NaN
-      return complain(entry, concat("`", key, "` must be ", range_words(field, false), ", found ", found(entry)));
+      return complain(entry, concat("`", key, "` must be ", range_words(field, false), ": got ", found(entry)));
     }
     target = *value;
   }
@@ -191,7 +191,7 @@ class Reader : public Fields {
       }
       if (!allowed) {
         const std::string hint = did_you_mean(value, field.choices);
-        return complain(entry, concat("`", key, "` must be one of ", list, "; found ", FoundText()(value), hint));
+        return complain(entry, concat("`", key, "` must be one of ", list, ": got ", FoundText()(value), hint));
       }
     }
     target = value;

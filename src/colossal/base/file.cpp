@@ -59,7 +59,7 @@ void sweep(const std::string& path) {
 
 const char* remedy(int error) {
   if (error == ENOSPC || error == EDQUOT) return "; free some space";
-  if (error == EACCES || error == EPERM || error == EROFS) return "; choose a place that may be written to";
+  if (error == EACCES || error == EPERM || error == EROFS) return "; choose a folder that you may write to";
   if (error == ENOENT) return "; its folder does not exist";
   return "";
 }
@@ -140,7 +140,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   struct stat status{};
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
   require(error == 0, "file", "cannot read ", path, ": ", std::strerror(error));
-  require(!S_ISDIR(status.st_mode), "file", path, " is a folder, a file is wanted");
+  require(!S_ISDIR(status.st_mode), "file", path, " must be a file: got a folder");
   require(status.st_size <= max_bytes, "file", path, " is too large: ", status.st_size, " bytes, at most ", max_bytes);
   std::string text;
   text.reserve(static_cast<size_t>(status.st_size));
@@ -169,7 +169,7 @@ void create_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path, error), "file", "cannot create the folder ", path, ": ",
-          error ? error.message() : "a file of that name is in the way");
+          error ? error.message() : "a file of that name exists");
 }
 
 bool folder_appears(const std::string& path, std::chrono::milliseconds limit) {

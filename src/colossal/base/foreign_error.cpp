@@ -11,12 +11,12 @@ Error as_error(const std::exception& error) {
   const std::string message = plain_message(error);
   const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&error) ||
                             message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
-  if (lacks_memory) return {"memory", "out of memory; take a smaller model, batch or sequence, or more ranks"};
+  if (lacks_memory) return {"memory", "out of memory; use a smaller model, batch or sequence, or more ranks"};
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return {"file", concat(file->path1().string(), file->path2().empty() ? "" : " to ", file->path2().string(), ": ",
                            file->code().message())};
   if (dynamic_cast<const nlohmann::json::type_error*>(&error) != nullptr && message.find("UTF-8") != std::string::npos)
-    return {"json", "JSON holds UTF-8 only: got a name or a text with other bytes; rename or convert it"};
+    return {"json", "JSON must be UTF-8: got a name or a text with other bytes; rename or convert it"};
   return {"libtorch", message.substr(0, message.find('\n'))};
 }
 

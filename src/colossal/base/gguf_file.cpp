@@ -64,7 +64,8 @@ class Cursor {
   /// A count of things that need `least` bytes each.
   uint64_t count(uint64_t least, const char* what) {
     const auto value = number<uint64_t>();
-    check(value <= left() / least, "says that it has ", value, " ", what, ", for which it is too short");
+    check(value <= left() / least, "is too short for the ", value, " ", what,
+          " that it declares: it was cut off or damaged");
     return value;
   }
   std::string text() { return std::string(take(count(1, "characters of a text"))); }
@@ -105,7 +106,7 @@ class Cursor {
   }
   Kind kind() {
     const auto kind = number<uint32_t>();
-    check(kind <= static_cast<uint32_t>(Kind::F64), "has a value of the unknown kind ", kind);
+    check(kind <= static_cast<uint32_t>(Kind::F64), "has a value of unknown type ", kind);
     return static_cast<Kind>(kind);
   }
   GgufValue value() {
@@ -141,16 +142,16 @@ GgufTensor read_tensor(Cursor& cursor) {
     const auto size = cursor.number<uint64_t>();
     // 2^60 numbers of at most 8 bytes each fit 63 bits.
     cursor.check(size > 0 && size <= (uint64_t{1} << 60) / numbers, "the tensor ", shown,
-                 " has a dimension of 0 or too many numbers: ", size);
+                 " has a dimension of 0 or too many elements: ", size);
     numbers *= size;
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
   }
   const auto type = cursor.number<uint32_t>();
   tensor.type = gguf_type(type);
-  cursor.check(tensor.type, "the tensor ", shown, " is of the unknown type ", type);
-  cursor.check(tensor.shape.back() % tensor.type->block == 0, "the rows of the tensor ", shown, " have ",
-               tensor.shape.back(), " numbers, which must be whole blocks of ", tensor.type->block, ", of type ",
-               tensor.type->name);
+  cursor.check(tensor.type, "the tensor ", shown, " has unknown type ", type);
+  cursor.check(tensor.shape.back() % tensor.type->block == 0, "the last dimension of the tensor ", shown,
+               " must be divisible by ", tensor.type->block, ", the block size of type ", tensor.type->name, ": got ",
+               tensor.shape.back());
   tensor.offset = cursor.number<uint64_t>();
   return tensor;
 }
@@ -178,10 +179,10 @@ int64_t GgufTensor::numbers() const {
 
 GgufFile::GgufFile(const std::string& path) : path_(path), file_(MappedFile::open(path)) {
   Cursor cursor(file_->bytes(), path_);
-  cursor.check(cursor.left() >= 4 && cursor.take(4) == "GGUF", "does not begin with GGUF: it is no such file");
+  cursor.check(cursor.left() >= 4 && cursor.take(4) == "GGUF", "is not a GGUF file: it does not begin with GGUF");
   const auto version = cursor.number<uint32_t>();
-  cursor.check(version < 0x10000, "is of a machine that has the highest byte first, which is not understood");
-  cursor.check(version == 2 || version == 3, "is of version ", version, ", only 2 and 3 are understood");
+  cursor.check(version < 0x10000, "is big-endian, which is not supported");
+  cursor.check(version == 2 || version == 3, "must be of GGUF version 2 or 3: got ", version);
   const uint64_t tensors = cursor.count(24, "tensors"), values = cursor.count(13, "values");
   for (uint64_t i = 0; i < values; ++i) {
     std::string key = cursor.text();
@@ -201,11 +202,11 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(MappedFile::ope
   data_ = (cursor.position() + step - 1) / step * step;
   const uint64_t room = file_->bytes().size() > data_ ? file_->bytes().size() - data_ : 0;
   for (const GgufTensor& tensor : tensors_) {
-    cursor.check(tensor.offset % step == 0, "the tensor ", printable(tensor.name), " lies at ", tensor.offset,
-                 ", which is no multiple of the alignment, ", alignment);
+    cursor.check(tensor.offset % step == 0, "the offset of the tensor ", printable(tensor.name),
+                 " must be a multiple of the alignment ", alignment, ": got ", tensor.offset);
     const auto bytes = static_cast<uint64_t>(tensor.bytes());
     cursor.check(tensor.offset <= room && bytes <= room - tensor.offset, "the tensor ", printable(tensor.name),
-                 " ends behind the end of the file: it was cut off or damaged");
+                 " ends after the end of the file: it was cut off or damaged");
   }
 }
 

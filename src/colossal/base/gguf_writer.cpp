@@ -71,12 +71,12 @@ GgufWriter::GgufWriter(const std::string& path, const GgufValues& values, std::v
   uint64_t offset = 0;
   std::set<std::string> names;
   for (GgufTensor& tensor : tensors_) {
-    require(names.insert(tensor.name).second, "gguf", path, ": the tensor ", tensor.name, " is there twice");
+    require(names.insert(tensor.name).second, "gguf", path, ": duplicate tensor ", tensor.name);
     require(!tensor.shape.empty() && tensor.shape.size() <= 4 && tensor.numbers() > 0, "gguf", path, ": the tensor ",
             tensor.name, " must have 1 to 4 dimensions above 0");
-    require(tensor.shape.back() % tensor.type->block == 0, "gguf", path, ": the rows of ", tensor.name, " have ",
-            tensor.shape.back(), " numbers, which must be whole blocks of ", tensor.type->block, ", of type ",
-            tensor.type->name);
+    require(tensor.shape.back() % tensor.type->block == 0, "gguf", path, ": the last dimension of ", tensor.name,
+            " must be divisible by ", tensor.type->block, ", the block size of type ", tensor.type->name, ": got ",
+            tensor.shape.back());
     tensor.offset = offset;
     offset += (static_cast<uint64_t>(tensor.bytes()) + alignment_ - 1) / alignment_ * alignment_;
     put_text(header, tensor.name);
@@ -95,8 +95,8 @@ GgufWriter::~GgufWriter() = default;
 
 void GgufWriter::write(std::string_view blocks) {
   require(next_ < tensors_.size() && static_cast<int64_t>(blocks.size()) == tensors_[next_].bytes(), "gguf", path_,
-          ": ", blocks.size(), " bytes are not those of ",
-          next_ < tensors_.size() ? tensors_[next_].name : std::string("any further tensor"));
+          ": got ", blocks.size(), " bytes, which is not the size of ",
+          next_ < tensors_.size() ? tensors_[next_].name : std::string("any remaining tensor"));
   file_->write(blocks);
   const uint64_t rest = blocks.size() % alignment_;
   if (rest > 0) file_->write(std::string(alignment_ - rest, '\0'));

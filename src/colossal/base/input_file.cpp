@@ -26,8 +26,8 @@ std::shared_ptr<const InputFile> InputFile::open(const std::string& path) {
 InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(int64_t begin, int64_t count, void* out) const {
-  require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": bytes [", begin,
-          ", +", count, ") lie outside its ", size_);
+  require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": cannot read ", count,
+          " bytes at ", begin, ": the file has ", size_, " bytes");
   constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call takes less than 2 GiB
   char* next = static_cast<char*>(out);
   while (count > 0) {
@@ -45,7 +45,7 @@ void InputFile::fail_as_shortened() const {
   struct stat status = {};
   ::fstat(descriptor_, &status);
   throw Error("file", concat(path_, " became shorter while it was read: it had ", size_, " bytes, now ", status.st_size,
-                             "; put it back as it was, and change a file that is in use only by replacing it"));
+                             "; restore it, and replace files that are in use instead of editing them"));
 }
 
 std::string InputFile::start(int64_t count) const {

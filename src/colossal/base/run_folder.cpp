@@ -45,8 +45,8 @@ void RunLock::check() const {
   const bool is_known = is_there || error == ENOENT || error == ENOTDIR;
   if (!is_known || ::fstat(descriptor_, &held) != 0) return;  // a file system that fails: the save will report it
   require(is_there && held.st_dev == found.st_dev && held.st_ino == found.st_ino, "run", "the folder ", folder_,
-          " must not be deleted, moved or made again while a run writes to it: its file .lock is ",
-          is_there ? "another one" : "gone", "; nothing more is written there; start the run again");
+          " must not be deleted, moved or recreated while a run writes to it: its file .lock was ",
+          is_there ? "replaced" : "removed", "; nothing more is written to it; start the run again");
 }
 
 }  // namespace colossal

@@ -19,10 +19,10 @@ struct BinaryFormat {
   size_t at = 0;  ///< where `bytes` stand
 };
 
-constexpr const char* kUnpack = "unpack it first; only JSON lines (.jsonl.gz, .jsonl.zst) are read packed";
+constexpr const char* kUnpack = "unpack it first; only JSON lines (.jsonl.gz, .jsonl.zst) are read compressed";
 constexpr const char* kArrow =
     "convert it to Parquet, for instance in Python with datasets.Dataset.from_file(PATH).to_parquet(\"x.parquet\")";
-constexpr const char* kPicture = "pictures are read from a folder for each class, by models of images";
+constexpr const char* kPicture = "image models read pictures from one folder per class";
 constexpr const char* kUtf16 = "convert it, for instance with iconv -f UTF-16 -t UTF-8";
 
 constexpr BinaryFormat kFormats[] = {
@@ -72,8 +72,8 @@ std::optional<std::string> other_format_of_file(const std::string& path) {
 
 void require_text(std::string_view start, const std::string& path, const char* component) {
   if (const BinaryFormat* format = binary_format_of(start))
-    throw Error(component, concat(path, " must be a text: it is ", format->name, "; ", format->remedy));
-  require(!has_zeros(start), component, path, " must be a text: it has bytes of value 0; convert it to UTF-8");
+    throw Error(component, concat(path, " must be a text file: got ", format->name, "; ", format->remedy));
+  require(!has_zeros(start), component, path, " must be a text file: got bytes of value 0; convert it to UTF-8");
 }
 
 void require_text_file(const std::string& path, const char* component) {

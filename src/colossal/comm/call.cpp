@@ -34,20 +34,20 @@ void check_pair(const Group& group, const Call& call) {
 
 void check_rows(const Group& group, const Call& call, const at::Tensor& x, std::span<const int64_t> rows,
                 const char* which) {
-  demand(x.dim() > 0, group, call, "splits dimension 0: got a scalar ", which);
+  demand(x.dim() > 0, group, call, "needs a dimension to split: got a scalar ", which);
   if (rows.empty()) {
-    demand(x.size(0) % group.size() == 0, group, call, "without row counts needs rows that divide: got ", x.size(0),
-           " rows of ", which, " for ", group.size(), " ranks");
+    demand(x.size(0) % group.size() == 0, group, call, "without row counts needs rows divisible by the ranks: got ",
+           x.size(0), " rows of ", which, " for ", group.size(), " ranks");
     return;
   }
-  demand(static_cast<int>(rows.size()) == group.size(), group, call, "needs one row count a rank: got ", rows.size(),
+  demand(static_cast<int>(rows.size()) == group.size(), group, call, "needs one row count per rank: got ", rows.size(),
          " for ", group.size(), " ranks");
   int64_t total = 0;
   for (int64_t count : rows) {
     demand(count >= 0, group, call, "needs row counts of at least 0: got ", count);
     total += count;
   }
-  demand(total == x.size(0), group, call, "needs row counts that add up to the rows of the ", which, ": got ", total,
+  demand(total == x.size(0), group, call, "needs row counts whose sum is the rows of the ", which, ": got ", total,
          " for ", x.size(0), " rows");
 }
 
@@ -55,7 +55,7 @@ void check_peer(const Group& group, const Call& call) {
   check_tensor(group, call, *call.tensor(), "input");
   demand(call.peer >= 0 && call.peer < group.size(), group, call, "needs a rank in [0, ", group.size(), "): got ",
          call.peer);
-  demand(!call.is_transfer() || call.peer != group.rank(), group, call, "needs another rank: got this rank, ",
+  demand(!call.is_transfer() || call.peer != group.rank(), group, call, "needs a peer other than this rank: got ",
          call.peer);
 }
 

@@ -54,7 +54,7 @@ int64_t checked_dim(const char* collective, const at::Tensor& x, int64_t dim, co
   require(dim >= -x.dim() && dim < x.dim(), "comm", collective, " needs a dimension of its input: got ", dim,
           " for sizes ", x.sizes());
   if (dim < 0) dim += x.dim();
-  require(!divides || x.size(dim) % group.size() == 0, "comm", collective, " needs a dimension that divides by the ",
+  require(!divides || x.size(dim) % group.size() == 0, "comm", collective, " needs a dimension divisible by the ",
           group.size(), " ranks of group \"", group.name(), "\": got size ", x.size(dim), " along dimension ", dim);
   return dim;
 }

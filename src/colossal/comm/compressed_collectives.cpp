@@ -32,7 +32,7 @@ void check(const at::Tensor& x, const char* what, const Compression& compression
   require(is_number, "compressed", what, " must be fp64, fp32, bf16 or fp16: got ", type);
   require(x.is_contiguous(), "compressed", what, " must be contiguous: got strides ", x.strides(), " for sizes ",
           x.sizes());
-  require(compression.block >= 0, "compressed", "a block must have at least 1 element (0: the whole message): got ",
+  require(compression.block >= 0, "compressed", "block must be at least 1 element (0 = the whole message): got ",
           compression.block);
 }
 
@@ -109,8 +109,8 @@ Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group, 
   check(in, "the input of an all_gather", compression);
   check(out, "the output of an all_gather", compression);
   const int64_t n = group.size(), numel = in.numel();
-  require(out.numel() == n * numel, "compressed", "an all_gather among ", n,
-          " ranks needs an output of as many inputs: got ", out.numel(), " elements for inputs of ", numel);
+  require(out.numel() == n * numel, "compressed", "an all_gather among ", n, " ranks needs an output of ", n,
+          " inputs: got ", out.numel(), " elements for inputs of ", numel);
   const at::NoGradGuard no_grad;
   if (n == 1) out.view(-1).copy_(in.view(-1));
   if (n == 1 || numel == 0) return {};
@@ -123,8 +123,8 @@ Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, Group& gro
   check(in, "the input of a reduce_scatter", compression);
   check(out, "the output of a reduce_scatter", compression);
   const int64_t n = group.size(), numel = out.numel();
-  require(in.numel() == n * numel, "compressed", "a reduce_scatter among ", n,
-          " ranks needs an input of as many outputs: got ", in.numel(), " elements for outputs of ", numel);
+  require(in.numel() == n * numel, "compressed", "a reduce_scatter among ", n, " ranks needs an input of ", n,
+          " outputs: got ", in.numel(), " elements for outputs of ", numel);
   const at::NoGradGuard no_grad;
   if (n == 1) out.view(-1).copy_(in.view(-1));
   if (n == 1 || numel == 0) return {};

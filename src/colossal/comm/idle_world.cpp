@@ -7,7 +7,7 @@
 namespace colossal::comm {
 
 std::unique_ptr<World> make_idle_world(int rank, int size) {
-  require(rank >= 0 && rank < size, "comm", "a rank of a world of ", size, " is in [0, ", size, "): got ", rank);
+  require(rank >= 0 && rank < size, "comm", "rank must be in [0, ", size, "): got ", rank);
   const RankWorld::Options options{rank, size, rank, size, "idle"};
   const Connect connect = [](const Membership& member) {
     return std::make_shared<IdleGroup>(member.name, member.rank, member.size());

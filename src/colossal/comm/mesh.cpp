@@ -110,7 +110,7 @@ Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis
   for (const int index : indices) name += concat(".", index);
   for (const auto& other : axes) name += "+" + other;
   require(std::find(indices.begin(), indices.end(), index(axis)) != indices.end(), "parallel",
-          "a rank makes only groups that it belongs to: got ", name, " at index ", index(axis));
+          "a rank can make only groups that it belongs to: got ", name, " at index ", index(axis));
   const std::vector<int> along = ranks_along({axis});
   const int stride = along.size() > 1 ? along[1] - along[0] : 0;
   std::vector<int> ranks;
@@ -123,8 +123,8 @@ Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis
 Group& Mesh::one_way(const std::string& axis, int from, int to) {
   const auto is_along = [&](int i) { return i >= 0 && i < size(axis); };
   require(is_along(from) && is_along(to) && from != to && (from == index(axis) || to == index(axis)), "parallel",
-          "a one-way group joins a rank and another one along ", axis, " of size ", size(axis), ": got ", from, ">", to,
-          " at index ", index(axis));
+          "a one-way group needs this rank and another one along ", axis, " of size ", size(axis), ": got ", from, ">",
+          to, " at index ", index(axis));
   const std::vector<int> along = ranks_along({axis});
   return made(concat(axis, " ", from, ">", to), {along[from], along[to]}, true);
 }

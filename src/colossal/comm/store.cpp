@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr const char* kForged =
-    "what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks";
+    "the value was written without the run's secret: set the same COLOSSAL_SECRET on all ranks";
 
 // The intrusive pointer lives in the deleter, so that headers need no c10.
 std::shared_ptr<c10d::Store> shared(c10::intrusive_ptr<c10d::Store> store) {
@@ -117,7 +117,7 @@ class Store::Line {
  private:
   [[noreturn]] void refuse(milliseconds waited) const {
     throw Error("launch", concat("the store at ", name_, " has not answered for ", waited.count() / 1000.0,
-                                 " s; is its process stopped, its host gone, or does something else listen there?"));
+                                 " s; check that its process and host run and that no other program listens there"));
   }
 
   const std::string name_;
@@ -153,13 +153,13 @@ std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
     if (options.server && (contains(message, "EADDRINUSE") || contains(message, "address already in use"))) {
       return Error("launch", concat("port ", options.port,
                                     " is in use on this host; set MASTER_PORT to a free one, or "
-                                    "end what listens there"));
+                                    "stop the program that listens there"));
     }
     if (options.server) return Error("launch", concat("cannot listen on port ", options.port, ": ", message));
     return Error("launch",
                  concat("no answer from ", options.host, ":", options.port, " within ", options.limit.count() / 1000.0,
-                        " s; is rank 0 running there, and do MASTER_ADDR and "
-                        "MASTER_PORT name it? (",
+                        " s; check that rank 0 runs there and that MASTER_ADDR and "
+                        "MASTER_PORT name it (",
                         message, ")"));
   };
   try {

@@ -298,7 +298,7 @@ std::shared_ptr<Backend> make_gloo_group(const GlooOptions& options, std::shared
   } catch (const std::exception& error) {
     throw Error("comm", concat("group \"", options.name, "\": cannot connect its ranks over TCP from ", options.address,
                                ": ", plain_message(error),
-                               "; GLOO_SOCKET_IFNAME names the interface to use, if another one reaches the peers"));
+                               "; set GLOO_SOCKET_IFNAME to the network interface that reaches the peers"));
   }
 }
 

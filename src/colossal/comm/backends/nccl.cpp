@@ -153,13 +153,13 @@ C10dWork NcclGroup::start(const Call& call, at::Tensor out, at::Tensor in) {
     case Collective::Barrier:
       break;  // the host's
   }
-  throw Error("comm", concat("group \"", name_, "\": NCCL has no ", to_string(call.collective)));
+  throw Error("comm", concat("group \"", name_, "\": NCCL does not support ", to_string(call.collective)));
 }
 
 Work NcclGroup::issue(const Call& call) {
   check(*this, call);
-  require(call.tensor() && call.tensor()->is_cuda(), "comm", "group \"", name_,
-          "\": NCCL has tensors of GPUs only: got ", to_string(call.collective));
+  require(call.tensor() && call.tensor()->is_cuda(), "comm", "group \"", name_, "\": ", to_string(call.collective),
+          " needs a GPU tensor with backend = \"nccl\"");
   {
     const std::lock_guard lock(mutex_);
     if (reason_) throw Error("comm", *reason_);
@@ -200,7 +200,7 @@ std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared
     return std::make_shared<NcclGroup>(options, std::move(nccl));
   } catch (const std::exception& error) {
     throw Error("comm", concat("group \"", options.name, "\": cannot connect its GPUs by NCCL: ", plain_message(error),
-                               "; NCCL takes one rank a GPU: use fewer ranks, or backend = \"shm\""));
+                               "; NCCL needs one GPU per rank: use fewer ranks, or backend = \"shm\""));
   }
 }
 

@@ -22,7 +22,7 @@ void check_reducible(at::ScalarType dtype) {
       return;
     default:
       throw Error("comm",
-                  concat("reductions know the dtypes double, float, bfloat16, half, long, int, byte and bool: got ",
+                  concat("reductions support the dtypes double, float, bfloat16, half, long, int, byte and bool: got ",
                          c10::toString(dtype), "; convert the tensor first"));
   }
 }

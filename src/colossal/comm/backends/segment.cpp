@@ -49,8 +49,8 @@ Descriptor create_shared_memory(size_t size) {
 std::shared_ptr<Segment> map_shared_memory(const Descriptor& memory, size_t size) {
   struct stat status{};
   require(fstat(memory.value(), &status) == 0 && static_cast<size_t>(status.st_size) == size, "comm",
-          "shared memory of a rank on this host has ", status.st_size, " bytes where ", size,
-          " were agreed; do all ranks run the same build?");
+          "shared memory of a rank on this host must have ", size, " bytes: got ", status.st_size,
+          "; start all ranks with the same build");
   return map(memory.value(), size, "shared memory");
 }
 

@@ -53,7 +53,7 @@ Work SharedMemory::run(int64_t bytes, Task task) {
 
 Signature SharedMemory::next_signature(const Call& call) {
   const at::Tensor* x = call.tensor();
-  if (x) require(x->device().is_cpu(), "comm", "group \"", name_, "\": the shared-memory transport takes CPU tensors");
+  if (x) require(x->device().is_cpu(), "comm", "group \"", name_, "\": the shared-memory transport needs CPU tensors");
   Signature signature;
   // ranks may send one another different numbers of rows
   signature.bytes = call.collective == Collective::AllToAll ? 0 : static_cast<uint64_t>(bytes_of(call));

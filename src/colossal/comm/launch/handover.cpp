@@ -33,7 +33,7 @@ struct Address {
   socklen_t length;
   explicit Address(const std::string& name) {
     const std::string path = std::string(1, '\0') + "colossal-" + name;  // the leading zero makes it abstract
-    require(path.size() <= sizeof value.sun_path, "comm", "a socket cannot be called \"", name, "\": too long");
+    require(path.size() <= sizeof value.sun_path, "comm", "the socket name \"", name, "\" is too long");
     value.sun_family = AF_UNIX;
     std::memcpy(value.sun_path, path.data(), path.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
@@ -81,7 +81,7 @@ Handover::Handover(Descriptor file)
   const bool listens = listener_.is_open() && stop_.is_open() &&
                        bind(listener_.value(), address.pointer(), address.length) == 0 &&
                        listen(listener_.value(), SOMAXCONN) == 0;
-  require(listens, "comm", "cannot hand out shared memory: ", std::strerror(errno),
+  require(listens, "comm", "cannot share memory with other ranks: ", std::strerror(errno),
           "; use another transport: backend = \"gloo\"");
   thread_ = std::thread([this] { serve(); });
 }
@@ -136,24 +136,24 @@ Descriptor take(const std::string& ticket, std::chrono::milliseconds limit) {
                                "backend = \"gloo\""));
   };
   const auto refuse_for = [&](int error) {
-    refuse(error == EAGAIN ? concat("nothing came within ", limit.count() / 1000.0, " s") : std::strerror(error));
+    refuse(error == EAGAIN ? concat("no answer within ", limit.count() / 1000.0, " s") : std::strerror(error));
   };
   const size_t space = ticket.find(' ');
-  if (space == std::string::npos) refuse("it did not say where it hands it out");
+  if (space == std::string::npos) refuse("the rank sent no socket name");
   const Address address(ticket.substr(0, space));
   const std::string token = ticket.substr(space + 1);
   const Descriptor giver(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!giver.is_open()) refuse_for(errno);
   limit_waits(giver, limit);
   if (uninterrupted([&] { return connect(giver.value(), address.pointer(), address.length); }) != 0) refuse_for(errno);
-  if (!is_of_this_user(giver)) refuse("who listens there is another user");
+  if (!is_of_this_user(giver)) refuse("its socket belongs to another user");
   const auto sent = uninterrupted([&] { return send(giver.value(), token.data(), token.size(), MSG_NOSIGNAL); });
   if (sent < 0) refuse_for(errno);
   Parcel parcel;
   const auto got = uninterrupted([&] { return recvmsg(giver.value(), &parcel.message, MSG_CMSG_CLOEXEC); });
   if (got < 0) refuse_for(errno);
   const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
-  if (got == 0 || !header || header->cmsg_type != SCM_RIGHTS) refuse("it gives none");
+  if (got == 0 || !header || header->cmsg_type != SCM_RIGHTS) refuse("the rank sent none");
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
   return Descriptor(descriptor);

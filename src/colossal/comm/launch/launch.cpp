@@ -62,11 +62,11 @@ void require_equal_sizes(int first, int rank, int size) {
 /// What to do about a rank that has joined already. The store of torchrun's agent outlives the ranks. Of ranks that
 /// torchrun starts again with the same restart count it still holds the old keys, and old addresses among them.
 std::string remedy_of_second_start(const Environment& environment) {
-  const char* const ranks = "give each process a rank of its own";
+  const char* const ranks = "give each process a different rank";
   if (environment.launcher != Launcher::Torchrun || !environment.hosted_store) return ranks;
   return concat(ranks,
-                "; if torchrun started it again because hosts joined or left, start torchrun anew, with "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts, which gives each start a store of its own");
+                "; if torchrun started it again because hosts joined or left, restart torchrun with "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts, which gives each start a separate store");
 }
 
 /// What every rank of the run says of itself. Refuses what ranks could only find out by waiting for each other: two

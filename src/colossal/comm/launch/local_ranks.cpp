@@ -83,8 +83,8 @@ class LocalRun {
   explicit LocalRun(const LocalRanks& options) : options_(options), parent_(getpid()) {
     require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
     const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
-    require(options.ranks <= most, "launch", "one host takes at most ", most, " ranks, 16 for each of its cores: got ",
-            options.ranks, "; start them on more hosts, or ask for fewer");
+    require(options.ranks <= most, "launch", "one host runs at most ", most, " ranks, 16 per core: got ", options.ranks,
+            "; use more hosts or fewer ranks");
     require(!options.command.empty(), "launch", "a command is needed to start ranks");
     Store::Tcp tcp;
     tcp.host = "127.0.0.1";

@@ -39,7 +39,7 @@ void throw_missing(const Meeting& meeting) {
   if (count == 0) return;
   if (count > 8) missing += ", ...";
   throw Error("launch", concat("waited ", meeting.limit.count() / 1000.0, " s for ", meeting.what, ": ", count, " of ",
-                               meeting.size, " ranks did not come: ", missing,
+                               meeting.size, " ranks did not join: ", missing,
                                "; look for their messages, or raise the timeout if they only start slowly"));
 }
 

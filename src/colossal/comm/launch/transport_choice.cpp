@@ -50,8 +50,8 @@ RankFacts RankFacts::read(const std::string& text, int rank) {
   for (std::string gpu; gpus > static_cast<int>(facts.gpus.size()) && stream >> gpu;) facts.gpus.push_back(gpu);
   stream >> facts.has_nccl;
   std::getline(stream >> std::ws, facts.host);
-  require(!stream.fail() && gpus >= 0, "launch", "rank ", rank, " says \"", text,
-          "\" of itself, which this build does not understand; do all ranks run the same build?");
+  require(!stream.fail() && gpus >= 0, "launch", "rank ", rank, " sent \"", text,
+          "\", which this build cannot read; start all ranks with the same build");
   return facts;
 }
 
@@ -59,25 +59,25 @@ TransportChoice choose_transport(const std::vector<RankFacts>& ranks) {
   std::set<std::string> named;
   bool any_gpu = false;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    require(ranks[r].backend == ranks[0].backend, "launch",
-            "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend, "\", rank ", r, " for \"",
-            ranks[r].backend, "\"; start all with the same config");
+    require(ranks[r].backend == ranks[0].backend, "launch", "all ranks must use the same backend: got \"",
+            ranks[0].backend, "\" on rank 0, \"", ranks[r].backend, "\" on rank ", r,
+            "; start all with the same config");
     named.insert(ranks[r].host);
     any_gpu = any_gpu || !ranks[r].gpus.empty();
   }
   const size_t hosts = named.size();
   const std::string& asked = ranks[0].backend;
   require(asked != "shm" || hosts == 1, "launch", "backend = \"shm\" needs all ranks on one host: they are on ", hosts,
-          "; use backend = \"auto\", which picks for each group");
+          "; use backend = \"auto\", which chooses a transport per group");
   if (asked != "auto" && asked != "nccl") return {asked, ""};
   const std::string obstacle = obstacle_to_nccl(ranks);
   require(asked != "nccl" || !any_gpu || obstacle.empty(), "launch",
-          "backend = \"nccl\" takes a GPU a rank: ", obstacle, "; use backend = \"auto\", or a rank for each GPU");
+          "backend = \"nccl\" needs one GPU per rank: ", obstacle, "; use backend = \"auto\", or one rank per GPU");
   if (asked == "nccl") return {asked, ""};
   if (obstacle.empty()) return {"nccl", ""};
   const std::string backend = hosts == 1 ? "shm" : "gloo";
   if (!any_gpu) return {backend, ""};
-  return {backend, concat("tensors of GPUs travel through host memory, by ", backend, " and not nccl: ", obstacle)};
+  return {backend, concat("GPU tensors are sent through host memory, by ", backend, " instead of nccl: ", obstacle)};
 }
 
 }  // namespace colossal::comm
