@@ -145,7 +145,7 @@ TEST(Checkpoint, AForeignModelGetsATable) {
   other.tensors[4] = {"norm.weight", at::zeros({5}), tensor::ShardSpec::whole({5})};
   other.tensors[5].value = at::zeros({}, at::kFloat);
   const std::string message = refusal(*latest(folder.path()), other);
-  EXPECT_THAT(message, HasSubstr("another model"));
+  EXPECT_THAT(message, HasSubstr("from a different model"));
   EXPECT_THAT(message, testing::ContainsRegex("wte +Float \\[2, 3\\] +-"));
   EXPECT_THAT(message, testing::ContainsRegex("norm.weight +Float \\[5\\] +Float \\[6\\]"));
   EXPECT_THAT(message, testing::ContainsRegex("tokens_seen +Float \\[\\] +Long \\[\\]"));

@@ -95,8 +95,8 @@ TEST(GgufFamily, RefusesWhatAFileCannotSay) {
     config[key] = value;
     return test::complaint([&] { gguf_of_config(config); });
   };
-  EXPECT_THAT(said("model_type", "opt"), HasSubstr("type opt have no form as a GGUF file"));
-  EXPECT_THAT(said("hidden_act", "relu"), HasSubstr("another hidden_act than \"silu\": got \"relu\""));
+  EXPECT_THAT(said("model_type", "opt"), HasSubstr("type opt cannot be written as GGUF"));
+  EXPECT_THAT(said("hidden_act", "relu"), HasSubstr("can store only hidden_act = \"silu\": got \"relu\""));
   EXPECT_THAT(said("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), HasSubstr("rope_type dynamic"));
 }
 
@@ -113,9 +113,9 @@ TEST(GgufFamily, RefusesFilesThatItDoesNotUnderstand) {
     });
   };
   EXPECT_THAT(said("general.architecture", GgufValue::text("mamba")),
-              HasSubstr("architecture mamba, only llama, qwen2"));
+              testing::AllOf(HasSubstr("the architecture must be one of llama, qwen2"), HasSubstr(": got mamba")));
   EXPECT_THAT(said("llama.expert_count", GgufValue::integer(8)), HasSubstr("expert_count must be 0"));
-  EXPECT_THAT(said("llama.logit_scale", GgufValue::real(2)), HasSubstr("llama.logit_scale is not understood"));
+  EXPECT_THAT(said("llama.logit_scale", GgufValue::real(2)), HasSubstr("llama.logit_scale is not supported"));
   EXPECT_THAT(said("llama.attention.causal", GgufValue::flag(false)), HasSubstr("causal must be true"));
   EXPECT_THAT(said("llama.rope.scaling.type", GgufValue::text("su")), HasSubstr("none, linear or yarn"));
   EXPECT_THAT(said("llama.rope.dimension_count", GgufValue::integer(2)), HasSubstr("dimension_count must be"));

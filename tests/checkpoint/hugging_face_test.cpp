@@ -404,7 +404,8 @@ TEST(HuggingFace, NamesMustFitTheModel) {
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = 20; }), HasSubstr("got row 20 twice"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().stride = 0; }), HasSubstr("stride 0"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = -1; }), HasSubstr("from -1"));
-  EXPECT_THAT(refused([](auto& n) { n[kGate].transposed = false; }), HasSubstr("must be equally long wherever"));
+  EXPECT_THAT(refused([](auto& n) { n[kGate].transposed = false; }),
+              HasSubstr("must have one shape in all parameters"));
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST_F(Newest, NamesEachIncompleteFolderAndItsFault) {
 
 TEST_F(Newest, RefusesAFolderOfIncompleteStepsOnly) {
   for (const int64_t step : {10, 20, 30}) fs::remove(step_path(folder.path(), step) + "/manifest.json");
-  EXPECT_THAT(refusal({}), HasSubstr("no complete checkpoint in " + folder.path() + " to go on from; incomplete: " +
+  EXPECT_THAT(refusal({}), HasSubstr("no complete checkpoint in " + folder.path() + " to resume from; incomplete: " +
                                      step_path(folder.path(), 10) + ": it has no manifest.json; "));
 }
 
@@ -142,8 +142,8 @@ TEST_F(Newest, RefusesAFolderThatCannotBeRead) {
 
 TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
   EXPECT_EQ(load(10).step, 10);
-  EXPECT_THAT(refusal(15), HasSubstr("no complete checkpoint of step 15 in " + folder.path() +
-                                     "; of these steps there are: 10, 20, 30"));
+  EXPECT_THAT(refusal(15),
+              HasSubstr("no complete checkpoint of step 15 in " + folder.path() + "; complete steps: 10, 20, 30"));
   flip_last_byte(20);
   EXPECT_THAT(refusal(20), HasSubstr("the checkpoint of step 20 cannot be read"));
 }
@@ -153,7 +153,7 @@ TEST_F(Newest, AnotherRunIsNeverPassedOver) {
     require(progress.at("salt") == 17, "optimizer", "not of this run");
   };
   EXPECT_THAT(refusal({}, check),
-              HasSubstr("[optimizer] " + step_path(folder.path(), 30) + " is of another run: not of this run"))
+              HasSubstr("[optimizer] " + step_path(folder.path(), 30) + " is from a different run: not of this run"))
       << "10 would do";
 }
 

@@ -179,7 +179,7 @@ TEST(QuantizedFolder, RefusesWhatItCannotRead) {
   for (const char* method : {"bitsandbytes", "fp8", "compressed-tensors"})
     EXPECT_THAT(refusal(says(method, 4, 16), sound), HasSubstr(method));
   EXPECT_THAT(refusal(says("gptq", 3, 16), sound), HasSubstr("4 or 8 bits: got 3"));
-  EXPECT_THAT(refusal(says("awq", 8, 16), sound), HasSubstr("awq has 4 bits"));
+  EXPECT_THAT(refusal(says("awq", 8, 16), sound), HasSubstr("awq must have 4 bits"));
   EXPECT_THAT(refusal(says("gptq", 4, 12), sound), HasSubstr("group_size"));
   EXPECT_THAT(refusal(says("gptq", 4, 16, "marlin"), sound), HasSubstr("checkpoint_format"));
   EXPECT_THAT(refusal({{"quantization_config", {{"quant_method", "gptq"}}}}, sound), HasSubstr("must have bits"));
@@ -202,7 +202,7 @@ TEST(QuantizedFolder, RefusesWhatItCannotRead) {
   }
   Tensors twice = sound;
   twice["x.weight"] = at::zeros({16, 32});
-  EXPECT_THAT(refusal(says("gptq", 4, 16), twice), HasSubstr("beside its codes"));
+  EXPECT_THAT(refusal(says("gptq", 4, 16), twice), HasSubstr("stored both quantized and not"));
 }
 
 nn::Parameters model(const tensor::Place& place) {
@@ -307,7 +307,7 @@ TEST(QuantizedExport, RefusesWhatNoFolderSays) {
               HasSubstr("whole_zeros"));
   EXPECT_THAT(refused({{"down.weight", ops::round_to_codes(weight, {.bits = 4, .group = 16})},
                        {"qkv.weight", ops::round_to_codes(sample_values({32, 48}, at::kFloat, 1), {.group = 16})}}),
-              HasSubstr("one form"));
+              HasSubstr("must be quantized alike"));
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST(Batches, DataShorterThanASequenceIsRefusedWithBothNumbers) {
 
 TEST(Batches, SizesThatDoNotDivideAreRefused) {
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 3, .ranks = 2}),
-              HasSubstr("batch_size must divide by the data ranks"));
+              HasSubstr("batch_size must be divisible by the data ranks"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 0}), HasSubstr("batch_size"));
   EXPECT_THAT(refusal(9, {.sequence = 0, .batch_size = 1}), HasSubstr("sequence"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 2, .rank = 2, .ranks = 2}), HasSubstr("rank 2"));
@@ -196,18 +196,19 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
   };
   EXPECT_EQ(refused([](auto&) {}), "restored");
   EXPECT_THAT(refused([](auto& s) { s["files"]["memory"] = "3 bytes"; }),
-              AllOf(HasSubstr("what it reads changed: memory was 3 bytes, now it is 200 bytes with checksum "),
+              AllOf(HasSubstr("the data or its keys changed: memory was 3 bytes, now it is 200 bytes with checksum "),
                     HasSubstr("--overwrite")));
   EXPECT_THAT(refused([](auto& s) { s["files"]["a.txt"] = "3 bytes"; }),
-              HasSubstr("what it reads changed: a.txt is gone; put back"));
-  EXPECT_THAT(refused([](auto& s) { s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}}; }),
-              HasSubstr("what it reads changed: ? is gone; b is gone; c is gone; and 2 more; put back"));
-  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }),
-              HasSubstr("what it reads changed: sequence was 3, now it is 2"));
+              HasSubstr("its keys changed: a.txt is gone; restore"));
+  EXPECT_THAT(refused([](auto& s) {
+                s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}};
+              }),
+              HasSubstr("its keys changed: ? is gone; b is gone; c is gone; and 2 more; restore"));
+  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("its keys changed: sequence was 3, now it is 2"));
   EXPECT_THAT(refused([](auto& s) { s["vocabulary"] = 3; }), HasSubstr("vocabulary was 3"));
   EXPECT_THAT(refused([](auto& s) { s["seed"] = 5; }), HasSubstr("seed"));
   EXPECT_THAT(refused([](auto& s) { s.erase("vocabulary"); }),
-              HasSubstr("the checkpoint does not say the vocabulary of its data: it was saved by a version that "));
+              HasSubstr("the checkpoint has no vocabulary of its data: it was saved by an older version, "));
   EXPECT_THAT(refused([](auto& s) { s["position"] = 24; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = -1; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s.erase("epoch"); }), HasSubstr("damaged"));
@@ -252,7 +253,7 @@ TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
       batches.next();
       ADD_FAILURE();
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("has id 99, the vocabulary only 10"));
+      EXPECT_THAT(error.what(), HasSubstr("has id 99, but the vocabulary has 10"));
     }
   }
 }

@@ -182,7 +182,7 @@ TEST(Corpus, BadTokenFilesAreRefused) {
   folder.write("a.bin", "");
   EXPECT_THAT(refusal(path), HasSubstr("is empty"));
   folder.write("a.bin", std::string("\1\0\1\1", 4));  // 1, 257
-  EXPECT_THAT(refusal(path), HasSubstr("token 1 has id 257, the vocabulary only 257"));
+  EXPECT_THAT(refusal(path), HasSubstr("token 1 has id 257, but the vocabulary has 257"));
 }
 
 TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
@@ -252,7 +252,7 @@ TEST(Corpus, RefusesJsonThatIsNamedByItself) {
   EXPECT_THAT(refusal(folder.write("x.json", "\xef\xbb\xbf{\"a\":\n1}")), HasSubstr("it is a JSON object"));
   for (const char* name : {"x.json", "x.txt", "x"})
     EXPECT_THAT(refusal(folder.write(name, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n")),
-                HasSubstr("it is JSON lines; rename it so that its name ends in .jsonl"));
+                HasSubstr("got JSON lines; rename it so that its name ends in .jsonl"));
   for (const char* text : {"[1] Introduction\n", "[1]\nText", "{a}", "[", "{\n  x", "[Chapter 1]", "(", "{} is empty",
                            "{\"a\": 1} and text"})
     EXPECT_NO_THROW(Corpus::open(folder.write("x.json", text), kBytes)) << text;

@@ -167,7 +167,7 @@ TEST(CorruptedSpans, RefuseWhatHoldsNoText) {
     }
     return "";
   };
-  EXPECT_THAT(refusal([] { span_counts({.source = 2, .target = 9}, {}); }), HasSubstr("three tokens or more"));
+  EXPECT_THAT(refusal([] { span_counts({.source = 2, .target = 9}, {}); }), HasSubstr("at least 3 tokens"));
   EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = -1}, {}); }), HasSubstr("model.source_tokens"));
   EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = 9}, {.density = 1}); }), HasSubstr("between 0 and 1"));
   EXPECT_THAT(refusal([] { span_counts({.source = 9, .target = 9}, {.mean_span = 0}); }), HasSubstr("at least 1"));

@@ -182,7 +182,7 @@ TEST_F(ADocumentStream, NamesFileAndLineOfWhatItCannotRead) {
   EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:6: not valid JSON"));
   folder.write("web/a.jsonl", "{\"text\": \"" + std::string(5000, 'x') + "\"}\n");
   options.records.longest_line = 4000;
-  EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:1: a line of more than 4000 bytes"));
+  EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:1: a line must have at most 4000 bytes"));
   folder.write("web/a.jsonl", "\n");
   const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
   folder.write("web/b.jsonl.gz", packed.substr(0, packed.size() - 9));
@@ -213,7 +213,7 @@ TEST_F(ADocumentStream, PassesOverWhatItCannotReadAndSaysSo) {
   folder.write("web/a.jsonl", "nonsense\n");
   folder.write("web/b.jsonl.gz", "nonsense\n");
   DocumentStream none({StreamSource::open("web", folder / "web", 1)}, tokenizer, options);
-  EXPECT_THAT(refusal(none), HasSubstr("no text in whole epochs"));
+  EXPECT_THAT(refusal(none), HasSubstr("whole epochs of the data held no text"));
   folder.write("web/a.jsonl", "\n");
   DocumentStream empty({StreamSource::open("web", folder / "web", 1)}, tokenizer, options);
   EXPECT_THAT(refusal(empty), HasSubstr("no records in"));
@@ -261,7 +261,7 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
   folder.write("books.jsonl", lines('k', 0, 26));
   Batches edited(stream(), false);
   EXPECT_THAT(test::thrown_message([&] { edited.restore(state); }),
-              testing::AllOf(HasSubstr("what it reads changed"), HasSubstr("books.jsonl")));
+              testing::AllOf(HasSubstr("the data or its keys changed"), HasSubstr("books.jsonl")));
 }
 
 TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
@@ -282,10 +282,11 @@ TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
                                                                StreamSource::open("b", folder / "books.jsonl", 1)},
                                                    tokenizer, options),
                   false);
-  EXPECT_THAT(test::thrown_message([&] { renamed.restore(state); }),
-              testing::AllOf(HasSubstr("what it reads changed"), HasSubstr("books is gone"), HasSubstr("b is new")));
+  EXPECT_THAT(
+      test::thrown_message([&] { renamed.restore(state); }),
+      testing::AllOf(HasSubstr("the data or its keys changed"), HasSubstr("books is gone"), HasSubstr("b is new")));
   EXPECT_THAT(test::thrown_message([&] { DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options); }),
-              HasSubstr("two sources are called web"));
+              HasSubstr("two sources are named web"));
 }
 
 /// Bytes, but two of them the other way round.
@@ -345,7 +346,7 @@ TEST_F(ADocumentStream, TellsWhatOfTheHeldOutItPassedOver) {
   folder.write("web/a.jsonl", lines('a', 0, 10) + "nonsense\nnonsense\nnonsense\nnonsense\nnonsense\n");
   std::vector<std::string> notices;
   read_held_out(sources(), *tokenizer, options, 1 << 20, notices);
-  EXPECT_THAT(notices, testing::Contains(HasSubstr("held out: passed over: " + folder.path() + "/web/a.jsonl:1")));
+  EXPECT_THAT(notices, testing::Contains(HasSubstr("held out: skipped: " + folder.path() + "/web/a.jsonl:1")));
 }
 
 }  // namespace

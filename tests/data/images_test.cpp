@@ -110,7 +110,7 @@ TEST_F(Cifar, RefusesDamagedGzip) {
       << "damage";
   EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin.gz is damaged or cut short"));
   test::write_plain(file, cifar_records(1));
-  EXPECT_THAT(refusal(), HasSubstr("is no gzip file though its name ends in .gz"));
+  EXPECT_THAT(refusal(), HasSubstr("is not a gzip file, although its name ends in .gz"));
   test::write_gzip(file, std::string(5000, 'a'));
   EXPECT_EQ(read_unpacked(file, 5000), std::string(5000, 'a'));
   EXPECT_THROW(read_unpacked(file, 4999), Error);

@@ -127,7 +127,7 @@ TEST(JsonLines, WhatIsDamagedIsNamedAfterWhatIsWhole) {
   const Found sum = read(folder.write("sum.jsonl.zst", zst));
   EXPECT_EQ(sum.records.size(), 3000u);
   EXPECT_THAT(sum.error, HasSubstr("sum.jsonl.zst is damaged"));
-  EXPECT_THAT(read(folder.write("no.jsonl.zst", "text of some length")).error, HasSubstr("is no zstd file"));
+  EXPECT_THAT(read(folder.write("no.jsonl.zst", "text of some length")).error, HasSubstr("is not a zstd file"));
   EXPECT_THAT(read(folder.write("b.jsonl.zst", pack(text) + "text behind it")).error, HasSubstr("trailing bytes"));
 }
 
@@ -254,8 +254,8 @@ TEST(JsonLines, OfANameThatNoCheckpointCanKeepAreRefusedAtOnce) {
     }
     return std::string();
   };
-  EXPECT_THAT(refusal(file), HasSubstr("the name of a file must be UTF-8"));
-  EXPECT_THAT(refusal(folder.path()), HasSubstr("the name of a file must be UTF-8"));
+  EXPECT_THAT(refusal(file), HasSubstr("file names must be UTF-8"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("file names must be UTF-8"));
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST_F(RunData, SaysWhatChangedInTheDataOfACheckpoint) {
   std::ofstream(c.data.path, std::ios::app) << "one more line\n";
   const std::string message = refusal(c);
   EXPECT_NE(message.find("text.txt was "), std::string::npos) << message;
-  EXPECT_NE(message.find("or start anew with --overwrite"), std::string::npos) << message;
+  EXPECT_NE(message.find("or restart with --overwrite"), std::string::npos) << message;
 }
 
 TEST_F(RunData, AFolderOfOneLargeFileAndASmallOneIsSplit) {

@@ -155,7 +155,7 @@ TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
 TEST_F(Run, ResumesFromTheStepThatIsNamed) {
   const run::Config c = make("run", 1, 1);
   const auto whole = train(c, Start::New);
-  EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("of these steps there are: 15, 20"),
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("complete steps: 15, 20"),
             std::string::npos);
   const auto again = train(c, Start::Resume, 0, 15);
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, again.at(name))) << name;
@@ -224,7 +224,8 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   c.model.layers = 3;
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("model.blocks.2.mlp.up.weight"), std::string::npos) << message;
-  EXPECT_NE(message.find("checkpoints/step-000020 is of another model, optimizer or precision"), std::string::npos)
+  EXPECT_NE(message.find("checkpoints/step-000020 is from a different model, optimizer or precision"),
+            std::string::npos)
       << message;
   EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Set that back"), std::string::npos)
       << message;

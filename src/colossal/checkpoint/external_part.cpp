@@ -33,16 +33,17 @@ std::vector<int64_t> counts_of(const nn::Parameter& parameter, const nn::Externa
   int64_t sum = 0;
   for (const nn::ExternalRows& part : name.parts) {
     require(part.is_whole() == whole, kComponent, name.ours,
-            " is made of whole tensors or of rows of them, not of both; say the rows of ", part.name);
+            " must map to whole tensors or to rows of tensors, not to both; give the rows of ", part.name);
     if (whole) continue;
     require(part.first >= 0 && part.count > 0 && part.stride > 0 && part.count <= all - sum, kComponent, name.ours,
-            " has ", all, " rows, of which a part must be one or more, from a row of ", part.name, " on: got from ",
-            part.first, ", count ", part.count, ", stride ", part.stride, " behind ", sum, " others");
+            " has ", all, " rows, of which part ", part.name,
+            " must be at least one, from a valid first row: got first ", part.first, ", count ", part.count,
+            ", stride ", part.stride, " after ", sum, " rows of other parts");
     counts.push_back(part.count);
     sum += part.count;
   }
   if (!whole) {
-    require(sum == all, kComponent, name.ours, " has ", all, " rows but ", sum, " are named");
+    require(sum == all, kComponent, name.ours, " has ", all, " rows, but its parts have ", sum);
     return counts;
   }
   if (name.parts.size() == 1) return {all};
@@ -64,14 +65,13 @@ void count_rows(std::vector<ExternalPart>& parts) {
     for (ExternalPart* part : own) {
       part->rows = rows;
       require(part->external_shape() == own.front()->external_shape() && part->transposed == own.front()->transposed,
-              kComponent, "rows of ", name, " must be equally long wherever they are used: ", part->parameter->name,
-              " and ", own.front()->parameter->name, " differ");
+              kComponent, "rows of ", name, " must have one shape in all parameters: ", part->parameter->name, " and ",
+              own.front()->parameter->name, " differ");
       const int64_t count = part->box.size.empty() ? 1 : part->box.size[0];
       for (int64_t i = 0; i < count; ++i) {
         const int64_t row = part->first + i * part->stride;
-        require(row < rows && !taken[row], kComponent, "of ", name, " ", rows,
-                " rows are used, which must be its first ones, each once: got row ", row,
-                row < rows ? " twice, of " : ", of ", part->parameter->name);
+        require(row < rows && !taken[row], kComponent, "parameters must use the first ", rows, " rows of ", name,
+                ", each once: got row ", row, row < rows ? " twice, of " : ", of ", part->parameter->name);
         taken[row] = true;
       }
     }
@@ -118,7 +118,7 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
   std::vector<ExternalPart> parts;
   for (const nn::ExternalName& name : names) {
     const auto found = unnamed.find(name.ours);
-    require(found != unnamed.end(), kComponent, "no parameter, or two names for one: ", name.ours);
+    require(found != unnamed.end(), kComponent, "unknown parameter, or one with two names: ", name.ours);
     const nn::Parameter& parameter = *found->second;
     unnamed.erase(found);
     const bool transposed = name.transposed && parameter.spec.shape.size() == 2;
@@ -130,8 +130,8 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
                        rows.first, rows.stride});
     }
   }
-  require(unnamed.empty(), kComponent,
-          "this model's parameter has no name in such a folder: ", unnamed.empty() ? "" : unnamed.begin()->first);
+  require(unnamed.empty(), kComponent, "a parameter of this model has no name in Hugging Face folders: ",
+          unnamed.empty() ? "" : unnamed.begin()->first);
   count_rows(parts);
   return parts;
 }

@@ -47,12 +47,12 @@ void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
     if (key.rfind(prefix, 0) != 0) continue;
     const std::string own = key.substr(prefix.size());
     require(known.count(own) || common_keys().count(own), "gguf", file.path(), ": ", printable(key),
-            " is not understood");
+            " is not supported");
   }
   require(file.integer("split.count", 1) <= 1, "gguf", file.path(),
           ": is a part of a split file; join the parts with llama-gguf-split --merge");
   require(file.integer(prefix + "expert_count", 0) == 0, "gguf", file.path(), ": ", prefix,
-          "expert_count must be 0: layers of experts are not understood");
+          "expert_count must be 0: mixture-of-experts layers are not supported");
   require(file.integer(prefix + "attention.causal", 1) == 1, "gguf", file.path(), ": ", prefix,
           "attention.causal must be true");
 }
@@ -102,12 +102,15 @@ void write_particular(const json& config, const GgufFamily& family, GgufValues& 
   if (name != "gemma2") return;
   const auto hidden = config.at("hidden_size").get<int64_t>(), heads = config.at("num_attention_heads").get<int64_t>();
   const int64_t divides = config.at("num_hidden_layers") == 46 ? hidden / heads : config.at("head_dim").get<int64_t>();
-  require(config.at("query_pre_attn_scalar") == divides, "gguf", "no GGUF file can say another query_pre_attn_scalar ",
-          "of a gemma2 than ", divides, ": got ", config.at("query_pre_attn_scalar").dump());
+  require(config.at("query_pre_attn_scalar") == divides, "gguf",
+          "a GGUF file of a gemma2 can store only query_pre_attn_scalar ", divides, ": got ",
+          config.at("query_pre_attn_scalar").dump());
   const json types = config.value("layer_types", json::array());
   for (size_t i = 0; i < types.size(); ++i)
-    require(types[i] == (i % 2 == 0 ? "sliding_attention" : "full_attention"), "gguf",
-            "no GGUF file of a gemma2 can say other layer_types than windows in every second layer, the first too");
+    require(
+        types[i] == (i % 2 == 0 ? "sliding_attention" : "full_attention"), "gguf",
+        "a GGUF file of a gemma2 can store only layer_types that alternate, from sliding_attention in layer 0: got " +
+            types.dump());
 }
 
 json read_value(const GgufFile& file, const std::string& name, Kind kind) {
@@ -134,7 +137,7 @@ json config_of_gguf(const GgufFile& file) {
     if (const std::string name = prefix + key.gguf; !key.optional || file.has(name))
       config[key.config] = read_value(file, name, key.kind);
   const GgufTensor* embedding = find_tensor(file, "token_embd.weight");
-  require(embedding, "gguf", file.path(), ": has no token_embd.weight: a vocabulary without a model");
+  require(embedding, "gguf", file.path(), ": must have token_embd.weight: got a vocabulary without a model");
   config["vocab_size"] = embedding->shape.front();
   config["tie_word_embeddings"] = find_tensor(file, "output.weight") == nullptr;
   read_particular(file, family, config);
@@ -145,10 +148,10 @@ json config_of_gguf(const GgufFile& file) {
 GgufModel gguf_of_config(const json& config) {
   const auto type = config.at("model_type").get<std::string>();
   const GgufFamily* family = family_of_model_type(type);
-  require(family, "gguf", "models of type ", type, " have no form as a GGUF file");
+  require(family, "gguf", "models of type ", type, " cannot be written as GGUF");
   for (const auto& [key, value] : family->fixed.items())
-    require(!config.contains(key) || config[key] == value, "gguf", "no GGUF file of a ", type, " can say another ", key,
-            " than ", value.dump(), ": got ", config.value(key, json()).dump());
+    require(!config.contains(key) || config[key] == value, "gguf", "a GGUF file of a ", type, " can store only ", key,
+            " = ", value.dump(), ": got ", config.value(key, json()).dump());
   const std::string prefix = concat(family->architecture, ".");
   GgufModel model;
   model.values["general.architecture"] = GgufValue::text(family->architecture);

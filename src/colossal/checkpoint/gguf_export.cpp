@@ -55,7 +55,7 @@ std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFami
     const auto [found, is_new] = by_name.emplace(part.name, all.size());
     if (is_new) {
       const std::optional<GgufPlace> place = gguf_place(family, part.name);
-      require(place.has_value(), "gguf", "files of a ", family.architecture, " have no name for ", part.name);
+      require(place.has_value(), "gguf", "GGUF files of ", family.architecture, " have no name for ", part.name);
       Planned planned{{place->name, part.external_shape(), nullptr}, place->change, {}, {}};
       if (place->change == GgufChange::Transposed)
         std::reverse(planned.tensor.shape.begin(), planned.tensor.shape.end());
@@ -72,7 +72,7 @@ std::string encoded(const Planned& planned, const at::Tensor& whole, const GgufH
   const at::Tensor theirs = planned.parts.front()->to_theirs(whole).to(at::kFloat);
   const at::Tensor numbers = to_gguf(theirs, planned.change, heads).contiguous();
   require(tensor.type->block == 1 || numbers.isfinite().all().item<bool>(), "gguf", tensor.name,
-          " has numbers that are not finite, which ", tensor.type->name, " cannot say; write f32");
+          " has values that are not finite, which ", tensor.type->name, " cannot store; write f32");
   std::string blocks(static_cast<size_t>(tensor.bytes()), '\0');
   encode_gguf(*tensor.type, numbers.const_data_ptr<float>(), tensor.numbers(), blocks.data());
   return blocks;
@@ -108,7 +108,7 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
   const at::Device device = parameters.options().device;
   comm::agree(world, device, [&] {
     const GgufType* its = gguf_type(type);
-    require(its && can_encode(*its), "gguf", "no file is written in type ", type);
+    require(its && can_encode(*its), "gguf", "GGUF files cannot be written in type ", type);
     GgufModel model = gguf_of_config(config);
     const GgufFamily& family = *family_of_model_type(config.at("model_type").get<std::string>());
     parts = external_parts(parameters, external.names);

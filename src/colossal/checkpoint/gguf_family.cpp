@@ -216,7 +216,7 @@ struct Grouped {
     const bool fits = groups > 0 && heads.heads > 0 && heads.heads % groups == 0;
     queries = fits ? heads.heads / groups : 0;
     require(fits && rows % (groups * (queries + 2)) == 0, "gguf", "a tensor of ", heads.heads, " heads of q and ",
-            heads.kv_heads, " of k and v has ", rows, " rows, which do not divide among them");
+            heads.kv_heads, " of k and v has ", rows, " rows, which do not divide evenly among them");
     features = rows / (groups * (queries + 2));
   }
 };
@@ -228,8 +228,8 @@ std::vector<int64_t> with_rest(std::vector<int64_t> front, const at::Tensor& ten
 
 /// Rows of each head by halves and by pairs: [heads, 2, half] and [heads, half, 2].
 at::Tensor turn_pairs(const at::Tensor& tensor, int64_t heads, bool to_halves) {
-  require(heads > 0 && tensor.size(0) % (2 * heads) == 0, "gguf", "a tensor of ", heads, " heads has ", tensor.size(0),
-          " rows, which are no pairs of features");
+  require(heads > 0 && tensor.size(0) % (2 * heads) == 0, "gguf", "rows of a tensor of ", heads,
+          " heads must be pairs of features: got ", tensor.size(0));
   const int64_t half = tensor.size(0) / heads / 2;
   const std::vector<int64_t> shape =
       to_halves ? std::vector<int64_t>{heads, half, 2} : std::vector<int64_t>{heads, 2, half};
@@ -244,8 +244,7 @@ const GgufFamily& family_of_architecture(const std::string& architecture, const 
     if (architecture == family.architecture) return family;
     known += (known.empty() ? "" : ", ") + std::string(family.architecture);
   }
-  throw Error("gguf", concat(path, ": holds a model of architecture ", printable(architecture), ", only ", known,
-                             " are understood"));
+  throw Error("gguf", concat(path, ": the architecture must be one of ", known, ": got ", printable(architecture)));
 }
 
 const GgufFamily* family_of_model_type(const std::string& model_type) {

@@ -93,7 +93,7 @@ json read_scaling(const GgufFile& file, const std::string& prefix, const json& c
   const std::string type = file.text(prefix + "rope.scaling.type", std::string("none"));
   if (type == "none") return nullptr;
   require(type == "linear" || type == "yarn", "gguf", file.path(), ": ", prefix, "rope.scaling.type must be none, ",
-          "linear or yarn, or factors of frequencies must be there: got ", printable(type));
+          "linear or yarn if the file has no frequency factors: got ", printable(type));
   json scaling{{"rope_type", type},
                {"factor", shortest_double(static_cast<float>(file.real(prefix + "rope.scaling.factor")))}};
   if (type == "linear") return scaling;
@@ -159,7 +159,7 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
   if (scaling.is_null()) return;
   const auto type = scaling.at("rope_type").get<std::string>();
   const auto refuse = [&](bool ok, const std::string& what) {
-    require(ok, "gguf", "no GGUF file can say ", what, " of rotary positions; leave the model a folder");
+    require(ok, "gguf", "GGUF files cannot store ", what, " of rotary positions; keep the model as a folder");
   };
   if (type == "llama3") {
     model.tensors.emplace_back(kLlama, llama3_factors(scaling, config.value("rope_theta", 10000.0), turned));

@@ -42,13 +42,13 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
   heads_.kv_heads = file_.integer(prefix + "_kv", heads_.heads);
   for (const GgufTensor& tensor : file_.tensors()) {
     if (is_rope_factors(tensor.name)) continue;
-    require(can_decode(*tensor.type), "gguf", path, ": ", printable(tensor.name), " is of type ", tensor.type->name,
-            ", which is not understood; convert the file to one of Q8_0, Q6_K, Q5_K, Q4_K, F16, BF16, F32");
+    require(can_decode(*tensor.type), "gguf", path, ": ", printable(tensor.name), " has type ", tensor.type->name,
+            ", which is not supported; convert the file to one of Q8_0, Q6_K, Q5_K, Q4_K, F16, BF16, F32");
     const GgufPlace place = folder_place(family, tensor.name, file_).value_or(GgufPlace{tensor.name});
     TensorEntry entry{place.name, dtype_of(*tensor.type), tensor.shape};
     if (place.change == GgufChange::Transposed) std::reverse(entry.shape.begin(), entry.shape.end());
     const bool is_new = places_.emplace(place.name, Place{&tensor, place.change, std::move(entry)}).second;
-    require(is_new, "gguf", path, ": ", printable(tensor.name), " is there under another name, too");
+    require(is_new, "gguf", path, ": ", printable(tensor.name), " is stored under another name, too");
   }
   for (const auto& [name, place] : places_) entries_[name] = &place.entry;
 }

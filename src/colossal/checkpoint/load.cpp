@@ -49,7 +49,7 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
     if (!wanted[index++] && name.starts_with(prefix)) table.add(name, "-", describe(stored.dtype, stored.shape));
-  table.require_empty("checkpoint", path + " is of another model, optimizer or precision");
+  table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
 
 /// The files of a checkpoint, opened when first needed; what they hold is checked against the manifest before it is
@@ -71,10 +71,10 @@ class Shards {
     if (!reader) reader = std::make_shared<SafetensorsReader>(path_ + "/" + shard_name(block.rank));
     const at::Tensor value = reader->tensor(stored_name);
     require(value.scalar_type() == tensor.dtype && value.sizes() == at::IntArrayRef(block.box.size), "checkpoint",
-            reader->path(), ": ", printable(stored_name), " is not what the manifest says");
+            reader->path(), ": ", printable(stored_name), " differs from the manifest");
     const std::string_view bytes = reader->bytes(stored_name);
     require(checksum(bytes) == block.checksum, "checkpoint", reader->path(), ": ", printable(stored_name),
-            " is damaged: its checksum is not the one of the manifest");
+            " is damaged: its checksum differs from the manifest");
     reader->leave(stored_name);
     return {value, reader, stored_name};
   }
@@ -108,7 +108,7 @@ void plan_block(const NamedTensor& tensor, const tensor::Block& target, const St
     covered += common->numel();
     copies.push_back({shards.verified(tensor.name, stored, block), block.box, target, *common});
   }
-  require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
+  require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " do not cover it");
 }
 
 Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards, const tensor::Place& place) {
@@ -154,7 +154,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
     try {
       if (check) check(manifest.progress);
     } catch (const Error& error) {
-      throw Error(error.component(), concat(path, " is of another run: ", error.message()));
+      throw Error(error.component(), concat(path, " is from a different run: ", error.message()));
     }
   });
   const std::vector<bool> wanted = wanted_anywhere(state, manifest, world);

@@ -42,8 +42,9 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
       std::optional<ops::GroupCodes> codes = files.codes(source->name);
       if (!codes || (local && !same_form(*codes, *local))) return {};
       codes->check();
-      require(codes->codes.sizes() == part.shape(), "quantization", "codes of ", source->name,
-              " are of another shape than the model's weight");
+      require(codes->codes.sizes() == part.shape(), "quantization", "quantized values of ", source->name,
+              " must have the shape of the model's weight: got ", codes->codes.sizes(), " for ",
+              at::IntArrayRef(part.shape()));
       if (!local) local = empty_codes(*codes, value.value.sizes());
       read[source->name] = std::move(*codes);
     }

@@ -42,7 +42,7 @@ void check_inside(const Box& box, const std::vector<int64_t>& shape, const std::
   bool inside = box.start.size() == shape.size() && box.size.size() == shape.size();
   for (size_t d = 0; inside && d < shape.size(); ++d)
     inside = box.size[d] > 0 && box.start[d] <= shape[d] && box.size[d] <= shape[d] - box.start[d];
-  require(inside, "checkpoint", "a block of ", printable(name), " lies outside its shape [", joined(shape), "]");
+  require(inside, "checkpoint", "a block of ", printable(name), " is outside its shape [", joined(shape), "]");
 }
 
 }  // namespace
@@ -114,8 +114,8 @@ Manifest Manifest::read(const std::string& path) {
     const std::string wanted = stored.at("checksum");
     stored.erase("checksum");
     require(checksum(stored.dump()) == wanted, "checkpoint", "damaged: its checksum is not that of its content");
-    require(stored.at("version") == kVersion, "checkpoint", "version ", stored.at("version").dump(),
-            " is not known here, only ", kVersion);
+    require(stored.at("version") == kVersion, "checkpoint", "version must be ", kVersion, ": got ",
+            stored.at("version").dump());
     Manifest manifest{stored.at("step"), stored.at("layout"), stored.at("progress"), {}};
     for (const json& row : stored.at("blocks")) manifest.add(row.at("rank"), json::array({row}));
     manifest.check_complete();

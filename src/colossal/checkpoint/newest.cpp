@@ -43,11 +43,11 @@ Found load_newest(const std::string& folder, const StepFolders& steps, std::opti
                   TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
   const std::vector<int64_t>& complete = steps.complete;
   comm::agree(world, at::kCPU, [&] {
-    require(!complete.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from",
+    require(!complete.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to resume from",
             incomplete(steps));
     require(!wanted || std::binary_search(complete.begin(), complete.end(), *wanted), "checkpoint",
             "there is no complete checkpoint of step ", wanted.value_or(0), " in ", folder,
-            "; of these steps there are: ", listed(complete), incomplete(steps));
+            "; complete steps: ", listed(complete), incomplete(steps));
   });
   Found found;
   std::vector<int64_t> tried = wanted ? std::vector<int64_t>{*wanted} : complete;

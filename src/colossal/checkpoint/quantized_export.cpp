@@ -36,18 +36,18 @@ struct CommonForm {
 };
 
 CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameters) {
-  require(!codes.empty(), kExport, "there must be codes of at least one weight");
+  require(!codes.empty(), kExport, "at least one weight must be quantized");
   const ops::GroupCodes& first = codes.begin()->second;
   const CommonForm form{first.bits, first.group, first.minima.defined()};
   std::map<std::string, const nn::Parameter*> known;
   for (const nn::Parameter& p : parameters) known[p.name] = &p;
   for (const auto& [name, its] : codes) {
     its.check();
-    require(known.count(name) > 0, kExport, "codes are of no parameter of this rank: ", name);
-    require(its.codes.sizes() == known[name]->spec.shape, kExport, "codes of ", name, " must be ",
+    require(known.count(name) > 0, kExport, "quantized values must belong to a parameter of this rank: got ", name);
+    require(its.codes.sizes() == known[name]->spec.shape, kExport, "quantized values of ", name, " must be ",
             describe(known[name]->spec.shape), ": got ", describe(its.codes.sizes().vec()));
     require(its.bits == form.bits && its.group == form.group && its.minima.defined() == form.minima, kExport,
-            "a folder has codes of one form: those of ", name, " and of ", codes.begin()->first,
+            "all weights of a folder must be quantized alike: ", name, " and ", codes.begin()->first,
             " differ in bits, group or minima");
     if (form.minima) {
       const at::Tensor zeros = (its.minima / its.scales).nan_to_num(0, 0, 0).neg().round();
@@ -103,10 +103,9 @@ struct Planned {
 bool has_codes(const std::string& name, const Parts& parts, const CodesByName& codes) {
   size_t with = 0;
   for (const ExternalPart* part : parts) with += codes.count(part->parameter->name);
-  require(with == 0 || with == parts.size(), kExport, "of the rows of ", name,
-          " all or none must have codes: they are of parameters with and without");
+  require(with == 0 || with == parts.size(), kExport, "rows of ", name, " must be all quantized or none");
   require(with == 0 || (name.ends_with(".weight") && parts.front()->leading_ones == 0), kExport, name,
-          " cannot be codes in a folder");
+          " cannot be quantized in a folder");
   return with > 0;
 }
 
@@ -119,8 +118,8 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
   for (const ExternalPart& part : external_parts(parameters, external.names))
     if (names.contains(part.parameter->name))
       require(part.rows % in_word == 0 && part.shape()[1] % in_word == 0, kExport, part.name,
-              " must have outputs and inputs in multiples of ", in_word, " to be codes of ", bits,
-              " bits in a folder: got ", part.rows, " and ", part.shape()[1], "; take 8 bits, or write numbers");
+              " must have outputs and inputs in multiples of ", in_word, " to be quantized to ", bits,
+              " bits in a folder: got ", part.rows, " and ", part.shape()[1], "; use 8 bits, or do not quantize");
 }
 
 void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
@@ -132,7 +131,7 @@ void export_gptq(const std::string& folder, const nn::Parameters& parameters, co
   check_gptq(parameters, matrices, form.bits, external);
   for (const nn::Parameter& p : parameters.declared())
     require(p.spec.local_shape(parameters.place()) == p.spec.shape && p.value.defined(), kExport, p.name,
-            " must be whole on this rank to be written with codes: use one rank");
+            " must be whole on this rank to be quantized: use one rank");
   std::map<std::string, Parts> by_name;
   for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
   create_folder(folder);

@@ -53,8 +53,8 @@ QuantizedFormat quantized_format(const json& config, const std::string& path) {
   const json& says = config.at("quantization_config");
   require(says.is_object(), kFormat, path, ": quantization_config must be an object");
   const std::string method = text_of(says, "quant_method", "", path);
-  require(method == "gptq" || method == "awq", kFormat, path, ": weights are read of quant_method gptq and awq: got ",
-          printable(method), "; take the folder of the model before it was quantised");
+  require(method == "gptq" || method == "awq", kFormat, path, ": quant_method must be gptq or awq: got ",
+          printable(method), "; use the folder of the model before quantization");
   QuantizedFormat format;
   format.bits = integer_of(says, "bits", path);
   format.group = integer_of(says, "group_size", path);
@@ -63,13 +63,13 @@ QuantizedFormat quantized_format(const json& config, const std::string& path) {
   format.transposed = text_of(config, "model_type", "", path) == "gpt2";
   if (method == "awq") {
     const std::string version = text_of(says, "version", "gemm", path);
-    require(version == "gemm" || version == "GEMM", kFormat, path, ": awq is read in version gemm: got ",
+    require(version == "gemm" || version == "GEMM", kFormat, path, ": the version of awq must be gemm: got ",
             printable(version));
-    require(format.bits == 4, kFormat, path, ": awq has 4 bits: got ", format.bits);
+    require(format.bits == 4, kFormat, path, ": awq must have 4 bits: got ", format.bits);
     format.method = QuantizedFormat::Method::Awq;
     return format;
   }
-  require(format.bits == 4 || format.bits == 8, kFormat, path, ": gptq is read with 4 or 8 bits: got ", format.bits);
+  require(format.bits == 4 || format.bits == 8, kFormat, path, ": gptq must have 4 or 8 bits: got ", format.bits);
   const std::string layout = text_of(says, "checkpoint_format", "gptq", path);
   require(layout == "gptq" || layout == "gptq_v2", kFormat, path, ": checkpoint_format must be gptq or gptq_v2: got ",
           printable(layout));
@@ -88,12 +88,14 @@ QuantizedFolder::QuantizedFolder(const std::string& folder, const QuantizedForma
     if (!is_part || !sizes_.count(base)) entries_.emplace(name, its);
   }
   for (const auto& [name, its] : weights_)
-    require(entries_.emplace(name, &its).second, kFormat, path_, ": ", printable(name), " is there beside its codes");
+    require(entries_.emplace(name, &its).second, kFormat, path_, ": ", printable(name),
+            " is stored both quantized and not");
 }
 
 const TensorEntry& QuantizedFolder::entry(const std::string& name) const {
   const auto found = folder_.entries().find(name);
-  require(found != folder_.entries().end(), kFormat, path_, ": codes need ", printable(name), ", which is missing");
+  require(found != folder_.entries().end(), kFormat, path_, ": quantized weights need ", printable(name),
+          ", which is missing");
   return *found->second;
 }
 
@@ -103,7 +105,7 @@ void QuantizedFolder::add_weight(const std::string& base) {
   const auto require_form = [&](const std::string& name, std::vector<int64_t> shape, bool real) {
     const TensorEntry& its = entry(name);
     require(its.shape == shape && (real ? at::isFloatingType(its.dtype) : its.dtype == at::kInt), kFormat, path_, ": ",
-            printable(name), " must be ", real ? "real numbers " : "", describe(shape), real ? "" : " of int32",
+            printable(name), " must be ", real ? "floating-point " : "", describe(shape), real ? "" : " of int32",
             ": got ", describe(its.dtype, its.shape));
   };
   const TensorEntry& words = entry(base + kCodes);

@@ -99,7 +99,7 @@ void check_tiling(const std::map<std::string, TensorEntry>& entries, uint64_t si
     require(entry->end <= size, "safetensors", path, ": tensor ", entry->name, " ends at byte ", entry->end, " of ",
             size, " (truncated file?)");
     require(entry->begin >= end, "safetensors", path, ": tensor ", entry->name, " overlaps the one before it");
-    require(entry->begin == end, "safetensors", path, ": there is a hole before tensor ", entry->name);
+    require(entry->begin == end, "safetensors", path, ": there is a gap before tensor ", entry->name);
     end = entry->end;
   }
   require(end == size, "safetensors", path, ": ", size - end, " bytes follow the last tensor");
@@ -212,7 +212,7 @@ void SafetensorsWriter::write(const at::Tensor& value) {
   require(next_ < entries_.size(), "safetensors", path_, ": all ", entries_.size(), " tensors are written already");
   const TensorEntry& entry = entries_[next_++];
   require(value.scalar_type() == entry.dtype && value.sizes() == at::IntArrayRef(entry.shape), "safetensors", path_,
-          ": tensor ", entry.name, " was announced as ", entry.dtype, at::IntArrayRef(entry.shape), ": got ",
+          ": tensor ", entry.name, " was declared as ", entry.dtype, at::IntArrayRef(entry.shape), ": got ",
           value.scalar_type(), value.sizes());
   const at::Tensor host = value.detach().to(at::kCPU).contiguous();
   file_->write(host.const_data_ptr(), host.nbytes());

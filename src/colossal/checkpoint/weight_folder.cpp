@@ -65,7 +65,7 @@ void WeightFolder::open_index(const std::string& folder, const std::string& path
   require(map != index.end() && map->is_object(), kComponent, path, ": weight_map must be a JSON object");
   for (const auto& [name, file] : map->items()) {
     require(file.is_string() && is_plain_name(file.get<std::string>()), kComponent, path, ": ", printable(name),
-            " must lie in a file of this folder: got ", printable(file.dump()));
+            " must be in a file of this folder: got ", printable(file.dump()));
     const std::string where = folder + "/" + file.get<std::string>();
     if (readers_.count(where) == 0) open(where);
     require(readers_.at(where)->contains(name), kComponent, path, ": ", where, " does not hold ", printable(name));

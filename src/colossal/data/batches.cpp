@@ -46,10 +46,10 @@ class SampleReader final : public BatchReader {
   SampleReader(std::shared_ptr<const Samples> samples, const BatchOptions& options)
       : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
     const int64_t batch = options_.batch_size;
-    require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank ", options_.rank,
-            " is not one of ", options_.ranks);
-    require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must divide by the data ranks: got ", batch,
-            ", data ranks ", options_.ranks);
+    require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank must be in [0, ",
+            options_.ranks, "): got ", options_.rank);
+    require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must be divisible by the data ranks: got ",
+            batch, ", data ranks ", options_.ranks);
   }
 
   Batch next(const std::vector<TokenRun>& wanted) override {
@@ -207,13 +207,13 @@ void Batches::restore(const nlohmann::json& state) {
   try {
     const nlohmann::json traits = reader_->traits();
     for (const auto& [key, mine] : traits.items()) {
-      require(!state.is_object() || state.contains(key), "data", "the checkpoint does not say the ", key,
-              " of its data: it was saved by a version that did not keep this, or over data of another kind; start "
-              "anew with --overwrite or in another run.folder, for instance from an export of this run (model.from)");
+      require(!state.is_object() || state.contains(key), "data", "the checkpoint has no ", key,
+              " of its data: it was saved by an older version, or with data of another kind; restart "
+              "with --overwrite or in another run.folder, for instance from an export of this run (model.from)");
       require(state.at(key) == mine, "data",
-              "the run cannot go on where the checkpoint stopped, what it reads changed: ",
+              "the run cannot resume from the checkpoint, because the data or its keys changed: ",
               difference(key, state.at(key), mine),
-              "; put back the data and the keys that the run folder's config.toml shows, or start anew "
+              "; restore the data and the keys of the run folder's config.toml, or restart "
               "with --overwrite or in another run.folder");
     }
     move_to(state);

@@ -34,7 +34,7 @@ std::map<std::string, std::string> files_of(const std::string& folder, const std
     const std::string name = file.ends_with(".gz") ? file.substr(0, file.size() - 3) : file;
     if (!name.starts_with(start) || !name.ends_with(".bin")) continue;
     require(files.emplace(name, entry.path().string()).second, "data", folder, " holds ", name,
-            " twice, as it is and as .gz; remove one");
+            " twice, uncompressed and as .gz; remove one");
   }
   require(!files.empty(), "data", folder, " holds no ", start, "*.bin", kAdvice);
   return files;
@@ -43,7 +43,7 @@ std::map<std::string, std::string> files_of(const std::string& folder, const std
 void check_file(const std::string& path, const std::string& bytes) {
   const int64_t length = static_cast<int64_t>(bytes.size());
   require(length > 0 && length % kRecord == 0, "data", path, " must hold whole records of ", kRecord, " bytes (label, ",
-          kPixels, " pixels): got ", length, " bytes; it is cut short or no binary file of CIFAR-10");
+          kPixels, " pixels): got ", length, " bytes; it is cut short or not a binary file of CIFAR-10");
   for (int64_t record = 0; record * kRecord < length; ++record) {
     const int label = static_cast<unsigned char>(bytes[record * kRecord]);
     require(label < kClasses, "data", path, ": image ", record, " has label ", label,

@@ -78,7 +78,7 @@ Sidecar read_sidecar(const std::string& path, int64_t vocabulary_size) {
   const bool is_id =
       end.is_number_unsigned() ? end.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size) : end == -1;
   require(is_id, "data", name, ": end_id must be a token id below the vocabulary of ", vocabulary_size, ", or -1: got ",
-          printable(end.dump()), "; leave it out where no token ends a document");
+          printable(end.dump()), "; leave it out if no token ends a document");
   return {dtype == "uint16" ? 2 : 4, end.get<int64_t>()};
 }
 
@@ -160,7 +160,7 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
   std::error_code none;
   require(fs::exists(path, none), "data", "no such file or folder: data.path = ", path,
           fs::path(path).is_relative() ? concat(" (seen from ", fs::current_path().string(), ")") : "",
-          "; where the data moved, name its new place with --data.path=PATH");
+          "; if the data moved, set --data.path=PATH");
   Corpus corpus(tokenizer.end_id(), tokenizer.vocabulary_size());
   if (fs::is_directory(path, none)) {
     LeftOut left_out;
@@ -193,7 +193,7 @@ Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
 
 void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
   require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "data", "tokens [", begin, ", +", count,
-          ") lie outside the stream of ", size_);
+          ") are outside the stream of ", size_);
   size_t at = std::upper_bound(starts_.begin(), starts_.end(), begin) - starts_.begin() - 1;
   for (int64_t done = 0; done < count; ++at) {
     const Run& run = *runs_[at];
@@ -201,7 +201,7 @@ void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
     run.read(offset, length, end_id_, out + done);
     for (int64_t i = 0; i < length; ++i)
       require(out[done + i] < vocabulary_size_, "data", run.stored->name(), ": token ", run.first + offset + i,
-              " has id ", out[done + i], ", the vocabulary only ", vocabulary_size_,
+              " has id ", out[done + i], ", but the vocabulary has ", vocabulary_size_,
               " (another tokenizer, or another dtype in the sidecar?)");
     done += length;
   }

@@ -45,8 +45,8 @@ SpanCounts span_counts(const PairSizes& sizes, const SpanOptions& options) {
     const bool fits = text - counts.hidden + counts.spans < sizes.source && counts.hidden + counts.spans < sizes.target;
     if (fits) longest = counts;
   }
-  require(longest.text > 0, "data", "a row must hold a source and an answer of three tokens or more: got ",
-          sizes.source, " and ", sizes.target, " tokens; change data.sequence or model.source_tokens");
+  require(longest.text > 0, "data", "a row must hold a source and a target of at least 3 tokens: got ", sizes.source,
+          " and ", sizes.target, " tokens; change data.sequence or model.source_tokens");
   return longest;
 }
 

@@ -87,10 +87,10 @@ DocumentStream::DocumentStream(std::vector<StreamSource> sources, std::shared_pt
       mix_(sources, records_of(options_)) {
   const DocumentStreamOptions& o = options_;
   require(o.sequence >= 1 && o.threads >= 1 && !o.columns.empty(), "data",
-          "a stream needs a sequence, a thread and a column: got ", o.sequence, ", ", o.threads, ", ",
+          "sequence, threads and the number of columns must be at least 1: got ", o.sequence, ", ", o.threads, ", ",
           o.columns.size());
   require(o.ranks >= 1 && o.rank >= 0 && o.rank < o.ranks && o.batch_size >= 1 && o.batch_size % o.ranks == 0, "data",
-          "batch_size must divide by the data ranks: got ", o.batch_size, ", rank ", o.rank, " of ", o.ranks);
+          "batch_size must be divisible by the data ranks: got ", o.batch_size, ", rank ", o.rank, " of ", o.ranks);
 }
 
 void DocumentStream::encode(Document& document) const {
@@ -138,8 +138,8 @@ void DocumentStream::take_document() {
   const int64_t epochs = epochs_of(document.at);
   if (document.tokens.empty()) {
     require(epochs - first_epochs_ <= static_cast<int64_t>(document.at.sources.size()) + 1, "data",
-            "no text in whole epochs of the data, of which ", passed_over_.count(),
-            " lines or files could not be read; the ", "last line was ", document.record.place());
+            "whole epochs of the data held no text; ", passed_over_.count(), " lines or files could not be read; the ",
+            "last line was ", document.record.place());
     return;
   }
   first_epochs_ = epochs;

@@ -66,8 +66,8 @@ void require_no_json(std::string_view start, bool is_whole, const std::string& p
   const std::string_view first_line = start.substr(0, feed);
   const bool has_more = feed != std::string_view::npos && !is_blank(start.substr(feed));
   require(first_line[0] != '{' || !has_more || !is_json(first_line, true), "data", path,
-          " must be a text: it is JSON lines; rename it so that its name ends in .jsonl");
-  require(!is_json(start, is_whole), "data", path, " must be a text: it is a JSON ",
+          " must be a text file: got JSON lines; rename it so that its name ends in .jsonl");
+  require(!is_json(start, is_whole), "data", path, " must be a text file: got a JSON ",
           start[0] == '{' ? "object" : "list",
           "; write its records as JSON lines (.jsonl), for instance with jq -c '.[]'");
 }
@@ -87,7 +87,7 @@ std::string text_of_columns(const nlohmann::json& record, const std::vector<std:
   for (const std::string& column : columns) {
     const auto found = record.find(column);
     require(found != record.end(), "data", path, ":", number, ": no column ", printable(column),
-            "; set data.text_columns to the names of those that hold text");
+            "; set data.text_columns to the columns that hold text");
     require(found->is_string(), "data", path, ":", number, ": column ", printable(column), " must be text: got ",
             found->type_name());
     if (&column != &columns.front()) text += "\n\n";

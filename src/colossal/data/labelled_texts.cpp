@@ -36,7 +36,7 @@ LabelledLine labelled_record(const std::string& line, const std::string& path, i
   const auto record = parse_json_line(line, path, number);
   const auto label = record.find(options.label_column);
   require(label != record.end(), "data", path, ":", number, ": no column ", printable(options.label_column),
-          "; set data.label_column to the name of the one that holds the class");
+          "; set data.label_column to the column that holds the class");
   require(label->is_string() || label->is_number_integer(), "data", path, ":", number, ": ",
           printable(options.label_column), " must be a number or a name: got ", label->type_name());
   return {label->is_string() ? label->get<std::string>() : label->dump(),
@@ -139,8 +139,8 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     if (line.empty() || (is_json && is_blank(line))) continue;
     const std::string where = concat(path, ":", number);
     try {
-      require(!lines->is_cut(), "data", where, ": a line of more than ", options.longest_line,
-              " bytes (data.longest_line)");
+      require(!lines->is_cut(), "data", where, ": a line must have at most ", options.longest_line,
+              " bytes; raise data.longest_line");
       LabelledLine parsed = is_json ? labelled_record(line, path, number, options) : parse_tab_line(line, where);
       require(text::is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
               "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");
@@ -153,7 +153,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     }
   }
   require(!labels.empty(), "data", path, " holds no texts",
-          passed_over.count() > 0 ? concat(": ", passed_over.count(), " lines are none") : "");
+          passed_over.count() > 0 ? concat(": ", passed_over.count(), " lines were skipped") : "");
   number_classes(labels, are_numbers(labels, places), read);
   read.passed_over = passed_over.take_notices();
   read.fingerprint = concat(read.texts.size(), " texts, ", sum.hex());

@@ -14,8 +14,8 @@ namespace colossal::data {
 MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking)
     : texts_(corpus, sequence, documents), end_id_(corpus.end_id()), masking_(masking) {
   require(masking.mask_id >= 0 && masking.vocabulary > 0, "data",
-          "hidden tokens need a token that stands for them and a vocabulary: got mask_id ", masking.mask_id,
-          ", vocabulary ", masking.vocabulary);
+          "masking needs a mask token and a vocabulary: got mask_id ", masking.mask_id, ", vocabulary ",
+          masking.vocabulary);
 }
 
 void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {

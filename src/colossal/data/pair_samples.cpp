@@ -60,8 +60,8 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (is_blank(line)) continue;
     try {
-      require(!lines->is_cut(), "data", path, ":", number, ": a line of more than ", options.longest_line,
-              " bytes (data.longest_line)");
+      require(!lines->is_cut(), "data", path, ":", number, ": a line must have at most ", options.longest_line,
+              " bytes; raise data.longest_line");
       auto [source, target] = pair_of_line(line, path, number, options);
       read.sources.push_back(std::move(source));
       read.targets.push_back(std::move(target));
@@ -71,7 +71,7 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
     }
   }
   require(!read.sources.empty(), "data", path, " holds no pairs of texts",
-          left_out > 0 ? concat(": ", left_out, " lines are none") : "");
+          left_out > 0 ? concat(": ", left_out, " lines were skipped") : "");
   read.fingerprint = concat(read.sources.size(), " pairs, ", sum.hex());
   return read;
 }

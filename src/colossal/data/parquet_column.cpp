@@ -53,7 +53,7 @@ ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const Thrift
   position_ = dictionary > 0 ? std::min(first, dictionary) : first;
   const bool lies_inside =
       position_ >= 0 && position_ <= file_->size() && size >= 0 && size <= file_->size() - position_;
-  if (!lies_inside) column_is_damaged("it lies outside of the file");
+  if (!lies_inside) column_is_damaged("it is outside of the file");
   end_ = position_ + size;
   require(type_ == kByteArray || type_ == kInt32 || type_ == kInt64, "data",
           "a column holds neither texts nor whole numbers (type ", type_, "); name others in [data]");
@@ -103,13 +103,13 @@ void ParquetColumn::read_page() {
   }
   const int64_t kind = header.number_of(kPageKind), size = header.number_of(kPageSize),
                 packed_size = header.number_of(kPagePackedSize);
-  if (packed_size < 0 || packed_size > end_ - position_) column_is_damaged("a page lies outside of it");
+  if (packed_size < 0 || packed_size > end_ - position_) column_is_damaged("a page is outside of it");
   std::string body(packed_size, '\0');
   file_->read(position_, packed_size, body.data());
   position_ += packed_size;
   if (const ThriftValue* sum = header.find(kPageSum)) {
     const auto found = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size()));
-    if (static_cast<uint32_t>(sum->number) != found) column_is_damaged("a page has another checksum");
+    if (static_cast<uint32_t>(sum->number) != found) column_is_damaged("the checksum of a page differs");
   }
   if (kind == kDictionaryPage) return read_dictionary(part_of(header, kOfDictionary), body, size);
   if (kind == kDataPage) {
@@ -140,9 +140,9 @@ void ParquetColumn::read_dictionary(const ThriftValue& header, std::string_view 
 }
 
 void ParquetColumn::begin_values(int64_t count, int64_t encoding) {
-  require(encoding == kPlain || encoding == kPlainDictionary || encoding == kRleDictionary, "data",
-          "values are encoded in way number ", encoding,
-          ", which is not read; write the file with plain values or dictionaries, as pyarrow does unless it is told");
+  require(encoding == kPlain || encoding == kPlainDictionary || encoding == kRleDictionary, "data", "encoding number ",
+          encoding,
+          " of values is not supported; write the file with plain values or dictionaries, as pyarrow does by default");
   if (count < 0) column_is_damaged("a page of a negative size");
   left_ = count;
   uses_dictionary_ = encoding != kPlain;

@@ -74,9 +74,8 @@ void unpack_gzip(std::string_view packed, std::string& out) {
 
 std::string unpack_page(std::string_view packed, int64_t codec, int64_t size) {
   constexpr int64_t kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6;
-  require(codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd, "data",
-          "pages are packed by codec number ", codec,
-          ", which is not read; write the file with compression=\"zstd\", \"snappy\", \"gzip\" or none");
+  require(codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd, "data", "compression codec number ",
+          codec, " of pages is not supported; write the file with compression=\"zstd\", \"snappy\", \"gzip\" or none");
   require(size >= 0 && size <= kLargestPage, "data", "a page has ", size, " bytes, more than ", kLargestPage,
           "; write the file with smaller pages");
   if (codec == kNone) {

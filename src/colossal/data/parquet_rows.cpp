@@ -65,8 +65,8 @@ void ParquetRows::read_footer() {
     file_->read(file_->size() - kTail, kTail, tail);
   }
   const std::string_view mark(tail + 4, 4);
-  require(mark != "PARE", "data", "it is encrypted, which is not read");
-  require(std::string_view(head, 4) == "PAR1" && mark == "PAR1", "data", "it is no Parquet file or cut short");
+  require(mark != "PARE", "data", "it is encrypted, which is not supported");
+  require(std::string_view(head, 4) == "PAR1" && mark == "PAR1", "data", "it is not a Parquet file, or cut short");
   uint32_t size = 0;
   std::memcpy(&size, tail, sizeof size);
   require(size <= kLargestFooter && size <= file_->size() - kTail - 4, "data", "the footer is damaged: ", size,
@@ -99,7 +99,7 @@ void ParquetRows::choose_columns() {
   }
   for (const std::string& name : names_)
     require(std::find(flat.begin(), flat.end(), name) != flat.end(), "data", "no column ", printable(name),
-            " of texts or numbers; set data.text_columns to the names of those that hold text");
+            " of texts or numbers; set data.text_columns to the columns that hold text");
   names_ = std::move(flat);
   are_optional_ = std::move(are_optional);
 }

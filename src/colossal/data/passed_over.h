@@ -14,7 +14,7 @@ class PassedOver {
  public:
   void add(const std::string& what) {
     if (++count_ <= kNamed || count_ % 1000 == 0)
-      notices_.push_back(concat("passed over: ", what, " (", count_, " so far)"));
+      notices_.push_back(concat("skipped: ", what, " (", count_, " so far)"));
   }
   /// A line each for people, of what came since the last call.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }

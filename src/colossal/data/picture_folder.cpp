@@ -102,8 +102,8 @@ std::pair<PictureFolder, PictureFolder> PictureFolder::split(double held_out) co
 void PictureFolder::number_as(const std::vector<std::string>& order) {
   for (size_t i = 0; i < classes.size(); ++i)
     require(std::find(order.begin(), order.end(), classes[i]) != order.end(), "data", "the class ",
-            printable(classes[i]), " of ", path, " is none of the ", order.size(),
-            " that the model or its training pictures have");
+            printable(classes[i]), " of ", path, " must be one of the ", order.size(),
+            " of the model or its training pictures");
   for (int64_t& label : labels) label = std::find(order.begin(), order.end(), classes[label]) - order.begin();
   classes = order;
 }

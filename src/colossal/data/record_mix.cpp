@@ -69,7 +69,7 @@ RecordMix::RecordMix(const std::vector<StreamSource>& sources, const RecordOptio
   require(!sources.empty(), "data", "a stream needs a source");
   std::map<std::string, const StreamSource*> by_name;
   for (const StreamSource& source : sources)
-    require(by_name.emplace(source.name, &source).second, "data", "two sources are called ", source.name,
+    require(by_name.emplace(source.name, &source).second, "data", "two sources are named ", source.name,
             "; give each its own name");
   double sum = 0;
   for (const auto& [name, source] : by_name) {

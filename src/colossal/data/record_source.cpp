@@ -91,7 +91,8 @@ bool RecordSource::read_line(Record& record) {
     record.path = paths_[file];
     while (next_line(record)) {
       if (reader_->is_cut())
-        fault(concat(record.place(), ": a line of more than ", options_.longest_line, " bytes (data.longest_line)"));
+        fault(concat(record.place(), ": a line must have at most ", options_.longest_line,
+                     " bytes; raise data.longest_line"));
       else if (!is_blank(record.line) && is_wanted(record, file))
         return true;
     }
@@ -139,7 +140,8 @@ Record RecordSource::next() {
     position_ = {.epoch = position_.epoch + 1};
     is_loaded_ = false;
     reader_.reset();
-    require(!at_end(), "data", "no records in ", *paths_.front(), paths_.size() > 1 ? " and the files beside it" : "",
+    require(!at_end(), "data", "no records in ", *paths_.front(),
+            paths_.size() > 1 ? " and the other files of its source" : "",
             options_.part == Part::HeldOut ? " are held out; raise data.held_out" : "; name others in [data]");
   }
   const uint64_t seed = derive_seed(derive_seed(options_.seed, "blocks"), static_cast<uint64_t>(position_.epoch));

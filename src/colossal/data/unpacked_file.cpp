@@ -101,13 +101,13 @@ class GzipFile final : public UnpackedFile {
   bool begin_member() {
     while (members_ > 0 && bytes_.has_more() && *bytes_.data() == 0) bytes_.pass(1), padded_ = true;
     const bool ends = !bytes_.has_more();
-    require(!ends || members_ > 0, "data", bytes_.path(), " is no gzip file: it has no bytes; fetch it again");
+    require(!ends || members_ > 0, "data", bytes_.path(), " is not a gzip file: it is empty; fetch it again");
     if (ends) return false;
     const bool is_gzip = *bytes_.data() == '\x1f' && !padded_;
     require(is_gzip || members_ > 0, "data", bytes_.path(),
-            " is no gzip file though its name ends in .gz; fetch it again");
+            " is not a gzip file, although its name ends in .gz; fetch it again");
     require(is_gzip, "data", bytes_.path(),
-            " is damaged or cut short (trailing bytes are no gzip member); fetch it again");
+            " is damaged or cut short (trailing bytes are not a gzip member); fetch it again");
     inflateReset(&stream_);
     return inside_ = true;
   }
@@ -131,7 +131,7 @@ class ZstdFile final : public UnpackedFile {
     for (;;) {
       const bool ends = !bytes_.has_more();
       if (ends && !inside_) {
-        require(frames_ > 0, "data", bytes_.path(), " is no zstd file: it has no bytes; fetch it again");
+        require(frames_ > 0, "data", bytes_.path(), " is not a zstd file: it is empty; fetch it again");
         return 0;
       }
       // As many bytes as zstd wants next, a block, and none while it holds some of the last one back for want of room:
@@ -159,11 +159,11 @@ class ZstdFile final : public UnpackedFile {
 
   [[noreturn]] void fail(size_t code, bool at_start) const {
     if (at_start && frames_ == 0)
-      throw Error("data", concat(bytes_.path(), " is no zstd file though its name ends in .zst (",
+      throw Error("data", concat(bytes_.path(), " is not a zstd file, although its name ends in .zst (",
                                  ZSTD_getErrorName(code), "); fetch it again"));
-    throw Error("data",
-                concat(bytes_.path(), " is damaged or cut short (",
-                       at_start ? "trailing bytes are no zstd frame" : ZSTD_getErrorName(code), "); fetch it again"));
+    throw Error("data", concat(bytes_.path(), " is damaged or cut short (",
+                               at_start ? "trailing bytes are not a zstd frame" : ZSTD_getErrorName(code),
+                               "); fetch it again"));
   }
 
   StoredBytes bytes_;

@@ -63,7 +63,7 @@ bool has_visible_file(const std::string& folder, const FileRule& wanted) {
 }
 
 void require_utf8_name(const std::string& path) {
-  require(text::is_utf8(path), "data", "the name of a file must be UTF-8, or no checkpoint can keep it: got ",
+  require(text::is_utf8(path), "data", "file names must be UTF-8, because checkpoints store them: got ",
           printable(path), "; rename it, for instance with convmv");
 }
 

@@ -156,7 +156,7 @@ std::vector<StepMetrics> salvage_metrics(const std::string& path, DamagedLines& 
 
 std::vector<StepMetrics> read_metrics(const std::string& path) {
   require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path,
-          " is no file that has an end");
+          " must be a regular file");
   return parse_lines(read_file(path, kLargestFile), path);
 }
 

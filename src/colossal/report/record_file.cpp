@@ -57,7 +57,7 @@ void RecordFile::flush() {
   require(written, component_, "cannot write to ", path_, ": ", std::strerror(errno));
   pending_.clear();
   const int64_t lost = std::exchange(dropped_, 0);
-  require(lost == 0, component_, path_, " can be written again, but too much was waiting: ", lost, " records are lost");
+  require(lost == 0, component_, path_, " can be written again, but the queue was full: ", lost, " records are lost");
 }
 
 }  // namespace colossal::report

@@ -83,10 +83,11 @@ RecordedRun read_run(const std::string& path) {
   std::error_code ignored;
   require(std::filesystem::exists(path, ignored), "report", "there is no folder ", path, "; name the folder of a run");
   require(std::filesystem::is_directory(path, ignored), "report", path,
-          " must be the folder of a run: got a file; name the folder it lies in");
+          " must be the folder of a run: got a file; name its folder");
   require(std::filesystem::exists(folder.config(), ignored) || std::filesystem::exists(folder.metrics(), ignored),
-          "report", path, " must be the folder of a run: it holds neither config.toml nor metrics.jsonl; name what "
-          "run.folder was in training");
+          "report", path,
+          " must be the folder of a run: it holds neither config.toml nor metrics.jsonl; name the "
+          "run.folder of the training");
   RecordedRun run;
   run.name = path;
   read_config_of(run, folder.config());

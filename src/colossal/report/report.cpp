@@ -45,7 +45,7 @@ std::string tiles_of(const std::vector<StepMetrics>& steps) {
   }
   out += tile(short_number(std::round(run.tokens_per_second)), "tokens per second", "median of the steps");
   if (run.mfu) out += tile(percent(*run.mfu), "of the matmul peak", "model FLOPs");
-  out += tile(readable_bytes(run.peak_bytes), "peak memory", "of the largest rank");
+  out += tile(readable_bytes(run.peak_bytes), "peak memory", "largest rank");
   out += tile(short_number(run.tokens), "tokens seen");
   return out + "</section>\n";
 }
@@ -102,9 +102,9 @@ std::string waits_of(const std::vector<double>& waited) {
 std::string timeline_of(const PipelineTimeline& timeline) {
   const schedule::Timeline &planned = timeline.planned, &measured = timeline.measured;
   std::string out =
-      "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step "
-      "the time it took "
-      "on average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder "
+      "<section class='card'><h2>Pipeline</h2><p>The last step as planned, with the measured average time of each kind "
+      "of step on each rank and no time for messages, and as measured. Times are milliseconds. pipeline_trace.json in "
+      "the run folder "
       "holds the same for "
       "Perfetto.</p><div class='scroll'>" +
       schedule::draw_svg(timeline.titled()) + "</div>";
@@ -123,8 +123,8 @@ std::string timeline_of(const PipelineTimeline& timeline) {
   }
   return out + "</table></div><p>Bubble: planned " + percent(planned.bubble()) + ", measured " +
          percent(measured.bubble()) +
-         ". Waiting counts from a rank's first step to the end of its last; what is not for another rank is its own, "
-         "between steps.</p></section>\n";
+         ". Waiting counts from a rank's first step to the end of its last; time that is not spent waiting for another "
+         "rank is its own, between steps.</p></section>\n";
 }
 
 std::string facts_of(const RecordedRun& run) {

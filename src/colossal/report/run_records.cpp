@@ -37,7 +37,8 @@ StartRecord start_of(const nlohmann::json& object) {
   for (const auto& fact : object.at("facts"))
     start.facts.emplace_back(fact.at("name").get<std::string>(), fact.at("value").get<std::string>());
   for (const MeshAxis& axis : start.mesh)
-    require(axis.size >= 1 && axis.size <= 1 << 20, "records", "a mesh axis of ", axis.size, " ranks");
+    require(axis.size >= 1 && axis.size <= 1 << 20, "records", "a mesh axis must have 1 to 2^20 ranks: got ",
+            axis.size);
   return start;
 }
 

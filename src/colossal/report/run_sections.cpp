@@ -42,7 +42,7 @@ std::string command_line(const std::vector<std::string>& words) {
 
 std::string start_kind(const StartRecord& start) {
   if (start.kind == "resume") return concat("resumed after step ", start.after);
-  return start.kind == "overwrite" ? "started anew over an older run" : "started";
+  return start.kind == "overwrite" ? "started, overwriting an older run" : "started";
 }
 
 /// "training.steps" of the config, or 0.
