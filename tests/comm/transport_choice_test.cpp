@@ -114,7 +114,7 @@ TEST(RankFacts, TravelAsText) {
 
 TEST(RankFacts, OfAnotherBuildAreRefused) {
   for (const char* text : {"", "auto", "auto x 1 host", "auto 1", "auto 1 1", "auto -1 1 host", "auto 1 7 host"})
-    EXPECT_THAT(thrown_message([&] { RankFacts::read(text, 5); }), HasSubstr("rank 5 says \"")) << text;
+    EXPECT_THAT(thrown_message([&] { RankFacts::read(text, 5); }), HasSubstr("rank 5 sent \"")) << text;
 }
 
 }  // namespace
