@@ -79,7 +79,7 @@ TEST(Tokenize, SaysWhatIsWrong) {
   };
   EXPECT_THAT(error("[1]\n[1,\n", {"--decode"}), HasSubstr("line 2 must be a JSON list of token ids"));
   EXPECT_THAT(error("[1.5]\n", {"--decode"}), HasSubstr("line 1 must be a JSON list of token ids"));
-  EXPECT_THAT(error("[9]\n", {"--decode"}), HasSubstr("token ids are in [0, 9): got 9"));
+  EXPECT_THAT(error("[9]\n", {"--decode"}), HasSubstr("token ids must be in [0, 9): got 9"));
   EXPECT_THAT(error("{}\n", {"--json"}), HasSubstr("line 1 must be a JSON string"));
   EXPECT_THAT(error(std::string(1000, '[') + "\n", {"--json"}), HasSubstr("nested too deeply"));
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{{"--decode", "--whole"},

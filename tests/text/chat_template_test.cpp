@@ -134,8 +134,8 @@ TEST(ChatTemplate, ErrorsNameTemplateLineAndRemedy) {
             "[chat template] mine, line 1: No?system; the template refuses these messages: change them");
   EXPECT_EQ(render("\n{% for x in %}"),
             "[chat template] mine, line 2: TemplateSyntaxError: Expected an expression, got 'end of statement block'; "
-            "mend the template");
-  EXPECT_THAT(render("{{ 'a'.encode() }}"), HasSubstr("docs/reference/chat-templates.md says what is known"));
+            "fix the template");
+  EXPECT_THAT(render("{{ 'a'.encode() }}"), HasSubstr("docs/reference/chat-templates.md lists what is supported"));
   EXPECT_THAT(render("\xff"), HasSubstr("mine must be UTF-8"));
   Chat chat;
   chat.messages = {"Hello"};

@@ -114,7 +114,7 @@ TEST(GgufVocabulary, RefusesDamage) {
   EXPECT_THAT(complaint_of(without(byte_level(), "tokenizer.ggml.merges")), HasSubstr("has no tokenizer.ggml.merges"));
   EXPECT_THAT(complaint_of(changed(pieces(), "tokenizer.ggml.scores", GgufValue::list(std::vector<double>{1}))),
               HasSubstr("scores must be as long"));
-  EXPECT_THAT(complaint_of(with("gpt2", {"a", "a"}, {1, 1})), HasSubstr("the token a is there twice"));
+  EXPECT_THAT(complaint_of(with("gpt2", {"a", "a"}, {1, 1})), HasSubstr("the token a occurs twice"));
   EXPECT_THAT(complaint_of({}), HasSubstr("has no tokenizer.ggml.tokens"));
 }
 

@@ -121,14 +121,14 @@ TEST(SentencePiece, FallsBackToBytes) {
 TEST(SentencePiece, RefusesWhatIsDamaged) {
   EXPECT_EQ(refusal(unigram() + trainer(1)), "no error");
   EXPECT_THAT(refusal(""), HasSubstr("one piece must be the unknown one: got 0"));
-  EXPECT_THAT(refusal(unigram() + piece("a", 0)), HasSubstr("a.model: the piece a is there twice"));
+  EXPECT_THAT(refusal(unigram() + piece("a", 0)), HasSubstr("a.model: the piece a occurs twice"));
   EXPECT_THAT(refusal(unigram() + piece("", 0)), HasSubstr("a piece must not be empty"));
   EXPECT_THAT(refusal(unigram() + piece("c", 0, 7)), HasSubstr("the type of a piece must be in [1, 6]: got 7"));
   EXPECT_THAT(refusal(unigram() + piece("c", std::numeric_limits<float>::infinity())), HasSubstr("must be finite"));
   EXPECT_THAT(refusal(unigram() + piece("<0x00>", 0, 6)), HasSubstr("byte_fallback is off"));
   EXPECT_THAT(refusal(unigram() + trainer(1, number(35, 1))), HasSubstr("no piece is <0x00>"));
   EXPECT_THAT(refusal(unigram() + trainer(5)), HasSubstr("model_type must be"));
-  EXPECT_THAT(refusal(unigram() + message(5, message(2, "x"))), HasSubstr("a denormalizer is not understood"));
+  EXPECT_THAT(refusal(unigram() + message(5, message(2, "x"))), HasSubstr("a denormalizer is not supported"));
   EXPECT_THAT(refusal(unigram() + message(3, message(2, "xxxxxxxx"))), HasSubstr("precompiled character map"));
   const std::string map = made::charsmap('q', "k");
   EXPECT_EQ(refusal(unigram() + message(3, message(2, map))), "no error");
@@ -136,7 +136,7 @@ TEST(SentencePiece, RefusesWhatIsDamaged) {
               HasSubstr("ends within a replacement"));
   EXPECT_THAT(refusal(unigram() + message(3, message(2, made::charsmap('q', std::string(1025, 'k'))))),
               HasSubstr("must be of at most 1024 bytes: got 1025"));
-  EXPECT_THAT(refusal(unigram() + "\x0A\x7F"), HasSubstr("a field ends behind its message"));
+  EXPECT_THAT(refusal(unigram() + "\x0A\x7F"), HasSubstr("a field ends after its message"));
   EXPECT_THAT(refusal(unigram() + "\x0B"), HasSubstr("a field of an unknown type"));
   EXPECT_THAT(refusal(unigram() + "\x80"), HasSubstr("it ends within a number"));
   EXPECT_THAT(refusal(unigram() + std::string(11, '\x80')), HasSubstr("a number of more than ten bytes"));
@@ -162,10 +162,10 @@ TEST(Tiktoken, JoinsByRank) {
 }
 
 TEST(Tiktoken, RefusesWhatIsDamaged) {
-  EXPECT_THAT(refusal(ranks(), "own.txt2"), HasSubstr("which says no pattern: name it gpt2"));
+  EXPECT_THAT(refusal(ranks(), "own.txt2"), HasSubstr("without a pattern: name it gpt2"));
   EXPECT_THAT(refusal(ranks() + "YWE= x\n", "gpt2.bpe"), HasSubstr("line 260 must be a token in base64"));
   EXPECT_THAT(refusal(ranks() + "YWE= 900\n", "gpt2.bpe"),
-              HasSubstr("line 260: a token or a rank is empty or there twice"));
+              HasSubstr("line 260: a token or a rank is empty or occurs twice"));
   EXPECT_THAT(refusal(ranks() + "YWF* 900\n", "gpt2.bpe"), HasSubstr("base64 has no character of code 42"));
   EXPECT_THAT(refusal(ranks() + "YWFhYQ== 9999999999\n", "gpt2.bpe"), HasSubstr("must be in [0, "));
   std::string longest;

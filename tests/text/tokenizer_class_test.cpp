@@ -91,11 +91,11 @@ TEST(TokenizerClass, TakesOptionsOfAddedTokens) {
   EXPECT_EQ(added({{"2", plain}, {"3", {{"content", "x"}}}})[1], (json{{"content", "x"}, {"id", 3}}));
   EXPECT_EQ(added({{"0", {{"content", "a"}}}})[1]["id"], 0) << "a token of the vocabulary";
   EXPECT_EQ(added(json::object()).size(), 1u);
-  for (const auto& [tokens, message] : std::vector<std::pair<json, const char*>>{
-           {{{"1", plain}}, "must give <s> the id that x/tokenizer.json gives it, 2: got 1"},
-           {{{"5", {{"content", "x"}}}}, "gives it, 3: got 5"},
-           {{{"x", plain}}, "must be ids: got x"},
-           {json::array({1}), "must be an object: got array"}})
+  for (const auto& [tokens, message] :
+       std::vector<std::pair<json, const char*>>{{{{"1", plain}}, "must give <s> its id in x/tokenizer.json, 2: got 1"},
+                                                 {{{"5", {{"content", "x"}}}}, "json, 3: got 5"},
+                                                 {{{"x", plain}}, "must be ids: got x"},
+                                                 {json::array({1}), "must be an object: got array"}})
     EXPECT_THAT([&] { added(tokens); }, ThrowsMessage<Error>(HasSubstr(message)));
   EXPECT_THAT([&] { added(json::object(), "GPT2Tokenizer"); },
               ThrowsMessage<Error>(HasSubstr("<s> of x/tokenizer.json must be in added_tokens_decoder")));
@@ -119,7 +119,8 @@ TEST(TokenizerClass, RefusesKeysByName) {
     EXPECT_THAT([&] { read(file, config); }, ThrowsMessage<Error>(HasSubstr(message))) << config;
   };
   const char* other = "FunnelTokenizer";
-  refuses({{"tokenizer_class", other}, {"do_lower_case", false}}, "do_lower_case in tokenizer_config.json must say");
+  refuses({{"tokenizer_class", other}, {"do_lower_case", false}},
+          "do_lower_case in tokenizer_config.json must equal that of");
   refuses({{"tokenizer_class", other}, {"strip_accents", false}}, "strip_accents");
   refuses({{"tokenizer_class", other}, {"tokenize_chinese_chars", false}}, "tokenize_chinese_chars");
   refuses({{"tokenizer_class", other}, {"add_prefix_space", true}}, "add_prefix_space");

@@ -328,10 +328,10 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   const auto names = [&](const char* section, const json& value, const char* wanted) {
     EXPECT_THAT(refused([&](json& t) { t[section] = value; }), HasSubstr(wanted)) << value;
   };
-  names("normalizer", {{"type", "Upper"}}, "the normalizer Upper is not understood");
-  names("pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre_tokenizer UnicodeScripts is not understood");
-  names("post_processor", {{"type", "Other"}}, "the post_processor Other is not understood");
-  names("decoder", {{"type", "Other"}}, "the decoder Other is not understood");
+  names("normalizer", {{"type", "Upper"}}, "the normalizer Upper is not supported");
+  names("pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre_tokenizer UnicodeScripts is not supported");
+  names("post_processor", {{"type", "Other"}}, "the post_processor Other is not supported");
+  names("decoder", {{"type", "Other"}}, "the decoder Other is not supported");
   names("pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Kept"}},
         "the behavior Kept");
   names("pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "often"}}, "the prepend_scheme often");
@@ -345,9 +345,9 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   names("post_processor", {{"type", "Sequence"}, {"processors", {once, once}}}, "two post_processors that add tokens");
   names("post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}, "must name each text once");
   for (const auto& [option, value, wanted] : std::vector<std::tuple<const char*, json, const char*>>{
-           {"type", "Bigram", "the model Bigram is not understood"},
-           {"dropout", 0.1, "dropout of merges is not understood: got 0.1"},
-           {"colour", 1, "the model's option colour is not understood"},
+           {"type", "Bigram", "the model Bigram is not supported"},
+           {"dropout", 0.1, "dropout of merges is not supported: got 0.1"},
+           {"colour", 1, "the model's option colour is not supported"},
            {"unk_token", "nobody", "unk_token nobody is not in the vocabulary"}})
     EXPECT_THAT(refused([&, option = option, value = value](json& t) { t["model"][option] = value; }),
                 HasSubstr(wanted));

@@ -263,15 +263,15 @@ TEST(TokenizerTrainer, RefusesWhatItCannotLearn) {
   const auto refusal = [](TokenizerTraining training) {
     return test::complaint([&] { TokenizerTrainer trainer(std::move(training)); });
   };
-  EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("learned as bpe or unigram: got words"));
+  EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("must be bpe or unigram: got words"));
   EXPECT_THAT(refusal({.vocabulary = 0}), HasSubstr("must have tokens: got 0"));
-  EXPECT_THAT(refusal({.special = {"a", "a"}}), HasSubstr("there twice: got a"));
+  EXPECT_THAT(refusal({.special = {"a", "a"}}), HasSubstr("occur twice: got a"));
   EXPECT_THAT(refusal({.special = {"\xFF"}}), HasSubstr("must be UTF-8"));
-  EXPECT_THAT(refusal({.like = {{"pre_tokenizer", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not understood"));
-  EXPECT_THAT(refusal({.like = {{"decoder", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not understood"));
+  EXPECT_THAT(refusal({.like = {{"pre_tokenizer", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not supported"));
+  EXPECT_THAT(refusal({.like = {{"decoder", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not supported"));
   for (const nlohmann::json& like : {nlohmann::json{{"normalizer", 3}}, nlohmann::json{{"model", {{"unk_token", 3}}}},
                                      nlohmann::json{{"model", {{"unk_id", 0}, {"vocab", {3}}}}}})
-    EXPECT_THAT(refusal({.like = like}), HasSubstr("is no tokenizer.json")) << like;
+    EXPECT_THAT(refusal({.like = like}), HasSubstr("must be a tokenizer.json")) << like;
 }
 
 TEST(TokenizerTrainer, HasEachSpecialTokenOnce) {

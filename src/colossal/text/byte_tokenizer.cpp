@@ -12,7 +12,7 @@ std::vector<int64_t> ByteTokenizer::encode(std::string_view text) const {
 }
 
 std::string ByteTokenizer::piece(int64_t id) const {
-  require(id >= 0 && id <= kEnd, "tokenizer", "a byte token is in [0, 256]: got ", id);
+  require(id >= 0 && id <= kEnd, "tokenizer", "a byte token must be in [0, 256]: got ", id);
   return id == kEnd ? "" : std::string(1, static_cast<char>(id));
 }
 

@@ -16,13 +16,13 @@ const char* remedy(jinja::Cause cause) {
   switch (cause) {
     case jinja::Cause::Syntax:
     case jinja::Cause::Assertion:
-      return "mend the template";
+      return "fix the template";
     case jinja::Cause::Refused:
       return "the template refuses these messages: change them";
     case jinja::Cause::Limit:
-      return "the template is hostile or what it is given too large; raise the limit if neither";
+      return "the template is hostile or its input too large; otherwise raise the limit";
     case jinja::Cause::Unsupported:
-      return "docs/reference/chat-templates.md says what is known";
+      return "docs/reference/chat-templates.md lists what is supported";
     default:
       return "the template does not fit these messages, tools or variables: change either";
   }

@@ -34,7 +34,7 @@ void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
     const auto found = members.find(name);
     if (found == members.end() || found->is_null()) continue;
     const json& token = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-    require(token.is_string(), "chat template", name, " must be a text or have a text in \"content\"");
+    require(token.is_string(), "chat template", name, " must be a string or have a string in \"content\"");
     tokens[name] = token.get<std::string>();
   }
 }
@@ -47,13 +47,13 @@ std::vector<Source> sources_of_config(const json& config, const std::string& pat
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return {};
   if (found->is_string()) return {{"default", path, found->get<std::string>()}};
-  require(found->is_array(), "chat template", path, ": chat_template must be a text or a list of named templates");
+  require(found->is_array(), "chat template", path, ": chat_template must be a string or a list of named templates");
   std::vector<Source> sources;
   for (const json& one : *found) {
     const bool is_named = one.is_object() && one.contains("name") && one["name"].is_string() &&
                           one.contains("template") && one["template"].is_string();
     require(is_named, "chat template", path,
-            ": each of chat_template's list must have the texts \"name\" and \"template\"");
+            ": each element of the list chat_template must have the strings \"name\" and \"template\"");
     const auto name = one["name"].get<std::string>();
     sources.push_back({name, path + " (" + name + ")", one["template"].get<std::string>()});
   }

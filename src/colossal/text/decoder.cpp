@@ -140,7 +140,7 @@ void Decoder::add(const json& section) {
     steps_.push_back([=](State& state) { decode_ctc(state.tokens, pad, delimiter, cleanup); });
   } else {
     throw Error("tokenizer", concat("the decoder ", type,
-                                    " is not understood, only Sequence, ByteLevel, WordPiece, Metaspace, BPEDecoder, "
+                                    " is not supported, only Sequence, ByteLevel, WordPiece, Metaspace, BPEDecoder, "
                                     "ByteFallback, Fuse, Strip, Replace, CTC"));
   }
 }

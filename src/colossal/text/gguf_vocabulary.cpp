@@ -33,7 +33,7 @@ class Reader {
     check(types_.size() == tokens_.size(), "token_type must be as long as tokens");
     std::set<std::string_view> seen;
     for (const std::string& token : tokens_)
-      check(token.empty() || seen.insert(token).second, "the token ", printable(token), " is there twice");
+      check(token.empty() || seen.insert(token).second, "the token ", printable(token), " occurs twice");
   }
 
   TokenizerFiles files() const {
@@ -107,8 +107,7 @@ class Reader {
 
   json byte_level() const {
     // Without it llama.cpp takes a pattern that is of no vocabulary: GPT-NeoX's words come out wrong there.
-    check(file_.has(key("pre")),
-          "pre is missing: how words are cut would be a guess; name a tokenizer with --tokenizer");
+    check(file_.has(key("pre")), "pre is missing, so the pre-tokenizer is unknown; name a tokenizer with --tokenizer");
     const GgufWords& words = gguf_words(file_.text(key("pre")), file_.path());
     return {{"model",
              {{"type", "BPE"},

@@ -165,14 +165,14 @@ GgufValues of_pieces(const json& tokenizer, bool space) {
 GgufValues of_tokenizer_json(const json& tokenizer, const std::string& source) {
   const json& model = tokenizer.at("model");
   require(std::string(model_type(model)) == "BPE", "gguf", source, ": a ", model_type(model),
-          " is not written, only BPE and SentencePiece");
+          " cannot be written, only BPE and SentencePiece");
   const json normalizer = tokenizer.value("normalizer", json());
   const GgufWords* words =
       gguf_words_of(tokenizer.value("pre_tokenizer", json()), value_or(model, "ignore_merges", false));
   if (words && is_composition(normalizer)) return of_byte_level(tokenizer, *words);
   const std::optional<bool> space = space_in_front(tokenizer);
   require(!words && space.has_value(), "gguf", source,
-          ": llama.cpp has no name for how this tokenizer cuts words; it would read other tokens");
+          ": llama.cpp has no name for the pre-tokenizer of this tokenizer; it would read other tokens");
   return of_pieces(tokenizer, *space);
 }
 
@@ -180,7 +180,7 @@ GgufValues of_sentence_piece(const std::string& path) {
   using Its = SentencePieceFile;
   const Its file = Its::parse(read_file(path, kMaxBytes));
   require(file.kind == Its::Kind::Bpe || file.kind == Its::Kind::Unigram, "gguf", path,
-          ": a model of words or characters is not written");
+          ": word and character models cannot be written");
   const bool is_bpe = file.kind == Its::Kind::Bpe;
   std::vector<Row> rows;
   for (const Its::Piece& piece : file.pieces)
@@ -190,7 +190,7 @@ GgufValues of_sentence_piece(const std::string& path) {
                     {"tokenizer.ggml.add_space_prefix", GgufValue::flag(file.add_dummy_prefix)},
                     {"tokenizer.ggml.remove_extra_whitespaces", GgufValue::flag(file.remove_extra_whitespaces)}};
   require(!is_bpe || (file.charsmap.empty() && !file.remove_extra_whitespaces), "gguf", path,
-          ": its normalizer has no place in a file; it would read other tokens");
+          ": GGUF files cannot store its normalizer; llama.cpp would read other tokens");
   std::vector<int64_t> charsmap;
   for (const char byte : file.charsmap) charsmap.push_back(static_cast<unsigned char>(byte));
   if (!charsmap.empty()) values["tokenizer.ggml.precompiled_charsmap"] = GgufValue::list(Kind::U8, std::move(charsmap));
@@ -217,8 +217,8 @@ GgufValues of_files(const std::string& source, const json& config) {
     if (is_or_has(name)) return of_sentence_piece((folder / name).string());
   if (is_or_has("vocab.json") && fs::exists(folder / "merges.txt"))
     return of_tokenizer_json(from_vocabulary_and_merges(folder.string(), config), source);
-  throw Error("gguf", concat(source, ": this kind of tokenizer is not written; files have those of tokenizer.json, ",
-                             "tokenizer.model, spiece.model, vocab.json and merges.txt"));
+  throw Error("gguf", concat(source, ": this kind of tokenizer cannot be written; use one of tokenizer.json, ",
+                             "tokenizer.model, spiece.model, or vocab.json with merges.txt"));
 }
 
 /// What stands around a text, and the chat template.
@@ -232,7 +232,7 @@ void put_around(const std::string& source, const json& config, GgufValues& value
   put("bos_token_id", begin);
   put("eos_token_id", tokenizer->end_id());
   require(before.size() <= 1 && whole.size() <= before.size() + 1, "gguf", source,
-          ": puts more than one token before or behind a text, which no GGUF file can say");
+          ": adds more than one token before or after a text, which GGUF files cannot store");
   values["tokenizer.ggml.add_bos_token"] = GgufValue::flag(before.size() == 1);
   values["tokenizer.ggml.add_eos_token"] = GgufValue::flag(whole.size() == before.size() + 1);
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();

@@ -81,7 +81,7 @@ const GgufWords& gguf_words(const std::string& name, const std::string& path) {
     for (const char* its : row.names)
       if (name == its) return row;
   throw Error("gguf", concat(path, ": tokenizer.ggml.pre names ", printable(name),
-                             ", a way to cut words that is not understood; name a tokenizer with --tokenizer"));
+                             ", a pre-tokenizer that is not supported; name a tokenizer with --tokenizer"));
 }
 
 const GgufWords* gguf_words_of(const json& pre_tokenizer, bool ignores_merges) {

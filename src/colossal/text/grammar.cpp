@@ -13,8 +13,8 @@ constexpr int kUnknownState = -2;
 }  // namespace
 
 int Grammar::add(Node node) {
-  require(nodes_.size() < static_cast<size_t>(kMostNodes), "grammar", "a grammar must be of at most ", kMostNodes,
-          " parts: make its counts and lists shorter");
+  require(nodes_.size() < static_cast<size_t>(kMostNodes), "grammar", "a grammar must have at most ", kMostNodes,
+          " parts; shorten its counts and lists");
   nodes_.push_back(std::move(node));
   return static_cast<int>(nodes_.size()) - 1;
 }
@@ -65,7 +65,7 @@ GrammarMachine::GrammarMachine(Grammar grammar, int rule, const std::bitset<256>
     : grammar_(std::move(grammar)), alphabet_(alphabet) {
   const std::vector<bool> ends = grammar_.nodes_that_end(alphabet);
   const int first = grammar_.rules_[rule];
-  require(ends[first], "grammar", "no finite text of the bytes that the vocabulary has is of the grammar");
+  require(ends[first], "grammar", "the grammar must accept a finite text of bytes of the vocabulary");
   for (Grammar::Node& node : grammar_.nodes_)
     if (node.kind == Grammar::Kind::Either)
       node.next.erase(std::remove_if(node.next.begin(), node.next.end(), [&](int next) { return !ends[next]; }),

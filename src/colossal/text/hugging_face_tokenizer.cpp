@@ -138,7 +138,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
  private:
   void check(int64_t id) const {
-    require(id >= 0 && id < size_, "tokenizer", "token ids are in [0, ", size_, "): got ", id);
+    require(id >= 0 && id < size_, "tokenizer", "token ids must be in [0, ", size_, "): got ", id);
   }
 
   const std::string& token_of(int64_t id) const {

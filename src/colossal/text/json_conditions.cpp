@@ -79,7 +79,7 @@ void check_parts(const SchemaDocument& document, const Schema& schema, const std
     for (const auto& [pattern, one] : value.items()) check_pattern(document, schema, pattern);
   if (keyword == "prefixItems") document.check(value.is_array(), schema, "prefixItems must be a list of schemas");
   document.check(keyword != "items" || !value.is_array() || !schema.contains("prefixItems"), schema,
-                 "items must be one schema beside prefixItems");
+                 "items must be one schema if there are prefixItems");
 }
 
 }  // namespace

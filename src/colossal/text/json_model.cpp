@@ -26,7 +26,7 @@ int64_t id_of(const json& id, const std::string& token) {
 void refuse_unknown(const json& section, const std::set<std::string>& known) {
   for (const auto& [key, value] : section.items())
     require(value.is_null() || known.count(key), "tokenizer", "the model's option ", printable(key),
-            " is not understood: got ", printable(value.dump()));
+            " is not supported: got ", printable(value.dump()));
 }
 
 Vocabulary parse_vocabulary(const json& list) {
@@ -56,7 +56,7 @@ std::unique_ptr<WordModel> parse_bpe(const json& section, bool bytes) {
   refuse_unknown(section, {"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
                            "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
   const auto dropout = value_or(section, "dropout", 0.0);
-  require(dropout == 0, "tokenizer", "a dropout of merges is not understood: got ", dropout);
+  require(dropout == 0, "tokenizer", "a dropout of merges is not supported: got ", dropout);
   return std::make_unique<Bpe>(parse_vocabulary(section.at("vocab")), parse_merges(section.at("merges")),
                                Bpe::Options{.bytes = bytes,
                                             .byte_fallback = value_or(section, "byte_fallback", false),
@@ -94,7 +94,7 @@ const char* model_type(const json& section) {
     const std::string type = type_of(section);
     const auto found = std::find(std::begin(kTypes), std::end(kTypes), type);
     require(found != std::end(kTypes), "tokenizer", "the model ", printable(type),
-            " is not understood, only BPE, Unigram, WordPiece, WordLevel");
+            " is not supported, only BPE, Unigram, WordPiece, WordLevel");
     return *found;
   }
   if (section.contains("merges")) return kTypes[0];

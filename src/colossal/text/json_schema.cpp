@@ -135,7 +135,7 @@ class Compiler {
       for (int64_t i = 0; i < divisor.decimals() && scaled; ++i) unit *= 10;
       own /= std::gcd(own, unit);
       document_.check(own <= kMostStep && std::lcm(own, step) <= kMostStep, schema,
-                      "multipleOf is read if its integer multiples are those of an integer of at most ", kMostStep,
+                      "multipleOf is supported if its integer multiples are those of an integer of at most ", kMostStep,
                       ": got ", document_.spelled(*value));
       step = std::lcm(own, step);
     }

@@ -103,7 +103,7 @@ void SchemaDocument::find_targets() {
     check(reference, schema, "$ref must be a string");
     const std::string* id = string_at(schema, "$id");
     check(!id || id->starts_with("#") || &schema == &whole_, schema,
-          "\"$id\" beside \"$ref\" is not read, because drafts of the standard differ on it; leave one of them out");
+          "\"$id\" with \"$ref\" is not supported, because drafts of the standard differ on it; leave one of them out");
     std::string uri = resolved_uri(*bases_.at(&schema), *reference);
     const size_t mark = std::min(uri.find('#'), uri.size());
     const std::string fragment = mark < uri.size() ? percent_decoded(uri.substr(mark + 1)) : "";

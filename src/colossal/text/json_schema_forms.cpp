@@ -113,8 +113,8 @@ void SchemaForms::read(State& state, int at) {
     if (!exclude_keyword(ways, schema, keyword, value)) others += (others.empty() ? "\"" : ", \"") + keyword + "\"";
   document_.check(!ways.empty() || others.empty(), schema,
                   "values of this schema must be excluded, by \"not\" or because another branch of \"oneOf\" overlaps "
-                  "with it, and that cannot be done with what ",
-                  printable(others), " demands; make the branches differ, by a required member with another \"const\"");
+                  "with it, which is not possible with ",
+                  printable(others), "; make the branches differ, by a required member with another \"const\"");
   leaves_out_ |= !others.empty();
   state.choices.emplace_back(at, std::move(ways));
 }
@@ -135,8 +135,7 @@ void SchemaForms::read_keyword(State& state, int at, const Schema& schema, const
   if (keyword == "uniqueItems" && value == false) return;
   if (keyword.starts_with("exclusive") && value.is_boolean()) return;  // draft 4: condition() reads it with the bound
   document_.check(document_.holds_targets(schema, keyword) || (keyword == "id" && document_.is_old_draft()), schema,
-                  "the keyword \"", printable(keyword),
-                  "\" is not read, so that what it demands could not be kept; leave it out");
+                  "the keyword \"", printable(keyword), "\" is not supported and could not be enforced; leave it out");
 }
 
 // Keywords with schemas for the same value. Those of the parts of a value are read when the part is.

@@ -194,7 +194,7 @@ void Normalizer::add(const json& section) {
   } else {
     throw Error("tokenizer",
                 concat("the normalizer ", type,
-                       " is not understood, only Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, "
+                       " is not supported, only Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, "
                        "BertNormalizer, Replace, Prepend, Nmt, Precompiled, ByteLevel"));
   }
 }

@@ -95,7 +95,7 @@ class PatternReader {
 
  private:
   void check(bool ok, const std::string& why) const {
-    require(ok, "json schema", "the pattern ", printable(pattern_), " is not read: it has ", why);
+    require(ok, "json schema", "the pattern ", printable(pattern_), " is not supported: it has ", why);
   }
   bool is_end() const { return at_ == pattern_.size(); }
   bool sees(const char* text) const { return pattern_.compare(at_, std::string(text).size(), text) == 0; }

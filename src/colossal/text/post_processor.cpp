@@ -30,7 +30,7 @@ void PostProcessor::add(const json& section) {
     for (const json& step : section.at("processors")) add(step);
     return;
   }
-  require(!adds_, "tokenizer", "a Sequence of two post_processors that add tokens is not understood: got ", type);
+  require(!adds_, "tokenizer", "a Sequence of two post_processors that add tokens is not supported: got ", type);
   adds_ = true;
   if (type == "TemplateProcessing") {
     add_template(section);
@@ -38,7 +38,7 @@ void PostProcessor::add(const json& section) {
     add_pair(section, type == "RobertaProcessing");
   } else {
     throw Error("tokenizer", concat("the post_processor ", type,
-                                    " is not understood, only TemplateProcessing, BertProcessing, RobertaProcessing, "
+                                    " is not supported, only TemplateProcessing, BertProcessing, RobertaProcessing, "
                                     "ByteLevel, Sequence"));
   }
 }

@@ -25,7 +25,7 @@ Behavior behavior_of(const json& section, const char* otherwise = nullptr) {
   if (name == "MergedWithPrevious") return Behavior::MergedWithPrevious;
   if (name == "MergedWithNext") return Behavior::MergedWithNext;
   require(name == "Contiguous", "tokenizer", "the behavior ", name,
-          " is not understood, only Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
+          " is not supported, only Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
   return Behavior::Contiguous;
 }
 
@@ -207,7 +207,7 @@ void PreTokenizer::add(const json& section) {
   } else {
     throw Error("tokenizer",
                 concat("the pre_tokenizer ", type,
-                       " is not understood, only Sequence, ByteLevel, Split, Metaspace, Whitespace, WhitespaceSplit, "
+                       " is not supported, only Sequence, ByteLevel, Split, Metaspace, Whitespace, WhitespaceSplit, "
                        "BertPreTokenizer, Punctuation, Digits, CharDelimiterSplit, FixedLength"));
   }
 }
@@ -237,7 +237,7 @@ void PreTokenizer::add_metaspace(const json& section) {
   const auto scheme = value_or<std::string>(section, "prepend_scheme",
                                             value_or(section, "add_prefix_space", true) ? "always" : "never");
   require(scheme == "always" || scheme == "first" || scheme == "never", "tokenizer", "the prepend_scheme ", scheme,
-          " is not understood, only always, first, never");
+          " is not supported, only always, first, never");
   steps_.push_back([=](const Word& word, Words& out) {
     std::string marked = replaced(std::string(word.text), " ", mark);
     const bool prepend = scheme == "always" || (scheme == "first" && word.at_start);

@@ -24,7 +24,7 @@ uint64_t ProtobufReader::take_varint() {
 }
 
 std::string_view ProtobufReader::take(uint64_t count) {
-  if (count > rest_.size()) fail("a field ends behind its message");
+  if (count > rest_.size()) fail("a field ends after its message");
   const std::string_view taken = rest_.substr(0, count);
   rest_.remove_prefix(count);
   return taken;

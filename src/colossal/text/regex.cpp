@@ -66,7 +66,7 @@ class Translation {
 
  private:
   [[noreturn]] void refuse(const char* what) const {
-    throw Error("tokenizer", concat("the regular expression ", printable(in_), " is not understood: ", what));
+    throw Error("tokenizer", concat("the regular expression ", printable(in_), " is not supported: ", what));
   }
 
   void step() {
@@ -166,7 +166,7 @@ class Translation {
     size_t end = at_;
     while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
     if (in_.compare(end, 1, ":") == 0 || in_.compare(end, 1, ")") == 0) {
-      if (in_[end] == ')' && !is_first) refuse("flags such as (?i) behind the front of an alternative; write (?i:...)");
+      if (in_[end] == ')' && !is_first) refuse("flags such as (?i) after the start of an alternative; write (?i:...)");
       for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
       front_ = end + 1;
     } else if (in_.find_first_of("<=!>", at_) == at_) {

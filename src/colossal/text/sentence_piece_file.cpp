@@ -70,7 +70,7 @@ void check(const File& file) {
   std::set<std::string_view> seen, bytes;
   int unknown = 0;
   for (const File::Piece& piece : file.pieces) {
-    require(seen.insert(piece.text).second, "tokenizer", "the piece ", printable(piece.text), " is there twice");
+    require(seen.insert(piece.text).second, "tokenizer", "the piece ", printable(piece.text), " occurs twice");
     unknown += piece.type == File::Type::Unknown;
     if (piece.type == File::Type::Byte) bytes.insert(piece.text);
   }
@@ -95,7 +95,7 @@ SentencePieceFile SentencePieceFile::parse(std::string_view bytes) {
     if (field.number() == 3) parse_normalizer(field.bytes(), file);
     if (field.number() == 5)
       for (ProtobufReader part(field.bytes()); part.next();)
-        require(part.number() != 2 || part.bytes().empty(), "tokenizer", "a denormalizer is not understood");
+        require(part.number() != 2 || part.bytes().empty(), "tokenizer", "a denormalizer is not supported");
   }
   require(file.pieces.size() < static_cast<size_t>(Vocabulary::kMaxId), "tokenizer",
           "too many pieces: ", file.pieces.size());

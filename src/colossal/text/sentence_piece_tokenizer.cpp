@@ -106,7 +106,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   const SentencePieceFile::Piece& checked(int64_t id) const {
-    require(id >= 0 && id < vocabulary_size(), "tokenizer", "token ids are in [0, ", vocabulary_size(), "): got ", id);
+    require(id >= 0 && id < vocabulary_size(), "tokenizer", "token ids must be in [0, ", vocabulary_size(), "): got ",
+            id);
     return file_.pieces[id];
   }
 

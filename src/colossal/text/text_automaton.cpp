@@ -34,8 +34,8 @@ int TextAutomaton::add_text(const std::string& text) {
 }
 
 int TextAutomaton::add_lengths(int64_t least, int64_t most) {
-  require(std::max(least, most) < kMostStates, "json schema", "a length beside a pattern must be less than ",
-          kMostStates, ": got ", std::max(least, most));
+  require(std::max(least, most) < kMostStates, "json schema", "a length with a pattern must be less than ", kMostStates,
+          ": got ", std::max(least, most));
   int last = nfa_.add();
   nfa_.states[0].free.push_back(last);
   for (int64_t i = 0;; ++i) {

@@ -72,9 +72,9 @@ EncodingRules rules_of(const fs::path& path, int64_t ranks) {
   if (auto known = known_rules(path.stem().string())) return *known;
   if (ranks == kLlama3Ranks && path.filename() == "tokenizer.model") return llama3();
   const std::string beside = (path.parent_path() / "encoding.json").string();
-  require(fs::exists(beside), "tokenizer", path.string(), " is a file of ranks, which says no pattern: name it gpt2, ",
-          "r50k_base, p50k_base, cl100k_base, o200k_base or llama3, or put an encoding.json with pattern and ",
-          "special_tokens beside it");
+  require(fs::exists(beside), "tokenizer", path.string(), " is a file of ranks without a pattern: name it gpt2, ",
+          "r50k_base, p50k_base, cl100k_base, o200k_base or llama3, or add an encoding.json with pattern and ",
+          "special_tokens to its folder");
   const nlohmann::json json = read_json_object(beside, "tokenizer", {.bytes = 1 << 20});
   try {
     EncodingRules rules{json.at("pattern").get<std::string>(), {}, "", "<|endoftext|>"};
@@ -111,7 +111,7 @@ Vocabulary parse_ranks(std::string_view bytes) {
   for_rows(bytes, [&](std::string_view base64, int64_t rank, int64_t line) {
     const std::string token = from_base64(base64);
     require(!token.empty() && vocabulary.id_of(token) < 0 && vocabulary.token(rank).empty(), "tokenizer", "line ", line,
-            ": a token or a rank is empty or there twice: rank ", rank);
+            ": a token or a rank is empty or occurs twice: rank ", rank);
     require(token.size() <= kLongestToken, "tokenizer", "line ", line, ": a token must be of at most ", kLongestToken,
             " bytes: got ", token.size());
     vocabulary.add(token, rank);
@@ -176,7 +176,7 @@ class TiktokenTokenizer final : public Tokenizer {
 
  private:
   void check(int64_t id) const {
-    require(id >= 0 && id < size_, "tokenizer", "token ids are in [0, ", size_, "): got ", id);
+    require(id >= 0 && id < size_, "tokenizer", "token ids must be in [0, ", size_, "): got ", id);
   }
 
   std::vector<AddedToken> add_special(const EncodingRules& rules) {

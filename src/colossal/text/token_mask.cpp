@@ -37,9 +37,9 @@ TokenMasks::TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<in
       machine_(std::move(grammar), rule, trie_.alphabet()),
       end_ids_(std::move(end_ids)),
       most_states_(most_states) {
-  require(!end_ids_.empty(), "grammar", "a text of a grammar ends with an end token, of which the tokenizer has none");
+  require(!end_ids_.empty(), "grammar", "a grammar needs a tokenizer with an end token");
   for (const int64_t id : end_ids_)
-    require(id >= 0 && id < vocabulary_size(), "grammar", "end ids must lie in the vocabulary of ", vocabulary_size(),
+    require(id >= 0 && id < vocabulary_size(), "grammar", "end ids must be in the vocabulary of ", vocabulary_size(),
             ": got ", id);
 }
 

@@ -141,7 +141,7 @@ const TokenizerClass& class_of(const json& tokenizer, const json& config, const 
 std::optional<bool> flag(const json& config, const char* key, const std::string& file) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return std::nullopt;
-  require(found->is_boolean(), "tokenizer", key, " in tokenizer_config.json beside ", file,
+  require(found->is_boolean(), "tokenizer", key, " in tokenizer_config.json next to ", file,
           " must be true or false: got ", printable(found->dump()));
   return found->get<bool>();
 }
@@ -191,8 +191,8 @@ class ClassReader {
 
   json read() {
     require(!flag("split_special_tokens").value_or(false), "tokenizer",
-            "split_special_tokens in tokenizer_config.json beside ", file_,
-            " must be false: texts with the spelling of a special token are that token here; remove the key");
+            "split_special_tokens in tokenizer_config.json next to ", file_,
+            " must be false, because text that spells a special token is always that token; remove the key");
     change_sections();
     take_added_tokens();
     return std::move(tokenizer_);
@@ -232,7 +232,7 @@ class ClassReader {
       section["add_prefix_space"] = wanted;
       found = true;
     });
-    require(found || !wanted, "tokenizer", "add_prefix_space in tokenizer_config.json beside ", file_,
+    require(found || !wanted, "tokenizer", "add_prefix_space in tokenizer_config.json next to ", file_,
             " must be false, as the file has no ByteLevel pre_tokenizer: got true; remove the key");
   }
 
@@ -254,8 +254,8 @@ class ClassReader {
       const std::optional<bool> wanted = flag(key);
       const auto found = own.find(key);
       if (!wanted || found == own.end()) continue;
-      require(*wanted == found->second, "tokenizer", key, " in tokenizer_config.json must say what ", file_,
-              " does, since its tokenizer_class is not known here: got ", *wanted ? "true" : "false",
+      require(*wanted == found->second, "tokenizer", key, " in tokenizer_config.json must equal that of ", file_,
+              ", because its tokenizer_class is unknown: got ", *wanted ? "true" : "false",
               "; change the file, or remove the key");
     }
   }
@@ -286,14 +286,14 @@ class ClassReader {
   void take_added_tokens() {
     const auto found = config_.find("added_tokens_decoder");
     if (found == config_.end() || found->is_null()) return;
-    require(found->is_object(), "tokenizer", "added_tokens_decoder in tokenizer_config.json beside ", file_,
+    require(found->is_object(), "tokenizer", "added_tokens_decoder in tokenizer_config.json next to ", file_,
             " must be an object: got ", found->type_name());
     if (tokenizer_.value("added_tokens", json()).is_null()) tokenizer_["added_tokens"] = json::array();
     note_ids();
     std::map<int64_t, const json*> listed;
     for (const auto& [id, token] : found->items()) {
       require(!id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos, "tokenizer",
-              "the keys of added_tokens_decoder beside ", file_, " must be ids: got ", printable(id));
+              "the keys of added_tokens_decoder next to ", file_, " must be ids: got ", printable(id));
       listed.emplace(std::stoll(id), &token);
     }
     std::set<std::string> contents = named_tokens();
@@ -312,7 +312,7 @@ class ClassReader {
     const auto content = token.at("content").get<std::string>();
     const int64_t own = id_of(content);
     require(id == own, "tokenizer", "added_tokens_decoder in tokenizer_config.json must give ", printable(content),
-            " the id that ", file_, " gives it, ", own, ": got ", id);
+            " its id in ", file_, ", ", own, ": got ", id);
     json& list = tokenizer_["added_tokens"];
     const auto known =
         std::find_if(list.begin(), list.end(), [&](const json& other) { return other["content"] == content; });

@@ -38,12 +38,12 @@ json usual_sections(const std::string& kind) {
 /// Checks all that can be before the first text is read.
 TokenizerTraining checked(TokenizerTraining training) {
   require(training.kind == "bpe" || training.kind == "unigram", "tokenizer",
-          "a tokenizer is learned as bpe or unigram: got ", printable(training.kind));
+          "the kind of a tokenizer must be bpe or unigram: got ", printable(training.kind));
   require(training.vocabulary > 0, "tokenizer", "a vocabulary must have tokens: got ", training.vocabulary);
   std::set<std::string> seen;
   for (const std::string& token : training.special)
     require(!token.empty() && seen.insert(token).second, "tokenizer",
-            "special tokens must not be empty or there twice: got ", token.empty() ? "an empty one" : token);
+            "special tokens must not be empty or occur twice: got ", token.empty() ? "an empty one" : token);
   for (const std::string& token : training.special)
     require(valid_utf8(token) == token, "tokenizer", "special tokens must be UTF-8: got ", valid_utf8(token));
   return training;
@@ -84,8 +84,7 @@ TokenizerTrainer::TokenizerTrainer(TokenizerTraining training) : training_(check
     const Decoder check(sections_["decoder"]);  // or nobody could read what is learned
     unknown_ = unknown_of(sections_.value("model", json()));
   } catch (const json::exception& error) {
-    throw Error("tokenizer", concat("the tokenizer whose cuts and spelling are taken is no tokenizer.json: ",
-                                    printable(error.what())));
+    throw Error("tokenizer", concat("the tokenizer `like` must be a tokenizer.json: ", printable(error.what())));
   }
   if (training_.kind == "unigram" && unknown_.empty()) unknown_ = kUsualUnknown;
   const auto& special = training_.special;

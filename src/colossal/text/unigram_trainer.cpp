@@ -107,7 +107,7 @@ class UnigramTrainer {
     return summed(model, [](const CountedWord& word, const Lattice& lattice, std::vector<double>& sums) {
       const double all = lattice.add_expected(static_cast<double>(word.count), sums);
       require(std::isfinite(all), "tokenizer", "a word of ", word.text.size(),
-              " bytes is too improbable to learn from; use a pre-tokenizer that cuts it");
+              " bytes is too improbable to learn from; use a pre-tokenizer that splits it");
     });
   }
 

@@ -179,7 +179,7 @@ Value to_json_(Interpreter& interpreter, const Value& value, Arguments& argument
   if (!bound.is_none(2)) {
     const std::vector<Value> separators = walk(interpreter.budget(), bound.at(2));
     if (separators.size() != 2 || !separators[0].text() || !separators[1].text())
-      fail(Cause::Value, "separators must be two texts, (between items, behind a key)");
+      fail(Cause::Value, "separators must be two strings, (between items, after a key)");
     style.between_items = separators[0].text()->bytes;
     style.behind_key = separators[1].text()->bytes;
   }
@@ -223,7 +223,7 @@ Value url_encode(Interpreter& interpreter, const Value& value, Arguments& argume
   } else {
     for (const Value& item : walk(budget, value)) {
       const std::vector<Value> both = walk(budget, item);
-      if (both.size() != 2) fail(Cause::Value, "urlencode wants pairs of key and value");
+      if (both.size() != 2) fail(Cause::Value, "urlencode needs pairs of key and value");
       pairs.emplace_back(both[0], both[1]);
     }
   }

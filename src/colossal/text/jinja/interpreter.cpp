@@ -80,7 +80,7 @@ Rendered Interpreter::render() {
 void Interpreter::write(std::string_view text) {
   const bool is_output = out_ == &rendered_.text;
   if (is_output && static_cast<int64_t>(text.size() + out_->size()) > budget_.limits().output_bytes)
-    fail(Cause::Limit, "what is rendered must stay within ", budget_.limits().output_bytes,
+    fail(Cause::Limit, "the rendered text must stay within ", budget_.limits().output_bytes,
          " bytes (Limits::output_bytes)");
   budget_.take_bytes(static_cast<int64_t>(text.size()));
   out_->append(text);
@@ -157,10 +157,9 @@ Interpreter::Flow Interpreter::run(const Node& node, const ScopePtr& scope) {
       case NodeKind::Continue:
         return Flow::Continue;
       case NodeKind::Absent:
-        fail(Cause::Type, "no loader for this environment specified: a chat template stands alone, without '",
-             node.text, "'");
+        fail(Cause::Type, "no loader for this environment specified: a chat template cannot use '", node.text, "'");
       default:
-        fail(Cause::Unsupported, "this is no statement");
+        fail(Cause::Unsupported, "this is not a statement");
     }
   } catch (Failure& failure) {
     if (failure.line == 0) failure.line = node.line;

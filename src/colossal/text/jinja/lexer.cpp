@@ -88,7 +88,7 @@ class Unescaper {
         throw Failure(Cause::Syntax, concat("truncated \\", c, std::string(count, 'X'), " escape"), line_);
       number(2, count, 16);
     } else if (c == 'N') {
-      throw Failure(Cause::Unsupported, "characters by name (\\N) are not known; write \\u and the number", line_);
+      throw Failure(Cause::Unsupported, "characters by name (\\N) are not supported; write \\u and the number", line_);
     } else if (static_cast<unsigned char>(c) >= 0x80) {  // jinja2 escapes the character before it looks for escapes
       const CodePoint character = first_code_point(text_.substr(at_ + 1));
       char spelled[16];

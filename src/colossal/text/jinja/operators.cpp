@@ -123,7 +123,7 @@ Value of_reals(NodeKind kind, double a, double b) {
   }
   if (a == 0 && b < 0) fail(Cause::ZeroDivision, "0.0 cannot be raised to a negative power");
   if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
-    fail(Cause::Unsupported, "complex numbers are not known");
+    fail(Cause::Unsupported, "complex numbers are not supported");
   const double result = std::pow(a, b);
   if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
     fail(Cause::Overflow, "(34, 'Numerical result out of range')");

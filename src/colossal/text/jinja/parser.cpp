@@ -86,7 +86,7 @@ class Parser : ExpressionParser {
                                                         {"extends", &Parser::extends},
                                                         {"import", &Parser::import},
                                                         {"from", &Parser::from}};
-    if (tag.text == "autoescape") throw Failure(Cause::Unsupported, "the tag 'autoescape' is not known here", tag.line);
+    if (tag.text == "autoescape") throw Failure(Cause::Unsupported, "the tag 'autoescape' is not supported", tag.line);
     const auto rule = rules.find(tag.text);
     if (rule == rules.end()) refuse_tag(tag, ends);
     open_.push_back(tag.text);
@@ -260,7 +260,7 @@ class Parser : ExpressionParser {
     NodePtr node = make_text_node(NodeKind::Block, line, expect(TokenKind::Name, "name").text);
     node->is_marked = skip_name("scoped");
     if (skip_name("required"))
-      throw Failure(Cause::Unsupported, "blocks that other templates fill are not known", line);
+      throw Failure(Cause::Unsupported, "blocks that other templates fill are not supported", line);
     if (now().is_operator("-"))
       refuse(
           "Block names in Jinja have to be valid Python identifiers and may not contain hyphens, use an underscore "

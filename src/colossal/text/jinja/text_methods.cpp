@@ -253,7 +253,7 @@ Value format_map(Interpreter& interpreter, const Value& self, Arguments& argumen
 }
 
 Value not_here(Interpreter&, const Value&, Arguments&) {
-  fail(Cause::Unsupported, "encode, maketrans and translate of texts are not known");
+  fail(Cause::Unsupported, "encode, maketrans and translate of strings are not supported");
 }
 
 }  // namespace
