@@ -73,7 +73,7 @@ TEST_F(Quantize, SaysWhatCannotBe) {
   EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
   EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
   EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot be read"));
-  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("minima are of codes of 4 bits"));
+  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("minima need codes of 4 bits"));
 }
 
 TEST_F(Quantize, RefusesOptionsWithoutEffect) {

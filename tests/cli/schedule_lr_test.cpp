@@ -75,7 +75,7 @@ TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(
       outcome.out,
-      HasSubstr("left out: multi-step: schedule.milestones, shares of training.steps, must lie behind the warm-up"));
+      HasSubstr("left out: multi-step: schedule.milestones, fractions of training.steps, must be after the warm-up"));
   EXPECT_THAT(outcome.out, HasSubstr("  cosine: "));
 }
 

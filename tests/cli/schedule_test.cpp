@@ -64,7 +64,7 @@ TEST(Schedule, RefusesWithOneLine) {
   EXPECT_EQ(illegal.status, 1);
   EXPECT_EQ(illegal.out, "");
   EXPECT_EQ(illegal.err,
-            "colossal: [pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 6; nearest 4 or 8\n");
+            "colossal: [pipeline] interleaved needs micro_batches divisible by the 4 ranks: got 6; nearest 4 or 8\n");
   const auto nothing = schedule({});
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.err, HasSubstr("give either --name NAME or --compare; the names are gpipe, 1f1b"));

@@ -93,7 +93,7 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--training.steps=0"}).find("training.steps"), std::string::npos);
   EXPECT_NE(refusal({"--parallel.data=3"}).find("the nearest are 6 and 9"), std::string::npos);
   EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"})
-                .find("interleaved needs micro_batches that divide by the 2 ranks"),
+                .find("interleaved needs micro_batches divisible by the 2 ranks"),
             std::string::npos);
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
 }

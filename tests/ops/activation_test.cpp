@@ -120,7 +120,7 @@ TEST(Activation, NamesThatTransformersDoesNotHaveAreRefused) {
   };
   says("gelu_old", "must be one of gelu, gelu_python, gelu_new,");
   says("gelu_old", "got gelu_old");
-  says("prelu", "prelu has parameters that are learned");
+  says("prelu", "prelu has learned parameters");
   for (const Activation& each : activations()) EXPECT_THROW(each.gated(normal({2, 3}, 1)), Error) << each.name;
 }
 

@@ -84,7 +84,7 @@ TEST(Adam8bit, RefusesBuffersThatDoNotFit) {
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); },
           "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "a rounded copy");
-  refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; }, "never by chance");
+  refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; }, "does not support stochastic rounding");
   refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");
 }
 

@@ -311,7 +311,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
     return test::complaint([&] { attention(q, k, k, mask); });
   };
   const auto q = normal({1, 4, 5, 8}, 1);
-  EXPECT_THAT(refused(q, normal({1, 3, 5, 8}, 1)), testing::HasSubstr("heads must divide by key-value heads"));
+  EXPECT_THAT(refused(q, normal({1, 3, 5, 8}, 1)), testing::HasSubstr("heads must be divisible by key-value heads"));
   EXPECT_THAT(refused(q, normal({1, 4, 5, 6}, 1)), testing::HasSubstr("q must be [B,N,S,D]"));
   const auto few = normal({1, 4, 3, 8}, 1);
   EXPECT_THAT(refused(q, few), testing::HasSubstr("got 5 queries, 3 keys"));
@@ -323,7 +323,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(refused(q, q, {.lengths = {5, 5}}), testing::HasSubstr("each of the 1 rows of the batch: got 2"));
   EXPECT_THAT(refused(q, q, {.lengths = {6}}), testing::HasSubstr("between its 5 queries and the 5 keys"));
   EXPECT_THAT(refused(q, few, {.queries = {{0, 2}, {7, 2}}}),
-              testing::HasSubstr("the positions of the 5 queries, without lengths beside them: got 4 positions and 0"));
+              testing::HasSubstr("the positions of the 5 queries, without lengths: got 4 positions and 0"));
   EXPECT_THAT(refused(q, few, {.documents = at::zeros({1, 3}, at::kLong), .queries = {{0, 5}}}),
               testing::HasSubstr("those of queries must be int64 [B,S]"));
 }

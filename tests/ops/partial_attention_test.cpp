@@ -281,12 +281,12 @@ TEST(PartialAttention, OfKeysThatDoNotAscendIsRefused) {
     return std::string();
   };
   in.mask.keys = {{40, 13}, {17, 40}};
-  EXPECT_THAT(message(), testing::HasSubstr("the runs of the mask's keys must ascend: got one at 17 behind one that "
+  EXPECT_THAT(message(), testing::HasSubstr("the runs of the mask's keys must ascend: got one at 17 after one that "
                                             "ends at 53"));
   in.mask.keys = {{17, 40}};
   EXPECT_THAT(message(), testing::HasSubstr("must be the positions of the 53 keys: got 40 positions"));
   in.mask.keys = {{17, kKeys}}, in.mask.queries = {};
-  EXPECT_THAT(message(), testing::HasSubstr("must say where queries do (AttentionMask::queries): got 1 runs"));
+  EXPECT_THAT(message(), testing::HasSubstr("must have those of queries (AttentionMask::queries): got 1 runs"));
 }
 
 // On meta, where sizes are all there is, and the operations are announced as elsewhere.

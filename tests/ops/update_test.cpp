@@ -306,13 +306,13 @@ TEST(Update, RefusesBuffersThatDoNotFit) {
     }
   };
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({7}); },
-          "equally long and on one device: got values [8] on cpu, gradients [7] on cpu");
+          "of equal length and on one device: got values [8] on cpu, gradients [7] on cpu");
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); },
           "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.m = at::zeros({8}, at::kDouble); }, "states must be like the values");
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "the rounded copy must be bf16 or fp16");
   refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; },
-          "rounding by chance is for bf16 values");
+          "stochastic rounding needs bf16 values");
   refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");
   EXPECT_THROW(sgd_(b.u, {}, {.momentum = 0.9}), Error);
 }

@@ -132,7 +132,7 @@ TEST(LearningRate, RefusalsNameTheNearestLegalValues) {
   EXPECT_EQ(refusal(c), "[optimizer] schedule.milestones must rise: got [0.75, 0.5]; try [0.5, 0.75]");
   c.schedule.milestones = {0.1, 0.5};
   EXPECT_EQ(refusal(c),
-            "[optimizer] schedule.milestones, shares of training.steps, must lie behind the warm-up and before the "
+            "[optimizer] schedule.milestones, fractions of training.steps, must be after the warm-up and before the "
             "end: got [0.1, 0.5]; from "
             "0.2 to less than 1");
   c = config("warmup-stable-decay");
@@ -143,13 +143,12 @@ TEST(LearningRate, RefusalsNameTheNearestLegalValues) {
   c = config("cosine");
   c.learning_rate_scaling = "linear";
   EXPECT_EQ(refusal(c),
-            "[optimizer] learning_rate_scaling linear needs reference_batch, the batch_size that learning_rate was "
-            "found for: got 0; 8 "
-            "leaves the rate as it is");
+            "[optimizer] learning_rate_scaling linear needs reference_batch, the batch_size for which learning_rate "
+            "was tuned: got 0; 8 "
+            "keeps the rate");
   c = config("cosine");
   c.reference_batch = 8;
-  EXPECT_NE(refusal(c).find("reference_batch means something to learning_rate_scaling alone: got 8; set"),
-            std::string::npos);
+  EXPECT_NE(refusal(c).find("reference_batch needs learning_rate_scaling: got 8; set"), std::string::npos);
 }
 
 TEST(LearningRate, ScheduleIsATableOrAName) {

@@ -39,11 +39,16 @@ TEST(ParameterGroups, LeaveWhatTheyDoNotNameAlone) {
 
 TEST(ParameterGroups, RefuseListsThatDoNotFitAndPatternsThatNameNobody) {
   nn::Parameters p = model();
-  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*"}, {1, 2}, {}}.apply(p); }),
-            "[optimizer] groups.learning_rate has a number for each of groups.parameters: got 2 for 1 patterns");
-  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*", "block.0.*"}, {}, {1, 1}}.apply(p); }),
-            "[optimizer] no parameter belongs to group block.0.* of groups.parameters (of several groups that fit, the "
-            "first counts); there are "
+  EXPECT_EQ(
+      test::thrown_message([&] {
+        ParameterGroups{{"blocks.*"}, {1, 2}, {}}.apply(p);
+      }),
+      "[optimizer] groups.learning_rate must have one number per pattern of groups.parameters: got 2 for 1 patterns");
+  EXPECT_EQ(test::thrown_message([&] {
+              ParameterGroups{{"blocks.*", "block.0.*"}, {}, {1, 1}}.apply(p);
+            }),
+            "[optimizer] no parameter belongs to group block.0.* of groups.parameters (a parameter belongs to the "
+            "first group that matches); there are "
             "embedding.weight, blocks.*.qkv.weight, blocks.*.norm.weight");
   EXPECT_EQ(p.at("blocks.0.qkv.weight").decay, 1);
 }

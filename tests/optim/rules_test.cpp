@@ -232,7 +232,7 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   EXPECT_EQ(refusal(c), "[optimizer] lamb has no stochastic_rounding: got true; it has epsilon, betas");
   c = config("adamw");
   c.betas = {0.9};
-  EXPECT_EQ(refusal(c), "[optimizer] adamw has 2 betas: got 1");
+  EXPECT_EQ(refusal(c), "[optimizer] betas must have 2 values for adamw: got 1");
   c = config("adamw");
   c.name = "adamax";
   EXPECT_EQ(refusal(c),
@@ -257,8 +257,9 @@ TEST(Optimizers, RefuseShardsThatDoNotFit) {
       }
       return std::string();
     };
-    EXPECT_EQ(message(),
-              "[optimizer] stochastic_rounding is for bf16 parameters without masters: got Double; leave it out");
+    EXPECT_EQ(
+        message(),
+        "[optimizer] stochastic_rounding needs bf16 parameters without fp32 master weights: got Double; leave it out");
     c = config("sgd");
     c.momentum = 0;
     c.nesterov = true;

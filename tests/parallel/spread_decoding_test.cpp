@@ -270,7 +270,7 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
              {.positions = at::arange(tokens).unsqueeze(0), .documents = documents, .cache = cache}});
       });
     };
-    EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("tokens are decoded with a cache: got a step without one"));
+    EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("decoding needs a cache: got a step without one"));
     nn::KvCache whole(8);
     EXPECT_THAT(pass(&whole, 4, {}), testing::HasSubstr("[kv_cache] a step must bring all tokens of each sequence"));
     EXPECT_THAT(pass(&whole, 1, {}), testing::HasSubstr("share a cache: got one of whole sequences; use the one that "

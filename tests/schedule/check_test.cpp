@@ -52,14 +52,14 @@ std::function<void(std::vector<Step>&)> swapped(Action a, int i, Action b, int j
 TEST(Check, RefusesMissingSteps) {
   const Schedule one = make("1f1b", 4, 4), split = make("zero-bubble-h1", 4, 4);
   EXPECT_EQ(fault_of(broken(one, 2, without(Action::ReceiveForward, 1))),
-            "1f1b, rank 2, step 3 (F1): its hidden state is not there: no ReceiveForward in front of it");
+            "1f1b, rank 2, step 3 (F1): its hidden state is missing: no ReceiveForward before it");
   EXPECT_THAT(fault_of(broken(one, 2, without(Action::ReceiveBackward, 1))),
-              HasSubstr("(B1): its gradient is not there: no ReceiveBackward in front of it"));
+              HasSubstr("(B1): its gradient is missing: no ReceiveBackward before it"));
   EXPECT_EQ(fault_of(broken(one, 1, without(Action::SendForward, 3))),
             "1f1b, from rank 1 to rank 2: receive 3 waits for the hidden state of micro-batch 3 for stage 2, which is "
             "never sent");
   EXPECT_EQ(fault_of(broken(one, 1, [](auto& steps) { steps.erase(find(steps, Action::Backward, 3)); })),
-            "1f1b, rank 1, step 22 (SendBackward 3 to 0): comes before its backward");
+            "1f1b, rank 1, step 22 (SendBackward 3 to 0): is before its backward");
   EXPECT_EQ(fault_of(broken(split, 3, without(Action::BackwardWeight, 2))), "zero-bubble-h1, rank 3: W2 is missing");
   EXPECT_EQ(fault_of(broken(one, 0, without(Action::Reduce, -1))), "1f1b, rank 0: Reduce is missing");
   EXPECT_EQ(fault_of(broken(one, 0, [](auto& steps) { steps.pop_back(); })), "1f1b, rank 0: Update is missing");
@@ -71,11 +71,11 @@ TEST(Check, RefusesMissingSteps) {
 TEST(Check, RefusesSwappedPairs) {
   const Schedule one = make("1f1b", 4, 4), split = make("zero-bubble-h1", 4, 4);
   EXPECT_THAT(fault_of(broken(one, 3, swapped(Action::Forward, 1, Action::Backward, 1))),
-              HasSubstr("(B1): comes before its Forward"));
+              HasSubstr("(B1): is before its Forward"));
   EXPECT_THAT(fault_of(broken(split, 3, swapped(Action::BackwardInput, 3, Action::BackwardWeight, 3))),
-              HasSubstr("(W3): comes before its BackwardInput"));
+              HasSubstr("(W3): is before its BackwardInput"));
   EXPECT_THAT(fault_of(broken(one, 0, swapped(Action::Forward, 0, Action::SendForward, 0))),
-              HasSubstr("step 0 (SendForward 0 to 1): comes before its Forward"));
+              HasSubstr("step 0 (SendForward 0 to 1): is before its Forward"));
   // Both are received in time, but not in the order in which they are sent.
   const auto received_early = [](std::vector<Step>& steps) {
     const auto second = find(steps, Action::ReceiveForward, 1);
@@ -94,12 +94,12 @@ TEST(Check, RefusesWhatDoesNotBelong) {
   };
   EXPECT_EQ(fault_of(with(0, {Action::Forward, 4, 0})), "1f1b, rank 0, step 0 (F4): there is no micro-batch 4");
   EXPECT_EQ(fault_of(with(0, {Action::Forward, 0, 1})), "1f1b, rank 0, step 0 (F0): there is no chunk 1");
-  EXPECT_THAT(fault_of(with(0, {Action::Forward, 0, 0})), HasSubstr("(F0): comes twice"));
+  EXPECT_THAT(fault_of(with(0, {Action::Forward, 0, 0})), HasSubstr("(F0): occurs twice"));
   EXPECT_THAT(fault_of(with(0, {Action::ReceiveForward, 0, 0, 1})), HasSubstr("there is no stage on the other side"));
   EXPECT_THAT(fault_of(with(1, {Action::ReceiveForward, 0, 0, 2})),
               HasSubstr("its peer must be rank 0, which holds stage 0"));
-  EXPECT_THAT(fault_of(with(0, {Action::Reduce, -1, 0})), HasSubstr("(F0): comes after the Reduce of its chunk"));
-  EXPECT_THAT(fault_of(with(0, {Action::Update})), HasSubstr("(F0): comes after Update"));
+  EXPECT_THAT(fault_of(with(0, {Action::Reduce, -1, 0})), HasSubstr("(F0): is after the Reduce of its chunk"));
+  EXPECT_THAT(fault_of(with(0, {Action::Update})), HasSubstr("(F0): is after Update"));
   EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 0,
                             [](auto& steps) { steps.insert(steps.begin(), {Action::Forward, 3, 0}); })),
             "chimera, rank 0, step 0 (F3a): this micro-batch belongs to the other pipe");
@@ -125,7 +125,7 @@ TEST(Check, RefusesWhatLocksUpWithBlockingTransfers) {
   }
   for (auto* steps : {&first, &second}) steps->insert(steps->end(), {{Reduce, -1, 0}, {Update}});
   EXPECT_EQ(fault_of({"by hand", Placement::looped(2, 1), 3, {first, second}}),
-            "by hand, rank 0, step 3 (SendForward 1 to 1): waits for ever when transfers block");
+            "by hand, rank 0, step 3 (SendForward 1 to 1): waits forever when transfers block");
 }
 
 TEST(Check, RefusesNeighboursThatBothSendFirst) {
@@ -135,7 +135,7 @@ TEST(Check, RefusesNeighboursThatBothSendFirst) {
     std::iter_swap(receive, receive + 1);
   };
   EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 1, sends_first)),
-            "chimera, rank 0, step 1 (SendForward 0a to 1): waits for ever when transfers block");
+            "chimera, rank 0, step 1 (SendForward 0a to 1): waits forever when transfers block");
 }
 
 TEST(Check, RefusesMoreActivationsThanALimit) {

@@ -32,9 +32,9 @@ TEST(Options, NamesAreSuggested) {
 
 TEST(Options, RefusalsNameTheNearestLegalValues) {
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 6}),
-            "interleaved needs micro_batches that divide by the 4 ranks: got 6; nearest 4 or 8");
+            "interleaved needs micro_batches divisible by the 4 ranks: got 6; nearest 4 or 8");
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 3}),
-            "interleaved needs micro_batches that divide by the 4 ranks: got 3; nearest 4");
+            "interleaved needs micro_batches divisible by the 4 ranks: got 3; nearest 4");
   EXPECT_EQ(refusal({.name = "chimera", .stages = 5, .micro_batches = 8}),
             "chimera needs an even number of ranks: got 5; nearest 4 or 6");
   EXPECT_EQ(refusal({.name = "chimera", .stages = 3, .micro_batches = 8}),
@@ -44,20 +44,20 @@ TEST(Options, RefusalsNameTheNearestLegalValues) {
   EXPECT_EQ(refusal({.name = "chimera", .stages = 4, .micro_batches = 1}),
             "chimera needs an even number of micro_batches, half for each direction: got 1; nearest 2");
   EXPECT_EQ(refusal({.name = "hanayo", .stages = 4, .micro_batches = 8, .chunks = 3}),
-            "hanayo needs an even number of chunks, 2 a wave: got 3; nearest 2 or 4");
+            "hanayo needs an even number of chunks, 2 per wave: got 3; nearest 2 or 4");
   EXPECT_EQ(refusal({.name = "v-half", .stages = 4, .micro_batches = 8, .chunks = 4}),
-            "v-half has 2 chunks a rank: got 4; nearest 2, or take interleaved or hanayo");
+            "v-half has 2 chunks per rank: got 4; nearest 2, or use interleaved or hanayo");
   EXPECT_EQ(refusal({.name = "1f1b", .stages = 4, .micro_batches = 8, .chunks = 2}),
-            "1f1b has 1 chunk a rank: got 2; nearest 1, or take interleaved or hanayo");
+            "1f1b has 1 chunk per rank: got 2; nearest 1, or use interleaved or hanayo");
 }
 
 TEST(Options, MemoryLimitsThatAFamilyCannotKeepAreRefused) {
   EXPECT_EQ(refusal({.name = "gpipe", .stages = 4, .micro_batches = 8, .memory_limit = 4}),
-            "gpipe keeps the activations of every micro-batch: got memory_limit 4 for 8 micro_batches; take 1f1b");
+            "gpipe keeps the activations of every micro-batch: got memory_limit 4 for 8 micro_batches; use 1f1b");
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 8, .memory_limit = 5}),
-            "interleaved keeps 5.5 live activations: got memory_limit 5; take 1f1b or v-half");
+            "interleaved keeps 5.5 live activations: got memory_limit 5; use 1f1b or v-half");
   EXPECT_EQ(refusal({.name = "chimera", .stages = 4, .micro_batches = 8, .memory_limit = 1}),
-            "chimera keeps an activation a direction: got memory_limit 1; nearest 2");
+            "chimera keeps one activation per direction: got memory_limit 1; nearest 2");
   EXPECT_EQ(refusal({.name = "1f1b", .stages = 4, .micro_batches = 8, .memory_limit = 0.5}),
             "memory_limit must hold at least 1 live activation: got 0.5");
 }

@@ -194,7 +194,7 @@ TEST(Simulate, RefusesWhatLocksUp) {
     simulate(schedule, Costs{});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "gpipe locks up: rank 0 waits for ever at step 0, B0");
+    EXPECT_EQ(error.message(), "gpipe deadlocks: rank 0 waits forever at step 0, B0");
   }
 }
 

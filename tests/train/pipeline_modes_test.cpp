@@ -226,11 +226,11 @@ TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
             "1, 2, 4; or make training.batch_size a "
             "multiple of 16 a replica");
   EXPECT_EQ(complaint({.pipeline = {.size = 4, .schedule = "interleaved", .micro_batches = 2}}),
-            "[pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 2; nearest 4");
+            "[pipeline] interleaved needs micro_batches divisible by the 4 ranks: got 2; nearest 4");
   EXPECT_EQ(complaint({.pipeline = {.size = 3, .schedule = "chimera", .micro_batches = 4}}),
             "[pipeline] chimera needs an even number of ranks: got 3; nearest 2 or 4");
   EXPECT_EQ(complaint({.pipeline = {.size = 2, .schedule = "1f1b", .chunks = 2}}),
-            "[pipeline] 1f1b has 1 chunk a rank: got 2; nearest 1, or take interleaved or hanayo");
+            "[pipeline] 1f1b has 1 chunk per rank: got 2; nearest 1, or use interleaved or hanayo");
   EXPECT_EQ(complaint({.pipeline = {.size = 2}}, 2),
             "[training] accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got 2; set "
             "parallel.pipeline.micro_batches");

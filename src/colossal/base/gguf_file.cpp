@@ -102,7 +102,7 @@ class Cursor {
       case Kind::List:
         break;
     }
-    check(false, "has a list within a list, which is not understood");
+    check(false, "has a list within a list, which is not supported");
   }
   Kind kind() {
     const auto kind = number<uint32_t>();
@@ -120,7 +120,7 @@ class Cursor {
     const uint64_t size = count(static_cast<uint64_t>(least_bytes(value.kind)), "values of a list");
     if (value.kind == Kind::Text) value.texts.reserve(size);
     for (uint64_t i = 0; i < size; ++i) this->value(value.kind, value);
-    check(value.kind != Kind::List, "has a list within a list, which is not understood");
+    check(value.kind != Kind::List, "has a list within a list, which is not supported");
     return value;
   }
 

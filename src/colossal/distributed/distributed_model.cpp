@@ -106,8 +106,8 @@ void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
 }
 
 void DistributedModel::train_one(const Pass& pass, const ResultOf& loss) {
-  require(cuts_.size() == 2, "pipeline", "a micro-batch is trained on by itself where one stage has all layers: got ",
-          cuts_.size() - 1, " stages; use train()");
+  require(cuts_.size() == 2, "pipeline", "train_one() needs one pipeline stage with all layers: got ", cuts_.size() - 1,
+          " stages; use train()");
   const at::Tensor lost = stage_function(training_, [&](int) { return pass; }, loss)(0, 0, at::Tensor());
   torch::autograd::backward({lost}, {at::ones_like(lost)});
 }
@@ -163,8 +163,7 @@ std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages
 }
 
 at::Tensor DistributedModel::next_logits(const Pass& pass) {
-  require(pass.step.cache != nullptr, "parallel",
-          "tokens are decoded with a cache: got a step without one; make_cache() gives it");
+  require(pass.step.cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
   const bool is_dealt_out =
       sequence_.size > 1 && pass.step.cache->lengths().empty() && pass.inputs.size(1) >= sequence_.size;
   const Runner& runner = is_dealt_out ? prompting() : decoding();

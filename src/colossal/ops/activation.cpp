@@ -126,7 +126,7 @@ const std::vector<Activation>& activations() {
 
 const Activation& activation(const std::string& name) {
   require(name != "prelu" && name != "xielu", "activation", name,
-          " has parameters that are learned, which layers of ours have no place for; use a model with another");
+          " has learned parameters, which are not supported; use a model with another activation");
   std::string names;
   for (const Activation& known : activations()) {
     if (name == known.name) return known;

@@ -24,15 +24,16 @@ void check(const FlatUpdate& u, const CodedState& m, const CodedState& v, const 
     return t.device() == device && t.dim() == 1 && t.is_contiguous() && t.numel() == n;
   };
   require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)) && fits(m.codes) && fits(v.codes),
-          "adam_8bit", "buffers must be contiguous, 1-D, equally long and on one device: got values ", u.values.sizes(),
-          ", gradients ", u.gradients.sizes(), ", codes ", m.codes.sizes(), " and ", v.codes.sizes());
-  require(has_block_codes(device), "adam_8bit", "there are no kernels of ours for ", device);
+          "adam_8bit", "buffers must be contiguous, 1-D, of equal length and on one device: got values ",
+          u.values.sizes(), ", gradients ", u.gradients.sizes(), ", codes ", m.codes.sizes(), " and ", v.codes.sizes());
+  require(has_block_codes(device), "adam_8bit", "there are no kernels for ", device);
   require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), "adam_8bit",
-          "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
+          "gradients must have the dtype of the values, or be bf16 or fp16 with fp32 values: got ", gradient, " and ",
+          type);
   require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type == at::kFloat), "adam_8bit",
-          "a rounded copy goes with fp32 values: got ", type);
-  require(!u.chance, "adam_8bit", "rounds to nearest, never by chance");
-  require(step.step >= 1, "adam_8bit", "steps are counted from 1: got ", step.step);
+          "a rounded copy needs fp32 values: got ", type);
+  require(!u.chance, "adam_8bit", "does not support stochastic rounding");
+  require(step.step >= 1, "adam_8bit", "step must be at least 1: got ", step.step);
 }
 
 at::Tensor decoded(const CodedState& state, Codes kind) {

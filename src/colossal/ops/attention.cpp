@@ -27,7 +27,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 }  // namespace
 
 at::Tensor alibi_slopes(int64_t heads) {
-  require(heads > 0, "attention", "there must be a head to have a slope: got ", heads);
+  require(heads > 0, "attention", "the number of heads must be at least 1: got ", heads);
   std::vector<double> slopes(heads);
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
   for (int64_t i = 0; i < heads; ++i)

@@ -47,12 +47,11 @@ void check_places(const at::Tensor& q, const at::Tensor& k, const AttentionMask&
   int64_t said = 0;
   for (const PositionRun& run : mask.queries) said += run.size;
   require(said == q.size(2) && mask.lengths.empty(), "attention", "the mask's runs must be the positions of the ",
-          q.size(2), " queries, without lengths beside them: got ", said, " positions and ", mask.lengths.size(),
-          " lengths");
+          q.size(2), " queries, without lengths: got ", said, " positions and ", mask.lengths.size(), " lengths");
   int64_t keys = 0;
   for (int64_t end = std::numeric_limits<int64_t>::min(); const PositionRun& run : mask.keys) {
     require(run.first >= end, "attention", "the runs of the mask's keys must ascend: got one at ", run.first,
-            " behind one that ends at ", end);
+            " after one that ends at ", end);
     keys += run.size, end = run.first + run.size;
   }
   require(mask.keys.empty() || keys == k.size(2), "attention", "the mask's runs must be the positions of the ",
@@ -62,7 +61,7 @@ void check_places(const at::Tensor& q, const at::Tensor& k, const AttentionMask&
                (mask.query_documents.dim() == 2 && mask.query_documents.size(0) == q.size(0) &&
                 mask.query_documents.size(1) == q.size(2) && mask.query_documents.scalar_type() == at::kLong)),
           "attention",
-          "where the mask says positions of queries and documents of keys, those of queries must be int64 "
+          "if the mask has positions of queries and documents of keys, the documents of queries must be int64 "
           "[B,S]: got ",
           mask.query_documents.defined() ? mask.query_documents.sizes() : at::IntArrayRef());
 }
@@ -174,7 +173,7 @@ bool for_spans(const at::Tensor& q, const at::Tensor& k, const AttentionMask& ma
 void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
           "attention", "q must be [B,N,S,D], k and v [B,Nkv,T,D]: got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes());
-  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ",
+  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must be divisible by key-value heads: got ",
           q.size(1), " and ", k.size(1));
   check_mask(q, k, mask);
 }
@@ -184,14 +183,13 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
   const bool follow = mask.queries.empty();  // queries stand at the last of the keys' positions
   if (!follow) check_places(q, k, mask);
   require(!follow || mask.keys.empty(), "attention",
-          "a mask that says where keys stand must say where queries do (AttentionMask::queries): got ",
-          mask.keys.size(), " runs of keys alone");
+          "a mask with positions of keys must have those of queries (AttentionMask::queries): got ", mask.keys.size(),
+          " runs of keys alone");
   require(mask.window >= 0 && mask.soft_cap >= 0, "attention", "window and soft_cap must be 0 (none) or more: got ",
           mask.window, " and ", mask.soft_cap);
   const bool speaks_of_positions = mask.causal || mask.window > 0 || mask.alibi.defined();
   require(!follow || !speaks_of_positions || keys >= queries, "attention",
-          "queries that have a position are the last of the keys' positions: got ", queries, " queries, ", keys,
-          " keys");
+          "queries must not outnumber keys in a mask that uses positions: got ", queries, " queries, ", keys, " keys");
   if (mask.documents.defined())
     require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == keys &&
                 (!follow || keys >= queries) && mask.documents.scalar_type() == at::kLong,
@@ -203,8 +201,8 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
   require(mask.lengths.empty() || static_cast<int64_t>(mask.lengths.size()) == k.size(0), "attention",
           "there must be a length for each of the ", k.size(0), " rows of the batch: got ", mask.lengths.size());
   for (const int64_t length : mask.lengths)
-    require(length >= queries && length <= keys, "attention", "a row's length must lie between its ", queries,
-            " queries and the ", keys, " keys there is room for: got ", length);
+    require(length >= queries && length <= keys, "attention", "a row's length must be between its ", queries,
+            " queries and the ", keys, " keys that fit: got ", length);
 }
 
 double scale_of(const at::Tensor& q, const AttentionMask& mask) {

@@ -109,7 +109,7 @@ void check(const at::Tensor& values, const at::Tensor& codes, const at::Tensor& 
            t.is_contiguous();
   };
   require(fits(values, at::kFloat, n) && fits(codes, at::kByte, n) && fits(scales, at::kFloat, blocks), "block_codes",
-          "takes contiguous tensors of one device: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(),
+          "needs contiguous tensors on one device: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(),
           " ", values.sizes(), ", ", codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ",
           scales.sizes());
   require(has_block_codes(values.device()), "block_codes", "there are no kernels for ", values.device());

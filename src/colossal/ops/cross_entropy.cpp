@@ -55,9 +55,8 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
   const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
   const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
   if (*wrong.any().const_data_ptr<bool>())
-    throw Error("cross_entropy",
-                concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
-                       kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
+    throw Error("cross_entropy", concat("labels must be token ids", whole ? concat(" below ", range.valid) : "", " or ",
+                                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
 }
 
 // Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0,
@@ -122,7 +121,7 @@ class KernelSlice final : public SoftmaxSlice {
  public:
   KernelSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
       : SoftmaxSlice(std::move(logits), labels.contiguous(), range), largest_(numbers_of_tokens()) {
-    require(labels.device() == logits_.device(), "cross_entropy", "labels must be where the logits are, on ",
+    require(labels.device() == logits_.device(), "cross_entropy", "labels must be on the device of the logits, ",
             logits_.device(), ": got ", labels.device());
   }
 
@@ -312,7 +311,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     require(context->saved_data.count("hidden") > 0, "cross_entropy",
-            "backward runs once: the gradients were given away");
+            "backward can run only once: its gradients were released");
     const auto take = [&](const char* name) {
       auto gradient = std::move(context->saved_data[name]).toTensor();
       context->saved_data.erase(name);

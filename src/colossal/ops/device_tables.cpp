@@ -61,8 +61,8 @@ void* current_stream(c10::Device device) {
 }
 
 void refuse_launch(const char* reason) {
-  throw Error("kernels", concat("the device does not go on behind the launch of a kernel: ", reason,
-                                "; an earlier one may have failed: CUDA_LAUNCH_BLOCKING=1 shows which"));
+  throw Error("kernels", concat("cannot launch a kernel: ", reason,
+                                "; an earlier kernel may have failed: set CUDA_LAUNCH_BLOCKING=1 to find it"));
 }
 
 }  // namespace colossal::ops

@@ -136,7 +136,7 @@ at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRo
   require(rows.run >= 1 && rows.run <= rows.stride, "dropout", "runs of rows must not overlap: got runs of ", rows.run,
           ", ", rows.stride, " apart");
   require(rows.first >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
-          "the shard must lie inside the logical row: got first row ", rows.first, ", first column ", first_col, ", ",
+          "the shard must be inside the logical row: got first row ", rows.first, ", first column ", first_col, ", ",
           cols, " columns of ", logical_cols);
   if (p == 0) return x;
   return Dropout::apply(x, p, static_cast<int64_t>(seed), rows.first, rows.run, rows.stride, first_col, logical_cols);

@@ -23,7 +23,7 @@ void check_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tens
   require(matrix.dim() == 2 && rows.sizes() == matrix.sizes().slice(0, 1) &&
               columns.sizes() == matrix.sizes().slice(1, 1) && rows.scalar_type() == at::kDouble &&
               columns.scalar_type() == at::kDouble && rows.is_contiguous() && columns.is_contiguous(),
-          "add_square_sums", "takes a matrix [n, m] and contiguous fp64 [n], [m]: got ", matrix.sizes(), ", ",
+          "add_square_sums", "needs a matrix [n, m] and contiguous fp64 [n], [m]: got ", matrix.sizes(), ", ",
           rows.scalar_type(), " ", rows.sizes(), ", ", columns.scalar_type(), " ", columns.sizes());
 }
 
@@ -32,7 +32,7 @@ void check_factors(const at::Tensor& from, const at::Tensor& rows, const at::Ten
   require(from.dim() == 2 && to.sizes() == from.sizes() && rows.sizes() == from.sizes().slice(0, 1) &&
               columns.sizes() == from.sizes().slice(1, 1) && rows.scalar_type() == wide &&
               columns.scalar_type() == wide && rows.is_contiguous() && columns.is_contiguous(),
-          "scale_rows_columns", "takes two matrices [n, m] and contiguous [n], [m] of ", wide, ": got ", from.sizes(),
+          "scale_rows_columns", "needs two matrices [n, m] and contiguous [n], [m] of ", wide, ": got ", from.sizes(),
           ", ", to.sizes(), ", ", rows.scalar_type(), " ", rows.sizes(), ", ", columns.scalar_type(), " ",
           columns.sizes());
 }

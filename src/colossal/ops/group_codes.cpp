@@ -78,18 +78,18 @@ at::Tensor GroupCodes::values() const {
 
 void GroupCodes::check() const {
   require(bits == 8 || bits == 4, "quantization", "codes must have 8 or 4 bits: got ", bits);
-  require(group >= 8 && group % 8 == 0, "quantization", "groups must be of a multiple of 8 inputs: got ", group);
+  require(group >= 8 && group % 8 == 0, "quantization", "groups must have a multiple of 8 inputs: got ", group);
   require(
       codes.defined() && codes.is_cpu() && codes.dim() == 2 && codes.scalar_type() == at::kByte && codes.size(1) > 0,
-      "quantization", "codes must be bytes [out, in] of the CPU");
+      "quantization", "codes must be bytes [out, in] on the CPU");
   const auto fits = [&](const at::Tensor& of_groups) {
     return of_groups.is_cpu() && of_groups.scalar_type() == at::kFloat && of_groups.dim() == 2 &&
            of_groups.size(0) == outputs() && of_groups.size(1) == groups();
   };
-  require(scales.defined() && fits(scales), "quantization", "there must be a scale in fp32 a group, [", outputs(), ", ",
+  require(scales.defined() && fits(scales), "quantization", "scales must be fp32, one per group, [", outputs(), ", ",
           groups(), "]");
   require(!minima.defined() || (bits == 4 && fits(minima)), "quantization",
-          "minima must be of codes of 4 bits, one in fp32 a group, [", outputs(), ", ", groups(), "]");
+          "minima need codes of 4 bits and must be fp32, one per group, [", outputs(), ", ", groups(), "]");
 }
 
 float binary16_factor(const at::Tensor& scales) {
@@ -105,8 +105,8 @@ at::Tensor through_binary16(const at::Tensor& scales) {
 
 GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& options) {
   require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 && weight.is_floating_point(), "quantization",
-          "weights must be floating-point numbers [out, in] of the CPU");
-  require(!options.minima || options.bits == 4, "quantization", "minima are of codes of 4 bits: got ", options.bits);
+          "weights must be floating-point numbers [out, in] on the CPU");
+  require(!options.minima || options.bits == 4, "quantization", "minima need codes of 4 bits: got ", options.bits);
   require((options.bits == 8 || options.bits == 4) && options.group >= 8 && options.group % 8 == 0, "quantization",
           "codes must have 8 or 4 bits, and groups a multiple of 8 inputs: got ", options.bits, " and ", options.group);
   const at::Tensor w = weight.to(at::kFloat).contiguous();

@@ -157,7 +157,7 @@ MatmulChoice choose_matmul(std::string_view name) {
   if (name == "auto") return measure_matmul();
   if (name == "mkl") return {};
   require(name == "onednn", "matmul", "library must be auto, mkl or onednn: got ", name);
-  require(has_onednn(), "matmul", "this LibTorch carries no oneDNN; use mkl or auto");
+  require(has_onednn(), "matmul", "this LibTorch has no oneDNN; use mkl or auto");
   return {MatmulLibrary::OneDnn, MatmulLibrary::OneDnn, MatmulLibrary::OneDnn};
 }
 

@@ -182,7 +182,7 @@ void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask,
           heads);
   const at::Tensor queries = q.stride(2) == 1 ? q : q.contiguous();
   const at::Tensor alibi = mask.alibi.defined() ? mask.alibi.to(at::kDouble).contiguous() : mask.alibi;
-  require(!alibi.defined() || alibi.numel() == heads, "paged_attention", "there must be a slope a head: got ",
+  require(!alibi.defined() || alibi.numel() == heads, "paged_attention", "there must be one slope per head: got ",
           alibi.defined() ? alibi.numel() : 0, " of ", heads);
   const std::vector<PagedQueries> runs = runs_of(batch, heads / kv_heads);
   with_element_type(q, [&](auto element) {
@@ -231,7 +231,7 @@ bool has_paged_attention(at::Device device, at::ScalarType dtype) {
 }
 
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options) {
-  require(tokens > 0 && tokens % kPageUnit == 0, "paged_attention", "pages must be of a multiple of ", kPageUnit,
+  require(tokens > 0 && tokens % kPageUnit == 0, "paged_attention", "pages must have a multiple of ", kPageUnit,
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
   // Zeros, not anything: a score that nobody looks at is computed all the same.

@@ -122,7 +122,7 @@ void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& se
   for (size_t i = 0; i < sequences.size(); ++i) {
     const PagedSequence& s = sequences[i];
     require(s.first_page >= 0 && s.page_stride >= 1, "paged_attention",
-            "pages of a sequence must begin at 0 or later and go on by 1 or more: got ", s.first_page, " and ",
+            "first_page of a sequence must be at least 0 and page_stride at least 1: got ", s.first_page, " and ",
             s.page_stride);
     require(lengths[i] >= 0 && s.held >= 0 &&
                 positions_of(pages, s).keys_before(s.held + lengths[i]) <=
@@ -176,8 +176,8 @@ PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pag
   const int64_t heads = q.size(1), kv_heads = pages.kv_heads();
   require(heads % kv_heads == 0, "paged_attention", "heads must be a multiple of the pages' ", kv_heads, ": got ",
           heads);
-  require(!mask.alibi.defined() || mask.alibi.numel() == heads, "paged_attention", "there must be a slope a head: got ",
-          mask.alibi.defined() ? mask.alibi.numel() : 0, " of ", heads);
+  require(!mask.alibi.defined() || mask.alibi.numel() == heads, "paged_attention",
+          "there must be one slope per head: got ", mask.alibi.defined() ? mask.alibi.numel() : 0, " of ", heads);
   const auto wide = q.options().requires_grad(false).dtype(wide_type(q));
   const PartialAttention all{at::zeros({q.size(0), heads, pages.size}, wide),
                              at::full({q.size(0), heads}, kNothing, wide)};

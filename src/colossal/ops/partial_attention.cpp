@@ -114,8 +114,8 @@ void for_seen_runs(const at::Tensor& q, const at::Tensor& k, AttentionMask mask,
 
 void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check_attention(q, k, v, mask);
-  require(mask.lengths.empty(), "attention", "attention over a part of the keys is of rows of equal lengths: got ",
-          mask.lengths.size(), " of their own");
+  require(mask.lengths.empty(), "attention", "attention over a part of the keys needs rows of equal lengths: got ",
+          mask.lengths.size(), " lengths");
 }
 
 }  // namespace

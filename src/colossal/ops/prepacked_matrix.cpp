@@ -86,7 +86,7 @@ PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
           "codes are packed from GroupCodes, numbers as Float, Bf16 or Fp8");
   require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 &&
               (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
-          "prepacked", "weights must be fp32 or bf16 [out, in] of the CPU: got ", toString(weight.scalar_type()),
+          "prepacked", "weights must be fp32 or bf16 [out, in] on the CPU: got ", toString(weight.scalar_type()),
           " of ", weight.dim(), " dimensions");
   PrepackedMatrix packed(type, weight.size(0), weight.size(1), 0, false);
   if (type == PackedType::Fp8) {
@@ -168,11 +168,11 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
                                         const at::Tensor& bias) const {
   require(x.is_cpu() && x.dim() > 0 && x.size(-1) == inputs_ &&
               (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16),
-          "prepacked", "x must be fp32 or bf16 [..., ", inputs_, "] of the CPU: got ", toString(x.scalar_type()),
+          "prepacked", "x must be fp32 or bf16 [..., ", inputs_, "] on the CPU: got ", toString(x.scalar_type()),
           " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
   require(!bias.defined() ||
               (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
-          "prepacked", "the bias must be fp32 [", outputs_, "] of the CPU");
+          "prepacked", "the bias must be fp32 [", outputs_, "] on the CPU");
   const int64_t rows = x.numel() / inputs_;
   tensor::announce_flops(2.0 * static_cast<double>(rows) * static_cast<double>(inputs_) *
                          static_cast<double>(outputs_));

@@ -105,11 +105,11 @@ void check_box(const at::Tensor& local, const std::vector<int64_t>& shape, const
           ", ", start.size(), ", ", local_start.size(), ", ", size.size(), " for ", dims);
   for (size_t d = 0; d < dims; ++d) {
     require(start[d] >= 0 && size[d] >= 0 && start[d] + size[d] <= shape[d], "random",
-            "the box must lie inside the logical shape: dimension ", d, " has start ", start[d], ", size ", size[d],
+            "the box must be inside the logical shape: dimension ", d, " has start ", start[d], ", size ", size[d],
             ", logical size ", shape[d]);
     require(local_start[d] >= 0 && local_start[d] + size[d] <= local.size(static_cast<int64_t>(d)), "random",
-            "the box must lie inside the local tensor: dimension ", d, " has start ", local_start[d], ", size ",
-            size[d], ", local size ", local.size(static_cast<int64_t>(d)));
+            "the box must be inside the local tensor: dimension ", d, " has start ", local_start[d], ", size ", size[d],
+            ", local size ", local.size(static_cast<int64_t>(d)));
   }
 }
 

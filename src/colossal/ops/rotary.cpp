@@ -16,7 +16,7 @@ namespace {
 /// One more than the largest of `positions`, for which an accelerator would have to be waited for.
 int64_t longest_of(const at::Tensor& positions) {
   require(positions.is_cpu(), "rotary",
-          "frequencies that depend on the length of a sequence need it where positions are on an accelerator, ",
+          "frequencies that depend on the sequence length need it if positions are on an accelerator, ",
           positions.device(), ": got none");
   return positions.numel() == 0 ? 0 : positions.max().item<int64_t>() + 1;
 }
@@ -50,7 +50,7 @@ constexpr int64_t kGrainElements = 8192;
 
 void check(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table) {
   require(x.dim() == 4 && x.size(3) >= table.rotated(), "rotary", "input must be [B,S,N,D] with D at least the ",
-          table.rotated(), " features that are turned: got ", x.sizes());
+          table.rotated(), " rotated features: got ", x.sizes());
   require(positions.dim() == 2 && positions.size(0) == x.size(0) && positions.size(1) == x.size(1) &&
               positions.scalar_type() == at::kLong,
           "rotary", "positions must be int64 [B,S] of input ", x.sizes(), ": got ", positions.sizes());
@@ -71,7 +71,7 @@ struct Angles {
 Angles angles_for(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table, int64_t length) {
   const at::Tensor dense = positions.contiguous();
   if (!x.is_cpu()) {
-    require(positions.device() == x.device(), "rotary", "positions must be where the input is, on ", x.device(),
+    require(positions.device() == x.device(), "rotary", "positions must be on the device of the input, ", x.device(),
             ": got ", positions.device());
     if (table.depends_on_length() && length == 0) length = longest_of(positions);
     return {table.frequencies(x.device(), length), dense, table.rotated(), table.attention_factor()};

@@ -41,7 +41,7 @@ struct AngleTable {
 };
 
 void check_scaling(int64_t rotated, double theta, const RotaryScaling& s) {
-  require(rotated > 0 && rotated % 2 == 0, "rotary", "the number of turned features must be even and positive: got ",
+  require(rotated > 0 && rotated % 2 == 0, "rotary", "the number of rotated features must be even and positive: got ",
           rotated);
   require(theta > 0, "rotary", "theta must be positive: got ", theta);
   if (s.kind == Reach::None) return;
@@ -52,7 +52,7 @@ void check_scaling(int64_t rotated, double theta, const RotaryScaling& s) {
   require(s.attention_factor >= 0, "rotary", "attention_factor must be 0 (as its paper says) or more: got ",
           s.attention_factor);
   if (s.kind == Reach::Dynamic)
-    require(rotated > 2, "rotary", "dynamic scaling needs more than 2 turned features: got ", rotated);
+    require(rotated > 2, "rotary", "dynamic scaling needs more than 2 rotated features: got ", rotated);
   if (s.kind == Reach::Yarn)
     require(s.beta_fast > 0 && s.beta_slow > 0 && theta != 1, "rotary",
             "yarn needs beta_fast and beta_slow > 0 and a theta other than 1: got ", s.beta_fast, ", ", s.beta_slow,
@@ -67,7 +67,7 @@ void check_scaling(int64_t rotated, double theta, const RotaryScaling& s) {
              std::all_of(factors.begin(), factors.end(), [](double f) { return f > 0; });
     };
     require(sound(s.short_factor) && sound(s.long_factor), "rotary",
-            "longrope needs short_factor and long_factor of half the turned features each, ", rotated / 2,
+            "longrope needs short_factor and long_factor of half the rotated features each, ", rotated / 2,
             ", all positive: got ", s.short_factor.size(), " and ", s.long_factor.size());
   }
 }

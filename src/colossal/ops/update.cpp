@@ -27,17 +27,18 @@ void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>&
     return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel() && t.device() == u.values.device();
   };
   require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)), rule,
-          "buffers must be contiguous, 1-D, equally long and on one device: got values ", u.values.sizes(), " on ",
+          "buffers must be contiguous, 1-D, of equal length and on one device: got values ", u.values.sizes(), " on ",
           u.values.device(), ", gradients ", u.gradients.sizes(), " on ", u.gradients.device());
   for (const at::Tensor& state : states)
     require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(),
             " of ", type, ": got ", state.sizes(), " of ", state.scalar_type());
   require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), rule,
-          "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
+          "gradients must have the dtype of the values, or be bf16 or fp16 with fp32 values: got ", gradient, " and ",
+          type);
   require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type != at::kDouble), rule,
-          "the rounded copy must be bf16 or fp16 beside fp32 or bf16 values: got ",
-          u.copy.defined() ? u.copy.scalar_type() : type, " beside ", type);
-  require(!u.chance || type == at::kBFloat16, rule, "rounding by chance is for bf16 values: got ", type);
+          "the rounded copy must be bf16 or fp16, of fp32 or bf16 values: got ",
+          u.copy.defined() ? u.copy.scalar_type() : type, " of ", type);
+  require(!u.chance || type == at::kBFloat16, rule, "stochastic rounding needs bf16 values: got ", type);
 }
 
 void changed(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states) {
@@ -163,7 +164,7 @@ void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at:
                      const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check("adam_direction", u, {exp_avg, exp_avg_sq, direction});
   require(!u.copy.defined() && !u.chance, "adam_direction",
-          "leaves the values as they are: a rounded copy or rounding by chance has no meaning");
+          "does not change the values, so it supports no rounded copy and no stochastic rounding");
   require(step.step >= 1, "adam_direction", "steps are counted from 1: got ", step.step);
 }
 

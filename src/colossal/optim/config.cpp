@@ -44,7 +44,7 @@ const Rule& rule_of(const OptimizerConfig& config) {
     if (config.name == rule.name) return rule;
   std::string known;
   for (const std::string& name : rule_names()) known += (known.empty() ? "" : ", ") + name;
-  throw Error("optimizer", concat("unknown optimizer ", config.name, "; there are ", known));
+  throw Error("optimizer", concat("unknown optimizer ", config.name, "; use one of ", known));
 }
 
 }  // namespace
@@ -104,8 +104,8 @@ void check_optimizer(const OptimizerConfig& config) {
   std::vector<std::string> keys = rule.keys;
   if (!rule.betas.empty()) keys.push_back("betas");
   refuse_unused_keys(config.name, describe_config(config), describe_config(OptimizerConfig()), common_keys(), keys);
-  require(config.betas.empty() || config.betas.size() == rule.betas.size(), "optimizer", config.name, " has ",
-          rule.betas.size(), " betas: got ", config.betas.size());
+  require(config.betas.empty() || config.betas.size() == rule.betas.size(), "optimizer", "betas must have ",
+          rule.betas.size(), " values for ", config.name, ": got ", config.betas.size());
   config.groups.check();
 }
 

@@ -92,7 +92,7 @@ double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh,
 double clip_factor(double norm, double limit) { return limit > 0 && norm > limit ? limit / norm : 1; }
 
 void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
-  require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
+  require(limit > 0, "optimizer", "the clipping limit must be above 0: got ", limit);
   memory::for_leases(shards, {.gradients = Access::Write}, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
     // its largest number: clamp_ takes no other, and none is above

@@ -87,7 +87,7 @@ void check_milestones(const ScheduleConfig& c, double warmup) {
   require(!c.milestones.empty() && rises, "optimizer", "schedule.milestones must rise: got [", text,
           "]; try [0.5, 0.75]");
   require(c.milestones.front() >= warmup && c.milestones.back() < 1, "optimizer",
-          "schedule.milestones, shares of training.steps, must lie behind the warm-up and before the end: got [", text,
+          "schedule.milestones, fractions of training.steps, must be after the warm-up and before the end: got [", text,
           "]; from ", warmup, " to less than 1");
 }
 
@@ -130,10 +130,10 @@ void check_learning_rate(const OptimizerConfig& c, int64_t steps, int64_t batch)
   require(c.warmup_steps <= steps, "optimizer", "warmup_steps must not exceed training.steps: got ", c.warmup_steps,
           " of ", steps, "; at most ", steps);
   require(c.learning_rate_scaling == "none" || c.reference_batch > 0, "optimizer", "learning_rate_scaling ",
-          c.learning_rate_scaling, " needs reference_batch, the batch_size that learning_rate was found for: got ",
-          c.reference_batch, "; ", batch, " leaves the rate as it is");
+          c.learning_rate_scaling, " needs reference_batch, the batch_size for which learning_rate was tuned: got ",
+          c.reference_batch, "; ", batch, " keeps the rate");
   require(c.learning_rate_scaling != "none" || c.reference_batch == 0, "optimizer",
-          "reference_batch means something to learning_rate_scaling alone: got ", c.reference_batch,
+          "reference_batch needs learning_rate_scaling: got ", c.reference_batch,
           "; set learning_rate_scaling = \"linear\" or \"square-root\", or leave it out");
   refuse_unused_keys(concat("schedule ", c.schedule.name), describe_config(c.schedule),
                      describe_config(ScheduleConfig()), {"name"}, row_of(c.schedule).keys);

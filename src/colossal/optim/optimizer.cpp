@@ -63,7 +63,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vec
   check_optimizer(given);
   for (const memory::Shard& shard : shards)
     require(!given.stochastic_rounding || shard.options().dtype() == at::kBFloat16, "optimizer",
-            "stochastic_rounding is for bf16 parameters without masters: got ",
+            "stochastic_rounding needs bf16 parameters without fp32 master weights: got ",
             c10::typeMetaToScalarType(shard.options().dtype()), "; leave it out");
   OptimizerConfig config = given;
   config.betas = betas_of(given);

@@ -43,7 +43,8 @@ void ParameterGroups::fields(Fields& f) {
 void ParameterGroups::check() const {
   const auto check_length = [&](const char* key, size_t length) {
     require(length == 0 || length == parameters.size(), "optimizer", "groups.", key,
-            " has a number for each of groups.parameters: got ", length, " for ", parameters.size(), " patterns");
+            " must have one number per pattern of groups.parameters: got ", length, " for ", parameters.size(),
+            " patterns");
   };
   check_length("learning_rate", learning_rate.size());
   check_length("weight_decay", weight_decay.size());
@@ -61,7 +62,8 @@ void ParameterGroups::apply(nn::Parameters& model) const {
     if (const size_t group = group_of(p.name); group < parameters.size()) is_used[group] = true;
   for (size_t i = 0; i < parameters.size(); ++i)
     require(is_used[i], "optimizer", "no parameter belongs to group ", parameters[i],
-            " of groups.parameters (of several groups that fit, the first counts); there are ", kinds_of_names(model));
+            " of groups.parameters (a parameter belongs to the first group that matches); there are ",
+            kinds_of_names(model));
   for (nn::Parameter& p : model) {
     const size_t group = group_of(p.name);
     if (group == parameters.size()) continue;

@@ -96,7 +96,7 @@ std::string waits_of(const std::vector<double>& waited) {
   std::sort(longest.rbegin(), longest.rend());
   std::string out;
   for (const auto& [time, rank] : longest) out += concat(out.empty() ? "rank " : ", rank ", rank, " ", tenths(time));
-  return out.empty() ? "nobody" : out;
+  return out.empty() ? "none" : out;
 }
 
 std::string timeline_of(const PipelineTimeline& timeline) {

@@ -69,48 +69,47 @@ void RankCheck::check_names() const {
 }
 
 void RankCheck::check_compute() {
-  rule(once(step_->action), "comes twice");
+  rule(once(step_->action), "occurs twice");
   rule(!did(Action::Reduce, step_->chunk) && done_.count({Action::Reduce, -1, step_->chunk}) == 0,
-       "comes after the Reduce of its chunk");
+       "is after the Reduce of its chunk");
   const int pipe = at_.pipe_of(step_->chunk), stage = this->stage();
   if (step_->action == Action::Forward) {
     if (stage == 0) return;
     const bool local = neighbour(stage - 1) == rank_;
     rule(local ? did(Action::Forward, at_.chunk_of(pipe, stage - 1)) : did(Action::ReceiveForward, step_->chunk),
-         "its hidden state is not there: no ", local ? "Forward of the stage before" : "ReceiveForward",
-         " in front of it");
+         "its hidden state is missing: no ", local ? "Forward of the stage before" : "ReceiveForward", " before it");
     return;
   }
   if (step_->action == Action::BackwardWeight) {
-    rule(did(Action::BackwardInput, step_->chunk), "comes before its BackwardInput");
+    rule(did(Action::BackwardInput, step_->chunk), "is before its BackwardInput");
     return;
   }
-  rule(did(Action::Forward, step_->chunk), "comes before its Forward");
+  rule(did(Action::Forward, step_->chunk), "is before its Forward");
   rule(!(did(Action::Backward, step_->chunk) && did(Action::BackwardInput, step_->chunk)),
        "this micro-batch has gone backward already");
   if (stage + 1 == at_.stages()) return;
   const bool local = neighbour(stage + 1) == rank_;
   rule(local ? did_backward(at_.chunk_of(pipe, stage + 1)) : did(Action::ReceiveBackward, step_->chunk),
-       "its gradient is not there: no ", local ? "backward of the next stage" : "ReceiveBackward", " in front of it");
+       "its gradient is missing: no ", local ? "backward of the next stage" : "ReceiveBackward", " before it");
 }
 
 void RankCheck::check_transfer() {
-  rule(once(step_->action), "comes twice");
+  rule(once(step_->action), "occurs twice");
   // the peer holds the next stage
   const bool down = step_->action == Action::SendForward || step_->action == Action::ReceiveBackward;
   const int other = stage() + (down ? 1 : -1);
   rule(other >= 0 && other < at_.stages(), "there is no stage on the other side");
   rule(step_->peer == neighbour(other), "its peer must be rank ", neighbour(other), ", which holds stage ", other);
   rule(step_->peer != rank_, "a rank does not send to itself");
-  if (step_->action == Action::SendForward) rule(did(Action::Forward, step_->chunk), "comes before its Forward");
-  if (step_->action == Action::SendBackward) rule(did_backward(step_->chunk), "comes before its backward");
+  if (step_->action == Action::SendForward) rule(did(Action::Forward, step_->chunk), "is before its Forward");
+  if (step_->action == Action::SendBackward) rule(did_backward(step_->chunk), "is before its backward");
 }
 
 void RankCheck::run() {
   const auto& steps = schedule_.ranks[rank_];
   for (index_ = 0; index_ < steps.size(); ++index_) {
     step_ = &steps[index_];
-    rule(done_.count({Action::Update, -1, -1}) == 0, "comes after Update");
+    rule(done_.count({Action::Update, -1, -1}) == 0, "is after Update");
     check_names();
     if (is_compute(step_->action)) {
       check_compute();
@@ -118,7 +117,7 @@ void RankCheck::run() {
       check_transfer();
     } else {
       rule(done_.insert({step_->action, -1, step_->action == Action::Update ? -1 : step_->chunk}).second,
-           "comes twice");
+           "occurs twice");
     }
   }
   check_end();
@@ -206,7 +205,7 @@ void check_blocking(const Schedule& schedule) {
     if (at[rank] == schedule.ranks[rank].size()) continue;
     throw Error("pipeline", concat(schedule.name, ", rank ", rank, ", step ", at[rank], " (",
                                    to_string(schedule.ranks[rank][at[rank]], schedule.placement.chunks()),
-                                   "): waits for ever when transfers block"));
+                                   "): waits forever when transfers block"));
   }
 }
 

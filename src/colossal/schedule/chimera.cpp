@@ -17,7 +17,7 @@ std::string fault(const Options& options) {
                   m > 1 ? concat(m - 1, " or ") : "", m + 1);
   }
   if (options.memory_limit > 0 && options.memory_limit < 2) {
-    return concat("chimera keeps an activation a direction: got memory_limit ", options.memory_limit, "; nearest 2");
+    return concat("chimera keeps one activation per direction: got memory_limit ", options.memory_limit, "; nearest 2");
   }
   return "";
 }
@@ -43,8 +43,9 @@ Lists order(const Options& options, const Placement& placement) {
 }  // namespace
 
 Family chimera() {
-  return {"chimera", "two pipes against each other, each with its copy of the weights", 2, false, false, fault, place,
-          order};
+  return {
+      "chimera", "two pipelines in opposite directions, each with a copy of the weights", 2, false, false, fault, place,
+      order};
 }
 
 }  // namespace colossal::schedule

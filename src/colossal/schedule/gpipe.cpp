@@ -8,7 +8,7 @@ namespace {
 std::string fault(const Options& options) {
   if (options.memory_limit > 0 && options.memory_limit < options.micro_batches) {
     return concat("gpipe keeps the activations of every micro-batch: got memory_limit ", options.memory_limit, " for ",
-                  options.micro_batches, " micro_batches; take 1f1b");
+                  options.micro_batches, " micro_batches; use 1f1b");
   }
   return "";
 }

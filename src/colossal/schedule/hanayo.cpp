@@ -11,7 +11,7 @@ namespace {
 std::string fault(const Options& options) {
   if (options.chunks % 2 == 0) return "";
   const std::string nearest = options.chunks > 1 ? concat(options.chunks - 1, " or ", options.chunks + 1) : "2";
-  return concat("hanayo needs an even number of chunks, 2 a wave: got ", options.chunks, "; nearest ", nearest);
+  return concat("hanayo needs an even number of chunks, 2 per wave: got ", options.chunks, "; nearest ", nearest);
 }
 
 Placement place(const Options& options) { return Placement::zigzag(options.stages, options.chunks); }
@@ -26,6 +26,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family hanayo() { return {"hanayo", "waves over the ranks, two chunks a wave", 2, true, false, fault, place, order}; }
+Family hanayo() { return {"hanayo", "waves over the ranks, two chunks per wave", 2, true, false, fault, place, order}; }
 
 }  // namespace colossal::schedule

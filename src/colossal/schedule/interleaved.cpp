@@ -17,12 +17,12 @@ std::string fault(const Options& options) {
   if (m % p != 0) {
     const int below = m / p * p;
     const std::string nearest = below > 0 ? concat(below, " or ", below + p) : concat(p);
-    return concat("interleaved needs micro_batches that divide by the ", p, " ranks: got ", m, "; nearest ", nearest);
+    return concat("interleaved needs micro_batches divisible by the ", p, " ranks: got ", m, "; nearest ", nearest);
   }
   const double held = std::min(warm_up_of(options, 0) + 1, m * options.chunks) / static_cast<double>(options.chunks);
   if (options.memory_limit > 0 && options.memory_limit < held) {
     return concat("interleaved keeps ", held, " live activations: got memory_limit ", options.memory_limit,
-                  "; take 1f1b or v-half");
+                  "; use 1f1b or v-half");
   }
   return "";
 }
@@ -52,6 +52,8 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family interleaved() { return {"interleaved", "1f1b with several chunks a rank", 2, true, false, fault, place, order}; }
+Family interleaved() {
+  return {"interleaved", "1f1b with several chunks per rank", 2, true, false, fault, place, order};
+}
 
 }  // namespace colossal::schedule

@@ -86,8 +86,8 @@ void check_options(const Options& given) {
   check_costs(given);
   const Options options = complete(given);
   require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ",
-          family.default_chunks, family.default_chunks == 1 ? " chunk" : " chunks", " a rank: got ", options.chunks,
-          "; nearest ", family.default_chunks, ", or take interleaved or hanayo");
+          family.default_chunks, family.default_chunks == 1 ? " chunk" : " chunks", " per rank: got ", options.chunks,
+          "; nearest ", family.default_chunks, ", or use interleaved or hanayo");
   const std::string fault = family.fault(options);
   require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);

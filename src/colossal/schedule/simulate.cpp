@@ -125,7 +125,7 @@ std::vector<Event> Clock::run() {
   for (int rank = 0; rank < ranks; ++rank) {
     if (events_[rank].size() < schedule_.ranks[rank].size()) {
       const Step& step = schedule_.ranks[rank][events_[rank].size()];
-      throw Error("pipeline", concat(schedule_.name, " locks up: rank ", rank, " waits for ever at step ",
+      throw Error("pipeline", concat(schedule_.name, " deadlocks: rank ", rank, " waits forever at step ",
                                      events_[rank].size(), ", ", to_string(step, schedule_.placement.chunks())));
     }
   }

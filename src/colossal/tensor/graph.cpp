@@ -26,7 +26,7 @@ bool can_capture(c10::DeviceType type) { return capture_of(type).load() != nullp
 std::unique_ptr<Graph> capture(c10::Device device, const std::function<void()>& body) {
   const Capture record = capture_of(device.type());
   require(record, "graph", "operators on ", device.str(),
-          " cannot be recorded: that needs CUDA, and a build that found its headers beside torch");
+          " cannot be recorded: this needs CUDA, and a build with the CUDA headers of torch");
   return record(device, body);
 }
 

@@ -16,7 +16,7 @@ std::vector<double> host_values(const at::Tensor& x) {
 }
 
 double host_value(const at::Tensor& x) {
-  require(x.numel() == 1, "tensor", "one number is read from a tensor of one element: got ", x.sizes());
+  require(x.numel() == 1, "tensor", "a tensor must have one element to be read as a number: got ", x.sizes());
   return host_values(x).front();
 }
 
