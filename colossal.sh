@@ -103,7 +103,7 @@ want_packages() {  # [package=mark...]
   local missing
   mapfile -t missing < <(missing_of "$@")
   if [ ${#missing[@]} -eq 0 ] || ! command -v apt-get >/dev/null || ! is_root_possible; then return; fi
-  apt_install "${missing[@]}" >>"$log" 2>&1 || echo "going on without ${missing[*]}, which could not be installed" >&2
+  apt_install "${missing[@]}" >>"$log" 2>&1 || echo "continuing without ${missing[*]}, which could not be installed" >&2
 }
 
 is_older() {  # found, wanted
@@ -136,11 +136,11 @@ too_old() {
   fi
   version=$(version_in_header nlohmann/json.hpp NLOHMANN_JSON_VERSION_MAJOR NLOHMANN_JSON_VERSION_MINOR)
   if [ -n "$version" ] && is_older "$version" 3.11; then
-    echo "nlohmann-json must be 3.11 or newer: got $version; install a newer one in front of it in the compiler's search path"
+    echo "nlohmann-json must be 3.11 or newer: got $version; install a newer one earlier in the search path of the compiler"
   fi
   version=$(version_in_header toml++/toml.h TOML_LIB_MAJOR TOML_LIB_MINOR)
   if [ -n "$version" ] && is_older "$version" 3.3; then
-    echo "toml++ must be 3.3 or newer: got $version; install a newer one in front of it in the compiler's search path"
+    echo "toml++ must be 3.3 or newer: got $version; install a newer one earlier in the search path of the compiler"
   fi
 }
 
@@ -262,14 +262,14 @@ install_torch() {
   for part in "${parts[@]}"; do
     if [ "$part" = headers ] && [ "${COLOSSAL_TORCH:-auto}" = auto ]; then  # without them GPUs work, with fewer features
       [ -n "$toolkit" ] && try_step "installing the headers of CUDA $toolkit" "$root/.venv/bin/python" -m pip install "cuda-toolkit[cccl,crt]==$toolkit" ||
-        echo "colossal.sh: going on without the headers of CUDA; colossal info says what that means" >&2
+        echo "colossal.sh: continuing without the CUDA headers; colossal info shows what is missing" >&2
       continue
     fi
     [ "$part" = libraries ] || [ -n "$toolkit" ] ||
-      die "torch $version in .venv names no version of CUDA's packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
+      die "torch $version in .venv names no version of the CUDA packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
     case $part in
       cpu) pip_install "installing two libraries that this LibTorch loads on CPUs, too" "cuda-toolkit[cudart,cupti]==$toolkit" ;;
-      libraries) pip_install "installing what LibTorch needs for GPUs" "torch==$version" ;;
+      libraries) pip_install "installing the GPU libraries of LibTorch" "torch==$version" ;;
       headers) pip_install "installing the headers of CUDA $toolkit" "cuda-toolkit[cccl,crt]==$toolkit" ;;
     esac
   done
@@ -318,7 +318,7 @@ prepare() {  # ON or OFF: with the tests
   fi
   if [ ${#packages[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
-      problems+=("these packages are missing (Debian's names), and there is no apt-get to install them: ${packages[*]}")
+      problems+=("packages are missing, and there is no apt-get to install them (names of Debian): ${packages[*]}")
     elif ! is_root_possible; then
       problems+=("packages are missing; run this as root, then start again: apt-get install -y ${packages[*]}")
     else
@@ -341,7 +341,7 @@ prepare() {  # ON or OFF: with the tests
   fi
   if [ -n "${LIBTORCH_ROOT:-}" ] && [ ${#problems[@]} -eq 0 ] && [[ " $(missing_parts | tr '\n' ' ')" == *" libraries "* ]]; then
     needed=$((needed + cuda_download + cuda_venv - cpu_venv))
-    lines+=("download what LibTorch needs for GPUs: $(gigabytes $((cuda_download - cpu_download))), $(gigabytes $cuda_venv) in .venv")
+    lines+=("download the GPU libraries of LibTorch: $(gigabytes $((cuda_download - cpu_download))), $(gigabytes $cuda_venv) in .venv")
   fi
   local what=colossal minutes=$program_minutes size=$program_size
   if [ "$1" = ON ]; then what=everything minutes=$all_minutes size=$all_size; fi
@@ -356,7 +356,7 @@ prepare() {  # ON or OFF: with the tests
   fi
   if [ ${#problems[@]} -gt 0 ]; then
     if [ ${#problems[@]} -eq 1 ]; then die "${problems[0]}"; fi
-    printf 'colossal.sh: %s things must be mended first:\n' "${#problems[@]}" >&2
+    printf 'colossal.sh: %s problems must be fixed first:\n' "${#problems[@]}" >&2
     printf '  %s\n' "${problems[@]}" >&2
     exit 1
   fi

@@ -124,7 +124,7 @@ TEST_F(FindLibTorch, NamesAMissingHeaderAndItsRemedy) {
   EXPECT_THAT(
       automatic.output,
       HasSubstr(
-          "without NCCL, CUDA graphs and page-locked host memory: missing the header nv/target_of_test; to mend it: " +
+          "without NCCL, CUDA graphs and page-locked host memory: missing the header nv/target_of_test; to fix it: " +
           base + "/env/bin/python -m pip install \"cuda-toolkit[cccl,crt]==13.0.3\""));
   const Finished on = configure("ON");
   EXPECT_NE(on.status, 0);
@@ -140,7 +140,7 @@ TEST_F(FindLibTorch, NamesAMissingLibraryAndItsRemedy) {
   EXPECT_THAT(automatic.output, HasSubstr("(CUDA: OFF)"));
   EXPECT_THAT(
       automatic.output,
-      HasSubstr("libtorch_cuda.so is not linked, so that GPUs are not used: missing libcudnn_of_test.so; to mend it: " +
+      HasSubstr("libtorch_cuda.so is not linked, so GPUs are not used: missing libcudnn_of_test.so; to fix it: " +
                 base + "/env/bin/python -m pip install torch==2.13.0, then cmake "));
   EXPECT_NE(configure("ON").status, 0);
   EXPECT_EQ(configure("OFF").status, 0);

@@ -197,7 +197,7 @@ TEST_F(SetupScript, CompletesATorchForGpus) {
   fs::remove(base + "/calls");
   const Finished done = start({{"FAKE_WHEEL", "cuda"}, {"COLOSSAL_TORCH", "cuda"}});
   ASSERT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("download what LibTorch needs for GPUs"));
+  EXPECT_THAT(done.output, HasSubstr("download the GPU libraries of LibTorch"));
   EXPECT_THAT(calls(), HasSubstr("pip install torch==2.13.0 in"));
   EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CUDA=ON"));
 }

@@ -140,7 +140,7 @@ TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
   expect_balanced(page);
   EXPECT_EQ(count(page, "<svg xmlns"), 1u);
   for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>",
-                           "<td>nobody</td>", "pipeline_trace.json"})
+                           "<td>none</td>", "pipeline_trace.json"})
     expect_holds(page, part);
 }
 
