@@ -102,11 +102,9 @@ std::string waits_of(const std::vector<double>& waited) {
 std::string timeline_of(const PipelineTimeline& timeline) {
   const schedule::Timeline &planned = timeline.planned, &measured = timeline.measured;
   std::string out =
-      "<section class='card'><h2>Pipeline</h2><p>The last step as planned, with the measured average time of each kind "
-      "of step on each rank and no time for messages, and as measured. Times are milliseconds. pipeline_trace.json in "
-      "the run folder "
-      "holds the same for "
-      "Perfetto.</p><div class='scroll'>" +
+      "<section class='card'><h2>Pipeline</h2><p>The last step as planned, with the measured average time of each "
+      "kind of step on each rank and no time for messages, and as measured. Times are milliseconds. "
+      "pipeline_trace.json in the run folder holds the same for Perfetto.</p><div class='scroll'>" +
       schedule::draw_svg(timeline.titled()) + "</div>";
   out +=
       "<div class='scroll'><table class='numbers'><tr><th>rank</th><th>busy</th><th>waiting, "

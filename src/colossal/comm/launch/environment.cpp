@@ -92,8 +92,7 @@ void read_slurm(Environment& environment, const Reader& reader) {
   const std::string nodes = reader.has(list) ? reader.text(list) : reader.text("SLURM_JOB_NODELIST");
   const bool named = reader.has("MASTER_ADDR");
   require(named || !nodes.empty(), "launch",
-          "SLURM_NODELIST is not set, but SLURM_PROCID is; set MASTER_ADDR to the host "
-          "of rank 0");
+          "SLURM_NODELIST is not set, but SLURM_PROCID is; set MASTER_ADDR to the host of rank 0");
   environment.host = named ? reader.text("MASTER_ADDR") : first_host(nodes);
   const std::string job = reader.text("SLURM_JOB_ID") + "." + reader.text("SLURM_STEP_ID");
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, port_of_job("slurm" + job)));
