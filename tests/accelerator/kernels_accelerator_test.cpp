@@ -294,7 +294,7 @@ TEST_F(KernelsOnAccelerator, RotaryIsToldTheLengthThatFrequenciesDependOn) {
     expect_close(rotary(x.to(device), positions.to(device), table, length).to(at::kCPU),
                  rotary(x, positions, table, length), at::kDouble, 4, concat("length ", length));
   EXPECT_THAT([&] { rotary(x.to(device), positions.to(device), table); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("depend on the length of a sequence")));
+              testing::ThrowsMessage<Error>(testing::HasSubstr("depend on the sequence length")));
 }
 
 /// Asked for, so that the softmax takes the steps of a vocabulary that ranks share; there is one.

@@ -121,7 +121,7 @@ TEST(GgufFamily, RefusesFilesThatItDoesNotUnderstand) {
   EXPECT_THAT(said("llama.rope.dimension_count", GgufValue::integer(2)), HasSubstr("dimension_count must be"));
   EXPECT_THAT(said("split.count", GgufValue::integer(3)), HasSubstr("llama-gguf-split"));
   EXPECT_THAT(said("x", GgufValue::integer(3), {{"blk.0.attn_q.weight", "IQ4_XS"}}),
-              HasSubstr("blk.0.attn_q.weight is of type IQ4_XS"));
+              HasSubstr("blk.0.attn_q.weight has type IQ4_XS"));
 }
 
 TEST(GgufFamily, NamesGoBothWays) {
@@ -167,7 +167,7 @@ TEST(GgufFamily, ChangesUndoEachOther) {
   EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::Groups, heads); }),
               HasSubstr("do not divide"));
   EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::KeyPairs, heads); }),
-              HasSubstr("no pairs of features"));
+              HasSubstr("must be pairs of features"));
 }
 
 TEST(GgufWeights, AreThoseOfTheFolder) {

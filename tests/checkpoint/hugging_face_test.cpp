@@ -396,14 +396,14 @@ TEST(HuggingFace, NamesMustFitTheModel) {
     return "taken";
   };
   constexpr int kFused = 6, kGate = 8;
-  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.pop_back(); }), HasSubstr("has 24 rows but 21 are named"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.pop_back(); }), HasSubstr("has 24 rows, but its parts have 21"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back() = "whole"; }),
-              HasSubstr("whole tensors or of rows of them"));
+              HasSubstr("whole tensors or to rows of tensors"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().count = 4; }), HasSubstr("fused.weight has 24 rows"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = 22; }), HasSubstr("got row 24, of fused.weight"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = 20; }), HasSubstr("got row 20 twice"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().stride = 0; }), HasSubstr("stride 0"));
-  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = -1; }), HasSubstr("from -1"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = -1; }), HasSubstr("first -1"));
   EXPECT_THAT(refused([](auto& n) { n[kGate].transposed = false; }),
               HasSubstr("must have one shape in all parameters"));
 }

@@ -248,8 +248,8 @@ TEST(Corpus, RefusesJsonThatIsNamedByItself) {
     return items;
   }() + "0]";
   for (const std::string& list : {std::string("[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n"), std::string("  []"), large})
-    EXPECT_THAT(refusal(folder.write("x.json", list)), HasSubstr("it is a JSON list; write its records as JSON lines"));
-  EXPECT_THAT(refusal(folder.write("x.json", "\xef\xbb\xbf{\"a\":\n1}")), HasSubstr("it is a JSON object"));
+    EXPECT_THAT(refusal(folder.write("x.json", list)), HasSubstr("got a JSON list; write its records as JSON lines"));
+  EXPECT_THAT(refusal(folder.write("x.json", "\xef\xbb\xbf{\"a\":\n1}")), HasSubstr("got a JSON object"));
   for (const char* name : {"x.json", "x.txt", "x"})
     EXPECT_THAT(refusal(folder.write(name, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n")),
                 HasSubstr("got JSON lines; rename it so that its name ends in .jsonl"));

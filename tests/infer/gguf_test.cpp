@@ -107,7 +107,7 @@ TEST(Gguf, TypesAreThoseOfMatrices) {
   EXPECT_EQ(type_of("q4_0", "blk.0.attn_q.weight"), "Q4_0");
   EXPECT_EQ(type_of("q4_k", "blk.4.attn_q.weight"), "Q8_0");  // rows of 64
   EXPECT_THAT(test::complaint([&] { write_gguf(folder / "hf", folder / "b.gguf", "q5_k"); }),
-              HasSubstr("no file is written in type q5_k"));
+              HasSubstr("cannot be written in type q5_k"));
 }
 
 }  // namespace

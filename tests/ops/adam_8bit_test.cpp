@@ -85,7 +85,7 @@ TEST(Adam8bit, RefusesBuffersThatDoNotFit) {
           "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "a rounded copy");
   refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; }, "does not support stochastic rounding");
-  refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");
+  refused([](Buffers&, AdamStep& step) { step.step = 0; }, "step must be at least 1: got 0");
 }
 
 }  // namespace

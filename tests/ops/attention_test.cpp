@@ -325,7 +325,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(refused(q, few, {.queries = {{0, 2}, {7, 2}}}),
               testing::HasSubstr("the positions of the 5 queries, without lengths: got 4 positions and 0"));
   EXPECT_THAT(refused(q, few, {.documents = at::zeros({1, 3}, at::kLong), .queries = {{0, 5}}}),
-              testing::HasSubstr("those of queries must be int64 [B,S]"));
+              testing::HasSubstr("the documents of queries must be int64 [B,S]"));
 }
 
 }  // namespace

@@ -313,7 +313,7 @@ TEST(Update, RefusesBuffersThatDoNotFit) {
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "the rounded copy must be bf16 or fp16");
   refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; },
           "stochastic rounding needs bf16 values");
-  refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");
+  refused([](Buffers&, AdamStep& step) { step.step = 0; }, "step must be at least 1: got 0");
   EXPECT_THROW(sgd_(b.u, {}, {.momentum = 0.9}), Error);
 }
 

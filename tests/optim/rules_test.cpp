@@ -236,7 +236,7 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   c = config("adamw");
   c.name = "adamax";
   EXPECT_EQ(refusal(c),
-            "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, "
+            "[optimizer] unknown optimizer adamax; use one of adamw, adam, sgd, lion, lamb, lars, adafactor, came, "
             "adam8bit, galore, muon");
   c = config("adamw");
   c.schedule.name = "linear";

@@ -174,7 +174,7 @@ TEST(GgufVocabulary, FoldersAreWritten) {
   folder.write("merges.txt", test::read_all(kShared + "gpt2/vocab.bpe"));
   expect_same(folder.path(), texts, 47);
   EXPECT_THAT(test::complaint([&] { gguf_of_tokenizer(kShared + "hf/t5-small", 40000); }),
-              HasSubstr("Unigram is not written"));
+              HasSubstr("Unigram cannot be written"));
 }
 
 std::string unpacked(const std::string& path) {

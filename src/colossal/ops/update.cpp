@@ -157,7 +157,7 @@ void check_sgd(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& s
 
 void check_adam(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check("adam", u, {exp_avg, exp_avg_sq});
-  require(step.step >= 1, "adam", "steps are counted from 1: got ", step.step);
+  require(step.step >= 1, "adam", "step must be at least 1: got ", step.step);
 }
 
 void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
@@ -165,7 +165,7 @@ void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at:
   check("adam_direction", u, {exp_avg, exp_avg_sq, direction});
   require(!u.copy.defined() && !u.chance, "adam_direction",
           "does not change the values, so it supports no rounded copy and no stochastic rounding");
-  require(step.step >= 1, "adam_direction", "steps are counted from 1: got ", step.step);
+  require(step.step >= 1, "adam_direction", "step must be at least 1: got ", step.step);
 }
 
 struct AdamMoments {
