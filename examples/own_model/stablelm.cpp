@@ -11,8 +11,8 @@ using colossal::concat;
 using colossal::require;
 
 void StableLmSizes::fields(colossal::Fields& f) {
-  f.flag("parallel", parallel, "attention and the feed-forward layer of a block both read its input");
-  f.number("rotary", rotary, "of each head", "share that positions turn", 0, 1);
+  f.flag("parallel", parallel, "parallel branches: attention and feed-forward layer both read the block's input");
+  f.number("rotary", rotary, "of each head", "share of the features that rotary positions rotate", 0, 1);
   f.number("rope_theta", rope_theta, "", "base of the rotary frequencies", 1, 1e12);
 }
 

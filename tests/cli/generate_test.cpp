@@ -323,7 +323,9 @@ TEST_F(Generate, SaysThatADraftModelNeedsATokenizer) {
   test::write_model(t5, "t5-tiny");
   const Outcome other = generate({"--prompt", "a", "--draft", t5 / "hf"});
   EXPECT_EQ(other.out, "");
-  EXPECT_THAT(other.err, HasSubstr("a draft model must continue text: got a t5, which answers a text"));
+  EXPECT_THAT(
+      other.err,
+      HasSubstr("a draft model must continue text: got a t5, which generates a target text from a source text"));
   EXPECT_THAT(refused.err, testing::AllOf(HasSubstr("the draft model must come with a tokenizer"),
                                           HasSubstr(folder / "own"), HasSubstr("--tokenizer")));
 }

@@ -94,7 +94,8 @@ TEST(Cli, HelpConfigNamesEverySectionWithDefaults) {
     EXPECT_THAT(outcome.out, HasSubstr("[" + std::string(section) + "]\n")) << section;
   }
   EXPECT_THAT(outcome.out, HasSubstr("  steps = "));
-  EXPECT_THAT(outcome.out, HasSubstr("are listed by `colossal models`"));  // which loads LibTorch, and this does not
+  EXPECT_THAT(outcome.out,
+              HasSubstr("`colossal models` lists the keys of [model]"));  // which loads LibTorch, and this does not
 }
 
 TEST(Cli, HelpConfigOfOneSection) {
@@ -104,8 +105,8 @@ TEST(Cli, HelpConfigOfOneSection) {
   EXPECT_THAT(colossal({"help", "config", "training.steps"}).out, HasSubstr("[training]\n"));
   expect_misuse({"help", "config", "paralel"}, "no section or key `paralel`, did you mean `parallel`?");
   expect_misuse({"help", "config", "model.objective"},
-                "no section or key `model.objective`; keys of [model] that one architecture has for itself: "
-                "`colossal models`");
+                "no section or key `model.objective`; `colossal models` lists the keys of [model] that only one "
+                "architecture has");
 }
 
 TEST(Cli, UnknownWordsAreMisuse) {
@@ -132,13 +133,13 @@ TEST(Cli, GenerateRefusesAModelOfImages) {
   const auto outcome = colossal({"generate", "--from", folder, "--prompt", "a cat"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which tells what images show: it has no text to continue"));
+  EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which classifies images: it has no text to continue"));
 }
 
 TEST(Cli, ModelsAreListedWithTheirOwnKeys) {
   const auto outcome = colossal({"models"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("bert, which fills in hidden tokens: bert-tiny bert-base bert-large\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("bert, which fills in masked tokens: bert-tiny bert-base bert-large\n"));
   EXPECT_THAT(outcome.out, HasSubstr("keys, with the values of vit-tiny-cifar:\n  side = 32\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  rope_theta = 10000.0\n"));
 }

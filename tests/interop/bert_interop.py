@@ -109,7 +109,7 @@ def check_masked_tokens():
     compare("masked", ours, made.loss, gradient_norm(model))
     interop.compare_export("masked", run, model, input_ids=shown)
     done = subprocess.run([interop.binary, "generate", "--from", str(run), "--prompt", "a"], capture_output=True, text=True)
-    assert done.returncode == 1 and "bert, which fills in hidden tokens" in done.stderr, done
+    assert done.returncode == 1 and "bert, which fills in masked tokens" in done.stderr, done
     return folder
 
 

@@ -122,7 +122,7 @@ TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
 TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   Config c = config("class");
   c.data.path = "builtin";
-  EXPECT_THAT(refusal(c), HasSubstr("a model that tells the class of a text reads labelled texts"));
+  EXPECT_THAT(refusal(c), HasSubstr("a model that classifies text reads labelled texts"));
   c = config("class");
   c.data.documents = "joined";
   EXPECT_THAT(refusal(c), HasSubstr("documents must be separate for labelled texts"));
@@ -132,8 +132,8 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   c = config("masked-token");
   c.model.vocabulary = 257;
   EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
-  for (const auto& [objective, purpose] : {std::pair{"class", "tells the class of a text"},
-                                           {"masked-token", "fills in hidden tokens"}}) {
+  for (const auto& [objective, purpose] :
+       {std::pair{"class", "classifies text"}, {"masked-token", "fills in masked tokens"}}) {
     c = config(objective);
     c.data.noise_density = 0.15;
     EXPECT_THAT(refusal(c), HasSubstr(concat("noise_density must be 0 for a model that ", purpose, ": got 0.15")));
@@ -298,7 +298,7 @@ TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
   folder.write("parts/val/cow/1.jpg", kJpeg);
   EXPECT_THAT(refusal(), HasSubstr("the class cow of"));
   c.data.noise_density = 0.15;
-  EXPECT_THAT(refusal(), HasSubstr("noise_density must be 0 for a model that tells what images show: got 0.15"));
+  EXPECT_THAT(refusal(), HasSubstr("noise_density must be 0 for a model that classifies images: got 0.15"));
 }
 
 }  // namespace

@@ -22,14 +22,14 @@ struct Benchmark {
 };
 
 const Benchmark kBenchmarks[] = {
-    {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas",
+    {"tensor-parallel", "traffic and memory of each mode of tensor parallelism, compared with the published formulas",
      bench_tensor_parallel},
-    {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
+    {"sequence", "traffic, memory and operations of each mode of sequence parallelism, compared with the formulas",
      bench_sequence},
-    {"inference", "tokens a second and latencies of a model that answers, beside what memory allows", bench_inference},
-    {"memory", "the largest model that trains under budgets of host memory and disk, and what moves between them",
+    {"inference", "tokens per second and latencies of generation, compared with the memory bandwidth", bench_inference},
+    {"memory", "largest model that trains within budgets of host memory and disk, and the traffic between them",
      bench_memory},
-    {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},
+    {"zero", "traffic and memory of each ZeRO stage, compared with the published formulas", bench_zero},
 };
 
 void list() {

@@ -188,8 +188,8 @@ void print(const Json& result) {
 
 int bench_inference(const Arguments& arguments) {
   CLI::App app(
-      "Measures a model that answers: prompts and decoding, alone and together, and latencies of requests that come at "
-      "random.",
+      "Measures generation: prefill and decoding, alone and batched, and the latency of requests that arrive at random "
+      "times.",
       "colossal bench inference");
   InferenceRequest r;
   r.model.tokenizer = "none";  // ids are random
@@ -198,18 +198,18 @@ int bench_inference(const Arguments& arguments) {
   const auto add_count = [&](const char* flag, int64_t& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   };
-  add_count("--prompt-tokens", r.load.prompt_tokens, "of a prompt; under the load in the mean");
-  add_count("--new-tokens", r.load.new_tokens, "of an answer; under the load in the mean");
-  app.add_option("--sequences", r.batches, "how many run together, one number after another")
+  add_count("--prompt-tokens", r.load.prompt_tokens, "tokens of a prompt; under load the mean");
+  add_count("--new-tokens", r.load.new_tokens, "tokens of a completion; under load the mean");
+  app.add_option("--sequences", r.batches, "batch sizes to measure, one after another")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  add_count("--rounds", r.rounds, "passes of each, of which the median counts");
-  add_count("--requests", r.load.requests, "of the load");
-  app.add_option("--rate", r.load.rate, "requests a second, in the mean; default: half of what decoding can take")
+  add_count("--rounds", r.rounds, "passes per measurement; the median is reported");
+  add_count("--requests", r.load.requests, "number of requests under load");
+  app.add_option("--rate", r.load.rate, "mean requests per second; default: half of the decoding throughput")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seed", r.load.seed, "of prompts and times")->capture_default_str();
-  app.add_flag("--json", r.as_json, "print an object of JSON instead of tables");
+  app.add_option("--seed", r.load.seed, "random seed of prompts and arrival times")->capture_default_str();
+  app.add_flag("--json", r.as_json, "print a JSON object instead of tables");
   parse(app, arguments);
   refuse_options(app, {"--tokenizer"}, "on a benchmark whose prompts are random ids");
   check_model_options(app, r.model);

@@ -209,29 +209,33 @@ int search_and_print(const MemoryBench& bench, int64_t first, bool has_baseline,
 
 int bench_memory(const Arguments& arguments) {
   CLI::App app(
-      "Finds the largest GPT that trains real steps under the budgets of [memory], and shows what moves between its "
-      "tiers. Any key of a config is a flag: --memory.host=2GiB --memory.disk=scratch/ --model.hidden=1024 "
-      "--precision.mode=bf16.",
+      "Finds the largest GPT that trains within the budgets of [memory], and shows the traffic between its tiers. Any "
+      "key of a config is a flag: --memory.host=2GiB --memory.disk=scratch/ --model.hidden=1024 --precision.mode=bf16.",
       "colossal bench memory");
   MemoryBench bench{.words = arguments};
   std::string limit, growth = "layers", picture;
   int64_t first = 1, size = 0;
   bool baseline = false, in_memory = false, events = false;
-  app.add_option("--grow", growth, "what grows: blocks, or heads of 64 features (--model.layers stays)")
+  app.add_option("--grow", growth, "dimension that grows: layers, or heads of 64 features (with --model.layers fixed)")
       ->capture_default_str()
       ->check(CLI::IsMember({"layers", "heads"}));
-  app.add_option("--from", first, "size of the first model")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--limit", limit, "resident memory of the process: \"2GiB\"; default: nine tenths of the machine's");
-  app.add_option("--steps", bench.steps, "training steps of a try")->capture_default_str()->check(CLI::Range(2, 1000));
-  app.add_option("--tries", bench.most_tries, "at most")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", bench.seconds, "the search takes at most; each of the two")
+  app.add_option("--from", first, "size of the first model to try")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--limit", limit, "resident memory of the process, such as \"2GiB\"; default: 90 % of the machine's");
+  app.add_option("--steps", bench.steps, "training steps per trial")->capture_default_str()->check(CLI::Range(2, 1000));
+  app.add_option("--tries", bench.most_tries, "maximum number of trials")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--seconds", bench.seconds, "time limit of the search; with --baseline, of each of the two searches")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1e7));
-  app.add_option("--resolution", bench.resolution, "share of the size that the search stops at")
+  app.add_option("--resolution", bench.resolution, "relative size difference at which the search stops")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_flag("--baseline", baseline, "the largest model without [memory], too, under the same limit");
-  app.add_option("--draw", picture, "write a picture of the largest model's step to this SVG file: auto beside lru");
+  app.add_flag("--baseline", baseline, "also find the largest model without [memory], under the same limit");
+  app.add_option("--draw", picture,
+                 "SVG file for a drawing of the largest model's step, placement auto compared with lru");
   for (auto* hidden : {app.add_option("--try", size, "one try, in this process"),
                        static_cast<CLI::Option*>(app.add_flag("--in-memory", in_memory, "a try without [memory]")),
                        static_cast<CLI::Option*>(app.add_flag("--events", events, "a try that tells what moved"))})

@@ -112,8 +112,8 @@ std::string page_of_attention(const AttentionSizes& sizes, const std::vector<Mea
 
 int bench_sequence(const Arguments& arguments) {
   CLI::App app(
-      "Runs the attention of one layer under every mode of sequence parallelism and counts what each rank sends, keeps "
-      "and computes.",
+      "Runs the attention of one layer under every mode of sequence parallelism and measures the traffic, memory and "
+      "operations of each rank.",
       "colossal bench sequence");
   AttentionSizes sizes;
   std::vector<int64_t> ranks{1, 2, 4, 8};
@@ -123,17 +123,17 @@ int bench_sequence(const Arguments& arguments) {
   const auto size = [&](const char* flag, int64_t& value, const char* help, int64_t most) {
     return app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most));
   };
-  size("--batch", sizes.batch, "rows", 1 << 16)->capture_default_str();
-  size("--sequence", sizes.tokens, "tokens a row, of all ranks together", 1 << 20)->capture_default_str();
-  size("--heads", sizes.heads, "attention heads", 1 << 12)->capture_default_str();
-  size("--kv-heads", sizes.kv_heads, "heads of keys and values; default: as many as heads", 1 << 12);
-  size("--head-dim", sizes.head_dim, "features of a head", 1 << 12)->capture_default_str();
-  app.add_flag("--full", full, "a token sees later ones too");
-  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
+  size("--batch", sizes.batch, "number of rows", 1 << 16)->capture_default_str();
+  size("--sequence", sizes.tokens, "tokens per row, over all ranks", 1 << 20)->capture_default_str();
+  size("--heads", sizes.heads, "number of attention heads", 1 << 12)->capture_default_str();
+  size("--kv-heads", sizes.kv_heads, "number of key and value heads; default: --heads", 1 << 12);
+  size("--head-dim", sizes.head_dim, "features per head", 1 << 12)->capture_default_str();
+  app.add_flag("--full", full, "bidirectional attention instead of causal");
+  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  app.add_option("--report", report, "write the table and plots to this HTML file");
+  app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
   sizes.causal = !full;
   if (sizes.kv_heads == 0) sizes.kv_heads = sizes.heads;

@@ -139,27 +139,28 @@ std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const st
 
 int bench_tensor_parallel(const Arguments& arguments) {
   CLI::App app(
-      "Runs the linear layers of one GPT layer under every mode of tensor parallelism and counts what each rank sends "
-      "and keeps.",
+      "Runs the linear layers of one GPT layer under every mode of tensor parallelism and measures the traffic and "
+      "memory of each rank.",
       "colossal bench tensor-parallel");
   LayerSizes sizes;
   std::vector<int64_t> ranks{1, 4, 8, 9, 16, 27, 64};
   std::string report;
   sizes.heads = 0;
-  app.add_option("--hidden", sizes.hidden, "features between the layers")
+  app.add_option("--hidden", sizes.hidden, "width of the hidden state")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--heads", sizes.heads, "whole ones go to a rank; default: hidden / 16, or 1")
+  app.add_option("--heads", sizes.heads,
+                 "number of attention heads, which are not split between ranks; default: hidden / 16, or 1")
       ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--batch", sizes.batch, "rows of the whole batch")
+  app.add_option("--batch", sizes.batch, "number of rows of the whole batch")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--sequence", sizes.sequence, "tokens a row")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
+  app.add_option("--sequence", sizes.sequence, "tokens per row")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  app.add_option("--report", report, "write the table and plots to this HTML file");
+  app.add_option("--report", report, "HTML file for the table and plots");
   parse(app, arguments);
   if (sizes.heads == 0) sizes.heads = sizes.hidden % 16 == 0 ? sizes.hidden / 16 : 1;
   std::sort(ranks.begin(), ranks.end());

@@ -100,8 +100,8 @@ Cost published(double parameters, double width, double ranks, int64_t zero) {
 
 int bench_zero(const Arguments& arguments) {
   CLI::App app(
-      "Trains a small GPT for two steps at every stage of ZeRO and counts what each rank sends in the second and "
-      "holds.",
+      "Trains a small GPT for two steps at every ZeRO stage and measures the traffic of the second step and the memory "
+      "of each rank.",
       "colossal bench zero");
   Workload work{{.architecture = models::built_in().at("gpt2"),
                  .vocabulary = 1000,
@@ -115,15 +115,19 @@ int bench_zero(const Arguments& arguments) {
                 "bf16",
                 16};
   std::vector<int64_t> ranks{1, 2, 4, 8};
-  app.add_option("--hidden", work.shape.hidden, "features; divides by 4")
+  app.add_option("--hidden", work.shape.hidden, "width of the hidden state, a multiple of 4")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 14));
-  app.add_option("--layers", work.shape.layers, "blocks")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_option("--vocabulary", work.shape.vocabulary, "tokens")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--precision", work.precision, "number format")
+  app.add_option("--layers", work.shape.layers, "number of transformer blocks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--vocabulary", work.shape.vocabulary, "vocabulary size")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--precision", work.precision, "precision.mode of the training")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
+  app.add_option("--ranks", ranks, "numbers of ranks to measure; each rank is a thread")
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 256));

@@ -23,11 +23,8 @@ namespace {
 
 constexpr int64_t kMostTemplate = 1 << 20;  // bytes
 constexpr const char* kHelp =
-    "/clear        begin again\n"
-    "/system TEXT  begin again with another system message; without a text, with none\n"
-    "/help         this list\n"
-    "/exit         end, as the end of the input does\n"
-    "Ctrl-C while an answer comes ends the answer.\n";
+    "/clear        start over\n/system TEXT  start over with another system message; without TEXT: with none\n/help    "
+    "     show this list\n/exit         quit, as at the end of the input\nCtrl-C stops an answer.\n";
 
 struct ChatRequest {
   ModelOptions model;
@@ -142,20 +139,21 @@ text::ChatTemplate template_of(const ChatRequest& request) {
 }  // namespace
 
 int chat(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("A conversation in the terminal with a model that has a chat template.", "colossal chat");
+  CLI::App app("Chats in the terminal with a model that has a chat template.", "colossal chat");
   ChatRequest r;
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
   infer::SamplingOptions& sampling = r.conversation.sampling;
-  app.add_option("--system", r.conversation.system, "the first message, from the system");
+  app.add_option("--system", r.conversation.system, "system message, the first of the conversation");
   add_sinks(app, r.conversation.sinks);
-  app.add_option("--max-tokens", r.conversation.max_tokens, "of an answer, at most")
+  app.add_option("--max-tokens", r.conversation.max_tokens, "maximum number of tokens of an answer")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_sampling_options(app, sampling, r.conversation.stops);
   add_json_schema(app, r.json_schema);
-  app.add_option("--chat-template", r.template_file, "a file of Jinja, instead of the template of the folder");
-  app.add_option("--variables", r.variables, "of the template, an object of JSON: '{\"enable_thinking\": false}'");
+  app.add_option("--chat-template", r.template_file, "Jinja file to use instead of the folder's template");
+  app.add_option("--variables", r.variables,
+                 "variables of the template, as a JSON object: '{\"enable_thinking\": false}'");
   parse(app, arguments);
   r.ignored_defaults = use_folder_defaults(app, r.model.from, sampling);
   check_sampling_options(sampling, r.conversation.stops);

@@ -166,44 +166,48 @@ void check_embed_flags(const EmbedRequest& r) {
 }
 
 void add_texts(CLI::App& app, EmbedRequest& r) {
-  app.add_option("--text", r.texts, "a text; may be given several times")->take_all();
-  app.add_option("--input", r.input, "file, of which each line is a text; default, or -: standard input");
+  app.add_option("--text", r.texts, "text to embed; repeatable")->take_all();
+  app.add_option("--input", r.input, "file with one text per line; default, or -: standard input");
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
-  app.add_option("--output", r.output,
-                 "file: of lines of JSON, or where its name ends with .npy an array for numpy; "
-                 "default: standard output");
-  app.add_flag("--with-text", r.with_text, "lines of JSON have the text too");
+  app.add_option(
+      "--output", r.output,
+      "file for the vectors, one JSON line each, or a NumPy array if its name ends in .npy; default: standard output");
+  app.add_flag("--with-text", r.with_text, "include the text in the JSON lines");
 }
 
 }  // namespace
 
 int embed(const Arguments& arguments, const models::Registry* models) {
   CLI::App app(
-      "A vector for each text, of the hidden states of a BERT, a model that continues text, or a folder of "
-      "sentence-transformers.",
+      "Computes one vector per text from the hidden states of BERT, of a decoder model or of a sentence-transformers "
+      "folder.",
       "colossal embed");
   EmbedRequest r;
-  app.add_option("--from", r.from, "run folder, Hugging Face folder, or folder of sentence-transformers")->required();
+  app.add_option("--from", r.from, "run folder, Hugging Face folder or sentence-transformers folder")->required();
   add_texts(app, r);
-  app.add_option("--pooling", r.pooling, "how tokens become one vector; default: as the folder says, or mean")
+  app.add_option("--pooling", r.pooling,
+                 "method that combines the token states into one vector; default: the folder's, or mean")
       ->check(CLI::IsMember(infer::pooling_names()));
-  app.add_flag("--normalize", r.normalize, "vectors of length 1");
-  app.add_option("--max-tokens", r.tokens, "of a text, which is cut there; default: what the folder says, or fits")
+  app.add_flag("--normalize", r.normalize, "scale vectors to length 1");
+  app.add_option(
+         "--max-tokens", r.tokens,
+         "maximum tokens per text, longer ones are truncated; default: the folder's limit, or the model's positions")
       ->check(CLI::PositiveNumber);
-  app.add_option("--prompt-name", r.prompt_name, "of the folder's prompts, what is put in front of each text");
-  app.add_option("--tokenizer", r.tokenizer,
-                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
-  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share each matrix")
+  app.add_option("--prompt-name", r.prompt_name, "name of one of the folder's prompts, to put in front of each text");
+  app.add_option("--tokenizer", r.tokenizer, "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
+  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size,
+                 "number of ranks that share each matrix")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size,
+                 "number of ranks that split the model's blocks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--run.device", r.device, "auto, cpu or cuda")
+  app.add_option("--run.device", r.device, "device: auto, cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--precision,--precision.mode", r.precision.mode,
-                 "of weights and activations; default: that of the run's masters, or fp32")
+                 "dtype of weights and activations; default: that of the run's master weights, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
   add_timeout(app, r.timeout);
   parse(app, arguments);

@@ -80,17 +80,19 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
 }
 
 int evaluate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("How well a model predicts the tokens of a text.", "colossal evaluate");
+  CLI::App app("Measures how well a model predicts the tokens of a text.", "colossal evaluate");
   EvaluateRequest r;
-  app.add_option("--perplexity", r.file, "file: one text, or .jsonl with \"text\" a line, each read by itself")
+  app.add_option("--perplexity", r.file,
+                 "file with one text, or .jsonl with a \"text\" per line, each evaluated separately")
       ->required();
   add_model_options(app, r.model);
-  app.add_option("--window", r.windows.window, "tokens that are read at once; default: the model's positions")
+  app.add_option("--window", r.windows.window, "tokens per window; default: the model's positions")
       ->check(CLI::PositiveNumber);
   app.add_option("--stride", r.windows.stride,
-                 "tokens between windows; what an earlier one predicted does not count again; default: a window")
+                 "tokens between the starts of windows; tokens predicted by an earlier window are not counted again; "
+                 "default: --window")
       ->check(CLI::PositiveNumber);
-  app.add_flag("--json", r.as_json, "print an object of JSON");
+  app.add_flag("--json", r.as_json, "print a JSON object");
   parse(app, arguments);
   check_text_model_options(app, r.model, "evaluate");
   if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");

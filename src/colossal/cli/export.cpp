@@ -94,20 +94,19 @@ void check_export(const ExportRequest& r) {
 }  // namespace
 
 int export_model(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app(
-      "Writes the weights of a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",
-      "colossal export");
+  CLI::App app("Writes a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",
+               "colossal export");
   ExportRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
-  app.add_option("--to", r.to, "folder to write: config.json and model.safetensors; or NAME.gguf")->required();
-  app.add_option("--dtype", r.dtype, "of a folder's weights; default: that of the run's masters, or fp32")
+  app.add_option("--to", r.to, "Hugging Face folder to write (config.json and model.safetensors), or NAME.gguf")
+      ->required();
+  app.add_option("--dtype", r.dtype, "dtype of a folder's weights; default: that of the run's master weights, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  app.add_option("--type", r.type, "of a GGUF file's matrices; default: f32")
+  app.add_option("--type", r.type, "type of a GGUF file's matrices; default: f32")
       ->check(CLI::IsMember(checkpoint::gguf_type_names()));
-  app.add_option(
-      "--tokenizer", r.tokenizer,
-      "of a GGUF file: bytes, or a tokenizer's folder or file, instead of the one that comes with the model; "
-      "none: without");
+  app.add_option("--tokenizer", r.tokenizer,
+                 "tokenizer of a GGUF file: `bytes`, a tokenizer folder or file, or `none` = no tokenizer; default: "
+                 "the model's tokenizer");
   add_timeout(app, r.timeout);
   parse(app, arguments);
   check_export(r);

@@ -122,29 +122,28 @@ void check_generate_options(const CLI::App& app, Request& r) {
 }  // namespace
 
 int generate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Continues a text with the model of a run folder, a Hugging Face folder or a GGUF file, or answers it.",
+  CLI::App app("Generates text with the model of a run folder, a Hugging Face folder or a GGUF file.",
                "colossal generate");
   Request r;
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
-  app.add_option("--prompt", r.line.prompt, "text to continue, or that a model with an encoder is to answer");
+  app.add_option("--prompt", r.line.prompt, "prompt to continue; the source text of an encoder-decoder model");
   app.add_option("--prompts", r.prompts,
-                 "file of texts to continue, one a line, or .jsonl with \"prompt\" and options of its own; they run "
-                 "together, and an object of JSON is printed for each, in their order");
+                 "file of prompts, one per line, or .jsonl with \"prompt\" and options per line; they run as one "
+                 "batch, and a JSON object is printed for each, in order");
   add_sinks(app, r.line.sinks);
-  app.add_option("--max-tokens", r.line.max_tokens, "new tokens at most")
+  app.add_option("--max-tokens", r.line.max_tokens, "maximum number of new tokens")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   add_sampling_options(app, r.line.sampling, r.line.stops);
   add_json_schema(app, r.line.json_schema);
   app.add_option("--logprobs", r.line.log_probabilities,
-                 "with --prompts: print each token's log-probability, and those of the so many best")
+                 "number of most probable tokens to print with each new token's log-probability; needs --prompts")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--prompt-logprobs", r.line.prompt_log_probabilities,
-                 "with --prompts: print the log-probability of each token of the prompt, and those of the N most "
-                 "probable")
+                 "number of most probable tokens to print with each prompt token's log-probability; needs --prompts")
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
+  app.add_flag("--ids", r.ids, "print token ids, one per line, instead of text");
   parse(app, arguments);
   r.ignored_defaults = use_folder_defaults(app, r.model.from, r.line.sampling);
   check_sampling_options(r.line.sampling, r.line.stops);

@@ -42,14 +42,14 @@ int print_config(const Arguments& wanted) {
     if (keys.empty()) {
       const bool of_model = is_within(wanted[0], "model");
       throw UsageError("the config has no section or key `" + wanted[0] + "`" +
-                       (of_model ? "; keys of [model] that one architecture has for itself: `colossal models`"
+                       (of_model ? "; `colossal models` lists the keys of [model] that only one architecture has"
                                  : did_you_mean(wanted[0], {sections.begin(), sections.end()})));
     }
   } else {
     std::printf(
-        "Every key of a config file (TOML), as `key = default` and what it means. Each is also a flag of the commands\n"
-        "that take a config: --section.key=value. Keys of [model] that one architecture has for itself, such as those\n"
-        "of images, are listed by `colossal models`.\n\n");
+        "Every key of a config file (TOML), as `key = default` and its meaning. Commands that take a config accept "
+        "each key\nas a flag, too: --section.key=value. `colossal models` lists the keys of [model] that only one "
+        "architecture has,\nsuch as those of image models.\n\n");
   }
   std::fputs(format_help(keys).c_str(), stdout);
   return 0;

@@ -90,9 +90,9 @@ void print_peaks() {
 }  // namespace
 
 int info(const Arguments& arguments) {
-  CLI::App app("Shows what this machine and this build can do.", "colossal info");
+  CLI::App app("Shows what this machine and this build support.", "colossal info");
   bool quick = false;
-  app.add_flag("--no-measure", quick, "leave out the measured peaks (about two seconds)");
+  app.add_flag("--no-measure", quick, "skip the measurement of peaks (about 2 s)");
   parse(app, arguments);
 
   const at::NoGradGuard no_grad;

@@ -104,7 +104,7 @@ std::unique_ptr<comm::World> join_run(const run::RunConfig& config, const comm::
 
 void add_timeout(CLI::App& app, int64_t& seconds) {
   app.add_option("--timeout", seconds,
-                 "seconds that ranks wait for each other, at the start and later, before the run ends")
+                 "seconds that ranks wait for one another, at the start and later, before the run ends")
       ->capture_default_str()
       ->check(CLI::Range(1, 86400));
 }

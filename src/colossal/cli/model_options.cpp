@@ -20,56 +20,60 @@ namespace colossal::cli {
 namespace {
 
 void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
-  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size, "ranks that share the model")
+  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size,
+                 "number of ranks that share each matrix")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "how matrices are cut")
+  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "partition of matrices")
       ->capture_default_str()
       ->check(CLI::IsMember(parallel::mode_names()));
-  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "2.5d: copies of the weights")
+  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "number of copies of the weights (2.5d)")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
-                 "ranks that share the tokens of the prompt, and the cache")
+                 "number of ranks that split the prompt's tokens and the KV cache")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.sequence.mode", layout.sequence.mode, "how queries of the prompt meet keys")
+  app.add_option("--parallel.sequence.mode", layout.sequence.mode, "exchange of keys and queries between ranks")
       ->capture_default_str()
       ->check(CLI::IsMember(parallel::sequence_mode_names()));
-  app.add_option("--parallel.sequence.ulysses", layout.sequence.ulysses, "usp: neighbours that exchange heads")
+  app.add_option("--parallel.sequence.ulysses", layout.sequence.ulysses,
+                 "number of neighbouring ranks that exchange heads (usp)")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.sequence.node", layout.sequence.node, "ring, usp: ranks of a node; 0: one ring over all")
+  app.add_option("--parallel.sequence.node", layout.sequence.node,
+                 "number of sequence ranks per node (ring, usp); 0 = one ring over all ranks")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--parallel.pipeline,--parallel.pipeline.size", layout.pipeline.size, "ranks that share its blocks")
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", layout.pipeline.size,
+                 "number of ranks that split the model's blocks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
 }
 
 void add_precision(CLI::App& app, ModelOptions& options) {
   app.add_option("--precision,--precision.mode", options.precision.mode,
-                 "of weights and activations; default: that of the run's masters, or fp32")
+                 "dtype of weights and activations; default: that of the run's master weights, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  app.add_option(
-         "--quantize", options.quantize,
-         "codes of weights, rounded while they are loaded: int8 and int4 each group of inputs by itself, fp8 (e4m3) "
-         "each output; default: none")
+  app.add_option("--quantize", options.quantize,
+                 "weight format, quantized while loading: int8 or int4 with a scale per group of inputs, fp8 (e4m3) "
+                 "with a scale per output; default: not quantized")
       ->check(CLI::IsMember({"int8", "int4", "fp8"}));
-  app.add_option("--group", options.group, "quantize: inputs that share a scale of int8 and int4, a multiple of 8")
+  app.add_option("--group", options.group, "number of inputs that share a scale of int8 or int4, a multiple of 8")
       ->capture_default_str();
 }
 
 void add_memory(CLI::App& app, run::MemoryConfig& memory) {
   add_size(app, "--memory.device", memory.device,
-           "of each rank's GPU for weights; the others are in host memory, and copied for every token; default: all "
-           "weights, or with memory.host or memory.disk what is read at a time");
+           "GPU memory per rank for weights; the other weights are in host memory and copied for every token; default: "
+           "all weights, or with memory.host or memory.disk what is read at a time");
   add_size(app, "--memory.host", memory.host,
-           "of this machine for weights that memory.device has not, its ranks together; what does not fit is read from "
-           "memory.disk for every token; default: all of them");
+           "host memory of this machine, over all ranks, for weights outside memory.device; weights that do not fit "
+           "are read from memory.disk for every token; default: all weights");
   app.add_option("--memory.disk", memory.disk,
-                 "folder for what does not fit, until the end; without memory.host: for as much as possible");
-  app.add_option("--memory.placement", memory.placement, "which weights are not in memory.host")
+                 "folder for weights that do not fit, emptied at the end; without memory.host it holds as many weights "
+                 "as possible");
+  app.add_option("--memory.placement", memory.placement, "eviction policy: which weights are not in memory.host")
       ->capture_default_str()
       ->check(CLI::IsMember(memory::eviction_names()));
 }
@@ -118,9 +122,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--from", options.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
       ->required();
   app.add_option("--tokenizer", options.tokenizer,
-                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
+                 "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
   add_layout(app, options.layout);
-  app.add_option("--run.device", options.device, "auto, cpu or cuda")
+  app.add_option("--run.device", options.device, "device: auto, cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   add_precision(app, options);
@@ -129,31 +133,31 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 }
 
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& options) {
-  add_size(app, "--cache", options.cache_bytes, "of keys and values on a rank; default: 1GiB");
+  add_size(app, "--cache", options.cache_bytes, "size of the KV cache per rank; default: 1GiB");
   const auto read_type = [&options](const std::string& type) {
     if (type != "model") options.cache_dtype = type == "int8" ? at::kChar : at::kFloat8_e4m3fn;
   };
   app.add_option_function<std::string>("--cache-type", read_type,
-                                       "of keys and values: model, as activations are; int8 or fp8, codes with a scale "
-                                       "a token and head; default: model")
+                                       "element type of the KV cache: model = the activations' dtype; int8 or fp8 = "
+                                       "quantized, with a scale per token and head; default: model")
       ->check(CLI::IsMember({"model", "int8", "fp8"}));
-  app.add_option("--step-tokens", options.step_tokens, "tokens of all texts that are computed at once, at most")
+  app.add_option("--step-tokens", options.step_tokens, "maximum number of tokens per step, over all sequences")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--guess", options.guesses,
-                 "tokens of an answer that are guessed in a step, at most, from what was said before or by --draft; "
-                 "0: none, with --draft 4")
+                 "maximum number of draft tokens per step, from earlier text (prompt lookup) or from --draft; 0 = off; "
+                 "with --draft the default is 4")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
   app.add_option("--draft", model.draft,
-                 "a smaller model with the same tokens, as --from, that guesses; its layout, precision and --quantize "
-                 "are the same");
+                 "draft model: a smaller model with the same tokenizer, given as for --from; its layout, precision and "
+                 "--quantize are those of the model");
 }
 
 void add_sinks(CLI::App& app, int64_t& sinks) {
   app.add_option("--sinks", sinks,
-                 "go on where a text is longer than the model's positions or the cache: its first so many tokens stay "
-                 "and the newest ones; default: it ends there")
+                 "number of first tokens to keep when a sequence outgrows the model's positions or the KV cache: "
+                 "generation continues with them and the newest tokens (attention sinks); default: it ends there")
       ->check(CLI::NonNegativeNumber);
 }
 

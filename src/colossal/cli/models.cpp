@@ -10,7 +10,7 @@
 namespace colossal::cli {
 
 int list_models(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Lists the architectures: what each does, its presets (model.name), and its own keys of [model].",
+  CLI::App app("Lists the architectures: task, presets (model.name) and further keys of [model] of each.",
                "colossal models");
   parse(app, arguments);
   const models::Registry registry = models ? *models : models::built_in();

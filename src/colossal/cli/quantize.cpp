@@ -92,25 +92,30 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
 }  // namespace
 
 int quantize(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Rounds the matrices of a language model's blocks to 8 or 4 bits.", "colossal quantize");
+  CLI::App app("Quantizes the matrices of a language model's blocks to 8 or 4 bits.", "colossal quantize");
   QuantizeRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
-  app.add_option("--to", r.to, "Hugging Face folder to write, with codes in the layout of GPTQ")->required();
-  app.add_option("--method", r.method, "rtn: to nearest; the others look at --data")
+  app.add_option("--to", r.to, "Hugging Face folder to write, with quantized values in the GPTQ layout")->required();
+  app.add_option("--method", r.method, "quantization method: rtn = round to nearest; the others calibrate with --data")
       ->capture_default_str()
       ->check(CLI::IsMember(quantization::method_names()));
-  app.add_option("--bits", r.rounding.bits, "of a code")->capture_default_str()->check(CLI::IsMember({8, 4}));
-  app.add_option("--group", r.rounding.group, "inputs that share a scale, a multiple of 8")->capture_default_str();
-  app.add_flag("--minima", r.rounding.minima, "4 bits: from the smallest to the largest number of a group");
-  app.add_flag("--numbers", r.as_numbers, "write the numbers that the codes stand for, in fp32, instead of the codes");
-  app.add_option("--data", r.data, "file: one text, or .jsonl with \"text\" a line: what the methods look at");
-  app.add_option("--perplexity", r.judged_by, "a file of the same form: what the model is judged by, before and after");
-  app.add_option("--samples", r.samples, "of the data, at most")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--length", r.length, "tokens of a sample, at most")
+  app.add_option("--bits", r.rounding.bits, "bits per quantized value")
+      ->capture_default_str()
+      ->check(CLI::IsMember({8, 4}));
+  app.add_option("--group", r.rounding.group, "number of inputs that share a scale, a multiple of 8")
+      ->capture_default_str();
+  app.add_flag("--minima", r.rounding.minima,
+               "asymmetric 4-bit quantization: from the smallest to the largest weight of a group");
+  app.add_flag("--numbers", r.as_numbers, "write dequantized fp32 weights instead of quantized values");
+  app.add_option("--data", r.data, "calibration file: one text, or .jsonl with a \"text\" per line");
+  app.add_option("--perplexity", r.judged_by, "evaluation file, as for --data: prints the perplexity before and after");
+  app.add_option("--samples", r.samples, "maximum number of calibration samples")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--length", r.length, "maximum tokens per calibration sample")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  app.add_option("--tokenizer", r.tokenizer,
-                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
+  app.add_option("--tokenizer", r.tokenizer, "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
   add_timeout(app, r.timeout);
   parse(app, arguments);
   require(r.method == "rtn" || !r.data.empty(), "quantize", "method ", r.method,

@@ -25,13 +25,13 @@ bool is_same_folder(const std::string& a, const std::string& b) {
 
 int report(const Arguments& arguments) {
   CLI::App app(
-      "Shows training runs on one page that needs nothing else: their curves in one frame, samples, keys of the "
-      "config, starts. A run may still be training.",
+      "Writes one self-contained HTML page on training runs: curves in one frame, samples, config keys and starts. A "
+      "run may still be training.",
       "colossal report");
   std::vector<std::string> folders;
   std::string output = "report.html";
   app.add_option("runs", folders, "run folders (run.folder of the configs), at most 32")->required();
-  app.add_option("--output", output, "the page to write")->capture_default_str();
+  app.add_option("--output", output, "HTML file to write")->capture_default_str();
   std::string svg;
   app.add_option("--svg", svg, "SVG file for the loss curves of at most seven runs, drawn over one another");
   parse(app, arguments);

@@ -31,28 +31,34 @@ void add_bias(const std::string& word, infer::SamplingOptions& sampling) {
 }  // namespace
 
 void add_sampling_options(CLI::App& app, infer::SamplingOptions& sampling, std::vector<std::string>& stops) {
-  app.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
-  app.add_option("--top-p", sampling.top_p, "draw from the most probable that together reach it")
+  app.add_option("--temperature", sampling.temperature, "sampling temperature; 0 = always the most probable token")
       ->capture_default_str();
-  app.add_option("--min-p", sampling.min_p, "draw from those of at least this share of the largest probability")
+  app.add_option("--top-k", sampling.top_k, "number of most probable tokens to sample from; 0 = all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "total probability of the most probable tokens to sample from; 1 = all")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p,
+                 "minimum probability of a token, relative to the most probable one; 0 = off")
       ->capture_default_str();
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
-                 "divides positive logits of tokens that prompt or answer have, multiplies negative ones; 1: none")
+                 "divisor of positive logits (factor of negative ones) of tokens in the prompt or completion; 1 = off")
       ->capture_default_str();
-  app.add_option("--presence-penalty", sampling.presence_penalty, "taken from logits of tokens that the answer has")
+  app.add_option("--presence-penalty", sampling.presence_penalty,
+                 "amount subtracted from the logits of tokens in the completion")
       ->capture_default_str();
-  app.add_option("--frequency-penalty", sampling.frequency_penalty, "the same for each time that it has them")
+  app.add_option("--frequency-penalty", sampling.frequency_penalty,
+                 "amount subtracted from a token's logit for each of its occurrences in the completion")
       ->capture_default_str();
   app.add_option_function<std::vector<std::string>>(
          "--logit-bias",
          [&sampling](const std::vector<std::string>& words) {
            for (const std::string& word : words) add_bias(word, sampling);
          },
-         "added to the logit of a token; several times")
+         "value added to the logit of token ID; repeatable")
       ->type_name("ID=VALUE");
-  app.add_option("--stop", stops, "text that ends an answer, and is no part of it; several times");
-  app.add_option("--seed", sampling.seed, "of the draws; prompt or answer i draws by it + i")->capture_default_str();
+  app.add_option("--stop", stops, "text that ends a completion and is not printed; repeatable");
+  app.add_option("--seed", sampling.seed, "random seed of sampling; prompt or answer i uses seed + i")
+      ->capture_default_str();
 }
 
 void add_json_schema(CLI::App& app, std::string& schema) {
@@ -60,7 +66,7 @@ void add_json_schema(CLI::App& app, std::string& schema) {
     schema = read_file(path, int64_t{1} << 18);
     text::json_grammar(schema, path);  // refuses a bad one before any rank starts
   };
-  app.add_option_function<std::string>("--json-schema", read, "file of a JSON Schema that each answer is to be of");
+  app.add_option_function<std::string>("--json-schema", read, "JSON Schema file that every completion will match");
 }
 
 std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::string& folder,

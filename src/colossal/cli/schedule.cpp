@@ -105,7 +105,7 @@ void compare(const Wishes& wishes) {
 
 int schedule(const Arguments& arguments) {
   CLI::App app(
-      "Draws a pipeline schedule with its bubble, live activations and messages, or compares all that are legal.",
+      "Draws a pipeline schedule with its bubble, live activations and messages, or compares all legal schedules.",
       "colossal schedule");
   Wishes wishes;
   Options& options = wishes.options;
@@ -113,24 +113,28 @@ int schedule(const Arguments& arguments) {
   options.micro_batches = 8;
   std::string names;
   for (const auto& family : schedule::families()) names += (names.empty() ? "" : ", ") + std::string(family.name);
-  app.add_option("--name", options.name, "one of " + names);
-  app.add_flag("--compare", wishes.compare, "all legal schedules in one table, the shortest first");
-  app.add_option("--stages", options.stages, "ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 128));
-  app.add_option("--micro-batches", options.micro_batches, "of one step")
+  app.add_option("--name", options.name, "schedule, one of " + names);
+  app.add_flag("--compare", wishes.compare, "print all legal schedules in one table, the shortest first");
+  app.add_option("--stages", options.stages, "number of pipeline ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 128));
+  app.add_option("--micro-batches", options.micro_batches, "number of micro-batches in a step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   app.add_option("--chunks", options.chunks,
-                 "stages that a rank holds (interleaved, hanayo); default: the schedule's own")
+                 "number of stages per rank (interleaved, hanayo); default: the schedule's own")
       ->check(CLI::Range(1, 64));
   app.add_option("--costs", wishes.costs,
-                 "of forward, backward for the input, backward for the weights, a transfer; default 1,1,1,0")
+                 "costs of forward, backward for the input, backward for the weights and a transfer; default: 1,1,1,0")
       ->delimiter(',')
       ->expected(3, 4);
   app.add_option("--memory-limit", options.memory_limit,
-                 "live activations that a rank may hold; default: the schedule's own");
-  app.add_option("--width", wishes.width, "columns of the drawing")->capture_default_str()->check(CLI::Range(20, 1000));
-  app.add_option("--svg", wishes.svg, "draw into this SVG file");
-  app.add_option("--trace", wishes.trace, "write this trace file for Perfetto; a unit of cost is a millisecond");
+                 "maximum live activations per rank; default: the schedule's own");
+  app.add_option("--width", wishes.width, "width of the drawing in columns")
+      ->capture_default_str()
+      ->check(CLI::Range(20, 1000));
+  app.add_option("--svg", wishes.svg, "SVG file for the drawing");
+  app.add_option("--trace", wishes.trace, "trace file for Perfetto; one unit of cost is drawn as 1 ms");
   parse(app, arguments);
   if (wishes.compare != options.name.empty())
     throw UsageError("colossal schedule: give either --name NAME or --compare; the names are " + names);

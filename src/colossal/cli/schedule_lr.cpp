@@ -106,16 +106,20 @@ void compare_rates(const RateWishes& wishes) {
 
 int schedule_lr(const Arguments& arguments) {
   CLI::App app(
-      "Draws the learning rate over a run: that of CONFIG, of flags like --optimizer.schedule=cosine, or of every "
+      "Draws the learning rate over a run: from CONFIG, from flags such as --optimizer.schedule=cosine, or for every "
       "schedule.",
       "colossal schedule-lr");
   RateWishes wishes;
   std::string path;
-  app.add_option("config", path, "TOML file; without one the defaults that `colossal help config` lists");
-  app.add_flag("--compare", wishes.compare, "every schedule side by side");
-  app.add_option("--width", wishes.width, "columns of the drawing")->capture_default_str()->check(CLI::Range(40, 1000));
-  app.add_option("--height", wishes.height, "rows of the drawing")->capture_default_str()->check(CLI::Range(4, 200));
-  app.add_option("--output", wishes.svg, "draw into this SVG file, too");
+  app.add_option("config", path, "TOML file; default: the values that `colossal help config` lists");
+  app.add_flag("--compare", wishes.compare, "draw every schedule");
+  app.add_option("--width", wishes.width, "width of the drawing in columns")
+      ->capture_default_str()
+      ->check(CLI::Range(40, 1000));
+  app.add_option("--height", wishes.height, "height of the drawing in rows")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 200));
+  app.add_option("--output", wishes.svg, "SVG file for a second drawing");
   app.allow_extras();
   parse(app, arguments);
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));

@@ -136,28 +136,32 @@ void check_flags(const TokenizeRequest& r) {
 
 int tokenize(const Arguments& arguments) {
   CLI::App app(
-      "Text to token ids, a JSON list a line, and back. Reads FILE or standard input, of which each line is a text.",
+      "Converts text to token ids, one JSON list per line, and back. Reads one text per line from FILE or standard "
+      "input.",
       "colossal tokenize");
   TokenizeRequest r;
   app.add_option("--tokenizer", r.tokenizer,
-                 "bytes; a folder of a Hugging Face model; a tokenizer.json, vocab.txt, SentencePiece .model, file of "
-                 "tiktoken's ranks or GGUF file")
+                 "`bytes`, a Hugging Face folder, tokenizer.json, vocab.txt, SentencePiece .model, tiktoken rank file "
+                 "or GGUF file")
       ->required();
-  app.add_option("file", r.file, "what to read; default: standard input");
-  app.add_flag("--pieces", r.pieces, "tokens as the vocabulary spells them instead of ids");
+  app.add_option("file", r.file, "file to read; default: standard input");
+  app.add_flag("--pieces", r.pieces, "print tokens as the vocabulary spells them instead of ids");
   app.add_flag("--special", r.special,
-               "with the special tokens that the tokenizer puts around a text; decoding shows them");
-  app.add_flag("--decode", r.decode, "lists of ids to texts, each a JSON string");
-  app.add_flag("--whole", r.whole, "all that is read is one text");
-  app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
+               "include the special tokens that the tokenizer puts around a text; with --decode print them");
+  app.add_flag("--decode", r.decode, "convert lists of ids to texts, printed as JSON strings");
+  app.add_flag("--whole", r.whole, "read the whole input as one text");
+  app.add_flag("--json", r.as_json, "read each line as a JSON string, or an object with a string in \"text\"");
   CLI::Option* chat = app.add_flag("--chat", r.chat,
-                                   "each line is a JSON object with \"messages\", or a list of messages, which the "
-                                   "chat template of the tokenizer's folder or GGUF file renders");
-  app.add_flag("--rendered", r.rendered, "the texts of chats, each a JSON string, instead of ids")->needs(chat);
-  app.add_flag("--generation-prompt", r.generation_prompt, "chats end with what opens the assistant's answer")
+                                   "read each line as a JSON object with \"messages\", or a list of messages, and "
+                                   "apply the chat template of the tokenizer's folder or GGUF file");
+  app.add_flag("--rendered", r.rendered, "print chats as text, each a JSON string, instead of ids")->needs(chat);
+  app.add_flag("--generation-prompt", r.generation_prompt,
+               "append the template's opening of the assistant's answer to chats")
       ->needs(chat);
-  app.add_flag("--count", r.count, "how many tokens there are, and nothing else");
-  app.add_option("--threads", r.threads, "that encode or decode")->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_flag("--count", r.count, "print only the number of tokens");
+  app.add_option("--threads", r.threads, "number of threads that encode or decode")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   parse(app, arguments);
   check_flags(r);
   if (r.chat) r.chat_template = std::make_shared<text::ChatTemplate>(text::ChatTemplate::read(r.tokenizer));

@@ -83,13 +83,12 @@ int train(const Arguments& arguments, const models::Registry* models, const comm
   options.devices = &devices;
   if (models) options.models = *models;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
-  app.add_flag("--resume", resume,
-               "go on from the newest checkpoint of the run folder that can be read, if it holds one");
+  app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
   app.add_option("--resume-from", options.resume_step,
-                 "go on from the checkpoint of this step; newer ones are set aside");
-  app.add_flag(
-         "--overwrite", overwrite,
-         "start anew although the run folder holds checkpoints; they are removed once the first new one is complete")
+                 "continue from the checkpoint of this step; newer ones are set aside");
+  app.add_flag("--overwrite", overwrite,
+               "start from scratch although the run folder holds checkpoints; they are deleted after the first new one "
+               "is complete")
       ->excludes("--resume");
   app.allow_extras();
   parse(app, arguments);

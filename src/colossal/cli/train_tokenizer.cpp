@@ -69,26 +69,29 @@ int train(const Arguments& arguments) {
   CLI::App app("Learns the vocabulary of a tokenizer from the lines of files.", "colossal tokenizer train");
   TrainingRequest r;
   r.training.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  app.add_option("files", r.files, "texts, one a line")->required();
-  app.add_option("--to", r.to, "folder for tokenizer.json and tokenizer_config.json")->required();
-  app.add_option("--kind", r.training.kind, "bpe (byte-level) or unigram")
+  app.add_option("files", r.files, "text files, one text per line")->required();
+  app.add_option("--to", r.to, "folder to write, with tokenizer.json and tokenizer_config.json")->required();
+  app.add_option("--kind", r.training.kind, "type of the vocabulary: bpe (byte-level) or unigram")
       ->capture_default_str()
       ->check(CLI::IsMember({"bpe", "unigram"}));
-  app.add_option("--vocabulary", r.training.vocabulary, "tokens in all")
+  app.add_option("--vocabulary", r.training.vocabulary, "vocabulary size in tokens")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  app.add_option("--special", r.training.special, "a token that texts do not spell; may be repeated; the first ones")
+  app.add_option("--special", r.training.special,
+                 "special token, which no text is encoded to; repeatable; special tokens get the first ids")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // or [CLS] would be a list of CLS, and a file behind it a token
-  app.add_option("--end", r.end, "the special token that closes a document; default: <|endoftext|>, of unigram </s>");
+  app.add_option("--end", r.end, "special token that ends a document; default: <|endoftext|>, for unigram </s>");
   const CLI::Option* least =
-      app.add_option("--least-count", r.training.least_count, "bpe: how often a pair must be there to be joined")
+      app.add_option("--least-count", r.training.least_count, "minimum count of a pair that is merged (bpe)")
           ->capture_default_str()
           ->check(CLI::NonNegativeNumber);
-  app.add_option("--like", r.like, "tokenizer.json, or a folder with one, that says how text is cut and spelled");
-  app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
-  app.add_option("--threads", r.training.threads, "that read")->default_str("all cores")->check(CLI::Range(1, 1024));
+  app.add_option("--like", r.like, "tokenizer.json, or a folder with one, whose text splitting and spelling to use");
+  app.add_flag("--json", r.as_json, "read each line as a JSON string, or an object with a string in \"text\"");
+  app.add_option("--threads", r.training.threads, "number of threads that read")
+      ->default_str("all cores")
+      ->check(CLI::Range(1, 1024));
   parse(app, arguments);
   if (least->count() > 0 && r.training.kind != "bpe")
     throw UsageError("colossal tokenizer train: --least-count is of --kind bpe");

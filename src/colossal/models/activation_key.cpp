@@ -18,7 +18,8 @@ std::vector<std::string> names() {
 }  // namespace
 
 void activation_field(Fields& f, std::string& activation) {
-  f.choice("activation", activation, names(), "inside the feed-forward layers, by the names of transformers");
+  f.choice("activation", activation, names(),
+           "activation function inside the feed-forward layers, named as in transformers");
 }
 
 std::string read_activation(const FolderConfig& config, const char* key, const char* otherwise) {

@@ -17,11 +17,11 @@ namespace colossal::models {
 
 void BertSizes::fields(Fields& f) {
   f.choice("objective", objective, {"masked-token", "class"},
-           "what is asked of it: tokens that were hidden, or the class of a text");
-  f.integer("classes", classes, "classes", "objective class: that it tells apart", 1, kMostClasses);
+           "training objective: masked-token = predict masked tokens, class = classify the text");
+  f.integer("classes", classes, "classes", "number of classes (objective class)", 1, kMostClasses);
   f.texts("class_names", class_names,
-          "objective class: what the classes are called, in their order; empty: as the texts of the run call them");
-  f.integer("types", types, "types", "of tokens, of which a text has the first", 1, kLargestSize);
+          "names of the classes, in order (objective class); empty = the labels in the run's data");
+  f.integer("types", types, "types", "number of token types; a single text has the first", 1, kLargestSize);
   activation_field(f, activation);
 }
 

@@ -15,10 +15,11 @@ namespace colossal::models {
 
 void FalconSizes::fields(Fields& f) {
   activation_field(f, activation);
-  f.flag("parallel", parallel, "attention and feed-forward layer both read the block's input");
-  f.integer("norms", norms, "", "parallel: norms that they read it through, one for both or one each", 1, 2);
-  f.flag("bias", bias, "linear layers have biases");
-  f.flag("alibi", alibi, "positions are linear biases of the scores (ALiBi), not rotary");
+  f.flag("parallel", parallel, "parallel branches: attention and feed-forward layer both read the block's input");
+  f.integer("norms", norms, "", "number of norms in front of parallel branches: 1 = shared by both, 2 = one each", 1,
+            2);
+  f.flag("bias", bias, "biases in linear layers");
+  f.flag("alibi", alibi, "linear biases of attention scores (ALiBi) instead of rotary positions");
   rotary.fields(f);
 }
 

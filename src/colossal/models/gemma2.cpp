@@ -9,10 +9,10 @@ namespace colossal::models {
 
 void Gemma2Sizes::fields(Fields& f) {
   layout.fields(f);
-  f.flag("attention_bias", attention_bias, "the projections of attention have biases");
-  f.integer("query_scale", query_scale, "", "by whose root scores are divided", 1, kLargestSize);
-  f.number("score_cap", score_cap, "", "attention scores stay within +- this; 0: any", 0, 1e6);
-  f.number("logit_cap", logit_cap, "", "so do logits; 0: any", 0, 1e6);
+  f.flag("attention_bias", attention_bias, "biases in the projections of attention");
+  f.integer("query_scale", query_scale, "", "square of the divisor of attention scores", 1, kLargestSize);
+  f.number("score_cap", score_cap, "", "soft cap of attention scores, which stay within +- this; 0 = no cap", 0, 1e6);
+  f.number("logit_cap", logit_cap, "", "soft cap of logits, which stay within +- this; 0 = no cap", 0, 1e6);
   windows.fields(f);
 }
 

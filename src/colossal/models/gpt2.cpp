@@ -13,8 +13,9 @@
 namespace colossal::models {
 void Gpt2Sizes::fields(Fields& f) {
   activation_field(f, activation);
-  f.flag("scale_scores", scale_scores, "attention scores are divided by the root of head_dim");
-  f.flag("scale_scores_by_layer", scale_scores_by_layer, "they are divided by the number of the layer, from 1 on");
+  f.flag("scale_scores", scale_scores, "division of attention scores by the square root of head_dim");
+  f.flag("scale_scores_by_layer", scale_scores_by_layer,
+         "division of attention scores by the layer number, counted from 1");
 }
 
 namespace gpt2 {  // the same names in every family

@@ -14,9 +14,10 @@ namespace colossal::models {
 
 void NeoxSizes::fields(Fields& f) {
   activation_field(f, activation);
-  f.flag("parallel", parallel, "attention and feed-forward layer both read the block's input, each through its norm");
-  f.flag("attention_bias", attention_bias, "linear layers of attention have biases");
-  f.number("rotary_share", rotary_share, "of each head", "features that positions turn", 0, 1);
+  f.flag("parallel", parallel,
+         "parallel branches: attention and feed-forward layer both read the block's input, each through its norm");
+  f.flag("attention_bias", attention_bias, "biases in linear layers of attention");
+  f.number("rotary_share", rotary_share, "of each head", "share of the features that rotary positions rotate", 0, 1);
   rotary.fields(f);
 }
 

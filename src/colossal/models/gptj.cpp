@@ -16,7 +16,8 @@ namespace colossal::models {
 
 void GptjSizes::fields(Fields& f) {
   activation_field(f, activation);
-  f.integer("rotary_features", rotary_features, "of each head", "features that positions turn", 2, kLargestSize);
+  f.integer("rotary_features", rotary_features, "of each head", "number of features that rotary positions rotate", 2,
+            kLargestSize);
 }
 
 namespace gptj {  // the same names in every family

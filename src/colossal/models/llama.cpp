@@ -9,9 +9,9 @@ namespace colossal::models {
 
 void LlamaSizes::fields(Fields& f) {
   layout.fields(f);
-  f.flag("attention_bias", attention_bias, "the projections of attention have biases");
-  f.flag("mlp_bias", mlp_bias, "those of the feed-forward layer have");
-  f.integer("window", window, "tokens", "that a token sees, itself the last of them (Mistral); 0: all before it", 0,
+  f.flag("attention_bias", attention_bias, "biases in the projections of attention");
+  f.flag("mlp_bias", mlp_bias, "biases in the feed-forward layer");
+  f.integer("window", window, "tokens", "attention window, including the token itself (Mistral); 0 = no limit", 0,
             kLargestSize);
 }
 

@@ -13,11 +13,11 @@ namespace colossal::models {
 
 void OptSizes::fields(Fields& f) {
   activation_field(f, activation);
-  f.flag("norm_first", norm_first, "norms stand before the branches, not behind the sums");
-  f.flag("final_norm", final_norm, "a norm stands in front of the head, where norms come first");
-  f.flag("bias", bias, "linear layers have biases");
+  f.flag("norm_first", norm_first, "norms in front of the branches (pre-norm) instead of after the sums (post-norm)");
+  f.flag("final_norm", final_norm, "norm in front of the head, with norm_first");
+  f.flag("bias", bias, "biases in linear layers");
   f.integer("word_features", word_features, "",
-            "of the rows of the embedding, which are projected to hidden features and back; 0: as many as hidden", 0,
+            "width of the embedding's rows, which are projected to hidden features and back; 0 = hidden", 0,
             kLargestSize);
 }
 

@@ -9,9 +9,8 @@ namespace colossal::models {
 
 void Phi3Sizes::fields(Fields& f) {
   layout.fields(f);
-  f.number("rotary", rotary, "of each head", "share that positions turn", 0, 1);
-  f.integer("window", window, "tokens", "that a token sees, itself the last of them; 0: all before it", 0,
-            kLargestSize);
+  f.number("rotary", rotary, "of each head", "share of the features that rotary positions rotate", 0, 1);
+  f.integer("window", window, "tokens", "attention window, including the token itself; 0 = no limit", 0, kLargestSize);
 }
 
 namespace phi3 {  // the same names in every family

@@ -8,7 +8,7 @@ namespace colossal::models {
 
 void Qwen3Sizes::fields(Fields& f) {
   layout.fields(f);
-  f.flag("attention_bias", attention_bias, "the projections of attention have biases");
+  f.flag("attention_bias", attention_bias, "biases in the projections of attention");
   windows.fields(f);
 }
 

@@ -58,25 +58,31 @@ const char* rotary_object(const FolderConfig& config) {
 void RotaryKeys::fields(Fields& f) {
   ops::RotaryScaling& s = scaling;
   f.number("rope_theta", theta, "", "base of the rotary frequencies", 1, 1e12);
-  f.choice("rope_type", type, type_names(), "how rotary positions reach beyond rope_original_positions");
-  f.number("rope_factor", s.factor, "", "of all types but default: how far", 1e-3, 1e6);
+  f.choice("rope_type", type, type_names(), "method that extends rotary positions beyond rope_original_positions");
+  f.number("rope_factor", s.factor, "", "context extension factor, for all types but default", 1e-3, 1e6);
   f.integer("rope_original_positions", s.original_positions, "tokens",
-            "of all types but default and linear: longest sequence before the stretch", 0, kLargestSize);
+            "maximum sequence length before the extension, for all types but default and linear", 0, kLargestSize);
   f.number("rope_low_frequency_factor", s.low_freq_factor, "",
-           "llama3: waves longer than rope_original_positions / this are stretched whole", 1e-3, 1e6);
+           "bound of low frequencies (llama3): wavelengths above rope_original_positions / this are extended fully",
+           1e-3, 1e6);
   f.number("rope_high_frequency_factor", s.high_freq_factor, "",
-           "llama3: waves shorter than rope_original_positions / this are left as they are", 1e-3, 1e6);
+           "bound of high frequencies (llama3): wavelengths below rope_original_positions / this are not extended",
+           1e-3, 1e6);
   f.number("rope_attention_factor", s.attention_factor, "",
-           "yarn and longrope: of cosines and sines; 0: what follows from rope_factor", 0, 1e6);
-  f.number("rope_mscale", s.mscale, "", "yarn: of the logarithm in what follows; 0: 1", 0, 1e6);
-  f.number("rope_mscale_all_dim", s.mscale_all_dim, "", "yarn: that by which it is divided; 0: nothing", 0, 1e6);
-  f.number("rope_beta_fast", s.beta_fast, "turns", "yarn: features that turn more often are not stretched", 1e-3, 1e6);
-  f.number("rope_beta_slow", s.beta_slow, "turns", "yarn: features that turn less often are stretched whole", 1e-3,
-           1e6);
-  f.flag("rope_truncate", s.truncate, "yarn: the stretch begins and ends at whole numbers of features");
+           "factor of cosines and sines (yarn, longrope); 0 = derived from rope_factor", 0, 1e6);
+  f.number("rope_mscale", s.mscale, "", "multiplier of log(rope_factor) in the derived attention factor (yarn); 0 = 1",
+           0, 1e6);
+  f.number("rope_mscale_all_dim", s.mscale_all_dim, "",
+           "multiplier of log(rope_factor) in the divisor of the attention factor (yarn); 0 = no divisor", 0, 1e6);
+  f.number("rope_beta_fast", s.beta_fast, "rotations",
+           "upper bound of rotations (yarn); features that rotate more often are not extended", 1e-3, 1e6);
+  f.number("rope_beta_slow", s.beta_slow, "rotations",
+           "lower bound of rotations (yarn); features that rotate less often are extended fully", 1e-3, 1e6);
+  f.flag("rope_truncate", s.truncate, "rounding of the extended range to whole features (yarn)");
   f.numbers("rope_short_factors", s.short_factor, "",
-            "longrope: of each pair of features, up to the original positions", 1e-6, 1e6);
-  f.numbers("rope_long_factors", s.long_factor, "", "longrope: the same of longer sequences", 1e-6, 1e6);
+            "factor of each pair of features, for sequences up to the original positions (longrope)", 1e-6, 1e6);
+  f.numbers("rope_long_factors", s.long_factor, "", "factor of each pair of features, for longer sequences (longrope)",
+            1e-6, 1e6);
 }
 
 std::shared_ptr<const ops::RotaryTable> RotaryKeys::table(int64_t rotated) const {

@@ -17,17 +17,17 @@
 namespace colossal::models {
 
 void T5Sizes::fields(Fields& f) {
-  f.integer("decoder_layers", decoder_layers, "blocks", "of the layers, those of the decoder; 0: half of them", 0,
+  f.integer("decoder_layers", decoder_layers, "blocks", "number of layers that belong to the decoder; 0 = half", 0,
             kLargestSize);
   f.integer("source_tokens", source_tokens, "tokens",
-            "of data.sequence, what the encoder reads; the others are the answer; 0: half", 0, kLargestSize);
-  f.integer("start_id", start_id, "", "token that the decoder reads in front of an answer, and that fills up rows", 0,
+            "part of data.sequence that the encoder reads; the rest is the target; 0 = half", 0, kLargestSize);
+  f.integer("start_id", start_id, "", "id of the token that starts the target in the decoder and pads rows", 0,
             kLargestSize);
-  f.integer("buckets", buckets, "buckets", "of relative positions", 4, kLargestSize);
-  f.integer("farthest", farthest, "tokens", "distance from which on the last bucket serves", 2, kLargestSize);
+  f.integer("buckets", buckets, "buckets", "number of buckets of relative positions", 4, kLargestSize);
+  f.integer("farthest", farthest, "tokens", "distance at which the last bucket begins", 2, kLargestSize);
   activation_field(f, activation);
-  f.flag("gated", gated, "feed-forward layers have gates (v1.1)");
-  f.flag("scaled_head", scaled_head, "what the head reads is divided by the root of hidden (v1.0)");
+  f.flag("gated", gated, "gated feed-forward layers (v1.1)");
+  f.flag("scaled_head", scaled_head, "division of the head's input by the square root of hidden (v1.0)");
 }
 
 namespace t5 {  // the same names in every family

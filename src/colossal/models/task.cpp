@@ -38,11 +38,11 @@ void check_classes(const Task& task, const at::Tensor& labels, int64_t samples) 
 }  // namespace
 
 const char* Task::purpose() const {
-  if (reads == Reads::Images) return "tells what images show";
-  if (objective == Objective::Target) return "answers a text";
+  if (reads == Reads::Images) return "classifies images";
+  if (objective == Objective::Target) return "generates a target text from a source text";
   return objective == Objective::NextToken     ? "continues text"
-         : objective == Objective::MaskedToken ? "fills in hidden tokens"
-                                               : "tells the class of a text";
+         : objective == Objective::MaskedToken ? "fills in masked tokens"
+                                               : "classifies text";
 }
 
 void check_batch(const ModelShape& s, const at::Tensor& inputs, const at::Tensor& labels) {

@@ -18,15 +18,15 @@
 namespace colossal::models {
 
 void VitSizes::fields(Fields& f) {
-  f.integer("side", side, "pixels", "of the images, which are square", 1, kLargestSide);
-  f.integer("channels", channels, "channels", "of the images", 1, kLargestSize);
+  f.integer("side", side, "pixels", "side of the square images", 1, kLargestSide);
+  f.integer("channels", channels, "channels", "number of color channels of the images", 1, kLargestSize);
   f.integer("patch", patch, "pixels", "side of a patch", 1, kLargestSide);
-  f.integer("classes", classes, "classes", "that it tells apart", 1, kMostClasses);
-  f.texts("class_names", class_names, "what the classes are called, in their order; empty: they have numbers alone");
+  f.integer("classes", classes, "classes", "number of classes", 1, kMostClasses);
+  f.texts("class_names", class_names, "names of the classes, in order; empty = numbers only");
   activation_field(f, activation);
-  f.flag("qkv_bias", qkv_bias, "the projection to queries, keys and values has a bias");
+  f.flag("qkv_bias", qkv_bias, "bias in the projection to queries, keys and values");
   f.flag("distillation_head", distillation_head,
-         "deit: a second head reads the distillation token, and the logits are the mean of both heads");
+         "second head that reads the distillation token (deit); the logits are the mean of both heads");
 }
 
 namespace vit {  // the same names in every family

@@ -41,10 +41,11 @@ WindowKeys made_of(const std::vector<std::string>& types, const FolderConfig& co
 }  // namespace
 
 void WindowKeys::fields(Fields& f) {
-  f.integer("window", window, "tokens", "that a layer with a window sees, itself the last of them; 0: none has one", 0,
+  f.integer("window", window, "tokens",
+            "attention window of layers that have one, including the token itself; 0 = no layer has a window", 0,
             kLargestSize);
   f.texts("layer_types", layer_types,
-          "sliding_attention (a window) or full_attention, of each layer; empty: as the family has it");
+          "type of each layer, sliding_attention (a window) or full_attention; empty = the family's default");
 }
 
 BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, WindowRule rule) {

@@ -6,11 +6,11 @@
 namespace colossal::nn {
 
 void Fp8Config::fields(Fields& f) {
-  f.choice("fp8_scaling", scaling, {"current", "delayed"},
-           "largest magnitude that the scale of an operand of fp8 follows: its own, or that of earlier steps");
-  f.integer("fp8_history", history, "steps", "earlier ones that delayed scaling looks at", 1, 1024);
-  f.number("fp8_margin", margin, "bits", "powers of two that scales of fp8 leave free above the largest magnitude", 0,
-           8);
+  f.choice(
+      "fp8_scaling", scaling, {"current", "delayed"},
+      "source of the scale of an fp8 operand: current = its own largest magnitude, delayed = that of earlier steps");
+  f.integer("fp8_history", history, "steps", "number of earlier steps that delayed scaling considers", 1, 1024);
+  f.number("fp8_margin", margin, "bits", "headroom of fp8 scales above the largest magnitude, in powers of two", 0, 8);
 }
 
 Fp8Recipe fp8_recipe(const Fp8Config& config) {

@@ -13,68 +13,72 @@
 namespace colossal::run {
 
 void RunConfig::fields(Fields& f) {
-  f.text("folder", folder, "run folder: resolved config, metrics.jsonl, TensorBoard events, report.html, checkpoints");
-  f.choice("device", device, {"auto", "cpu", "cuda"}, "where tensors live; auto: cuda where there is one");
+  f.text("folder", folder,
+         "run folder: holds the resolved config, metrics.jsonl, TensorBoard events, report.html and checkpoints");
+  f.choice("device", device, {"auto", "cpu", "cuda"},
+           "device that stores tensors; auto = cuda if there is one, else cpu");
   f.choice("backend", backend, {"auto", "shm", "gloo", "nccl"},
-           "transport between ranks; auto: nccl with a GPU a rank, shm on one host, else gloo");
+           "transport between ranks; auto = nccl with one GPU per rank, shm on a single host, else gloo");
   f.choice("matmul", matmul, {"auto", "mkl", "onednn"},
-           "library of fp32 products on the CPU; auto: measured on rank 0");
+           "library for fp32 matrix products on the CPU; auto = the faster one, measured on rank 0");
   f.integer("timeout", timeout, "seconds",
-            "a collective that waits longer ends the run and names the late rank; so does a start (a minute at most)",
+            "time limit of a collective; after it the run ends and reports the late rank. The start of a run has the "
+            "same limit, but at most 60 s",
             1, 86400);
   f.integer("stall_notice", stall_notice, "seconds",
-            "a collective that waits longer is reported, with the late rank, and ends nothing", 1, 86400);
-  f.flag("bind_cores", bind_cores, "give each local rank its own share of the cores");
+            "time after which a waiting collective is reported, with the late rank; the run continues", 1, 86400);
+  f.flag("bind_cores", bind_cores, "bind each local rank to a separate set of cores");
 }
 
 void DataConfig::fields(Fields& f) {
   f.text("path", path,
-         "text file, folder of text files, token file (.bin), JSON lines or Parquet (a .jsonl, .jsonl.gz, .jsonl.zst "
-         "or .parquet, or a folder that holds some) or `builtin`: the project's own sources and docs; of a model of "
-         "images a folder of pictures, a folder for each class, or that with CIFAR-10's binary files; of one that "
-         "tells the class of a text a file with a text a line, `label<tab>text`, or JSON lines or Parquet");
+         "training data. Text models: text file, folder of text files, token file (.bin), JSON lines or Parquet "
+         "(.jsonl, .jsonl.gz, .jsonl.zst, .parquet, or a folder of them) or `builtin` = the project's sources and "
+         "docs. Image models: folder with a subfolder of images per class, or folder with CIFAR-10's binary files. "
+         "Text classifiers: file with one `label<tab>text` per line, JSON lines or Parquet");
   f.texts("sources", sources,
-          "several sources of JSON lines or Parquet in place of path, each `name=path`; which records a run has of "
-          "each follows from weights");
-  f.numbers("weights", weights, "", "of the sources, in their order: how often each gives a record; none: all alike",
-            0);
-  f.texts("text_columns", text_columns,
-          "of JSON lines: the members that hold text, which are one document with an empty line between two");
-  f.text("label_column", label_column, "of JSON lines: the member that holds the class of the text");
+          "sources of JSON lines or Parquet, each `name=path`, mixed as weights says; replaces path");
+  f.numbers("weights", weights, "",
+            "relative sampling weight of each source, in the order of sources; empty = equal weights", 0);
+  f.texts(
+      "text_columns", text_columns,
+      "members that hold text (JSON lines, Parquet); several are joined into one document, separated by an empty line");
+  f.text("label_column", label_column, "member that holds the class of the text (JSON lines, Parquet)");
   f.text("target_column", target_column,
-         "of JSON lines for a model with an encoder: the member that holds the answer to the text");
-  f.bytes("shuffle_bytes", shuffle_bytes,
-          "of JSON lines: lines of each source that are held in memory and read in another order; 0: as they stand");
-  f.bytes("longest_line", longest_line, "of JSON lines: longer ones are a fault", 2, int64_t{1} << 32);
+         "member that holds the target text of an encoder-decoder model (JSON lines, Parquet)");
+  f.bytes("shuffle_bytes", shuffle_bytes, "shuffle buffer per source (JSON lines, Parquet); 0 = records in file order");
+  f.bytes("longest_line", longest_line,
+          "maximum length of a line (JSON lines); a longer line is handled as faults says", 2, int64_t{1} << 32);
   f.choice("faults", faults, {"refuse", "skip"},
-           "of JSON lines and pictures: whether a line, the rest of a damaged file or a picture that cannot be read "
-           "ends the run or is passed over, with a warning");
-  f.integer("threads", threads, "", "of JSON lines and pictures: those that read them ahead of training", 1, 1024);
+           "action for an unreadable line, image or rest of a damaged file: refuse = end the run, skip = continue with "
+           "a warning");
+  f.integer("threads", threads, "", "threads that prefetch JSON lines, Parquet and images", 1, 1024);
   f.text("tokenizer", tokenizer,
-         "of text: `bytes`, a Hugging Face folder, or a file of a tokenizer (tokenizer.json, SentencePiece, tiktoken); "
-         "`auto`: that of model.from where it has one, else bytes");
-  f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
-  f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
+         "tokenizer of text: `bytes`, a Hugging Face folder, or a tokenizer file (tokenizer.json, SentencePiece, "
+         "tiktoken); `auto` = the tokenizer of model.from if it has one, else bytes");
+  f.integer("sequence", sequence, "tokens", "length of a text sample", 1, 1 << 24);
+  f.choice("documents", documents, {"separate", "joined"},
+           "attention and prediction across document borders: separate = masked, joined = allowed");
   f.number("held_out", held_out, "of the data",
-           "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
+           "share of the text held out for the evaluation loss; image data comes with a test set", 0, 0.9);
   f.number("masked", masked, "of the tokens",
-           "of models that fill in hidden tokens: those of each sample that they are asked for, one at least", 0, 1);
-  f.number("masked_random", masked_random, "of masked", "that are shown as a random token instead of the mask", 0, 1);
-  f.number("masked_kept", masked_kept, "of masked", "that are shown as they are", 0, 1);
-  f.number(
-      "noise_density", noise_density, "of the tokens",
-      "of a model with an encoder: plain text in path, of which so many tokens are hidden in spans, and the answer "
-      "says what they were (T5: 0.15); 0: path holds pairs of texts",
-      0, 0.9);
-  f.number("mean_span", mean_span, "tokens", "with noise_density: mean length of a hidden span", 1, 1 << 16);
+           "share of the tokens of each sample that a masked language model predicts; at least one token", 0, 1);
+  f.number("masked_random", masked_random, "of masked",
+           "share of the masked tokens that are replaced by a random token instead of the mask", 0, 1);
+  f.number("masked_kept", masked_kept, "of masked", "share of the masked tokens that are left unchanged", 0, 1);
+  f.number("noise_density", noise_density, "of the tokens",
+           "share of tokens hidden in spans, which an encoder-decoder model restores from plain text in path (T5: "
+           "0.15); 0 = path holds pairs of texts",
+           0, 0.9);
+  f.number("mean_span", mean_span, "tokens", "mean length of a hidden span, with noise_density", 1, 1 << 16);
   f.flag("augment", augment,
-         "training images are mirrored at random and shifted, or of a folder of pictures cut out at random");
-  f.numbers("image_mean", image_mean, "", "of pictures in a folder: of red, green and blue, from 0 to 1", 0, 1);
+         "random augmentation of training images: mirrored and shifted, or cropped if they come from an image folder");
+  f.numbers("image_mean", image_mean, "",
+            "mean of red, green and blue on a scale of 0 to 1, subtracted from images of an image folder", 0, 1);
   f.numbers("image_deviation", image_deviation, "",
-            "of pictures in a folder: what they are divided by, so that they "
-            "have variance 1",
-            1e-6);
-  f.number("least_area", least_area, "of the picture", "what augment shows of pictures in a folder, at least", 1e-3, 1);
+            "standard deviation of red, green and blue, by which images of an image folder are divided", 1e-6);
+  f.number("least_area", least_area, "of the picture", "minimum area of a random crop, for image folders with augment",
+           1e-3, 1);
 }
 
 std::string Config::tokenizer() const {
@@ -84,15 +88,16 @@ std::string Config::tokenizer() const {
 
 void PrecisionConfig::fields(Fields& f) {
   f.choice("mode", mode, {"fp32", "fp64", "bf16", "fp16", "fp8"},
-           "dtype of parameters, activations and gradients; fp8: bf16, but linear layers multiply 8-bit numbers. "
-           "Norms, softmax statistics, losses and sums over ranks have fp32 at least");
-  f.flag("masters", masters, "bf16, fp16, fp8: the optimizer updates fp32 copies of the parameters");
+           "dtype of parameters, activations and gradients; fp8 = bf16 with 8-bit inputs to the matrix products of "
+           "linear layers. Norms, softmax statistics, losses and sums over ranks use fp32 or more");
+  f.flag("masters", masters,
+         "fp32 master weights, which the optimizer updates instead of the parameters (bf16, fp16, fp8)");
   f.number("loss_scale", loss_scale, "",
-           "fp16: what the loss is multiplied by at first, so that small gradients do not vanish; halved where "
-           "gradients overflow. 0: no scaling",
+           "initial loss scale, which keeps small gradients from underflowing (fp16); halved after an overflow; 0 = no "
+           "scaling",
            0, 1e30);
-  f.integer("loss_scale_growth", loss_scale_growth, "steps", "fp16: without an overflow before the scale is doubled",
-            1);
+  f.integer("loss_scale_growth", loss_scale_growth, "steps",
+            "steps without an overflow before the loss scale is doubled (fp16)", 1);
   fp8.fields(f);
 }
 
@@ -107,63 +112,66 @@ bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" ||
 
 void MemoryConfig::fields(Fields& f) {
   f.choice("recompute", recompute, {"none", "selective", "block"},
-           "activations computed again in backward instead of kept: none, those inside each mlp, or all but each "
-           "block's input");
+           "activations recomputed in backward instead of stored: none, selective = those inside each mlp, block = all "
+           "but each block's input");
   f.bytes("device", device,
-          "memory of each rank's device for a step: activations, and as many whole parameters as fit beside them; the "
-          "rest is in host memory. On the CPU the device is that much of host memory. 0: as much as it has");
+          "device memory of each rank for a step: activations, then as many whole parameters as fit; the rest is in "
+          "host memory. On the CPU the device is a part of host memory. 0 = all device memory");
   f.number("states_on_device", states_on_device, "",
-           "with device and placement = static: share of the parameters whose masters, gradients and states lie there "
-           "and are updated there; other placements find out how many",
+           "share of the parameters whose master weights, gradients and optimizer states are stored and updated on the "
+           "device; needs device and placement = static. Other placements choose the share themselves",
            0, 1);
-  f.bytes("host", host,
-          "host memory of this machine for parameters, gradients and states while nobody works with them, its ranks "
-          "together. 0: with disk as little as transfers need, with device alone as much as there is, else they stay "
-          "where they are");
+  f.bytes(
+      "host", host,
+      "host memory for parameters, gradients and optimizer states that are not in use, for all ranks of this machine. "
+      "0 = with disk: as little as transfers need; with device alone: all there is; else: tensors are not moved");
   f.text("disk", disk,
-         "folder for what does not fit into host; nothing stays there when the run is over. Without: what does not fit "
-         "is refused");
+         "folder for tensors that do not fit into host, emptied when the run ends; empty = off: tensors that do not "
+         "fit are an error");
   f.choice("placement", placement, memory::eviction_names(),
-           "which of them leaves host memory for the disk, and which parameters the device: the one used again last, "
-           "by the order of the step before, the one used longest ago, or the one that came last");
+           "eviction policy, from host memory to disk and for parameters on the device: auto = next use is furthest "
+           "away, as recorded in the step before; lru = least recently used; static = newest");
 }
 
 void TrainingConfig::fields(Fields& f) {
-  f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
-  f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
+  f.integer("steps", steps, "steps", "number of optimizer steps of the whole run", 1);
+  f.integer("batch_size", batch_size, "samples", "global batch size of a step, over all replicas and micro-batches", 1);
   f.integer("accumulate", accumulate, "micro-batches",
-            "parts that each replica's share is computed in, one after another", 1);
-  f.number("clip", clip, "", "largest gradient, in what clip_by says; 0: no clipping", 0);
+            "gradient accumulation: number of micro-batches that each replica computes one after another", 1);
+  f.number("clip", clip, "", "gradient clipping threshold, in the measure that clip_by names; 0 = no clipping", 0);
   f.choice("clip_by", clip_by, {"norm", "largest", "value"},
-           "what clip bounds: the L2 norm of the whole gradient, its largest magnitude (both scale the whole), or each "
-           "element (cut off by itself)");
+           "measure that clip bounds: norm = L2 norm of the whole gradient, largest = its largest magnitude (both "
+           "scale the whole gradient), value = each element (clamped separately)");
   f.flag("graph", graph,
-         "on GPUs: forward and backward of a micro-batch are recorded once and replayed, which saves the launches that "
-         "small models wait for; for models without dropout, data parallel with parallel.zero 0 or 1. Batches with "
-         "several documents in a row run as without");
-  f.integer("seed", seed, "", "of initial weights, data order and dropout");
-  f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
-  f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
-  f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
+         "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "
+         "launches of small models. Needs a model without dropout and data parallelism with parallel.zero 0 or 1. "
+         "Batches with several documents in a row run without a graph");
+  f.integer("seed", seed, "", "random seed of initial weights, data order and dropout");
+  f.integer("save_every", save_every, "steps", "interval between checkpoints; 0 = only at the end");
+  f.integer("keep_last", keep_last, "checkpoints",
+            "number of checkpoints to keep; older ones are deleted; 0 = keep all");
+  f.integer("evaluate_every", evaluate_every, "steps",
+            "interval between evaluations on held-out data; 0 = only at the end");
   f.integer("evaluate_batches", evaluate_batches, "batches",
-            "of batch_size samples in one evaluation, at most all that are held out, each once; 0: no evaluation");
-  f.text("sample_prompt", sample_prompt, "start of the sampled texts");
+            "number of batches (of batch_size samples) per evaluation, limited to one pass over the held-out data; 0 = "
+            "no evaluation");
+  f.text("sample_prompt", sample_prompt, "prompt of the sampled texts");
   f.integer("sample_tokens", sample_tokens, "tokens",
-            "length of a sampled text, which stops where data.sequence ends; 0: no samples");
+            "number of tokens to sample, limited by data.sequence; 0 = no samples");
   f.integer("sample_every", sample_every, "steps",
-            "between samples, which the report shows over time; 0: one at the end only");
+            "interval between samples, which the report shows over time; 0 = one sample at the end");
 }
 
 void Config::fields(Fields& f) {
-  f.section("run", run, "where and on what");
+  f.section("run", run, "run folder, device, transport and timeouts");
   f.section("model", model,
-            "the model; `colossal models` lists presets, and the keys that its architecture has beside these");
-  f.section("data", data, "what it reads");
-  f.section("parallel", parallel, "how it is spread over ranks; their number is the product of all sizes");
+            "model architecture and sizes; `colossal models` lists presets and the further keys of each architecture");
+  f.section("data", data, "training data");
+  f.section("parallel", parallel, "parallel layout; the number of ranks is the product of all sizes");
   f.section("precision", precision, "number formats");
-  f.section("memory", memory, "what is kept");
-  f.section("optimizer", optimizer, "how weights are updated");
-  f.section("training", training, "the run");
+  f.section("memory", memory, "memory budgets, offloading and recomputation");
+  f.section("optimizer", optimizer, "optimizer and learning rate");
+  f.section("training", training, "steps, batches, checkpoints, evaluation and samples");
 }
 
 int64_t Config::micro_batches() const {

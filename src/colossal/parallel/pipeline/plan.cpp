@@ -37,17 +37,14 @@ std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& cos
 void PipelineConfig::fields(Fields& f) {
   std::vector<std::string> names;
   for (const schedule::Family& family : schedule::families()) names.emplace_back(family.name);
-  f.integer("size", size, "ranks", "ranks that share the blocks of the model among them", 1, 1 << 16);
+  f.integer("size", size, "ranks", "number of ranks that split the blocks of the model", 1, 1 << 16);
   f.choice("schedule", schedule, names,
-           "order of forward and backward passes; `colossal schedule --compare` shows them");
-  f.integer(
-      "micro_batches", micro_batches, "micro-batches",
-      "parts of each replica's share of the batch that follow one another through the ranks; 0: up to four a rank", 0,
-      1 << 20);
-  f.integer("chunks", chunks, "stages", "parts of the model that each rank holds; 0: what the schedule is made for", 0,
-            1 << 10);
+           "order of forward and backward passes; `colossal schedule --compare` shows all");
+  f.integer("micro_batches", micro_batches, "micro-batches",
+            "number of micro-batches of each replica in a step; 0 = up to four per rank", 0, 1 << 20);
+  f.integer("chunks", chunks, "stages", "number of stages per rank; 0 = the schedule's default", 0, 1 << 10);
   f.integers("layers_per_stage", layers_per_stage, "blocks",
-             "of each stage in the order of the model; empty: dealt out by cost, the head's included");
+             "number of blocks of each stage, in the order of the model; empty = split by cost, including the head");
 }
 
 std::vector<int> PipelinePlan::ranks_of_stage(int64_t stage) const {

@@ -27,17 +27,19 @@ std::vector<comm::Mesh::Axis> ring_of(const SequenceConfig& c, int64_t groups) {
 }  // namespace
 
 void SequenceConfig::fields(Fields& f) {
-  f.integer("size", size, "ranks", "among which the tokens of each row are dealt out, zigzag: contexts grow with it", 1,
-            65536);
-  f.choice("mode", mode, sequence_mode_names(),
-           "how queries meet the keys of other ranks: docs/explanation/sequence-parallel.md says when to take which");
   f.integer(
-      "ulysses", ulysses, "ranks",
-      "usp: neighbours that exchange heads, as those of a node; size / ulysses such groups pass keys on in a ring", 1,
-      65536);
+      "size", size, "ranks",
+      "number of ranks that split the tokens of each row, in zigzag order; the possible context length grows with it",
+      1, 65536);
+  f.choice("mode", mode, sequence_mode_names(),
+           "exchange of keys and queries between ranks; docs/explanation/sequence-parallel.md says when to use which");
+  f.integer("ulysses", ulysses, "ranks",
+            "number of neighbouring ranks that exchange heads, for instance those of a node (usp); the size / ulysses "
+            "groups pass keys around a ring",
+            1, 65536);
   f.integer("node", node, "ranks",
-            "ring, usp: ranks of parallel.sequence in a node (tensor.size processes each), among which keys go round "
-            "while those of the next node are on their way; 0: one ring over all",
+            "number of sequence ranks per node, each tensor.size processes (ring, usp): keys circulate within a node "
+            "while those of the next node are in transfer; 0 = one ring over all ranks",
             0, 65536);
 }
 

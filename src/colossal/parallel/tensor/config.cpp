@@ -38,16 +38,18 @@ std::vector<TensorConfig> grids(int64_t ranks, bool deep) {
 }  // namespace
 
 void TensorConfig::fields(Fields& f) {
-  f.integer("size", size, "ranks", "ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1,
+  f.integer("size", size, "ranks",
+            "number of ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1, 65536);
+  f.choice("mode", mode, mode_names(),
+           "partition of matrices; docs/explanation/tensor-parallel.md says when to use which");
+  f.integer("depth", depth, "copies", "number of copies of the weights, each with a part of the batch (2.5d)", 1,
             65536);
-  f.choice("mode", mode, mode_names(), "how matrices are cut: docs/explanation/tensor-parallel.md says when to take which");
-  f.integer("depth", depth, "layers", "2.5d: copies of the weights, each with its part of the batch", 1, 65536);
   f.flag("keep_gathered", keep_gathered,
-         "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them. With sequence: "
-         "keep gathered inputs: a fifth fewer elements sent");
+         "gathered blocks kept for backward: in 3d a third fewer messages, for l times their memory; in 1d with "
+         "sequence (gathered inputs) a fifth fewer elements sent");
   f.flag("sequence", sequence,
-         "1d: tokens are dealt out wherever matrices are not: in norms, dropout and residuals, whose activations then "
-         "take 1/size of the memory. data.sequence must divide by size");
+         "sequence sharding of norms, dropout and residuals (1d), whose activations then take 1/size of the memory; "
+         "data.sequence must be a multiple of size");
 }
 
 Axes Mode1d::axes(const TensorConfig& c) { return {{"tensor", static_cast<int>(c.size)}}; }
