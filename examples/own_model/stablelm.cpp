@@ -88,8 +88,8 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
 
 void settle(models::ModelShape& s) {
   const int64_t turns = turned_features(s);
-  require(turns > 0 && turns % 2 == 0, "model", "rotary must turn an even number of features of each head: got ", turns,
-          " of ", s.head_dim);
+  require(turns > 0 && turns % 2 == 0, "model", "rotary must rotate an even number of features of each head: got ",
+          turns, " of ", s.head_dim);
 }
 
 // Where each parameter of ours lies in a folder of transformers; those with several names are their rows in turn.

@@ -164,7 +164,8 @@ TEST_F(StreamedGenerationOnAccelerator, RefusesABudgetBeforeItReadsAWeight) {
               testing::AllOf(testing::HasSubstr("host = \"8KiB\" is too small"),
                              testing::HasSubstr("the smallest that works is \"12KiB\"")));
   EXPECT_THAT(refusal({folder / "run", budgets(all / 2, 1 << 16, false)}),
-              testing::HasSubstr("what the device has no room for must fit, or have a folder for the rest"));
+              testing::HasSubstr(
+                  "weights that the device has no room for must fit, or memory.disk must name a folder for the rest"));
   EXPECT_THAT(refusal({folder / "run", budgets(0, 1 << 16, false)}), testing::HasSubstr("all weights must fit"));
 }
 

@@ -37,7 +37,7 @@ TEST_F(Chat, AnswersLineByLine) {
   const std::vector<std::string> words{"--max-tokens", "4"};
   const auto one = chat(folder, "Hi\n", words);
   ASSERT_EQ(one.status, 0) << one.err;
-  EXPECT_THAT(one.err, HasSubstr("ends after 4 tokens"));
+  EXPECT_THAT(one.err, HasSubstr("stops after 4 tokens"));
   EXPECT_FALSE(one.out.empty());
   // a conversation that begins again, and a line without its end
   EXPECT_EQ(chat(folder, "\nHi\r\n/clear\nHi", words).out, one.out + one.out);
@@ -56,11 +56,11 @@ TEST_F(Chat, GoesOnAfterWhatCannotBeSaid) {
   EXPECT_EQ(got.out, wanted);
   EXPECT_THAT(got.err, HasSubstr("must fit the model's positions"));
   EXPECT_THAT(got.err, HasSubstr("must be UTF-8"));
-  EXPECT_THAT(got.err, HasSubstr("no command /what"));
+  EXPECT_THAT(got.err, HasSubstr("unknown command /what"));
 }
 
 TEST_F(Chat, SaysWhatIsMissing) {
-  EXPECT_THAT(chat(folder, "", {"--variables", "[]"}).err, HasSubstr("must be an object of JSON"));
+  EXPECT_THAT(chat(folder, "", {"--variables", "[]"}).err, HasSubstr("must be a JSON object"));
   EXPECT_THAT(chat(folder, "", {"--variables", "{"}).err, HasSubstr("--variables: not valid JSON"));
   const std::string deep = "{\"a\": " + std::string(10000, '[') + std::string(10000, ']') + "}";
   EXPECT_THAT(chat(folder, "", {"--variables", deep}).err, HasSubstr("--variables: nested too deeply"));

@@ -82,7 +82,7 @@ TEST_F(Embed, TellsWhatWasCut) {
       folder().write("long", "short\n" + std::string(40, 'a') + "\n" + std::string(50, 'b') + "\n");
   const Outcome outcome = embed({"--input", file});
   EXPECT_EQ(lines_of(outcome.out).size(), 3u);
-  EXPECT_THAT(outcome.err, HasSubstr("2 texts have more than 32 tokens and were cut there, first text 2"));
+  EXPECT_THAT(outcome.err, HasSubstr("2 texts have more than 32 tokens and were truncated, first text 2"));
   EXPECT_THAT(embed({"--input", file, "--max-tokens", "45"}).err, HasSubstr("2 texts have more than 32 tokens"));
   // beside other texts products may round differently in the last bits
   const auto cut =
@@ -98,14 +98,15 @@ TEST_F(Embed, RefusesWhatItCannotDo) {
     EXPECT_THAT(outcome.err, HasSubstr(message));
     EXPECT_EQ(outcome.out, "");
   };
-  expect({"--text", "a", "--input", "x"}, 2, "--text and --input do not go together");
-  expect({"--text", "a", "--json"}, 2, "--text and --json do not go together");
-  expect({"--text", "a", "--with-text", "--output", "x.npy"}, 2, "--with-text and an .npy file");
-  expect({"--output", "x.npy"}, 2, "give them as a file, --input FILE");
-  expect({"--parallel.tensor=2"}, 2, "several ranks read the texts: give a file, --input FILE");
+  expect({"--text", "a", "--input", "x"}, 2, "--text and --input exclude each other");
+  expect({"--text", "a", "--json"}, 2, "--text and --json exclude each other");
+  expect({"--text", "a", "--with-text", "--output", "x.npy"}, 2,
+         "--with-text needs JSON lines: got --output with an .npy file");
+  expect({"--output", "x.npy"}, 2, "name a file with --input");
+  expect({"--parallel.tensor=2"}, 2, "several ranks cannot read standard input; name a file with --input");
   expect({"--text", "a", "--pooling", "sum"}, 2, "sum");
-  expect({"--text", ""}, 1, "text 1 is empty, and the tokenizer puts no token around it; leave it out");
-  expect({"--text", "a", "--prompt-name", "query"}, 1, "one of the folder's prompts: got query, there are none");
+  expect({"--text", ""}, 1, "text 1 is empty, and the tokenizer adds no special tokens; leave it out");
+  expect({"--text", "a", "--prompt-name", "query"}, 1, "one of the folder's prompts: got query; available: none");
   expect({"--text", "a", "--pooling", "pooler"}, 1, "pooling `pooler` needs a BERT that has one");
   expect({"--input", folder() / "absent"}, 1, "cannot read " + folder() / "absent");
   expect({"--input", folder().write("bad", "\"a\"\nb\n"), "--json"}, 1, "[embed] line 2 must be a JSON string");
@@ -118,7 +119,7 @@ TEST(EmbedOutput, RefusesNumbersAndCountsThatItCannotSay) {
   EXPECT_THAT(test::thrown_message([&] { json_lines->put("", numbers, 2); }), HasSubstr("must be finite"));
   const auto npy = npy_output(folder / "v.npy", 2, 2);
   npy->put("", numbers, 2);
-  EXPECT_THAT(test::thrown_message([&] { npy->finish(); }), HasSubstr("there were 2, then 1"));
+  EXPECT_THAT(test::thrown_message([&] { npy->finish(); }), HasSubstr("the number was 2, now 1"));
   EXPECT_FALSE(std::filesystem::exists(folder / "v.npy"));
 }
 

@@ -69,7 +69,7 @@ TEST_F(Quantize, WritesNumbersToo) {
 
 TEST_F(Quantize, SaysWhatCannotBe) {
   test::write_model(folder, "llama-tiny");
-  EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("give a text with --data"));
+  EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("name a text file with --data"));
   EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
   EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
   EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot be read"));

@@ -65,7 +65,7 @@ TEST(ScheduleLr, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
   EXPECT_THAT(outcome.out, HasSubstr("30 steps, warm-up 3, "));
   EXPECT_EQ(outcome.err,
             "colossal: optimizer.warmup_steps = 100 is more than the 30 steps of this run: the warm-up is shortened to "
-            "3; --optimizer.warmup_steps=3 says the same\n");
+            "3; --optimizer.warmup_steps=3 silences this notice\n");
   EXPECT_THAT(schedule_lr({"--training.steps=30", "--optimizer.warmup_steps=31"}).err,
               HasSubstr("warmup_steps must not exceed training.steps: got 31 of 30"));
 }

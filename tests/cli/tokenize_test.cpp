@@ -88,7 +88,7 @@ TEST(Tokenize, SaysWhatIsWrong) {
                                                                                      {"--decode", "--pieces"},
                                                                                      {"--whole", "--json"},
                                                                                      {"--count", "--pieces"}})
-    EXPECT_THAT(error("", flags), HasSubstr(flags[0] + " and " + flags[1] + " do not go together"));
+    EXPECT_THAT(error("", flags), HasSubstr(flags[0] + " and " + flags[1] + " exclude each other"));
   EXPECT_THAT(tokenize({"--tokenizer", vocabulary, folder / "absent"}).err, HasSubstr("cannot read"));
   for (const char* flag : {"--count", "--whole"}) {
     const auto of_folder = tokenize({"--tokenizer", vocabulary, flag, folder.path()});

@@ -31,7 +31,7 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
   folder.write("lines.txt", "[PAD]the");
   EXPECT_THAT(run_command("tokenize", {"--tokenizer", folder / "a", lines}).out, testing::StartsWith("[0,"));
   folder.write("lines.txt", "the cat\nthe hat\nthe cat\n");
-  EXPECT_THAT(train({"--to", folder / "a", lines}).err, HasSubstr("holds a tokenizer already"));
+  EXPECT_THAT(train({"--to", folder / "a", lines}).err, HasSubstr("already holds a tokenizer"));
   EXPECT_THAT(train({"--to", folder / "c", folder / "none"}).err, HasSubstr("cannot read " + folder / "none"));
   EXPECT_THAT(train({"--to", folder / "c", folder.path()}).err, HasSubstr("is a folder"));
   EXPECT_THAT(train({"--to", folder / "c", "--json", lines}).err, HasSubstr("line 1 must be"));
@@ -39,7 +39,7 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
   EXPECT_THAT(train({"--to", folder / "c", "--special", "\xFF", lines}).err,
               HasSubstr("must be UTF-8: got \xEF\xBF\xBD"));
   EXPECT_THAT(train({"--to", folder / "c", "--kind", "unigram", "--least-count", "3", lines}).err,
-              HasSubstr("--least-count is of --kind bpe"));
+              HasSubstr("--least-count needs --kind bpe"));
   const std::string packed = folder.write("texts.txt.gz", "\x1f\x8b\x08packed\n");
   EXPECT_THAT(train({"--to", folder / "c", packed}).err, HasSubstr(packed + " must be a text file: got a gzip file"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c")) << "nothing is written of what could not be learned";

@@ -33,7 +33,7 @@ TEST(BenchMemory, PrintsARowATryAndTheLargestBesideThatWithoutTiers) {
   ASSERT_EQ(done.status, 0) << done.output;
   // hidden 32, 257 tokens, 256 positions: 16,480, and 12,704 a layer. All of it cannot be where 160 KiB are.
   EXPECT_THAT(done.output, ContainsRegex("\n     2 +41888 .* KiB +[1-9][0-9.]* KiB +[1-9].*KiB\n"));
-  EXPECT_THAT(done.output, HasSubstr("the search stops here"));
+  EXPECT_THAT(done.output, HasSubstr("the search ended at the limit"));
   EXPECT_THAT(done.output, HasSubstr("largest: 41888 parameters"));
   EXPECT_THAT(done.output, HasSubstr("largest without [memory]: 41888 parameters, 1.00 times as many with it"));
   const std::string picture = read_all(folder / "step.svg");
@@ -63,7 +63,7 @@ TEST(BenchMemory, SaysWhyNothingWorks) {
   EXPECT_THAT(refused.output, Not(HasSubstr("terminate")));
   const Finished senseless = run({COLOSSAL_BINARY, "bench", "memory"});
   EXPECT_EQ(senseless.status, 2);
-  EXPECT_THAT(senseless.output, HasSubstr("bench memory needs budgets: --memory.host=2GiB"));
+  EXPECT_THAT(senseless.output, HasSubstr("bench memory needs budgets, such as --memory.host=2GiB"));
 }
 
 }  // namespace

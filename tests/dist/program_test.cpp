@@ -60,7 +60,7 @@ TEST(Program, SaysThatItNeedsProcToFindTheOther) {
   EXPECT_THAT(
       finished.output,
       HasSubstr(
-          "[program] cannot tell where this program lies: /proc/self/exe: No such file or directory; mount /proc"));
+          "[program] cannot find the folder of this program: /proc/self/exe: No such file or directory; mount /proc"));
 }
 
 TEST(Program, PassesItsWordsOn) {

@@ -89,7 +89,7 @@ TEST_F(TrainProgram, AKillBeforeTheFirstNewCheckpointLeavesTheOverwrittenRun) {
        }});
   ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.output;
   const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
-  EXPECT_NE(exported.output.find("bring the earlier run back with `colossal train --resume`"), std::string::npos)
+  EXPECT_NE(exported.output.find("restore the earlier run with `colossal train --resume`"), std::string::npos)
       << exported.output;
   const Finished resumed = run(train({"--resume", "--training.steps=13"}));
   EXPECT_EQ(resumed.status, 0) << resumed.output;

@@ -88,7 +88,7 @@ TEST_P(EmbedderOf, RefusesTextsThatTheModelDoesNotHave) {
   const auto message = [&](const Texts& texts) {
     return test::thrown_message([&] { vectors_of(folder / "hf", {}, texts); });
   };
-  EXPECT_THAT(message({{1}, {}}), HasSubstr("a text must have a token"));
+  EXPECT_THAT(message({{1}, {}}), HasSubstr("a text must have at least one token"));
   EXPECT_THAT(message({std::vector<int64_t>(33, 1)}), HasSubstr("the model's 32 positions: got 33 tokens"));
   EXPECT_THAT(message({{1 << 20}}), HasSubstr("vocabulary of 25"));
   EXPECT_THAT(message({{-1}}), HasSubstr("got -1; is this the model's tokenizer?"));

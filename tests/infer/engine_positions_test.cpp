@@ -66,7 +66,7 @@ TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
     ASSERT_EQ(saved.model->decoding_model().shape.positions, 2 * even);
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
     EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
-                testing::HasSubstr("depend on the length of a text: give it alone"));
+                testing::HasSubstr("depend on the length of a text; run it alone"));
     engine.add({.prompt = {65, 66, 67}, .max_tokens = 3 * even});
     int64_t made = 0;
     Ended ended = Ended::No;

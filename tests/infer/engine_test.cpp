@@ -490,7 +490,7 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
       return test::thrown_message(
           [&] { infer::Engine(model, {.cache_bytes = bytes_of_block(model, 16), .block_tokens = 16}).add(request); });
     };
-    EXPECT_THAT(refusal({}), testing::HasSubstr("must hold a token"));
+    EXPECT_THAT(refusal({}), testing::HasSubstr("must have at least one token"));
     EXPECT_THAT(refusal({.prompt = {100000}}), testing::HasSubstr("vocabulary"));
     EXPECT_THAT(refusal({.prompt = Tokens(33, 65)}), testing::HasSubstr("32 positions"));
     EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .max_tokens = 8}), testing::HasSubstr("room for 16"));

@@ -125,7 +125,7 @@ TEST(PackedWeightsOf, BlocksThatRanksGatherHaveNoCodes) {
   asked.layout.tensor = {.size = 4, .mode = "2d"};
   asked.packing = nn::WeightPacking{.bits = 8};
   EXPECT_THAT(test::thrown_message([&] { generated(asked); }),
-              testing::HasSubstr("cannot be multiplied in codes here"));
+              testing::HasSubstr("cannot be multiplied in quantized form with this layout"));
   asked.layout = {};
   asked.packing->bits = 3;
   EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("8 or 4 bits: got 3"));

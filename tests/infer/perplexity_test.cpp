@@ -100,7 +100,7 @@ TEST(Perplexity, RefusesWhatItCannotRead) {
   };
   EXPECT_THAT(refusal({text_of(9, 7)}, {.window = 33}), testing::HasSubstr("1 to 32 tokens"));
   EXPECT_THAT(refusal({text_of(9, 7)}, {.window = 8, .stride = 9}), testing::HasSubstr("1 to 8 tokens, the window"));
-  EXPECT_THAT(refusal({{1}, {}}, {}), testing::HasSubstr("must have two tokens"));
+  EXPECT_THAT(refusal({{1}, {}}, {}), testing::HasSubstr("must have at least two tokens"));
   EXPECT_THAT(refusal({{1, 1 << 20}}, {}), testing::HasSubstr("is this the model's tokenizer?"));
 }
 

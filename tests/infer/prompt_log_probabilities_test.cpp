@@ -169,7 +169,7 @@ TEST_P(PromptLogProbabilities, DoNotReuseCachedPrefixes) {
     EXPECT_GT(engine.counts().found_tokens, 0);
     EXPECT_THAT(
         test::thrown_message([&] { engine.add({.prompt = prompt, .prompt_log_probabilities = 0, .sinks = 2}); }),
-        testing::HasSubstr("without sinks"));
+        testing::HasSubstr("exclude sinks"));
   });
 }
 

@@ -155,9 +155,11 @@ TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
 TEST_F(StreamedLoading, HasNoBudgetForADeviceOnTheCpu) {
   run::MemoryConfig memory = in_tiers(0, "");
   memory.device = 1 << 20;
-  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", memory}); }),
-              testing::AllOf(testing::HasSubstr("device = \"1MiB\" is for ranks that compute on an accelerator"),
-                             testing::HasSubstr("memory.host")));
+  EXPECT_THAT(
+      test::thrown_message([&] {
+        generated({folder / "run", memory});
+      }),
+      testing::AllOf(testing::HasSubstr("device = \"1MiB\" needs an accelerator"), testing::HasSubstr("memory.host")));
 }
 
 TEST_F(StreamedLoading, NamesAFileThatIsDamaged) {

@@ -111,7 +111,7 @@ def check_bert():
     # what a text is cut to is told
     done = subprocess.run([interop.binary, "embed", "--from", folder, "--text", "play " * 50, "--with-text"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["text"] == "play " * 50, done
-    assert "1 texts have more than 9 tokens and were cut there, first text 1" in done.stderr, done.stderr
+    assert "1 texts have more than 9 tokens and were truncated, first text 1" in done.stderr, done.stderr
 
 
 def check_heads():

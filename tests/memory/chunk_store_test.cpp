@@ -371,7 +371,8 @@ TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
       ChunkStore store(*parameters, mesh, options);
     });
   });
-  EXPECT_NE(message.find("[zero] the replicas that share must divide those there are: got 2 of 3"), std::string::npos)
+  EXPECT_NE(message.find("[zero] the number of sharing replicas must divide the number of replicas: got 2 of 3"),
+            std::string::npos)
       << message;
 }
 

@@ -215,7 +215,7 @@ TEST(DiskSpace, AFaultyDiskIsToldFromAWorkingOne) {
   };
   EXPECT_THAT(message_of(read), AllOf(HasSubstr("reading 65536 bytes at byte 73728 of the scratch file in " +
                                                 disk.folder.path() + " failed: Input/output error"),
-                                      HasSubstr("name a folder of another one in memory.disk")));
+                                      HasSubstr("name a folder on another disk in memory.disk")));
   const DiskTransfer lost = disk.space.write(extent, bytes);
   const std::string message = message_of([&] { lost.wait(); });
   EXPECT_THAT(message, HasSubstr("writing 65536 bytes at byte 73728"));
@@ -229,7 +229,7 @@ TEST(DiskSpace, AFaultyDiskIsToldFromAWorkingOne) {
 
   disk.file->shape = [&](BlockRequest request) { request.done(-ENOSPC); };
   EXPECT_THAT(message_of([&] { disk.space.write(before, draw_bytes(8192)).wait(); }),
-              HasSubstr("make room on that disk"));
+              HasSubstr("free space on that disk"));
 }
 
 TEST(DiskSpace, AByteThatChangedIsSeen) {
@@ -253,8 +253,8 @@ TEST(DiskSpace, AByteThatChangedIsSeen) {
     flip_at(wanted);
     EXPECT_THAT(
         message_of([&] { disk.space.read(extent, back).wait(); }),
-        AllOf(HasSubstr("of the scratch file in " + disk.folder.path() + " are not those that were written"),
-              HasSubstr(concat("at byte ", wanted / 65536 * 65536)), HasSubstr("name a folder of another disk")));
+        AllOf(HasSubstr("of the scratch file in " + disk.folder.path() + " differ from those that were written"),
+              HasSubstr(concat("at byte ", wanted / 65536 * 65536)), HasSubstr("name a folder on another disk")));
   }
   flip_at(300'000);
   disk.space.read(extent, back).wait();
@@ -263,7 +263,8 @@ TEST(DiskSpace, AByteThatChangedIsSeen) {
   disk.file->shape = [&](BlockRequest request) { request.done(request.bytes); };  // says that it wrote
   disk.space.write(extent, draw_bytes(300'000)).wait();
   disk.file->shape = nullptr;
-  EXPECT_THAT(message_of([&] { disk.space.read(extent, back).wait(); }), HasSubstr("are not those that were written"));
+  EXPECT_THAT(message_of([&] { disk.space.read(extent, back).wait(); }),
+              HasSubstr("differ from those that were written"));
 }
 
 TEST(DiskSpace, AFullDiskIsAnErrorOfWhoWantsRoom) {
@@ -275,16 +276,16 @@ TEST(DiskSpace, AFullDiskIsAnErrorOfWhoWantsRoom) {
   EXPECT_EQ(disk.space.counts().file_bytes, 70 * kMega) << "not 64 MiB more: they are not there";
   EXPECT_THAT(
       message_of([&] { disk.space.allocate(30 * kMega + 1); }),
-      AllOf(HasSubstr("the scratch file in " + disk.folder.path() + " has 70.0 MiB and cannot have 30.0 MiB more"),
-            HasSubstr("the disk has 30.0 MiB (No space left on device)"),
-            HasSubstr("make room on that disk, or name a folder of another one in memory.disk")));
+      AllOf(HasSubstr("the scratch file in " + disk.folder.path() + " has 70.0 MiB and cannot grow by 30.0 MiB"),
+            HasSubstr("the disk has 30.0 MiB free (No space left on device)"),
+            HasSubstr("free space on that disk, or name a folder on another disk in memory.disk")));
   more.reset();
   EXPECT_EQ(disk.space.allocate(70 * kMega - kBlock).bytes(), 70 * kMega - kBlock) << "what was freed, and 30 MiB";
 
   auto file = std::make_unique<ShapedFile>(disk.folder.path());
   file->room = kMega;
   EXPECT_THAT(message_of([&] { DiskSpace(std::move(file), {.reserve_bytes = 2 * kMega}); }),
-              HasSubstr("cannot have 2.0 MiB more"));
+              HasSubstr("cannot grow by 2.0 MiB"));
 }
 
 TEST(DiskSpace, GrowsWithinAFileSizeLimit) {
@@ -330,12 +331,12 @@ TEST(DiskSpace, AFolderThatCannotBeUsedIsRefused) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("file", "");
   EXPECT_THAT(message_of([&] { DiskSpace disk(file); }),
-              AllOf(HasSubstr("the scratch folder " + file + " cannot be made"),
+              AllOf(HasSubstr("the scratch folder " + file + " cannot be created"),
                     HasSubstr("name another folder in memory.disk")));
   EXPECT_THAT(message_of([&] { DiskSpace disk(file + "/below"); }), HasSubstr("Not a directory"));
-  EXPECT_THAT(
-      message_of([] { DiskSpace disk("/proc"); }),
-      AllOf(HasSubstr("no file can be made in the scratch folder /proc"), HasSubstr("give this user the right")));
+  EXPECT_THAT(message_of([] { DiskSpace disk("/proc"); }),
+              AllOf(HasSubstr("cannot create a file in the scratch folder /proc"),
+                    HasSubstr("allow this user to write there")));
 }
 
 TEST(DiskSpace, RefusesWhatADiskCannotTransfer) {
@@ -349,8 +350,9 @@ TEST(DiskSpace, RefusesWhatADiskCannotTransfer) {
     EXPECT_NE(message_of([&] { disk.write(extent, wrong); }), "no error");
   EXPECT_THAT(message_of([&] { disk.write(extent, bytes.narrow(0, 0, 8001)); }),
               HasSubstr("the bytes of its extent, 8000: got 8001"));
-  EXPECT_THAT(message_of([&] { disk.read(extent, bytes.narrow(0, 0, 8000)); }), HasSubstr("nothing was written"));
-  EXPECT_THAT(message_of([&] { disk.write(DiskExtent(), bytes); }), HasSubstr("no place"));
+  EXPECT_THAT(message_of([&] { disk.read(extent, bytes.narrow(0, 0, 8000)); }),
+              HasSubstr("must be written before it is read"));
+  EXPECT_THAT(message_of([&] { disk.write(DiskExtent(), bytes); }), HasSubstr("without space"));
   EXPECT_THAT(message_of([&] { DiskSpace(folder.path(), {.request_bytes = 1000}); }), HasSubstr("multiples of 4096"));
   EXPECT_THAT(message_of([&] { DiskSpace(folder.path(), {.file = {.requests = 0}}); }),
               HasSubstr("at least one request"));

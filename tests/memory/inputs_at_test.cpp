@@ -125,8 +125,9 @@ TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
   Net net(1);
   const at::Tensor loss = net.forward(&inputs);
   loss.backward({}, /*retain_graph=*/true);
-  EXPECT_THAT([&] { loss.backward(); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("there for one backward pass: got a second one")));
+  EXPECT_THAT(
+      [&] { loss.backward(); },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("available for one backward pass only: got a second one")));
   net.forward(&inputs);
   EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
 }
@@ -137,9 +138,9 @@ TEST(InputsAt, AnInputThatCouldNotReturnStaysAndIsRefused) {
   InputsAt small(home, kInput - 1);
   Net(2).forward(&small).backward();  // in which others may take part
   EXPECT_THAT([&] { small.rethrow(); },
-              testing::ThrowsMessage<Error>(testing::AllOf(
-                  testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
-                  testing::HasSubstr("\"16KiB\" for each rank of this machine are the smallest that works"))));
+              testing::ThrowsMessage<Error>(
+                  testing::AllOf(testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
+                                 testing::HasSubstr("\"16KiB\" per rank of this machine is the smallest that works"))));
   EXPECT_EQ(home->count, 0);
   small.rethrow();  // it was told of
   InputsAt enough(home, kInput);

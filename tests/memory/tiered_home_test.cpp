@@ -298,10 +298,9 @@ TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
   Memory s(2, "auto", 0);
   s.add(3);
   const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
-  EXPECT_THAT(
-      test::thrown_message([&] { s.kept[2]->bring(); }),
-      testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once where 4.0 KiB more are "
-                        "wanted; at least \"12KiB\" would do here"));
+  EXPECT_THAT(test::thrown_message([&] { s.kept[2]->bring(); }),
+              testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once and 4.0 KiB more are "
+                                "needed; at least \"12KiB\" works here"));
   s.kept[0]->put(first, false);
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
 }
@@ -367,8 +366,7 @@ TEST(TieredHome, OnAFullDiskKeepsNothingHalf) {
 TEST(TieredHome, WithoutADiskRefusesWhatDoesNotFit) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
-  EXPECT_THAT(test::thrown_message([&] { s.add(1); }),
-              testing::HasSubstr("or a folder for what does not fit (memory.disk)"));
+  EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("or a folder for the rest (memory.disk)"));
   EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
 }
 

@@ -228,8 +228,8 @@ TEST(TransformerBlock, BranchesSideBySideNeedNormsInFrontOfThem) {
       Decoder(grouped(), {.block = {.placement = Placement::After, .branches = branches, .activation = ops::gelu}});
     });
   };
-  EXPECT_THAT(refusal(Branches::OneNorm), testing::HasSubstr("must come in turn"));
-  EXPECT_THAT(refusal(Branches::TwoNorms), testing::HasSubstr("must come in turn"));
+  EXPECT_THAT(refusal(Branches::OneNorm), testing::HasSubstr("must be sequential"));
+  EXPECT_THAT(refusal(Branches::TwoNorms), testing::HasSubstr("must be sequential"));
   EXPECT_EQ(refusal(Branches::InTurn), "");
 }
 

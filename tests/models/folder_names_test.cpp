@@ -46,7 +46,8 @@ TEST(FolderNames, NeedARowForEachParameter) {
   FolderNames lacking = table();
   lacking.in_block.pop_back();
   EXPECT_THAT(test::thrown_message([&] { names_in_folder(test::tiny_gpt2(), lacking); }),
-              testing::HasSubstr("the folders of a gpt2 have no name for blocks.0.mlp.down.weight"));
+              testing::HasSubstr(
+                  "hugging_face.names of a gpt2 must hold every parameter: got none for blocks.0.mlp.down.weight"));
 }
 
 TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {

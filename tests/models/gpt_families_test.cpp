@@ -155,10 +155,10 @@ TEST(GptFamilies, WhatTheyCannotComputeIsRefusedByItsName) {
   EXPECT_THAT(refusal("gpt2-tiny", "add_cross_attention", true), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("pythia-tiny", "attention_dropout", 0.1), HasSubstr("attention_dropout of a GPT-NeoX must be 0"));
   EXPECT_THAT(refusal("pythia-tiny", "rotary_pct", 0.1),
-              HasSubstr("rotary_pct of config.json must turn an even number of features of each head: got 0.1, which "
-                        "turns 3 of 32"));
+              HasSubstr("rotary_pct of config.json must rotate an even number of features of each head: got 0.1, which "
+                        "rotates 3 of 32"));
   EXPECT_THAT(refusal("pythia-tiny", "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.1}}),
-              HasSubstr("rope_parameters.partial_rotary_factor of config.json must turn an even number"));
+              HasSubstr("rope_parameters.partial_rotary_factor of config.json must rotate an even number"));
   EXPECT_THAT(refusal("pythia-tiny", "rotary_pct", 1e300), HasSubstr("rotary_share must be between 0 and 1"));
   EXPECT_THAT(refusal("gptj-tiny", "rotary_dim", 40),
               HasSubstr("rotary_features must be even and at most head_dim, 32"));
@@ -174,13 +174,13 @@ TEST(GptFamilies, WhatTheyCannotComputeIsRefusedByItsName) {
 
 TEST(GptFamilies, SizesThatNoFolderSaysAreRefused) {
   const auto settled = [](const ModelConfig& config) { return test::complaint([&] { built_in().resolve(config); }); };
-  EXPECT_THAT(settled({.name = "bloom-tiny", .ffn = 100}), HasSubstr("have 4 hidden features, 512"));
-  EXPECT_THAT(settled({.name = "pythia-tiny", .kv_heads = 2}), HasSubstr("must have as many kv_heads as heads"));
+  EXPECT_THAT(settled({.name = "bloom-tiny", .ffn = 100}), HasSubstr("must be 4 * hidden, 512"));
+  EXPECT_THAT(settled({.name = "pythia-tiny", .kv_heads = 2}), HasSubstr("must have kv_heads = heads"));
   EXPECT_THAT(settled({.name = "pythia-tiny", .own = own_keys({"rotary_share=0.1"})}),
-              HasSubstr("rotary_share must turn an even number"));
+              HasSubstr("rotary_share must rotate an even number"));
   ModelShape opt = preset("opt-tiny");
   opt.norm_epsilon = 1e-6;
-  EXPECT_THAT(test::complaint([&] { opt.validate(); }), HasSubstr("an epsilon of 1e-05"));
+  EXPECT_THAT(test::complaint([&] { opt.validate(); }), HasSubstr("norm_epsilon of an OPT must be 1e-05"));
 }
 
 }  // namespace

@@ -144,13 +144,13 @@ TEST(KvCacheLimit, WhatDoesNotFitIsAnError) {
     return test::complaint(
         [&] { cache.append(0, tokens(rows, count), tokens(rows, count), {.sequences = sequences}); });
   };
-  EXPECT_THAT(refused(1, 5, {}), testing::HasSubstr("the sequence must fit: got 5 tokens, room for 4"));
+  EXPECT_THAT(refused(1, 5, {}), testing::HasSubstr("the sequence must fit the cache: got 5 tokens, capacity 4"));
   EXPECT_THAT(refused(1, 5, {{2, 2}}), testing::HasSubstr("add up to its 5 tokens: got 4"));
   EXPECT_THAT(refused(1, 5, {{6, -1}}), testing::HasSubstr("must be 0 or more"));
   EXPECT_EQ(refused(1, 5, {{2, 3}}), "no complaint");
   cache.advance({.sequences = {{2, 3}}}, 5);
   EXPECT_THAT(refused(1, 2, {}), testing::HasSubstr("the cache's 2 sequences, some with 0 tokens: got 1"));
-  EXPECT_THAT(refused(1, 2, {{0, 2}}), testing::HasSubstr("got 5 tokens, room for 4"));
+  EXPECT_THAT(refused(1, 2, {{0, 2}}), testing::HasSubstr("got 5 tokens, capacity 4"));
   EXPECT_THAT(refused(3, 2, {{1, 1}}), testing::HasSubstr("as many rows as the first, 1: got 3"));
 }
 

@@ -113,14 +113,12 @@ TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
               HasSubstr("unknown key `model.hiden`, did you mean `model.hidden`?"));
   EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"reach=65"})}),
               HasSubstr("`model.reach` must be between 1 and 64 (tokens): got 65"));
-  EXPECT_THAT(
-      refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
-      HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, whose own "
-                "keys are gated, reach, mixing"));
-  EXPECT_THAT(
-      refusal(registry, {.name = "bloom-tiny", .own = own_keys({"reach=4"})}),
-      HasSubstr("`model.reach` is a key of models of architecture strange, and bloom-tiny is a bloom, which has "
-                "no keys of its own"));
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
+              HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, which "
+                        "has the keys gated, reach, mixing"));
+  EXPECT_THAT(refusal(registry, {.name = "bloom-tiny", .own = own_keys({"reach=4"})}),
+              HasSubstr("`model.reach` is a key of models of architecture strange, and bloom-tiny is a bloom, which "
+                        "has no keys besides the common ones"));
 }
 
 TEST(Registry, PresetsOfOneFamilyDifferInItsOwnKeys) {
@@ -136,9 +134,9 @@ TEST(Registry, WhatIsThereAlreadyIsRefused) {
   Registry registry = with_strange();
   const auto adding = [&](const Architecture& row) { return test::thrown_message([&] { registry.add(row); }); };
   Architecture other = strange();
-  EXPECT_THAT(adding(other), HasSubstr("there is an architecture strange already"));
+  EXPECT_THAT(adding(other), HasSubstr("the name of an architecture must be new: strange is registered already"));
   other.name = "stranger";
-  EXPECT_THAT(adding(other), HasSubstr("there is a preset strange-tiny already"));
+  EXPECT_THAT(adding(other), HasSubstr("the name of a preset must be new: strange-tiny is registered already"));
   other.presets.clear();
   other.hugging_face.model_type = "gpt2";
   EXPECT_THAT(adding(other), HasSubstr("folders of model_type gpt2 are read by gpt2 already"));
@@ -176,7 +174,7 @@ TEST(Registry, OwnKeysCalledAsThoseOfAllAreRefused) {
   Architecture row = strange();
   row.own = Shadowing{};
   EXPECT_THAT(test::thrown_message([&] { registry.add(row); }),
-              HasSubstr("own keys must have names that no key of all models has: got dropout of strange"));
+              HasSubstr("keys of an architecture must differ from the keys of all models: got dropout of strange"));
 }
 
 TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
@@ -188,9 +186,8 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   };
   Registry registry = built_in();
   const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
-  EXPECT_THAT(
-      test::thrown_message([&] { costs_of(shape, 5); }),
-      HasSubstr("what the blocks of strange cost cannot be told: they must take tensors that have sizes and no"));
+  EXPECT_THAT(test::thrown_message([&] { costs_of(shape, 5); }),
+              HasSubstr("the blocks of strange must run on tensors without data (at::kMeta)"));
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
     model.blocks.back() = [](const at::Tensor& x, const nn::Step&) { return x.abs(); };
@@ -249,7 +246,7 @@ TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
                 layers.layer_norm("final_norm", s.hidden, {1e-5});
                 return model;
               }),
-              HasSubstr("made behind the blocks must have names that begin with `norm.` or `head.`: got final_norm."));
+              HasSubstr("made after the blocks must have names that begin with `norm.` or `head.`: got final_norm."));
   EXPECT_THAT(test::thrown_message(
                   [] { stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4}); }),
               HasSubstr("must be named `blocks.<i>.<name>`"));
@@ -260,7 +257,8 @@ TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
   shape.architecture = built_in().at("llama");
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
-  EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }), HasSubstr("own sizes of another architecture"));
+  EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }),
+              HasSubstr("must hold the sizes of this architecture: got those of another"));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(RotaryKeys, OfAYarnMscalesCountTogetherAlone) {
     return test::thrown_message([&] { built_in().resolve({.name = "llama-tiny", .own = own_keys(all)}); });
   };
   EXPECT_EQ(refusal({"rope_mscale=2", "rope_mscale_all_dim=3"}), "");
-  EXPECT_THAT(refusal({"rope_mscale=2"}), HasSubstr("count together alone: got 2 and 0"));
+  EXPECT_THAT(refusal({"rope_mscale=2"}), HasSubstr("must be set together: got 2 and 0"));
   EXPECT_THAT(refusal({"rope_mscale=2", "rope_mscale_all_dim=3", "rope_attention_factor=2"}),
               HasSubstr("set either it or both"));
 }
@@ -99,8 +99,9 @@ TEST(RotaryKeys, OfWhatIsNotComputedAreRefusedByName) {
   const auto refusal = [](const json& config) { return test::thrown_message([&] { read(config, {.whole = true}); }); };
   EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "proportional"}}}}),
               HasSubstr("rope_type must be one of default, linear, dynamic, yarn, llama3, longrope: got proportional"));
-  EXPECT_THAT(refusal({{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}),
-              HasSubstr("rope_parameters of a Strange must be the same of all layers: got some of full_attention"));
+  EXPECT_THAT(
+      refusal({{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}),
+      HasSubstr("rope_parameters of a Strange must be the same for all layers: got separate keys for full_attention"));
   EXPECT_THAT(refusal({{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor of a Strange must be 1"));
   EXPECT_THAT(refusal({{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}),
               HasSubstr("rope_parameters.partial_rotary_factor of a Strange must be 1: got 0.5"));
@@ -112,11 +113,11 @@ TEST(RotaryKeys, ThatAreOfAnotherTypeAreRefused) {
     return test::thrown_message([&] { built_in().resolve({.name = "llama-tiny", .own = own_keys(keys)}); });
   };
   EXPECT_EQ(refusal({"rope_type=linear", "rope_factor=2"}), "");
-  EXPECT_THAT(refusal({"rope_factor=2"}), HasSubstr("rope_type default does not have all of the rope_ keys"));
-  EXPECT_THAT(refusal({"rope_type=linear", "rope_beta_fast=2"}), HasSubstr("rope_type linear does not have all"));
+  EXPECT_THAT(refusal({"rope_factor=2"}), HasSubstr("rope_type default does not use all rope_ keys that are set"));
+  EXPECT_THAT(refusal({"rope_type=linear", "rope_beta_fast=2"}), HasSubstr("rope_type linear does not use all"));
   EXPECT_THAT(refusal({"rope_type=yarn", "rope_factor=2"}), HasSubstr("rope_type yarn needs rope_original_positions"));
   EXPECT_THAT(refusal({"rope_type=longrope", "rope_factor=2", "rope_original_positions=8", "rope_short_factors=[1.0]"}),
-              HasSubstr("must be one for each pair of the 16 features that are turned: got 1"));
+              HasSubstr("must have one value for each pair of the 16 rotated features: got 1"));
 }
 
 TEST(RotaryKeys, OfTypeDynamicMakeThePositions) {

@@ -63,7 +63,7 @@ TEST(T5, FoldersSayTheShape) {
     other[key] = value;
     return test::thrown_message([&] { built_in().shape_of(other); });
   };
-  EXPECT_THAT(refusal("feed_forward_proj", "gated-what"), HasSubstr("feed_forward_proj must be an activation"));
+  EXPECT_THAT(refusal("feed_forward_proj", "gated-what"), HasSubstr("feed_forward_proj must be a known activation"));
   EXPECT_THAT(refusal("is_decoder", true), HasSubstr("is_decoder"));
   EXPECT_THAT(refusal("relative_attention_num_buckets", 7), HasSubstr("buckets"));
 }
@@ -73,8 +73,8 @@ TEST(T5, RefusesSizesThatDoNotFit) {
     return test::thrown_message(
         [&] { built_in().resolve({.name = "t5-tiny", .layers = layers, .own = own_keys(std::move(keys))}); });
   };
-  EXPECT_THAT(refusal({"decoder_layers=4"}, 4), HasSubstr("one of each at least: got layers 4, decoder_layers 4"));
-  EXPECT_THAT(refusal({}, 1), HasSubstr("one of each at least"));
+  EXPECT_THAT(refusal({"decoder_layers=4"}, 4), HasSubstr("at least one of each: got layers 4, decoder_layers 4"));
+  EXPECT_THAT(refusal({}, 1), HasSubstr("at least one of each"));
   EXPECT_THAT(refusal({"start_id=40000"}, 4), HasSubstr("start_id must lie in the vocabulary"));
 }
 
@@ -112,7 +112,7 @@ TEST(T5, EncoderAloneReadsWhatItReadsInFrontOfAnAnswer) {
   EXPECT_TRUE(at::equal(run_stage(model, encoder, row.narrow(1, 0, 4), step), with_answer.narrow(1, 0, 4)));
   step.source_tokens = 10;
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, encoder, row, step); }),
-              HasSubstr("source_tokens must be some of a row's 9: got 10"));
+              HasSubstr("source_tokens must be at most the row's length, 9: got 10"));
 }
 
 /// What fills up a source changes nothing.

@@ -149,7 +149,7 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
   EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"),
             std::string::npos);
   EXPECT_NE(check({2, 8}, labels).find("images must be"), std::string::npos);
-  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one a sample: got [2, 1] for 3 samples"),
+  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one per sample: got [2, 1] for 3 samples"),
             std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels + 1).find("which has 7: got 7"), std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels - 1).find("got -1"), std::string::npos);
@@ -158,11 +158,11 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
 TEST(Vit, RefusesSizesThatDoNotFit) {
   auto sizes = [](const ModelConfig& config) { return test::thrown_message([&] { built_in().resolve(config); }); };
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .own = own_keys({"patch=5"})})
-                .find("must divide by patch: got side 32, patch 5"),
+                .find("must be divisible by patch: got side 32, patch 5"),
             std::string::npos);
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .own = own_keys({"patch=64"})}).find("side must divide by patch"),
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .own = own_keys({"patch=64"})}).find("side must be divisible by patch"),
             std::string::npos);
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"),
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("keys of text models, not of vit-tiny-cifar"),
             std::string::npos);
 }
 

@@ -155,17 +155,16 @@ TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {
   KvCache cache(kSequence);
   const Step carried{.documents = documents, .cache = &cache};
   EXPECT_THAT(test::complaint([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
-              testing::HasSubstr("a step has documents or a cache, not both"));
+              testing::HasSubstr("a step must not have both documents and a cache"));
   EXPECT_TRUE(cache.lengths().empty());
 }
 
 TEST(AttentionLayer, RefusesAPartOfTheSequence) {
   Heads heads = random_heads(kBatch, kSequence);
   heads.tokens.sequence = {2, {1}};
-  EXPECT_EQ(
-      test::complaint([&] { layer_of({})->forward(heads, {}); }),
-      "[parallel] attention of whole sequences needs all tokens of each row: got a part of them; use a layout that "
-      "gathers the sequence inside, or an attention that looks at the keys of other ranks");
+  EXPECT_EQ(test::complaint([&] { layer_of({})->forward(heads, {}); }),
+            "[parallel] attention of whole sequences needs all tokens of each row: got some of them; use a layout that "
+            "gathers the sequence inside, or an attention that reads keys of other ranks");
 }
 
 TEST(AttentionLayer, RefusesAWindowBelowZero) {

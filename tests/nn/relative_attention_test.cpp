@@ -39,9 +39,10 @@ TEST(RelativeBuckets, OfTheLastQueriesAreTheLastRows) {
 TEST(RelativeBuckets, RefuseCountsThatLeaveOneOut) {
   const auto refusal = [](const RelativeBuckets& buckets) { return test::thrown_message([&] { buckets.of(1, 1); }); };
   EXPECT_THAT(refusal({.count = 7, .both_sides = true}),
-              HasSubstr("must be 4 or more, and those of both sides even: got 7"));
-  EXPECT_THAT(refusal({.count = 1}), HasSubstr("must be 2 or more"));
-  EXPECT_THAT(refusal({.count = 32, .farthest = 16}), HasSubstr("must lie behind those of one distance each, 16"));
+              HasSubstr("must be at least 4, and even if they cover both sides: got 7"));
+  EXPECT_THAT(refusal({.count = 1}), HasSubstr("must be at least 2"));
+  EXPECT_THAT(refusal({.count = 32, .farthest = 16}),
+              HasSubstr("must be greater than the number of buckets of a single distance, 16"));
 }
 
 Heads random_heads(int64_t queries, int64_t keys) {
@@ -95,13 +96,14 @@ TEST(EncoderDecoderCache, KeepsTheSourceAndAppendsTheAnswer) {
   EXPECT_THAT(cache.append(0, ones(1), ones(1), next).lengths, testing::ElementsAre(2, 2));
   EXPECT_EQ(cache.append(1, ones(0), ones(0), next).k.size(1), 3);
   cache.advance(next, 1);
-  EXPECT_THAT(test::thrown_message([&] { cache.advance(next, 1); }), HasSubstr("the answer must fit: got 3 tokens"));
-  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }),
-              HasSubstr("how many of its tokens are the source's"));
+  EXPECT_THAT(test::thrown_message([&] { cache.advance(next, 1); }),
+              HasSubstr("the target must fit the cache: got 3 tokens"));
+  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }), HasSubstr("a step must set Step::source_tokens"));
   EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(1).narrow(0, 0, 1), ones(1), next); }),
               HasSubstr("as many rows as the first, 2: got 1"));
   next.sequences = {{1, 1}};
-  EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(2), ones(2), next); }), HasSubstr("one sequence a row"));
+  EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(2), ones(2), next); }),
+              HasSubstr("one sequence per row"));
 }
 
 }  // namespace

@@ -75,29 +75,35 @@ TEST(Tokens, OfABatchThatHasAPartOfThemAreTakenFromThat) {
   const at::Tensor own = whole.slice(1, 3, 8);
   EXPECT_TRUE(Tokens{.sequence = cut.share(1, 2)}.of(own).is_same(own)) << "nothing else was given";
   EXPECT_EQ(test::complaint([&] { Tokens{.sequence = cut.share(1, 4)}.of(own); }),
-            "[parallel] a rank takes its tokens from those that it was given: it holds run 3 of the sequence and was "
-            "given runs [1, 2]");
+            "[parallel] a rank must be given the runs that it holds: it holds run 3 of the sequence and was given runs "
+            "[1, 2]");
   EXPECT_THAT(test::complaint([&] { last.of(whole); }),
               testing::HasSubstr("the sequence must be the 7 that its runs add"));
 }
 
 TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
-  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2); }),
-            "[parallel] each of the 2 runs that a sequence is cut in must be held by one rank: got indices [0, 0]");
-  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {8}, .held = {{0}, {}}}.share(1, 2); }),
-            "[parallel] each rank must hold a run of the sequence: got none for rank 1 of 2; cut it in more runs, or "
-            "split it over fewer ranks");
-  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4); }),
-            "[parallel] a cut of the sequence for 2 ranks cannot be shared by 4; plan it for the ranks that split the "
-            "sequence");
+  EXPECT_EQ(test::complaint([] {
+              SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2);
+            }),
+            "[parallel] each of the 2 runs of a sequence must be held by exactly one rank: got indices [0, 0]");
+  EXPECT_EQ(test::complaint([] {
+              SequenceCut{.lengths = {8}, .held = {{0}, {}}}.share(1, 2);
+            }),
+            "[parallel] each rank must hold a run of the sequence: got none for rank 1 of 2; split it into more runs, "
+            "or over fewer ranks");
+  EXPECT_EQ(test::complaint([] {
+              SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4);
+            }),
+            "[parallel] a split of the sequence over 2 ranks cannot be divided into 4 parts; plan it for the ranks "
+            "that split the sequence");
 }
 
 TEST(Tokens, OfSizesThatDoNotDivideAreRefused) {
   const Tokens tokens{.batch = {2, {0}}, .sequence = {3, {0}}};
   EXPECT_EQ(test::complaint([&] { tokens.of(numbered(3, 6)); }),
-            "[parallel] the batch must divide by the 2 runs it is dealt out in: got 3");
+            "[parallel] the batch must be divisible by the 2 runs that it is split into: got 3");
   EXPECT_EQ(test::complaint([&] { tokens.of(numbered(2, 7)); }),
-            "[parallel] the sequence must divide by the 3 runs it is dealt out in: got 7");
+            "[parallel] the sequence must be divisible by the 3 runs that it is split into: got 7");
 }
 
 }  // namespace

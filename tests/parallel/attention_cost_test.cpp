@@ -101,7 +101,7 @@ TEST(MeasuredAttentionCost, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(message_of([] { measured_cost({.size = 4, .mode = "ring"}, {.tokens = 3}); }),
               HasSubstr("must have a token of each row: got rows of 3"));
   EXPECT_THAT(message_of([] { measured_cost({.size = 2, .mode = "ulysses"}, {.heads = 9, .kv_heads = 9}); }),
-              HasSubstr("the 9 attention heads of a rank must divide by the 2 ranks"));
+              HasSubstr("the 9 attention heads of a rank must be divisible by the 2 ranks"));
 }
 
 }  // namespace

@@ -144,8 +144,8 @@ TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
     return thrown_message([&] { check({.size = 2, .sequence = true}, shape, {}, [=](auto...) { return cut; }); });
   };
   EXPECT_THAT(message({.lengths = {7, 5}, .held = {{0}, {1}}}),
-              testing::HasSubstr("[parallel] ranks whose tokens are gathered must hold equally many: got 7 and 5; cut "
-                                 "the sequence so that their runs add up to the same"));
+              testing::HasSubstr("[parallel] ranks whose tokens are gathered must hold the same number of tokens: got "
+                                 "7 and 5; split the sequence so that their runs have the same total"));
   EXPECT_THAT(
       message({.lengths = {6, 3, 3}, .held = {{0}, {1}, {2}}}),
       testing::HasSubstr("[parallel] the cut of a step must be for the 2 ranks that split the sequence: got one "
@@ -163,7 +163,7 @@ TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
     layout.cut = [](auto...) { return nn::SequenceCut{.lengths = {4, 2, 3, 3}, .held = {{0}, {1}, {2}, {3}}}; };
     said[world.rank()] = thrown_message([&] { layout.with_cut({}, kSequence); });
   });
-  EXPECT_THAT(said, testing::Each(testing::HasSubstr("must hold equally many: got 4 and 2")));
+  EXPECT_THAT(said, testing::Each(testing::HasSubstr("must hold the same number of tokens: got 4 and 2")));
 }
 
 // Layers that gather nothing take unequal shares; logits of all tokens are gathered.
@@ -177,7 +177,8 @@ TEST(SequenceCut, OfUnequalSharesIsRefusedByLogitsBeforeTheyAreSent) {
     const auto head = parallel::TensorLayers(parameters, layout).lm_head("head", kHidden, 5, {});
     const nn::Step step = layout.with_cut({}, kSequence);
     const at::Tensor own = at::ones({2, world.rank() == 0 ? 7 : 5, kHidden}, at::kDouble);
-    EXPECT_THAT(thrown_message([&] { head->logits(own, step); }), testing::HasSubstr("must hold equally many"));
+    EXPECT_THAT(thrown_message([&] { head->logits(own, step); }),
+                testing::HasSubstr("must hold the same number of tokens"));
     EXPECT_EQ(world.traffic().total().calls, 0);
   });
 }

@@ -102,13 +102,13 @@ std::string message_of(const Work& work) {
 TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
   const LayerSizes sizes{.hidden = 64, .heads = 16, .batch = 8, .sequence = 2};
   EXPECT_THAT(message_of([&] { measured_cost({.size = 9, .mode = "2d"}, sizes); }),
-              testing::StartsWith("[2d] hidden must divide by the 3 ranks"));
+              testing::StartsWith("[2d] hidden must be divisible by the 3 ranks"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
-              testing::StartsWith("[3d] the rows of a batch must divide by the 16"));
+              testing::StartsWith("[3d] the rows of a batch must be divisible by the 16"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 4, .sequence = true}, sizes); }),
-              testing::StartsWith("[1d] the tokens of a row (data.sequence) must divide by the 4"));
+              testing::StartsWith("[1d] the tokens of a row (data.sequence) must be divisible by the 4"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
-              testing::StartsWith("[model] hidden must divide by heads: got hidden 64, heads 5"));
+              testing::StartsWith("[model] hidden must be divisible by heads: got hidden 64, heads 5"));
 }
 
 }  // namespace

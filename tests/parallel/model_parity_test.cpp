@@ -85,7 +85,7 @@ models::ModelShape distilled_deit() {
 TEST(DistilledDeit, RefusesLayoutsThatSplitTheTokensOfAnImage) {
   const ParityCase sequences{.shape = distilled_deit(), .sequences = {2, "ring"}, .sequence = 6, .steps = 1};
   EXPECT_THAT(thrown_message([&] { check_parity(sequences); }),
-              testing::HasSubstr("must have all tokens of an image on one rank: got a layout that deals out tokens"));
+              testing::HasSubstr("must have all tokens of an image on one rank: got a layout that splits tokens"));
   ParityCase tensor{.shape = distilled_deit(), .tensor = {.size = 2, .sequence = true}, .sequence = 6, .steps = 1};
   EXPECT_THAT(thrown_message([&] { check_parity(tensor); }), testing::HasSubstr("set parallel.sequence.size = 1"));
 }

@@ -252,7 +252,7 @@ TEST(ExecutorErrors, AStageThatHandsOnOtherSizesThanWereSaidIsNamed) {
           {2, 2}, {});
     });
   });
-  EXPECT_NE(message.find("stage 0 was to hand on [2, 2]"), std::string::npos) << message;
+  EXPECT_NE(message.find("stage 0 must return a hidden state of sizes [2, 2]"), std::string::npos) << message;
   EXPECT_NE(message.find("got [2, 3]"), std::string::npos) << message;
 }
 

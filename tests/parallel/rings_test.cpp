@@ -101,7 +101,7 @@ TEST(DoubleRing, OfNodesThatDoNotFitIsRefused) {
                 "of sequence.ulysses: got 3 of 8, ulysses 1"));
   EXPECT_THAT(refused({.size = 12, .mode = "usp", .ulysses = 4, .node = 6}), HasSubstr("got 6 of 12, ulysses 4"));
   EXPECT_THAT(refused({.size = 8, .mode = "gather", .node = 4}),
-              HasSubstr("[parallel] sequence.node belongs to modes ring and usp: got 4 with mode gather"));
+              HasSubstr("[parallel] sequence.node needs mode ring or usp: got 4 with mode gather"));
 }
 
 }  // namespace

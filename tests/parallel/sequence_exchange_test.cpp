@@ -178,15 +178,14 @@ TEST(SequenceUlysses, IsAttentionToTheLastBit) {
 
 TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
   for (const char* mode : {"ulysses", "usp"})
-    EXPECT_THAT(
-        thrown_message([&] { check_attention({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
-        testing::HasSubstr("[parallel] the 9 attention heads of a rank must divide by the 2 ranks that exchange "
-                           "tokens for heads (sequence.mode ulysses, usp): take another number of ranks, or "
-                           "mode ring or gather"));
+    EXPECT_THAT(thrown_message([&] { check_attention({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
+                testing::HasSubstr(
+                    "[parallel] the 9 attention heads of a rank must be divisible by the 2 ranks that exchange tokens "
+                    "for heads (sequence.mode ulysses, usp); use another number of ranks, or mode ring or gather"));
   EXPECT_THAT(thrown_message([] { parallel::sequence_axes({.size = 4, .mode = "usp", .ulysses = 3}); }),
               testing::HasSubstr("sequence.ulysses must divide sequence.size: got 3 of 4"));
   EXPECT_THAT(thrown_message([] { parallel::check_sequence({.size = 4, .mode = "ring", .ulysses = 2}, 24); }),
-              testing::HasSubstr("sequence.ulysses belongs to mode usp: got 2 with mode ring"));
+              testing::HasSubstr("sequence.ulysses needs mode usp: got 2 with mode ring"));
 }
 
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.

@@ -141,13 +141,13 @@ TEST(SequenceForm, GeneratesAsOneProcessDoesAfterTraining) {
 
 TEST(SequenceForm, OfASequenceThatDoesNotDivideIsRefused) {
   run::Config config = config_of({.size = 4, .sequence = true}, 1);
-  EXPECT_EQ(thrown_message([&] { config.validate(); }),
-            "[1d] the tokens of a row (data.sequence) must divide by the 4 ranks that split them: got 6; nearest: 8");
+  EXPECT_EQ(
+      thrown_message([&] { config.validate(); }),
+      "[1d] the tokens of a row (data.sequence) must be divisible by the 4 ranks that split them: got 6; nearest: 8");
   config.parallel.tensor = {.size = 4, .mode = "2d", .sequence = true};
   EXPECT_EQ(
       thrown_message([&] { config.validate(); }),
-      "[parallel] tensor.sequence belongs to mode 1d: mode 2d splits hidden states already; set tensor.sequence = "
-      "false");
+      "[parallel] tensor.sequence needs mode 1d: mode 2d splits hidden states already; set tensor.sequence = false");
 }
 
 }  // namespace

@@ -49,14 +49,16 @@ TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
   config.parallel.sequence = {3, "ulysses"};
   config.parallel.tensor.size = 2;
   config.training.batch_size = 1;
-  const std::string refusal = "[parallel] the 2 attention heads of a rank must divide by the 3 ranks";
+  const std::string refusal = "[parallel] the 2 attention heads of a rank must be divisible by the 3 ranks";
   EXPECT_THAT(thrown_message([&] { train::initialize(world, config, tiny_gpt2(), at::kCPU); }), HasSubstr(refusal));
   comm::Mesh mesh(world, config.parallel.axes());
   const auto decoder = [&] { distributed::DistributedModel(mesh, config.parallel, tiny_gpt2(), {}, {}); };
   EXPECT_THAT(thrown_message(decoder), HasSubstr(refusal)) << "of generate";
   EXPECT_TRUE(world.asked.empty()) << world.asked.front().name;
-  EXPECT_THAT(thrown_message([] { parallel::published_cost({6, "usp", 3}, {.heads = 4, .kv_heads = 4}); }),
-              HasSubstr("the 4 attention heads of a rank must divide by the 3 ranks"))
+  EXPECT_THAT(thrown_message([] {
+                parallel::published_cost({6, "usp", 3}, {.heads = 4, .kv_heads = 4});
+              }),
+              HasSubstr("the 4 attention heads of a rank must be divisible by the 3 ranks"))
       << "of bench sequence, before ranks are started";
   EXPECT_NO_THROW(parallel::check_heads({6, "usp", 2}, 4));
   EXPECT_NO_THROW(parallel::check_heads({3, "gather"}, 4));
@@ -87,18 +89,19 @@ TEST(SequenceLimits, OfAttentionAreToldWithTheirReason) {
   const auto refused = [&](const nn::Step& of) {
     return thrown_message([&] { attention->forward({x, x, x, {}}, of); });
   };
-  EXPECT_THAT(refused({}), HasSubstr("[parallel] a step must say which tokens each rank has: got none; "
-                                     "Layout::with_cut() makes it"));
+  EXPECT_THAT(
+      refused({}),
+      HasSubstr("[parallel] a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it"));
   nn::Step several = step;
   several.sequences.lengths = {3, 5};
-  EXPECT_THAT(refused(several), HasSubstr("[parallel] where parallel.sequence deals out tokens a row is one sequence: "
-                                          "got 2; tell them apart by documents (nn::Step::documents)"));
+  EXPECT_THAT(refused(several), HasSubstr("[parallel] with tokens split by parallel.sequence a row must be one "
+                                          "sequence: got 2; separate them by documents (nn::Step::documents)"));
   nn::KvCache cache(16);
   nn::Step decoding = step;
   decoding.cache = &cache;
   decoding.documents = at::zeros({1, 8}, at::kLong);
-  EXPECT_THAT(refused(decoding), HasSubstr("a cache is filled by one prompt, of one document: got documents; go on "
-                                           "with layers that have whole sequences"));
+  EXPECT_THAT(refused(decoding), HasSubstr("a cache must be filled by one prompt of one document: got documents; "
+                                           "continue with layers that have whole sequences"));
   decoding.documents = at::Tensor();
   cache.append(0, x, x, {});
   cache.advance({}, 4);

@@ -143,12 +143,12 @@ TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
   config.parallel.sequence = {.size = 8};
   config.data.sequence = 5;
   EXPECT_EQ(thrown_message([&] { config.validate(); }),
-            "[parallel] each of the 8 ranks of parallel.sequence must have a token of each row: got rows of 5; take "
-            "longer ones (data.sequence), or fewer ranks");
+            "[parallel] each of the 8 ranks of parallel.sequence must have a token of each row: got rows of 5; raise "
+            "data.sequence, or use fewer ranks");
   config.data.sequence = 20;
   config.parallel.tensor = {.size = 2, .sequence = true};
   EXPECT_EQ(thrown_message([&] { config.validate(); }),
-            "[parallel] with tensor.sequence the tokens of a row must divide by 2 * 8 (sequence.size) * 2 "
+            "[parallel] with tensor.sequence the tokens of a row must be divisible by 2 * 8 (sequence.size) * 2 "
             "(tensor.size): got 20; nearest: 32");
   config.parallel.sequence.mode = "round";
   EXPECT_THAT(thrown_message([&] { config.parallel.axes(); }),

@@ -249,12 +249,12 @@ TEST(SpreadCache, RefusesWhatItCannotKeep) {
     const at::Tensor x = at::zeros({1, tokens, 2, 8});
     return complaint([&] { cache.append(0, x, x, step); });
   };
-  EXPECT_EQ(refused(5, {}), "[kv_cache] the sequence must fit: got 5 tokens, room for 4");
+  EXPECT_EQ(refused(5, {}), "[kv_cache] the sequence must fit the cache: got 5 tokens, capacity 4");
   EXPECT_EQ(refused(2, {.sequences = {{1, 1}}}),
-            "[kv_cache] where ranks share a cache a row is one sequence: got 2; continue prompts one after the other, "
+            "[kv_cache] with a cache shared by ranks a row must be one sequence: got 2; continue one prompt at a time, "
             "or without parallel.sequence");
   EXPECT_EQ(refused(3, {.cut = std::make_shared<const nn::SequenceCut>(parallel::zigzag(4, 2))}),
-            "[kv_cache] a step must bring the 2 tokens that its cut gives this rank: got 3");
+            "[kv_cache] a step must have the 2 tokens that its cut assigns to this rank: got 3");
 }
 
 // On all ranks alike, before anything is sent.
@@ -272,14 +272,16 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
     };
     EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("decoding needs a cache: got a step without one"));
     nn::KvCache whole(8);
-    EXPECT_THAT(pass(&whole, 4, {}), testing::HasSubstr("[kv_cache] a step must bring all tokens of each sequence"));
-    EXPECT_THAT(pass(&whole, 1, {}), testing::HasSubstr("share a cache: got one of whole sequences; use the one that "
-                                                        "DistributedModel::make_cache gives"));
+    EXPECT_THAT(pass(&whole, 4, {}), testing::HasSubstr("[kv_cache] a step must have all tokens of each sequence"));
+    EXPECT_THAT(pass(&whole, 1, {}), testing::HasSubstr("must share a cache: got a cache of whole sequences; use the "
+                                                        "one that DistributedModel::make_cache returns"));
     const auto cache = decoder.model.make_cache(8);
     EXPECT_THAT(pass(cache.get(), 4, documents),
-                testing::HasSubstr("a cache is filled by one prompt, of one document"));
-    EXPECT_THAT(pass(cache.get(), 1, documents.narrow(1, 0, 1)), testing::HasSubstr("is causal and of one document"));
-    EXPECT_THAT(pass(cache.get(), 9, {}), testing::HasSubstr("the sequence must fit: got 9 tokens, room for 8"));
+                testing::HasSubstr("a cache must be filled by one prompt of one document"));
+    EXPECT_THAT(pass(cache.get(), 1, documents.narrow(1, 0, 1)),
+                testing::HasSubstr("must be causal and over one document"));
+    EXPECT_THAT(pass(cache.get(), 9, {}),
+                testing::HasSubstr("the sequence must fit the cache: got 9 tokens, capacity 8"));
     EXPECT_EQ(pass(cache.get(), 4, {}), "no complaint");
     const nn::Step more{.positions = at::arange(4).unsqueeze(0), .cache = cache.get()};
     EXPECT_THAT(complaint([&] {
@@ -289,8 +291,10 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
                 }),
                 testing::HasSubstr("got a cache that holds tokens"));
   });
-  EXPECT_THAT(thrown_message([] { check(with_heads(tiny_gpt2(), 12), {.sequence = {5, "ulysses"}}, {7}); }),
-              testing::HasSubstr("the 12 attention heads of a rank must divide by the 5 ranks"));
+  EXPECT_THAT(thrown_message([] {
+                check(with_heads(tiny_gpt2(), 12), {.sequence = {5, "ulysses"}}, {7});
+              }),
+              testing::HasSubstr("the 12 attention heads of a rank must be divisible by the 5 ranks"));
 }
 
 TEST(SpreadDecodingLimits, OfAttentionAreToldWithTheirReason) {
@@ -305,10 +309,10 @@ TEST(SpreadDecodingLimits, OfAttentionAreToldWithTheirReason) {
       return complaint([&] { attention->forward({x, x, x, {}}, {.cache = &cache}); });
     };
     EXPECT_THAT(refused(layout.attention(0, shape, {.causal = false})),
-                testing::HasSubstr("share a cache text is causal and of one document: got attention of which a token "
-                                   "sees later ones"));
+                testing::HasSubstr("with a cache shared by parallel.sequence attention must be causal and over one "
+                                   "document: got bidirectional attention"));
     EXPECT_THAT(refused(nn::whole_attention(0, shape, {})),
-                testing::HasSubstr("attention of whole sequences needs all keys of a cache: got a part of them"));
+                testing::HasSubstr("attention of whole sequences needs all keys of a cache: got some of them"));
     EXPECT_EQ(refused(layout.attention(0, shape, {})), "no complaint");
   });
 }

@@ -81,10 +81,11 @@ TEST(T5Parity, RefusesLayoutsThatDealOutTokens) {
   c.sequences = {2, "ring"};
   EXPECT_THAT(
       thrown_message([&] { check_parity(c); }),
-      testing::HasSubstr("keeps both parts of a row on one rank: got a layout that deals out tokens; leave out"));
+      testing::HasSubstr("must have all tokens of a row on one rank: got a layout that splits tokens; leave out"));
   c.sequences = {};
   c.tensor = {.size = 2, .sequence = true};
-  EXPECT_THAT(thrown_message([&] { check_parity(c); }), testing::HasSubstr("keeps both parts of a row on one rank"));
+  EXPECT_THAT(thrown_message([&] { check_parity(c); }),
+              testing::HasSubstr("must have all tokens of a row on one rank"));
 }
 
 }  // namespace

@@ -105,7 +105,8 @@ TEST_F(OfABert, ManyNamesOfClassesOutliveTheirConfig) {
 TEST_F(OfABert, NoTwoClassesHaveOneName) {
   folder.write("texts.tsv", "LABEL_2\ta\nother\tb\n");
   Config c = config("class");
-  EXPECT_THAT(refusal(c), HasSubstr("a class that no text has would be called LABEL_2, as another one is in "));
+  EXPECT_THAT(refusal(c),
+              HasSubstr("class names must differ: an unused class would be named LABEL_2 like a class of "));
   c.model.own = models::own_keys({"objective=class", "classes=3", R"(class_names=["a","b","a"])"});
   EXPECT_THAT(refusal(c), HasSubstr("class_names must differ: got a twice"));
 }
@@ -131,7 +132,7 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(refusal(c), HasSubstr("classes must hold those of the texts: got 2, "));
   c = config("masked-token");
   c.model.vocabulary = 257;
-  EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
+  EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and the mask token; set model.vocabulary"));
   for (const auto& [objective, purpose] :
        {std::pair{"class", "classifies text"}, {"masked-token", "fills in masked tokens"}}) {
     c = config(objective);
@@ -176,7 +177,7 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
   EXPECT_THAT(refusal(other), HasSubstr("documents must be joined with noise_density"));
   other = c;
   other.data.path = folder.write("text.jsonl", "{\"text\": \"a\"}\n");
-  EXPECT_THAT(refusal(other), HasSubstr("noise_density is for plain text"));
+  EXPECT_THAT(refusal(other), HasSubstr("noise_density needs plain text"));
   other = c;
   other.model.vocabulary = 258;
   EXPECT_THAT(refusal(other), HasSubstr("got 258, tokenizer 257 and the sentinels; set model.vocabulary"));
@@ -222,7 +223,7 @@ TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
   c.data.weights = {1};
   EXPECT_THAT(refusal(c), HasSubstr("weights must be one for each source: got 1 for 2"));
   c.data.sources = {folder / "lines/a.jsonl"};
-  EXPECT_THAT(refusal(c), HasSubstr("a source is `name=path`"));
+  EXPECT_THAT(refusal(c), HasSubstr("each source must be `name=path`"));
   c = config("class");
   c.data.path = folder / "lines/a.jsonl";
   c.data.text_columns = {"body"};

@@ -264,11 +264,11 @@ TEST(DeviceTier, RefusesWhatKeepsParametersWhole) {
   using testing::HasSubstr;
   EXPECT_EQ(refused([](run::Config&) {}), "");
   EXPECT_THAT(refused([](run::Config& c) { c.parallel.zero = 1; }), HasSubstr("set parallel.zero = 3"));
-  EXPECT_THAT(refused([](run::Config& c) { c.parallel.gathered_mib = 1; }), HasSubstr("gathered_mib = 1 beside it"));
+  EXPECT_THAT(refused([](run::Config& c) { c.parallel.gathered_mib = 1; }), HasSubstr("gathered_mib = 1 in addition"));
   EXPECT_THAT(refused([](run::Config& c) { c.parallel.reshard_after_forward = false; }),
-              HasSubstr("reshard_after_forward = false beside it"));
+              HasSubstr("reshard_after_forward = false in addition"));
   EXPECT_THAT(refused([](run::Config& c) { c.memory.states_on_device = 0.5; }),
-              HasSubstr("states_on_device is for device with placement = \"static\""));
+              HasSubstr("states_on_device needs device and placement = \"static\""));
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
   run::Config c = config_of(4, 1, 18);
   c.training.accumulate = 2;
   EXPECT_EQ(test::thrown_message([&] { c.validate(); }),
-            "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are "
-            "16 and 24");
+            "[training] batch_size must be divisible by parallel.data * training.accumulate: got 18, 4 * 2; the "
+            "nearest are 16 and 24");
 }
 
 TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
   const std::string message = test::thrown_message(
       [] { comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); }); });
-  EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, pipeline 1 * "
-                         "data 2 * sequence 1 * tensor 2 = 4"),
+  EXPECT_NE(message.find("[parallel] the number of ranks must be the product of the layout's sizes: got 3 ranks, "
+                         "pipeline 1 * data 2 * sequence 1 * tensor 2 = 4"),
             std::string::npos)
       << message;
   EXPECT_NE(message.find("(rank "), std::string::npos) << message;

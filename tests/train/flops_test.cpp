@@ -192,7 +192,7 @@ TEST(Flops, WhereTheyCannotBeToldARunGoesOnWithoutAShareOfThePeak) {
     return test::read_all(c.run.folder + file).find(words) != std::string::npos;
   };
   EXPECT_TRUE(contains("/log-rank-0.txt", "aten::abs"));
-  EXPECT_TRUE(contains("/log-rank-0.txt", "the run goes on, and reports no share of the peak"));
+  EXPECT_TRUE(contains("/log-rank-0.txt", "the run continues without reporting the share of the peak"));
   const auto steps = report::read_metrics(c.run.folder + "/metrics.jsonl");
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_FALSE(steps.back().mfu);

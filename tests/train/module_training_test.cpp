@@ -262,7 +262,7 @@ TEST(ModuleTraining, RefusesANewestStepThatIsIncomplete) {
     });
   });
   EXPECT_NE(message.find("the newest step folder must be complete: " + checkpoint::step_path(folder, 2) +
-                         ": it has no manifest.json; restore it, or move it away to go on from step 1"),
+                         ": it has no manifest.json; restore it, or move it away to continue from step 1"),
             std::string::npos)
       << message;
 }
@@ -322,9 +322,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{"sequence", [](run::Config& c) { c.parallel.sequence.size = 2; },
                             "got tensor 1, pipeline 1, sequence 2; set all to 1 and use parallel.data"},
                     Refusal{"fp8", [](run::Config& c) { c.precision.mode = "fp8"; },
-                            "a module of your own has none; use bf16"},
+                            "a user-defined module does not have; set precision.mode = \"bf16\""},
                     Refusal{"recompute", [](run::Config& c) { c.memory.recompute = "block"; },
-                            "got block for a module of your own; set it to none"},
+                            "got block for a user-defined module; set it to none"},
                     Refusal{"ranks", [](run::Config& c) { c.parallel.data = 3; },
                             "got 2 ranks, data 3; start that many or change parallel.data"},
                     Refusal{"batch", [](run::Config& c) { c.training.batch_size = 5; }, "the nearest are 4 and 6"}),

@@ -182,16 +182,13 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
   run(c, Start::New);
   c.optimizer.name = "adam";  // whose states have the names and shapes of AdamW's
   c.parallel.data = 2;
-  EXPECT_EQ(
-      test::thrown_message([&] { run(c, Start::Resume); }),
-      "[optimizer] " + c.run.folder +
-          "/checkpoints/step-000001 is from a different run: it was made with adamw, this run uses adam, whose states "
-          "are others; "
-          "resume with optimizer.name = \"adamw\", or start anew from its weights (`colossal export`, then "
-          "model.from) (rank 0 of 2)\n"
-          "Changed since it was saved: parallel.data = 1 -> 2, optimizer.name = \"adamw\" -> \"adam\". Set that "
-          "back to go on from it, or choose another "
-          "run.folder, or --overwrite to start anew");
+  EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }),
+            "[optimizer] " + c.run.folder +
+                "/checkpoints/step-000001 is from a different run: it was made with adamw, this run uses adam, which has "
+                "different states; resume with optimizer.name = \"adamw\", or start a new run from its weights "
+                "(`colossal export`, then model.from) (rank 0 of 2)\nChanged since it was saved: parallel.data = 1 -> "
+                "2, optimizer.name = \"adamw\" -> \"adam\". Restore these values to continue from it, choose another "
+                "run.folder, or add --overwrite to start from scratch");
   c.optimizer.name = "adamw";
   EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }), "");
 }

@@ -220,11 +220,10 @@ TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
   };
   EXPECT_EQ(complaint({.pipeline = {.size = 2, .micro_batches = 3}}),
             "[pipeline] micro_batches must divide the 8 samples of a replica: got 3; possible: 1, 2, 4, 8; or make "
-            "training.batch_size a multiple of 3 a replica");
+            "training.batch_size a multiple of 3 per replica");
   EXPECT_EQ(complaint({.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .micro_batches = 8}}),
-            "[pipeline] micro_batches must divide the 8 samples of a replica (dealt out in 2 parts): got 8; possible: "
-            "1, 2, 4; or make training.batch_size a "
-            "multiple of 16 a replica");
+            "[pipeline] micro_batches must divide the 8 samples of a replica (split into 2 parts): got 8; possible: 1, "
+            "2, 4; or make training.batch_size a multiple of 16 per replica");
   EXPECT_EQ(complaint({.pipeline = {.size = 4, .schedule = "interleaved", .micro_batches = 2}}),
             "[pipeline] interleaved needs micro_batches divisible by the 4 ranks: got 2; nearest 4");
   EXPECT_EQ(complaint({.pipeline = {.size = 3, .schedule = "chimera", .micro_batches = 4}}),
@@ -255,15 +254,16 @@ TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
     EXPECT_EQ(got.rfind(want + " (rank ", 0), 0u) << got;
   };
   expect_said({.size = 4},
-              "[pipeline] every stage needs a block: got 2 blocks for 4 stages (4 ranks); the largest size is 2");
-  expect_said(
-      {.size = 2, .schedule = "zero-bubble-v"},
-      "[pipeline] every stage needs a block: got 2 blocks for 4 stages (2 ranks, 2 each); the largest size is 1");
+              "[pipeline] every stage must have at least one block: got 2 blocks for 4 stages (4 ranks); the largest "
+              "size is 2");
+  expect_said({.size = 2, .schedule = "zero-bubble-v"},
+              "[pipeline] every stage must have at least one block: got 2 blocks for 4 stages (2 ranks, 2 each); the "
+              "largest size is 1");
   expect_said({.size = 2, .layers_per_stage = {2, 1}},
-              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 2 "
+              "[pipeline] layers_per_stage must assign all 2 blocks to the 2 stages, in the order of the model: got 2 "
               "numbers, sum 3");
   expect_said({.size = 2, .layers_per_stage = {2}},
-              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 1 "
+              "[pipeline] layers_per_stage must assign all 2 blocks to the 2 stages, in the order of the model: got 1 "
               "numbers, sum 2");
 }
 

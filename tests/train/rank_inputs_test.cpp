@@ -201,8 +201,8 @@ TEST(RankWeights, NameTheRemedyByTheirOrigin) {
     EXPECT_THAT(weights.refusal(WeightOrigin::Read),
                 HasSubstr("; give all ranks the same checkpoint or folder of [model] from"));
     EXPECT_THAT(weights.refusal(WeightOrigin::Drawn),
-                AllOf(HasSubstr("; the processors of these ranks draw other numbers: start from weights that were "
-                                "exported once (model.from), or use hosts of one kind"),
+                AllOf(HasSubstr("; the processors of these ranks generate different random numbers: start from weights "
+                                "that were exported once (model.from), or use hosts of one kind"),
                       Not(HasSubstr("checkpoint"))));
   });
 }

@@ -126,9 +126,8 @@ TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
     b.wanted = {{1, 3}, {12, 2}};
     for (const auto& call :
          std::vector<std::function<void()>>{[&] { engine->train_step(b); }, [&] { engine->evaluate(b); }})
-      EXPECT_THAT(test::complaint(call),
-                  testing::StartsWith("[data] a batch of which tokens were left out must have those that this rank "
-                                      "takes: got tokens 1-3, 12-13, which takes tokens "));
+      EXPECT_THAT(test::complaint(call), testing::StartsWith("[data] a partial batch must hold the tokens that this "
+                                                             "rank reads: got tokens 1-3, 12-13, needed tokens "));
     b.wanted = engine->tokens_read();
     EXPECT_EQ(test::complaint([&] { engine->evaluate(b); }), "no complaint");
   });

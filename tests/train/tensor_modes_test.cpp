@@ -92,10 +92,10 @@ TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
   EXPECT_EQ(complaint({.size = 6, .mode = "2d"}), "[2d] tensor.size must be q^2: got 6; nearest: 4");
   EXPECT_EQ(complaint({.size = 9, .mode = "3d"}), "[3d] tensor.size must be l^3: got 9; nearest: 8");
   EXPECT_EQ(complaint({.size = 4, .mode = "2d", .depth = 2}),
-            "[parallel] tensor.depth belongs to mode 2.5d: got depth 2 with mode 2d");
+            "[parallel] tensor.depth needs mode 2.5d: got depth 2 with mode 2d");
   EXPECT_EQ(complaint({.size = 27, .mode = "3d"}),
-            "[training] batch_size must divide by parallel.data * training.accumulate * the 9 parts of mode 3d: got 8, "
-            "1 * 1 * 9; the nearest are 9");
+            "[training] batch_size must be divisible by parallel.data * training.accumulate * the 9 parts of mode 3d: "
+            "got 8, 1 * 1 * 9; the nearest are 9");
 }
 
 TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
@@ -104,7 +104,7 @@ TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
   const std::string message = test::thrown_message([&] {
     comm::run_ranks(4, [&](comm::World& world) { initialize(world, config_of({.size = 4, .mode = "2d"}, 1), shape); });
   });
-  EXPECT_NE(message.find("[2d] hidden must divide by the 2 ranks that split features: got 25; nearest: 26"),
+  EXPECT_NE(message.find("[2d] hidden must be divisible by the 2 ranks that split features: got 25; nearest: 26"),
             std::string::npos)
       << message;
 }
@@ -119,9 +119,9 @@ TEST(TensorSizes, TokensOfAnImageThatDoNotDivideAreRefusedBeforeAnyMessage) {
       });
     });
   };
-  EXPECT_NE(
-      complaint({.tensor = {.size = 2, .sequence = true}}).find("must divide by the 2 ranks that split them: got 5"),
-      std::string::npos);
+  EXPECT_NE(complaint({.tensor = {.size = 2, .sequence = true}})
+                .find("must be divisible by the 2 ranks that split them: got 5"),
+            std::string::npos);
   EXPECT_NE(complaint({.sequence = {.size = 6}}).find("each of the 6 ranks of parallel.sequence must have a token"),
             std::string::npos);
   EXPECT_EQ(complaint({.sequence = {.size = 2, .mode = "ring"}}), "");

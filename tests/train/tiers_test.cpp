@@ -200,7 +200,7 @@ TEST(TieredTraining, WithoutADiskNamesTheSmallestHostThatWorks) {
         return test::thrown_message([&] { initialize(world, with, test::tiny_gpt2()); });
       };
       const std::string message = said(config), words = "the smallest that works is \"";
-      ASSERT_THAT(message, testing::HasSubstr("without a disk")) << layout.name;
+      ASSERT_THAT(message, testing::HasSubstr("without memory.disk")) << layout.name;
       const size_t begin = message.find(words) + words.size();
       run::Config works = config;
       works.memory.host = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value();
@@ -290,9 +290,8 @@ TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSma
   comm::run_ranks(1, [&](comm::World& world) {
     const auto small = initialize(world, in_tiers(config, folder.path(), input - memory::kBlock), test::tiny_gpt2());
     small->tiers()->begin_record();
-    EXPECT_THAT(
-        test::thrown_message([&] { test::train_step(*small, 0, text); }),
-        testing::HasSubstr(concat("\"", print_bytes(input), "\" for each rank of this machine are the smallest")));
+    EXPECT_THAT(test::thrown_message([&] { test::train_step(*small, 0, text); }),
+                testing::HasSubstr(concat("\"", print_bytes(input), "\" per rank of this machine is the smallest")));
     const auto events = small->tiers()->end_record();
     EXPECT_TRUE(std::none_of(events.begin(), events.end(), [](const memory::TierEvent& event) {
       return event.kind == memory::TierEvent::Kind::Change;
@@ -310,7 +309,7 @@ TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
   config.memory.host = 64 << 10;
   comm::run_ranks(1, [&](comm::World& world) {
     EXPECT_THAT(test::thrown_message([&] { initialize(world, config, test::tiny_gpt2()); }),
-                testing::HasSubstr("name a folder for what does not fit (memory.disk)"));
+                testing::HasSubstr("name a folder for the rest with memory.disk"));
   });
 }
 

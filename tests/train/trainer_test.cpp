@@ -76,9 +76,10 @@ TEST_F(Run, ShowsItsPipeline) {
 TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
-  EXPECT_NE(
-      test::thrown_message([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"),
-      std::string::npos);
+  EXPECT_NE(test::thrown_message([&] {
+              train(c, Start::New);
+            }).find("--resume to continue from it, --overwrite to start from scratch"),
+            std::string::npos);
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
   c.training.steps = 5;
   train(c, Start::Overwrite);
@@ -137,7 +138,7 @@ TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
   const std::string log = log_of(c);
-  EXPECT_EQ(times("a newer checkpoint cannot be read and is passed over: " + shard, log), 1u) << log;
+  EXPECT_EQ(times("a newer checkpoint cannot be read and is skipped: " + shard, log), 1u) << log;
   EXPECT_EQ(times("resumed from " + c.run.folder + "/checkpoints/step-000010", log), 1u) << log;
   EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000012.unused/manifest.json"));
 }
@@ -149,7 +150,7 @@ TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
   c.training.steps = 30;
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("none of the checkpoints in"), std::string::npos) << message;
-  EXPECT_EQ(message.find("Set that back"), std::string::npos) << message;
+  EXPECT_EQ(message.find("Restore these values"), std::string::npos) << message;
 }
 
 TEST_F(Run, ResumesFromTheStepThatIsNamed) {
@@ -174,7 +175,7 @@ TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
   const std::string log = log_of(c);
   EXPECT_EQ(times("cannot write to " + c.run.folder + "/metrics.jsonl", log), 1u) << log;
-  EXPECT_EQ(times("there is no report of this run", log), 1u) << log;
+  EXPECT_EQ(times("the report of this run cannot be written", log), 1u) << log;
 }
 
 TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
@@ -192,7 +193,7 @@ TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
   });
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
   EXPECT_EQ(times("the checkpoint of step 10 cannot be written", log_of(c)), 1u) << log_of(c);
-  EXPECT_NE(log_of(c).find("the newest one is that of step 5"), std::string::npos);
+  EXPECT_NE(log_of(c).find("the newest checkpoint is that of step 5"), std::string::npos);
 
   const std::string last = test::thrown_message([&] {
     during(c, Start::Overwrite, [&](int64_t step) {
@@ -227,7 +228,7 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   EXPECT_NE(message.find("checkpoints/step-000020 is from a different model, optimizer or precision"),
             std::string::npos)
       << message;
-  EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Set that back"), std::string::npos)
+  EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Restore these values"), std::string::npos)
       << message;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
 }

@@ -245,7 +245,7 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
   };
   EXPECT_NE(message([](run::Config& c) {
               c.precision.mode = "fp16", c.precision.masters = false;
-            }).find("[precision] mode fp16 needs masters"),
+            }).find("[precision] mode fp16 needs master weights"),
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 3, c.parallel.zero_sharers = 3;
@@ -253,7 +253,7 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 2, c.parallel.gathered_mib = 64;
-            }).find("[parallel] gathered_mib is for zero = 3 with reshard_after_forward"),
+            }).find("[parallel] gathered_mib needs zero = 3 with reshard_after_forward"),
             std::string::npos);
 }
 

@@ -252,7 +252,7 @@ TEST_F(TrainedByGraph, WhatARecordingWouldHoldForGoodIsRefused) {
     });
   };
   const run::Config one = config_of({}, true);
-  refused(one, test::tiny_gpt2(), "graph needs a device that can record its operators, CUDA: got trap:0");
+  refused(one, test::tiny_gpt2(), "graph needs a CUDA device: got trap:0");
   const test::TrapGraphs graphs;
   models::ModelShape dropping = test::tiny_gpt2();
   dropping.dropout = 0.1;

@@ -102,8 +102,8 @@ std::vector<std::string> config_flags(const CLI::App& app) {
   for (const auto& flag : flags) {
     const bool is_flag = flag.compare(0, 2, "--") == 0 && flag.find('=') != std::string::npos;
     if (is_flag) continue;
-    throw UsageError(app.get_name() + ": what is `" + flag +
-                     "`? Keys of the config are written --section.key=value; see `" + app.get_name() + " --help`");
+    throw UsageError(app.get_name() + ": unknown option `" + flag +
+                     "`; keys of the config are written --section.key=value; see `" + app.get_name() + " --help`");
   }
   return flags;
 }

@@ -17,7 +17,7 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  require(!error, "program", "cannot tell where this program lies: /proc/self/exe: ", error.message(),
+  require(!error, "program", "cannot find the folder of this program: /proc/self/exe: ", error.message(),
           "; mount /proc, or start colossal-torch itself");
   const fs::path beside = folder / "colossal-torch",
                  installed = folder.parent_path() / "libexec" / "colossal" / "colossal-torch";
@@ -37,7 +37,8 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   std::fflush(nullptr);  // what is buffered here would be lost
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno),
-                                "; build or install the program anew: `colossal` needs it beside itself"));
+                                "; build or install the program again: `colossal` needs colossal-torch in its folder "
+                                "or in ../libexec/colossal"));
 }
 
 }  // namespace colossal::cli

@@ -154,10 +154,10 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
 }
 
 void print(const Json& result) {
-  std::printf("%s, prompts of %lld tokens, answers of %lld\n", result["model"].get<std::string>().c_str(),
+  std::printf("%s, prompts of %lld tokens, completions of %lld\n", result["model"].get<std::string>().c_str(),
               static_cast<long long>(result["prompt_tokens"]), static_cast<long long>(result["new_tokens"]));
   if (result.contains("weight_bytes"))
-    std::printf("A rank reads %s of weights a step, its threads %.1f GB/s of memory: at most %.1f steps/s\n",
+    std::printf("Each rank reads %s of weights per step, its threads %.1f GB/s from memory: at most %.1f steps/s\n",
                 print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
                 result["bound_steps_per_second"].get<double>());
   std::printf("\n%9s  %14s  %17s  %15s  %8s\n", "sequences", "first token, s", "prompts, tokens/s", "decode, tokens/s",
@@ -172,13 +172,13 @@ void print(const Json& result) {
       std::printf("%7.0f%%\n", 100 * row["of_bound"].get<double>());
   }
   const Json& load = result["load"];
-  std::printf("\n%lld requests, %.2f a second in the mean: %.1f tokens/s, %lld times one gave up its blocks\n",
+  std::printf("\n%lld requests, %.2f per second on average: %.1f tokens/s, %lld preemptions\n",
               static_cast<long long>(load["requests"]), load["requests_per_second"].get<double>(),
               load["tokens_per_second"].get<double>(), static_cast<long long>(load["preempted"]));
   std::printf("\n%-26s  %8s  %8s  %8s\n", "seconds", "median", "90 %", "99 %");
-  for (const auto& [key, name] : {std::pair{"first_token_seconds", "to the first token"},
-                                  {"token_seconds", "a token behind the first"},
-                                  {"request_seconds", "to the end"}})
+  for (const auto& [key, name] : {std::pair{"first_token_seconds", "first token"},
+                                  {"token_seconds", "each later token"},
+                                  {"request_seconds", "whole request"}})
     if (const Json& values = load[key]; !values.is_null())
       std::printf("%-26s  %8.3f  %8.3f  %8.3f\n", name, values["p50"].get<double>(), values["p90"].get<double>(),
                   values["p99"].get<double>());

@@ -68,7 +68,7 @@ class Tries {
   /// A try that worked, once more.
   MemoryTry again(int64_t size, const Arguments& more) const {
     const LimitedRun run = carry_out(size, more, bench_.seconds);
-    require(run.status == 0, "bench", "what worked does not work again: ", said_by_program(run.why_not()));
+    require(run.status == 0, "bench", "a trial that succeeded failed when repeated: ", said_by_program(run.why_not()));
     return memory_try_of(run.output);
   }
 
@@ -82,7 +82,7 @@ class Tries {
     try {
       largest_that_works(first, bench_.resolution, [this](int64_t size) { return works(size); });
     } catch (const OutOfPatience&) {
-      std::printf("       the search stops here: --tries or --seconds\n");
+      std::printf("       the search ended at the limit of --tries or --seconds\n");
     }
     return best_;
   }
@@ -180,10 +180,10 @@ run::Config config_of_bench(const Arguments& flags) {
 
 int search_and_print(const MemoryBench& bench, int64_t first, bool has_baseline, const std::string& picture) {
   std::printf(
-      "The largest GPT that trains %lld steps in at most %s of resident memory, in %s with %s; the last step of each "
-      "try.\nDevice: the most that it had; copied: to and from it. Host, disk: where parameters, gradients and states "
-      "lie "
-      "behind it.\nOptimum: what leaves, and is read, where a policy knows the future.\n\n",
+      "The largest GPT that trains %lld steps in at most %s of resident memory, in %s with %s; values are those of "
+      "each trial's last step.\nDevice: peak memory on it; copied: to and from it. Host, disk: storage of parameters, "
+      "gradients and states outside the device.\nOptimum: evictions, and bytes read, of a policy that knows the "
+      "future.\n\n",
       static_cast<long long>(bench.steps), readable_bytes(bench.limit).c_str(), bench.config.precision.mode.c_str(),
       bench.config.optimizer.name.c_str());
   Tries tiered(bench, {});
@@ -236,9 +236,9 @@ int bench_memory(const Arguments& arguments) {
   app.add_flag("--baseline", baseline, "also find the largest model without [memory], under the same limit");
   app.add_option("--draw", picture,
                  "SVG file for a drawing of the largest model's step, placement auto compared with lru");
-  for (auto* hidden : {app.add_option("--try", size, "one try, in this process"),
-                       static_cast<CLI::Option*>(app.add_flag("--in-memory", in_memory, "a try without [memory]")),
-                       static_cast<CLI::Option*>(app.add_flag("--events", events, "a try that tells what moved"))})
+  for (auto* hidden : {app.add_option("--try", size, "one trial, in this process"),
+                       static_cast<CLI::Option*>(app.add_flag("--in-memory", in_memory, "a trial without [memory]")),
+                       static_cast<CLI::Option*>(app.add_flag("--events", events, "a trial that reports transfers"))})
     hidden->group("");
   app.allow_extras();
   parse(app, arguments);
@@ -255,9 +255,9 @@ int bench_memory(const Arguments& arguments) {
   if (bench.limit <= 0) throw UsageError(concat("--limit must be a size such as \"2GiB\": got ", limit));
   bench.config.validate();
   if (bench.config.parallel.ranks() != 1)
-    throw UsageError(concat("bench memory is of one process: got ", bench.config.parallel.ranks(), " ranks"));
+    throw UsageError(concat("bench memory needs a layout of one rank: got ", bench.config.parallel.ranks(), " ranks"));
   if (!bench.config.memory.has_tiers())
-    throw UsageError("bench memory needs budgets: --memory.host=2GiB --memory.disk=scratch/, say");
+    throw UsageError("bench memory needs budgets, such as --memory.host=2GiB --memory.disk=scratch/");
   return search_and_print(bench, first, baseline, picture);
 }
 

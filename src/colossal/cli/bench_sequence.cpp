@@ -34,14 +34,12 @@ MeasuredTable attention_table() {
 }
 
 constexpr const char* kAttentionLegend =
-    "Attention of one layer, fp32, without the projections around it, forward and backward. Each pair of columns: "
-    "measured, formula. Sent: bytes\n"
-    "a rank puts on the wire; between nodes: those of both over the outer ring, where sequence.node makes one. "
-    "Activations: what it keeps from\n"
-    "forward for backward, and the result. GFLOP: of the pairs of a query and a key that the mask lets through; those "
-    "of the busiest rank over\n"
-    "the mean are what the others wait for. Of all else the rank that has most.\n"
-    "Megatron's form (tensor.sequence) sends around the projections instead: colossal bench tensor-parallel.\n";
+    "Attention of one layer in fp32, forward and backward, without its projections. Each pair of columns: measured, "
+    "formula.\nSent: bytes that a rank sends; between nodes: forward and backward bytes over the outer ring of "
+    "sequence.node.\nActivations: memory that a rank keeps from forward for backward, including the result. GFLOP: "
+    "operations on the\nquery-key pairs that the mask allows. Busiest / mean: operations of the busiest rank, for "
+    "which the others wait, over the\nmean. All other columns: the maximum over the ranks. Megatron's form "
+    "(tensor.sequence) communicates around the\nprojections instead: colossal bench tensor-parallel.\n";
 
 /// Of the rank that has most, value by value, as the table has them.
 std::vector<double> busiest(const std::vector<AttentionCost>& ranks) {

@@ -65,9 +65,8 @@ std::string title_of(const LayerSizes& s) {
 }
 
 constexpr const char* kLegend =
-    "The four linear layers of one GPT layer, fp32, without biases. Each pair of columns: measured, formula. Sent: "
-    "elements a rank puts on\n"
-    "the wire. Activations: what a rank keeps from forward for backward.\n";
+    "The four linear layers of one GPT layer in fp32, without biases. Each pair of columns: measured, formula.\nSent: "
+    "elements that a rank sends. Activations: memory that a rank keeps from forward for backward.\n";
 
 /// The costs of the rank that has most, value by value.
 LayerCost largest(const std::vector<LayerCost>& ranks) {
@@ -186,7 +185,7 @@ int bench_tensor_parallel(const Arguments& arguments) {
     }
   }
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.is_padded(); })) {
-    notes = "* heads or features do not divide by the ranks: padded, which the formulas leave out\n" + notes;
+    notes = "* heads or features are not divisible by the ranks: padded, which the formulas leave out\n" + notes;
   }
   if (!notes.empty()) std::printf("\n%s", notes.c_str());
   if (!report.empty()) write_file(report, page(sizes, rows, notes));

@@ -133,7 +133,7 @@ int bench_zero(const Arguments& arguments) {
       ->check(CLI::Range(1, 256));
   parse(app, arguments);
   if (work.shape.hidden % work.shape.heads != 0)
-    throw UsageError(concat("--hidden must divide by 4: got ", work.shape.hidden));
+    throw UsageError(concat("--hidden must be divisible by 4: got ", work.shape.hidden));
   work.shape.head_dim = work.shape.hidden / work.shape.heads;
   work.shape.ffn = 4 * work.shape.hidden;
   const double width = work.precision == "fp32" ? 4 : 2;
@@ -143,9 +143,9 @@ int bench_zero(const Arguments& arguments) {
     parameters = static_cast<double>(train::initialize(world, config_of(work, 1, 0), work.shape)->parameters().numel());
   });
   std::printf(
-      "A GPT of %.0f parameters in %s, AdamW. Each pair of columns: measured, formula; MiB of the rank that has most. "
-      "Sent: in a training step.\n"
-      "Gathered: the most that parameters of other ranks took at once. Padding: elements, not in the formulas.\n\n",
+      "A GPT of %.0f parameters in %s with AdamW. Each pair of columns: measured, formula; MiB, maximum over the "
+      "ranks.\nSent: in a training step. Gathered: peak of parameters of other ranks. Padding: elements, not in the "
+      "formulas.\n\n",
       parameters, work.precision.c_str());
   std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states",
               "gathered", "padding");

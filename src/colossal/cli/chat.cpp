@@ -50,7 +50,7 @@ class Terminal {
       if (!line) return end();
       if (line->find_first_not_of(" \t") == std::string::npos) continue;
       if (!text::is_utf8(*line)) {
-        say("what is said must be UTF-8: it was left out");
+        say("input must be UTF-8: the line was ignored");
         continue;
       }
       if (line->front() != '/') return told(Said::Message, *line);
@@ -60,7 +60,7 @@ class Terminal {
         system_ = line->size() > 8 ? line->substr(8) : "";
         return told(Said::System, system_);
       }
-      if (*line != "/help") say("there is no command " + line->substr(0, line->find(' ')) + "; there are:");
+      if (*line != "/help") say("unknown command " + line->substr(0, line->find(' ')) + "; the commands are:");
       std::fputs(kHelp, stderr);
     }
   }
@@ -85,8 +85,8 @@ class Terminal {
 
 void tell_end(infer::Ended ended, const ChatRequest& request) {
   if (ended == infer::Ended::AtLength)
-    say(concat("the answer ends after ", request.conversation.max_tokens, " tokens (--max-tokens)"));
-  if (ended == infer::Ended::AtPositions) say("the answer ends at the model's last position: /clear begins again");
+    say(concat("the answer stops after ", request.conversation.max_tokens, " tokens (--max-tokens)"));
+  if (ended == infer::Ended::AtPositions) say("the answer stops at the model's last position; /clear starts over");
 }
 
 int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
@@ -132,7 +132,7 @@ text::ChatTemplate template_of(const ChatRequest& request) {
   if (!request.template_file.empty())
     return text::ChatTemplate(read_file(request.template_file, kMostTemplate), request.template_file);
   require(text::has_chat_template(request.model.from), "chat", request.model.from,
-          " has no chat template: give one with --chat-template, or continue text with `colossal generate`");
+          " has no chat template; name one with --chat-template, or use `colossal generate`");
   return text::ChatTemplate::read(request.model.from);
 }
 
@@ -161,7 +161,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   check_text_model_options(app, r.model, "chat");
   if (!r.variables.empty()) {
     r.conversation.variables = parse_ordered_json(r.variables, "--variables", "chat");
-    require(r.conversation.variables.is_object(), "chat", "--variables must be an object of JSON: got ", r.variables);
+    require(r.conversation.variables.is_object(), "chat", "--variables must be a JSON object: got ", r.variables);
   }
   const text::ChatTemplate chat_template = template_of(r);
   return with_model(r.model, "chat", arguments, models,

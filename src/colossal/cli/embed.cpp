@@ -61,7 +61,7 @@ std::string prompt_of(const EmbedRequest& request, const infer::SentenceFolder& 
   std::string names;
   for (const auto& [known, prompt] : folder.prompts) names += (names.empty() ? "" : ", ") + known;
   require(folder.prompts.contains(name), "embed", "--prompt-name must be one of the folder's prompts: got ", name,
-          ", there are ", names.empty() ? "none" : names);
+          "; available: ", names.empty() ? "none" : names);
   return folder.prompts.at(name);
 }
 
@@ -87,7 +87,7 @@ class TextEmbedder {
     embed_held();
     if (output_) output_->finish();
     if (output_ && cut_ > 0)
-      say(concat(cut_, " texts have more than ", most_, " tokens and were cut there, first text ", first_cut_));
+      say(concat(cut_, " texts have more than ", most_, " tokens and were truncated, first text ", first_cut_));
   }
 
  private:
@@ -99,7 +99,7 @@ class TextEmbedder {
     std::vector<std::vector<int64_t>> ids;
     for (size_t i = 0; i < lines_.size(); ++i) {
       require(!encoded[i].ids.empty(), "embed", "text ", lines_[i].number,
-              " is empty, and the tokenizer puts no token around it; leave it out");
+              " is empty, and the tokenizer adds no special tokens; leave it out");
       if (encoded[i].is_cut && cut_++ == 0) first_cut_ = lines_[i].number;
       ids.push_back(std::move(encoded[i].ids));
     }
@@ -134,7 +134,7 @@ int embed_as_rank(const EmbedRequest& request, const models::Registry& registry)
       !request.pooling.empty() ? infer::pooling_of(request.pooling) : folder.pooling.value_or(infer::Pooling::Mean);
   const at::Device device = comm::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
-  require(world->size() == request.layout.ranks(), "parallel", "the ranks must be those of the layout: got ",
+  require(world->size() == request.layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
           world->size(), " ranks, pipeline ", request.layout.pipeline.size, " * tensor ", request.layout.tensor.size);
   if (world->rank() == 0) warn_of_unused_gpus(request.device);
   comm::Mesh mesh(*world, request.layout.axes());
@@ -155,14 +155,14 @@ void check_embed_flags(const EmbedRequest& r) {
   const auto refuse = [](bool is_wrong, const char* what) {
     if (is_wrong) throw UsageError(concat("colossal embed: ", what));
   };
-  refuse(!r.texts.empty() && !r.input.empty(), "--text and --input do not go together");
-  refuse(!r.texts.empty() && r.as_json, "--text and --json do not go together");
-  refuse(r.writes_npy() && r.with_text, "--with-text and an .npy file do not go together");
+  refuse(!r.texts.empty() && !r.input.empty(), "--text and --input exclude each other");
+  refuse(!r.texts.empty() && r.as_json, "--text and --json exclude each other");
+  refuse(r.writes_npy() && r.with_text, "--with-text needs JSON lines: got --output with an .npy file");
   refuse(r.writes_npy() && r.reads_standard_input(),
-         "an .npy file says in front how many texts there are: give them as a file, --input FILE");
-  refuse(r.tokenizer == "none",
-         "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
-  refuse(r.layout.ranks() > 1 && r.reads_standard_input(), "several ranks read the texts: give a file, --input FILE");
+         "an .npy file begins with the number of texts, which standard input does not show; name a file with --input");
+  refuse(r.tokenizer == "none", "--tokenizer must be bytes, or a tokenizer's folder or file: got none");
+  refuse(r.layout.ranks() > 1 && r.reads_standard_input(),
+         "several ranks cannot read standard input; name a file with --input");
 }
 
 void add_texts(CLI::App& app, EmbedRequest& r) {

@@ -25,8 +25,8 @@ class JsonEmbeddings : public EmbeddingOutput {
     if (with_text_) line += "\"text\":" + nlohmann::json(text::valid_utf8(text)).dump() + ",";
     line += "\"embedding\":[";
     for (size_t i = 0; i < size; ++i) {
-      require(std::isfinite(vector[i]), "embed", "an embedding must be finite, or JSON cannot say it: got ", vector[i],
-              " in place ", i, "; is the precision too low for these weights?");
+      require(std::isfinite(vector[i]), "embed", "an embedding must be finite, because JSON has no other numbers: got ",
+              vector[i], " at index ", i, "; is the precision too low for these weights?");
       char digits[32];
       const auto end = std::to_chars(digits, digits + sizeof digits, vector[i]).ptr;
       if (i > 0) line += ',';
@@ -68,7 +68,7 @@ class NpyEmbeddings : public EmbeddingOutput {
   }
 
   void finish() override {
-    require(put_ == texts_, "embed", "the texts changed while they were embedded: there were ", texts_, ", then ",
+    require(put_ == texts_, "embed", "the texts changed while they were embedded: the number was ", texts_, ", now ",
             put_);
     file_.commit();
   }

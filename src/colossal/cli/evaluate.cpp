@@ -34,7 +34,7 @@ void print_likelihood(const infer::Likelihood& of, int64_t bytes, bool as_json) 
     std::puts(line.dump().c_str());
     return;
   }
-  std::printf("perplexity %.6g, nll %.6g a token, %.6g bits a byte, %lld tokens, %lld bytes\n", of.perplexity(),
+  std::printf("perplexity %.6g, nll %.6g per token, %.6g bits per byte, %lld tokens, %lld bytes\n", of.perplexity(),
               of.mean(), of.bits_per_byte(bytes), static_cast<long long>(of.tokens), static_cast<long long>(bytes));
 }
 
@@ -53,7 +53,7 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
   std::ifstream file(path, std::ios::binary);
   std::error_code failed;
   require(file.good() && !std::filesystem::is_directory(path, failed), command,
-          "the file of texts cannot be read: ", path);
+          "cannot read the file of texts: ", path);
   std::vector<NumberedLine> texts;
   if (has_ending(path, ".jsonl")) {
     int64_t number = 0;
@@ -65,7 +65,7 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
   } else {
     texts.push_back({1, std::string(std::istreambuf_iterator<char>(file), {})});
   }
-  require(!file.bad(), command, "the file of texts cannot be read to its end: ", path);
+  require(!file.bad(), command, "cannot read the file of texts to its end: ", path);
   EncodedTexts encoded;
   for (const NumberedLine& line : texts) {
     require(text::is_utf8(line.text), command, "texts must be UTF-8: got other bytes in ", path);
@@ -75,7 +75,7 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
     encoded.bytes += static_cast<int64_t>(line.text.size());
     if (!ids.empty()) encoded.bytes -= static_cast<int64_t>(tokenizer.piece(ids.front()).size());
   }
-  require(!encoded.ids.empty(), command, "the file of texts holds none: ", path);
+  require(!encoded.ids.empty(), command, "the file of texts is empty: ", path);
   return encoded;
 }
 

@@ -86,9 +86,10 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
 
 void check_export(const ExportRequest& r) {
   const bool to_file = is_gguf_name(r.to);
-  if (to_file && !r.dtype.empty()) throw UsageError("colossal export: --dtype is of folders; a GGUF file has a --type");
+  if (to_file && !r.dtype.empty())
+    throw UsageError("colossal export: --dtype is for folders; use --type for a GGUF file");
   if (!to_file && !(r.type + r.tokenizer).empty())
-    throw UsageError("colossal export: --type and --tokenizer are of GGUF files, whose names end in .gguf");
+    throw UsageError("colossal export: --type and --tokenizer need a GGUF file, whose name ends in .gguf");
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
-          " have no form as a Hugging Face folder");
+          " cannot be written as a Hugging Face folder");
   if (is_gguf_name(r.to)) {
     write_gguf(r, saved, mesh.group("data"));
   } else {

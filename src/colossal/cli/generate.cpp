@@ -61,7 +61,7 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
   require(!answers || request.engine_options.empty(), "generate", subject_of(request.engine_options),
           " no effect on a ", saved.model->decoding_model().shape.architecture->name,
-          ", which answers a prompt without the engine; leave the option out");
+          ", which generates without the batching engine; leave the option out");
   if (prints) say_sampling(request.line.sampling, request.ignored_defaults);
   if (!request.prompts.empty()) {
     generate_prompts(saved, request.lines, loaded.engine(request.engine), prints);
@@ -107,8 +107,8 @@ void check_generate_options(const CLI::App& app, Request& r) {
   if (r.prompts.empty()) {
     if (!r.asks_for_engine())
       refuse_options(app, {"--cache", "--step-tokens"},
-                     "on one --prompt without --guess, --draft, --cache-type or --sinks: it is read at once, with a "
-                     "cache of its own length; use --prompts");
+                     "on a single --prompt without --guess, --draft, --cache-type or --sinks, which runs in one pass "
+                     "with a cache of the needed size; use --prompts");
     refuse_unused_sampling(app, r.line.sampling);
     return;
   }
@@ -150,9 +150,9 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   check_text_model_options(app, r.model, "generate");
   require((app.count("--prompt") > 0) != !r.prompts.empty(), "generate", "give one of --prompt and --prompts");
   require(text::is_utf8(r.line.prompt), "generate", "--prompt must be UTF-8: got other bytes");
-  require(r.prompts.empty() || !r.ids, "generate", "with --prompts texts are printed: leave out --ids");
+  require(r.prompts.empty() || !r.ids, "generate", "--ids needs --prompt: got --prompts; leave out --ids");
   require(!r.prompts.empty() || (r.line.log_probabilities < 0 && r.line.prompt_log_probabilities < 0), "generate",
-          "--logprobs and --prompt-logprobs are printed with --prompts: got --prompt");
+          "--logprobs and --prompt-logprobs need --prompts: got --prompt");
   check_generate_options(app, r);
   return with_model(r.model, "generate", arguments, models,
                     [&](const LoadedModel& loaded) { return generate_as_rank(r, loaded); });

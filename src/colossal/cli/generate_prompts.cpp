@@ -97,15 +97,15 @@ void print_speed(const std::vector<Answer>& answers, const infer::Engine& engine
   const infer::Scheduler::Counts& counts = engine.counts();
   size_t tokens = 0;
   for (const Answer& answer : answers) tokens += answer.tokens;
-  std::fprintf(stderr,
-               "%zu prompts, %zu tokens in %.2f s: %.1f tokens/s; of %lld prompt tokens %lld were there, %lld times a "
-               "text gave up its blocks\n",
-               answers.size(), tokens, seconds, static_cast<double>(tokens) / seconds,
-               static_cast<long long>(counts.prompt_tokens), static_cast<long long>(counts.found_tokens),
-               static_cast<long long>(counts.preempted));
+  std::fprintf(
+      stderr,
+      "%zu prompts, %zu tokens in %.2f s: %.1f tokens/s; %lld prompt tokens, %lld of them cached; %lld preemptions\n",
+      answers.size(), tokens, seconds, static_cast<double>(tokens) / seconds,
+      static_cast<long long>(counts.prompt_tokens), static_cast<long long>(counts.found_tokens),
+      static_cast<long long>(counts.preempted));
   const infer::Engine::Guesses& guesses = engine.guesses();
   if (guesses.proposed > 0)
-    std::fprintf(stderr, "of %lld tokens that were guessed %lld were drawn\n", static_cast<long long>(guesses.proposed),
+    std::fprintf(stderr, "%lld draft tokens, %lld of them accepted\n", static_cast<long long>(guesses.proposed),
                  static_cast<long long>(guesses.accepted));
 }
 

@@ -134,7 +134,7 @@ MemoryTry memory_try_of(const std::string& line) {
       t.events.push_back({static_cast<memory::TierEvent::Kind>(event.at(0).get<int>()), event.at(1), event.at(2)});
     return t;
   } catch (const nlohmann::json::exception& error) {
-    throw Error("bench", concat("a try answered something else than its measurements: ", error.what()));
+    throw Error("bench", concat("the output of a trial must be its measurements: ", error.what()));
   }
 }
 

@@ -84,7 +84,7 @@ constexpr int64_t kDraftTokens = 4;  // a draft costs a pass for each, and is ri
 void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
   const int64_t common = std::min(own.vocabulary_size(), draft.vocabulary_size());
   for (int64_t id = 0; id < common; ++id)
-    require(own.piece(id) == draft.piece(id), "draft", "a draft model must have the tokens of the model: token ", id,
+    require(own.piece(id) == draft.piece(id), "draft", "a draft model must have the model's tokens: token ", id,
             " is '", text::valid_utf8(own.piece(id)), "', in the draft '", text::valid_utf8(draft.piece(id)), "'");
 }
 
@@ -168,27 +168,25 @@ std::vector<std::string> engine_option_names() {
 void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
-          "quantized weights lie in memory: leave out the keys of memory, or --quantize");
+          "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   const distributed::ParallelConfig& layout = options.layout;
   const distributed::ParallelConfig default_layout;
   if (layout.tensor.size == 1 && layout.tensor.mode != default_layout.tensor.mode)
-    refuse_options(app, {"--parallel.tensor.mode"}, "with --parallel.tensor=1: one rank has whole matrices");
+    refuse_options(app, {"--parallel.tensor.mode"}, "with --parallel.tensor=1, where each rank has whole matrices");
   if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
-    refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1: one rank has all tokens");
+    refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1, where each rank has all tokens");
   if (options.quantize != "int8" && options.quantize != "int4")
     refuse_options(app, {"--group"}, "without --quantize int8 or int4, whose groups share a scale");
   if (options.memory.disk.empty())
-    refuse_options(app, {"--memory.placement"}, "without --memory.disk: no weights leave host memory");
+    refuse_options(app, {"--memory.placement"}, "without --memory.disk, because all weights stay in host memory");
   if (options.draft.empty()) return;
   if (options.tokenizer.empty()) check_draft_folder(options);
   if (app.count("--guess") > 0 && app.get_option("--guess")->as<int64_t>() == 0)
-    refuse_options(app, {"--draft"},
-                   "with --guess 0: leave out --guess, or give how many tokens the draft model writes");
+    refuse_options(app, {"--draft"}, "with --guess 0; leave out --guess, or set the number of draft tokens per step");
 }
 
 void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command) {
-  require(options.tokenizer != "none", command,
-          "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
+  require(options.tokenizer != "none", command, "--tokenizer must be bytes, or a tokenizer's folder or file: got none");
   check_model_options(app, options);
 }
 
@@ -206,9 +204,9 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
   return with_ranks(layout.ranks(), command, arguments, [&] {
     const at::Device device = comm::choose_device(options.device, 0);
     const auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
-    require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
-            " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size, " * tensor ",
-            layout.tensor.size);
+    require(world->size() == layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
+            world->size(), " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size,
+            " * tensor ", layout.tensor.size);
     if (world->rank() == 0) warn_of_unused_gpus(options.device);
     comm::Mesh mesh(*world, layout.axes());
     const run::SavedModel saved =

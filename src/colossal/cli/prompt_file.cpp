@@ -72,7 +72,7 @@ void read_option(const std::string& key, const ordered_json& value, PromptLine& 
   } else if (key == "id") {
     line.id = value;
   } else {
-    require(key == "prompt", "generate", "there is no option ", key);
+    require(key == "prompt", "generate", "unknown option ", key);
   }
 }
 
@@ -99,7 +99,7 @@ std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& 
   std::ifstream file(path);
   std::error_code failed;
   require(file.good() && !std::filesystem::is_directory(path, failed), "generate",
-          "the file of prompts cannot be read: ", path);
+          "cannot read the file of prompts: ", path);
   const bool is_json = has_ending(path, ".jsonl");
   std::vector<PromptLine> prompts;
   int64_t number = 1;
@@ -114,7 +114,7 @@ std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& 
       throw Error("generate", concat(path, " line ", number, ": ", error.message()));
     }
   }
-  require(!prompts.empty(), "generate", "the file of prompts holds none: ", path);
+  require(!prompts.empty(), "generate", "the file of prompts is empty: ", path);
   return prompts;
 }
 

@@ -50,7 +50,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const auto world = join_ranks(r.timeout, "cpu");
-  require(world->size() == 1, "quantize", "it is the work of one process: got ", world->size(), " ranks");
+  require(world->size() == 1, "quantize", "the number of ranks must be 1: got ", world->size(), " ranks");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", 1)});
   run::SavedModel saved = run::load_model(
       r.from, mesh, {}, at::kCPU,
@@ -58,7 +58,7 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
-          " have no form as a Hugging Face folder");
+          " cannot be written as a Hugging Face folder");
   const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored_names()};
   if (!r.as_numbers)
     checkpoint::check_gptq(saved.model->parameters(), quantization::matrices_of_blocks(saved.model->parameters()),
@@ -78,7 +78,7 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const quantization::Quantized done = quantization::quantize(
       shape, saved.model->parameters(), samples, {.method = quantization::method_of(r.method), .rounding = r.rounding});
   if (!done.without_factors.empty())
-    say("rounded without factors, as nothing in front can take them up: " + listed(done.without_factors));
+    say("quantized without factors, because no layer in front can absorb them: " + listed(done.without_factors));
   print_perplexity("after");
   if (r.as_numbers)
     checkpoint::export_weights(r.to, saved.model->parameters(), names, form.to_json(shape), mesh.group("data"));
@@ -119,10 +119,9 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   add_timeout(app, r.timeout);
   parse(app, arguments);
   require(r.method == "rtn" || !r.data.empty(), "quantize", "method ", r.method,
-          " looks at what goes through the layers: give a text with --data");
-  if (r.method == "rtn") refuse_options(app, {"--data"}, "with --method rtn, which looks at the weights alone");
-  require(r.tokenizer != "none", "quantize",
-          "--tokenizer must be bytes, or a tokenizer's folder or file: got none, which reads no text");
+          " calibrates on layer inputs; name a text file with --data");
+  if (r.method == "rtn") refuse_options(app, {"--data"}, "with --method rtn, which needs no calibration");
+  require(r.tokenizer != "none", "quantize", "--tokenizer must be bytes, or a tokenizer's folder or file: got none");
   if (r.data.empty()) refuse_options(app, {"--samples", "--length"}, "without --data");
   if (r.data.empty() && r.judged_by.empty())
     refuse_options(app, {"--tokenizer"}, "without --data or --perplexity: no text is read");

@@ -96,7 +96,7 @@ void refuse_unused_sampling(const CLI::App& app, const infer::SamplingOptions& s
   if (sampling.top_p != off.top_p) names.emplace_back("--top-p");
   if (sampling.min_p != off.min_p) names.emplace_back("--min-p");
   if (sampling.seed != off.seed) names.emplace_back("--seed");
-  refuse_options(app, names, "at temperature 0, where the most probable token is taken: give --temperature too");
+  refuse_options(app, names, "at temperature 0, which always takes the most probable token; set --temperature");
 }
 
 void check_sampling_options(const infer::SamplingOptions& sampling, const std::vector<std::string>& stops) {

@@ -44,7 +44,7 @@ void write_pictures(const Wishes& wishes, const schedule::Titled& titled) {
 void show(const Wishes& wishes) {
   const Options& options = wishes.options;
   const Timeline timeline = planned(options);
-  std::printf("%s: %s, %d %s a rank\n\n%s\n", options.name.c_str(), sizes_of(options).c_str(), timeline.chunks,
+  std::printf("%s: %s, %d %s per rank\n\n%s\n", options.name.c_str(), sizes_of(options).c_str(), timeline.chunks,
               timeline.chunks == 1 ? "chunk" : "chunks", draw_text(timeline, wishes.width).c_str());
   std::printf("makespan %.5g, bubble %.1f %% of ideal compute, %d messages\n\n", timeline.makespan,
               100 * timeline.bubble(), timeline.transfers);
@@ -83,7 +83,7 @@ void compare(const Wishes& wishes) {
   std::string left_out;
   const std::vector<Row> rows = all_of(wishes.options, left_out);
   std::printf("%s\n\n%-15s %6s  %8s  %8s  %7s  %6s  %8s  %s\n", sizes_of(wishes.options).c_str(), "schedule", "chunks",
-              "time", "makespan", "bubble", "live", "messages", "what it is");
+              "time", "makespan", "bubble", "live", "messages", "description");
   schedule::Titled titled;
   for (const auto& [family, timeline] : rows) {
     std::printf("%-15s %6d  %8.5g  %8.5g  %5.1f %%  %6.4g  %8d  %s\n", family->name, timeline.chunks,
@@ -92,11 +92,9 @@ void compare(const Wishes& wishes) {
     titled.emplace_back(family->name, timeline);
   }
   std::printf(
-      "\ntime: of the rank that takes longest, from its first step to its last; so long is a training step when the "
-      "next follows at once.\n"
-      "makespan: from the first step of any rank to the last. live: most activations of a rank at once, one being a "
-      "micro-batch on\n"
-      "all its chunks.\n%s",
+      "\ntime: the longest time of a rank from its first operation to its last, which is the length of a training step "
+      "when\nsteps follow one another. makespan: from the first operation of any rank to the last. live: maximum of "
+      "activations on a\nrank at once, in units of one micro-batch on all its chunks.\n%s",
       left_out.c_str());
   write_pictures(wishes, titled);
 }

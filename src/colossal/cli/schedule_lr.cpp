@@ -125,8 +125,8 @@ int schedule_lr(const Arguments& arguments) {
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   wishes.config = given.config;
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
-  require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ",
-          wishes.config.training.steps);
+  require(wishes.config.training.steps <= kMostSteps, "training", "steps of a picture must be at most ", kMostSteps,
+          ": got ", wishes.config.training.steps);
   wishes.compare ? compare_rates(wishes) : show_rates(wishes);
   return 0;
 }

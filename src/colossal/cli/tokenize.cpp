@@ -121,7 +121,7 @@ void check_flags(const TokenizeRequest& r) {
   const auto apart = [](bool one, const char* its_name, std::vector<std::pair<bool, const char*>> others) {
     for (const auto& [other, other_name] : others)
       if (one && other)
-        throw UsageError(concat("colossal tokenize: ", its_name, " and ", other_name, " do not go together"));
+        throw UsageError(concat("colossal tokenize: ", its_name, " and ", other_name, " exclude each other"));
   };
   apart(
       r.decode, "--decode",

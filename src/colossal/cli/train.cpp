@@ -61,7 +61,7 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
   watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
   if (!trainer.run()) {
     trainer.write_report("");
-    if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to go on\n");
+    if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to continue\n");
     return stop_status() ? stop_status() : 1;
   }
   trainer.write_report(sample(trainer, config, world->rank() == 0));

@@ -48,7 +48,7 @@ void read_texts(const std::string& path, bool as_json, text::TokenizerTrainer& t
     texts.clear();
     bytes = 0;
   }
-  require(!file.bad(), "tokenizer", "cannot read ", path, " behind line ", number);
+  require(!file.bad(), "tokenizer", "cannot read ", path, " after line ", number);
   trainer.add(texts);
 }
 
@@ -94,11 +94,11 @@ int train(const Arguments& arguments) {
       ->check(CLI::Range(1, 1024));
   parse(app, arguments);
   if (least->count() > 0 && r.training.kind != "bpe")
-    throw UsageError("colossal tokenizer train: --least-count is of --kind bpe");
+    throw UsageError("colossal tokenizer train: --least-count needs --kind bpe");
   if (r.end.empty()) r.end = r.training.kind == "bpe" ? "<|endoftext|>" : "</s>";
   auto& special = r.training.special;
   if (std::find(special.begin(), special.end(), r.end) == special.end()) special.push_back(r.end);
-  require(!text::has_tokenizer(r.to), "tokenizer", r.to, " holds a tokenizer already; name another folder");
+  require(!text::has_tokenizer(r.to), "tokenizer", r.to, " already holds a tokenizer; name another folder with --to");
   r.training.like = like_of(r.like);
   text::TokenizerTrainer trainer(r.training);
   for (const std::string& file : r.files) read_texts(file, r.as_json, trainer);
@@ -120,8 +120,7 @@ int tokenizer(const Arguments& arguments) {
     throw HelpWanted("## colossal tokenizer\n\n#" + help_of(train, kMarkdownHelp));
   if (!arguments.empty() && arguments[0] == "train") return train({arguments.begin() + 1, arguments.end()});
   const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
-  if (!asks)
-    throw UsageError("colossal tokenizer: the only thing that it does is `train`; see `tokenizer train --help`");
+  if (!asks) throw UsageError("colossal tokenizer: the subcommand must be `train`; see `tokenizer train --help`");
   std::printf("usage: colossal tokenizer train --to FOLDER FILE...      colossal tokenizer train --help\n");
   return 0;
 }

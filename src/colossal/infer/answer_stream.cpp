@@ -10,7 +10,7 @@ namespace colossal::infer {
 
 void check_stops(const std::vector<std::string>& stops) {
   for (const std::string& stop : stops)
-    require(!stop.empty() && text::is_utf8(stop), "sampling", "a stop string must hold text in UTF-8");
+    require(!stop.empty() && text::is_utf8(stop), "sampling", "a stop string must be UTF-8 text and not empty");
 }
 
 AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops)

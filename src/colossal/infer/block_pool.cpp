@@ -29,7 +29,7 @@ std::optional<int32_t> BlockPool::take() {
 
 void BlockPool::give_back(int32_t block) {
   require(block >= 0 && block < blocks() && references_[block] > 0, "cache", "block ", block,
-          " was given back, which nobody has");
+          " is not allocated: got an invalid id or a second release");
   if (--references_[block] > 0) return;
   const bool keeps = kept_at_[block] != kept_.end();
   place_[block] = free_.insert(keeps ? free_.end() : free_.begin(), block);

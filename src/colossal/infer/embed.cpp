@@ -56,13 +56,14 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   models::Model& model = distributed.model();
   const models::Task task = model.shape.task();
   const std::string& family = model.shape.architecture->name;
-  require(task.reads == models::Reads::Tokens, "embed", "texts are embedded by models that read them: got a ", family,
+  require(task.reads == models::Reads::Tokens, "embed", "embedding needs a model that reads text: got a ", family,
           ", which ", task.purpose());
-  require(task.objective != models::Objective::Target, "embed", "texts are embedded by models of one stack: got a ",
-          family, ", whose blocks read a source and an answer");
+  require(task.objective != models::Objective::Target, "embed",
+          "embedding needs a model with one stack of blocks: got a ", family,
+          ", whose blocks read a source and a target");
   const bool by_head = options.pooling == Pooling::Pooler;
   require(!by_head || has_pooler(distributed.parameters()), "embed", "pooling `pooler` needs a BERT that has one: got ",
-          task.generates() ? "a " : "hidden tokens as the objective of a ", family, "; use cls, mean, max or last");
+          task.generates() ? "a " : "objective masked-token of a ", family, "; use cls, mean, max or last");
   model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](const at::Tensor& x,
                                                                                         const nn::Step& step) {
     const std::vector<int64_t> lengths = step.sequences.in(x.size(1));
@@ -74,7 +75,7 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
 
 void Embedder::check(const std::vector<int64_t>& text) const {
   const models::ModelShape& shape = model_.model().shape;
-  require(!text.empty(), "embed", "a text must have a token; leave empty texts out");
+  require(!text.empty(), "embed", "a text must have at least one token; leave empty texts out");
   require(static_cast<int64_t>(text.size()) <= shape.positions, "embed", "a text must fit the model's ",
           shape.positions, " positions: got ", text.size(), " tokens");
   for (const int64_t id : text)

@@ -15,13 +15,13 @@ namespace {
 
 int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& options) {
   require(options.block_tokens > 0 && options.block_tokens % ops::kPageUnit == 0, "engine",
-          "blocks must be of a multiple of ", ops::kPageUnit, " tokens: got ", options.block_tokens);
+          "block_tokens must be a multiple of ", ops::kPageUnit, ": got ", options.block_tokens);
   const std::optional<at::ScalarType> dtype = options.cache_dtype;
   require(!dtype || *dtype == at::kChar || *dtype == at::kFloat8_e4m3fn, "engine",
-          "the cache must hold the model's dtype, or codes of int8 or fp8 (e4m3)");
+          "cache_dtype must be the model's dtype, int8 or fp8 (e4m3)");
   const int64_t drafted = options.draft ? ModelRunner::bytes_of_token(*options.draft, dtype) : 0;
   const int64_t block = (ModelRunner::bytes_of_token(model, dtype) + drafted) * options.block_tokens;
-  require(options.cache_bytes >= block, "engine", "the cache must hold a block of ", options.block_tokens,
+  require(options.cache_bytes >= block, "engine", "the KV cache must hold a block of ", options.block_tokens,
           " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
   return options.cache_bytes / block;
 }
@@ -45,11 +45,11 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
                   .keeps_prefixes = options.keeps_prefixes,
                   .window = model.decoding_model().shape.window}),
       runner_(model, {blocks_, options.block_tokens, options.cache_dtype}, options.weights) {
-  require(options.guesses >= 0, "engine", "tokens that are guessed must not be negative: got ", options.guesses);
+  require(options.guesses >= 0, "engine", "guesses must not be negative: got ", options.guesses);
   require(options.most_waiting >= 0 && options.most_length >= 0, "engine",
           "limits must not be negative: got most_waiting ", options.most_waiting, ", most_length ",
           options.most_length);
-  require(!options.draft || options.guesses > 0, "engine", "a draft model guesses one token or more: got guesses 0");
+  require(!options.draft || options.guesses > 0, "engine", "guesses must be at least 1 with a draft model: got 0");
   if (options.draft)
     drafts_.emplace(*options.draft, runner_.shape().vocabulary,
                     DraftModel::Options{.cache = {blocks_, options.block_tokens, options.cache_dtype},
@@ -60,8 +60,8 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
 int64_t Engine::add(const Request& request) {
   const models::ModelShape& shape = runner_.shape();
   require(options_.most_waiting == 0 || scheduler_.waiting() < options_.most_waiting, "engine",
-          "the queue is full: ", options_.most_waiting, " requests wait; ask again later");
-  require(!request.prompt.empty(), "engine", "a prompt must hold a token");
+          "the queue is full: ", options_.most_waiting, " requests wait; retry later");
+  require(!request.prompt.empty(), "engine", "a prompt must have at least one token");
   for (const int64_t id : request.prompt)
     require(id >= 0 && id < shape.vocabulary, "engine", "prompt ids must lie in the model's vocabulary of ",
             shape.vocabulary, ": got ", id);
@@ -75,12 +75,11 @@ int64_t Engine::add(const Request& request) {
   int64_t most_new = std::max<int64_t>(request.max_tokens, 0);
   const bool is_scored = request.prompt_log_probabilities >= 0;
   require(!is_scored || request.sinks < 0, "engine",
-          "log-probabilities of a prompt must be asked for without sinks, which drop tokens of it: got sinks ",
-          request.sinks);
+          "log-probabilities of a prompt exclude sinks, which drop prompt tokens: got sinks ", request.sinks);
   std::vector<int64_t> prompt = request.prompt;
   if (request.sinks >= 0) {
     if (shape.window == 0) longest = std::min(longest, blocks_ * scheduler_.pool().block_tokens());
-    require(request.sinks < longest / 2, "engine", "sinks must be less than half of a text of ", longest,
+    require(request.sinks < longest / 2, "engine", "sinks must be less than half of the maximum length of ", longest,
             " tokens: got ", request.sinks);
     const auto first = prompt.begin() + request.sinks;
     prompt.erase(first, first + surplus(static_cast<int64_t>(prompt.size()), longest, request.sinks));
@@ -88,7 +87,7 @@ int64_t Engine::add(const Request& request) {
   const auto length = static_cast<int64_t>(prompt.size());
   require(length <= longest, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ", longest,
           " positions",
-          is_even ? "" : " before its frequencies depend on the length of a text: give it alone, as one prompt");
+          is_even ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
   // The last new token is not read again, so it needs no position.
   if (request.sinks < 0) most_new = std::min(most_new, longest - length + 1);
   Running running{request, Sampler(request.sampling, request.prompt), most_new, longest};
@@ -106,7 +105,7 @@ int64_t Engine::add(const Request& request) {
 }
 
 void Engine::cancel(int64_t id) {
-  require(running_.count(id) == 1, "engine", "there is no request ", id);
+  require(running_.count(id) == 1, "engine", "unknown request ", id);
   end(id);
   kept_.push_back({id, -1, Ended::Cancelled});
 }

@@ -15,9 +15,9 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
   const models::Model& model = distributed.decoding_model();
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
   const models::Task task = model.shape.task();
-  require(task.generates(), "generate", "text is continued by models that are asked for the next token: got a ",
+  require(task.generates(), "generate", "generation needs a model that predicts the next token: got a ",
           model.shape.architecture->name, ", which ", task.purpose());
-  require(length > 0, "generate", "the prompt must hold a token");
+  require(length > 0, "generate", "the prompt must have at least one token");
   const bool answers = task.objective == models::Objective::Target;
   require(length + (answers ? 2 : 0) <= positions, "generate", "the prompt must fit the model's positions: got ",
           length, " tokens, ", positions, " positions");

@@ -16,8 +16,8 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   const models::Model& decoding = model.decoding_model();
   const models::Task task = decoding.shape.task();
   require(task.objective == models::Objective::NextToken, "engine",
-          "many texts at once are continued by models that are asked for the next token: got a ",
-          decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
+          "batched generation needs a model that predicts the next token: got a ", decoding.shape.architecture->name,
+          ", which ", task.purpose(), "; give it one prompt");
   return model;
 }
 

@@ -49,12 +49,12 @@ void check_texts(const models::ModelShape& shape, const std::vector<std::vector<
                  int64_t stride) {
   const models::Task task = shape.task();
   require(task.objective == models::Objective::NextToken, "perplexity",
-          "it is of models that are asked for the next token: got a ", shape.architecture->name, ", which ",
+          "perplexity needs a model that predicts the next token: got a ", shape.architecture->name, ", which ",
           task.purpose());
   require(window >= 1 && window <= shape.positions, "perplexity", "a window must have 1 to ", shape.positions,
           " tokens, the model's positions: got ", window);
   require(stride >= 1 && stride <= window, "perplexity", "a stride must be 1 to ", window,
-          " tokens, the window, or tokens would be left out: got ", stride);
+          " tokens, the window, so that no token is left out: got ", stride);
   bool has_two = false;
   for (const auto& text : texts) {
     has_two = has_two || text.size() > 1;
@@ -62,7 +62,7 @@ void check_texts(const models::ModelShape& shape, const std::vector<std::vector<
       require(id >= 0 && id < shape.vocabulary, "perplexity", "ids must lie in the model's vocabulary of ",
               shape.vocabulary, ": got ", id, "; is this the model's tokenizer?");
   }
-  require(has_two, "perplexity", "a text must have two tokens, one that is read and one that is predicted");
+  require(has_two, "perplexity", "a text must have at least two tokens, one to read and one to predict");
 }
 
 }  // namespace

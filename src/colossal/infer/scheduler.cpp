@@ -9,13 +9,12 @@ namespace colossal::infer {
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), pool_(options.blocks, options.block_tokens) {
   require(options.step_tokens > 0 && options.most_running > 0, "engine",
-          "a step must have tokens, and requests must be let run: got ", options.step_tokens, " and ",
-          options.most_running);
+          "step_tokens and most_running must be positive: got ", options.step_tokens, " and ", options.most_running);
 }
 
 Scheduler::Sequence& Scheduler::at(int64_t id) {
   const auto found = sequences_.find(id);
-  require(found != sequences_.end(), "engine", "there is no request ", id);
+  require(found != sequences_.end(), "engine", "unknown request ", id);
   return found->second;
 }
 
@@ -23,12 +22,12 @@ const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<S
 
 void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, int64_t scored) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
-  require(!tokens.empty(), "engine", "a prompt must hold a token");
+  require(!tokens.empty(), "engine", "a prompt must have at least one token");
   const int64_t most = static_cast<int64_t>(tokens.size()) + most_new, room = options_.blocks * options_.block_tokens;
   // With a window a step needs its own tokens and the window before them, which may begin anywhere in a block.
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
-  require(most <= room || slides, "engine", "a prompt and what is to follow must fit the cache: got ", tokens.size(),
-          " and ", most_new, " tokens, room for ", room, "; give the cache more memory, or ask for less");
+  require(most <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
+          most_new, " tokens, capacity ", room, "; raise --cache or lower --max-tokens");
   sequences_.emplace(id, Sequence{.tokens = std::move(tokens), .to_score = scored});
   waiting_.push_back(id);
 }
@@ -166,9 +165,9 @@ void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(toke
 
 void Scheduler::rewind(int64_t id, int64_t count) {
   Sequence& sequence = at(id);
-  require(count >= 0 && count <= static_cast<int64_t>(sequence.tokens.size()), "engine", "request ", id, " has ",
-          sequence.tokens.size(), " tokens, of which ", count, " cannot stay");
-  require(!options_.keeps_prefixes, "engine", "tokens that others may find cannot go");
+  require(count >= 0 && count <= static_cast<int64_t>(sequence.tokens.size()), "engine", "tokens to keep of request ",
+          id, " must be 0 to ", sequence.tokens.size(), ": got ", count);
+  require(!options_.keeps_prefixes, "engine", "tokens cannot be dropped while prefixes are kept for other requests");
   sequence.tokens.resize(static_cast<size_t>(count));
   sequence.held = std::min(sequence.held, count);
   give_back_behind(sequence, sequence.held);
@@ -178,7 +177,7 @@ void Scheduler::cut(int64_t id, int64_t first, int64_t count) {
   Sequence& sequence = at(id);
   const auto length = static_cast<int64_t>(sequence.tokens.size());
   require(first >= 0 && count >= 0 && first + count < length, "engine", "request ", id, " has ", length,
-          " tokens, of which ", count, " from ", first, " on cannot go");
+          " tokens, of which ", count, " from ", first, " on cannot be removed");
   give_up(sequence);
   sequence.tokens.erase(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
   if (std::find(running_.begin(), running_.end(), id) != running_.end()) begin(sequence);

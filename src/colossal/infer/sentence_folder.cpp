@@ -88,7 +88,7 @@ void read_transformer(const std::string& folder, SentenceFolder& to) {
   if (!std::filesystem::exists(file)) return;
   const json config = read_json_object(file, "embed");
   require(!value_at(config, "do_lower_case", false, file), "embed", file,
-          ": do_lower_case is not supported; lower the texts yourself, and set it to false");
+          ": do_lower_case is not supported; convert the texts to lower case, and set it to false");
   if (const auto tokens = value_at(config, "max_seq_length", int64_t{0}, file); tokens != 0) {
     require(tokens > 0, "embed", file, ": max_seq_length must be positive: got ", tokens);
     to.tokens = tokens;
@@ -126,7 +126,7 @@ SentenceFolder read_sentence_folder(const std::string& folder) {
   if (!to.prompts.empty()) {
     const std::string pooling = modules[1].folder + "/config.json";
     require(value_at(read_json_object(pooling, "embed"), "include_prompt", true, pooling), "embed", pooling,
-            ": include_prompt = false, which leaves prompts out of the pooling, is not supported");
+            ": include_prompt = false (pooling without the prompt's tokens) is not supported");
   }
   return to;
 }

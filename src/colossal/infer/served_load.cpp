@@ -31,7 +31,7 @@ struct UnderWay {
 
 std::vector<Arrival> random_arrivals(const LoadOptions& options, int64_t vocabulary) {
   require(options.rate > 0 && options.requests > 0 && options.prompt_tokens > 0 && options.new_tokens > 0, "load",
-          "rate, requests and tokens must be positive: got ", options.rate, " requests a second, ", options.requests,
+          "rate, requests and tokens must be positive: got ", options.rate, " requests per second, ", options.requests,
           " requests, ", options.prompt_tokens, " and ", options.new_tokens, " tokens");
   std::vector<Arrival> arrivals;
   double at = 0;
@@ -75,7 +75,7 @@ Served serve(Engine& engine, const std::vector<Arrival>& arrivals, const std::fu
 }
 
 double percentile(std::vector<double> values, double share) {
-  require(!values.empty(), "load", "a percentile is of at least one value");
+  require(!values.empty(), "load", "a percentile needs at least one value");
   const auto rank = static_cast<int64_t>(std::ceil(share * static_cast<double>(values.size()))) - 1;
   const auto at = values.begin() + std::clamp<int64_t>(rank, 0, static_cast<int64_t>(values.size()) - 1);
   std::nth_element(values.begin(), at, values.end());

@@ -114,7 +114,7 @@ const char* to_string(Kind kind) {
 Account::Account() {
   c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   auto* outer = dynamic_cast<Ledger*>(there);
-  require(!there || outer, "memory", "a profiler is open on this thread, where an account would count; close it");
+  require(!there || outer, "memory", "an account needs a thread without an open profiler: got one; close it");
   guard_ = std::make_unique<Guard>(outer);
 }
 

@@ -54,11 +54,12 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       state_(State::Gathered),
       whole_(whole),
       aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
-  require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
+  require(length_ % sharers.size() == 0, "chunk", "length must be divisible by the ranks that share it: got ", length_,
           " for ", sharers.size());
   require(!in_place || (sharers.size() == 1 && !stays() && lends_here_), "chunk",
-          "what is read in place is of one rank, lent where it is read, and may be released: got ", sharers.size(),
-          " sharers");
+          "a chunk that is read in place must have one rank, be borrowed on the device that reads it, and be "
+          "releasable: got ",
+          sharers.size(), " ranks");
   const int64_t most = in_place ? part_length() : segment_length(part_length(), capacity);
   int64_t first = 0;
   do {

@@ -193,7 +193,7 @@ size_t Shard::add_state(const at::Tensor& initial) const {
   Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  require(!held, "shard", "a state cannot be added while somebody has a lease");
+  require(!held, "shard", "a state cannot be added while a lease is held");
   tensors_->states.push_back({tensors_->home->keep(initial)});
   return tensors_->states.size() - 1;
 }
@@ -217,7 +217,7 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
   Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  require(!held, "shard", "gradients of a device cannot be added while somebody has a lease");
+  require(!held, "shard", "gradients of a device cannot be added while a lease is held");
   if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));
   ShardTensors::Tenant& tenant = tensors_->gradients;
   at::Tensor sum = more.to(sums);

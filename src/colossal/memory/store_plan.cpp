@@ -28,8 +28,8 @@ comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const C
   const int replicas = mesh.place().size(axes);
   if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
   const int wanted = !options.sharing.states ? 1 : options.sharers;
-  require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
-          wanted, " of ", replicas);
+  require(wanted >= 1 && replicas % wanted == 0, "zero",
+          "the number of sharing replicas must divide the number of replicas: got ", wanted, " of ", replicas);
   return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
 }
 
@@ -37,7 +37,7 @@ comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const C
 
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) {
   require(options.sharing.is_legal(), "zero",
-          "gradients are shared with states alone, parameters with gradients alone");
+          "gradients can only be sharded together with states, and parameters together with gradients");
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;

@@ -111,7 +111,7 @@ std::string head_bias(const ModelShape& s) { return classifies(s) ? "classifier.
 /// Tensors of heads that the objective does not have. Those that it has are read, whatever is listed here.
 std::vector<IgnoredTensor> ignored_tensors() {
   std::vector<IgnoredTensor> tensors;
-  const std::string buffer = "positions are counted", pooler = "the head for hidden tokens does not pool",
+  const std::string buffer = "positions are counted", pooler = "the head for masked tokens does not pool",
                     other = "a head of another objective", unused = "the decoder's own bias is added in its place";
   for (const std::string prefix : {"bert.", ""}) {
     tensors.push_back({prefix + "embeddings.position_ids", buffer});

@@ -22,8 +22,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
-  require(s.ffn == 4 * s.hidden, "model", "the feed-forward layers of a BLOOM have 4 hidden features, ", 4 * s.hidden,
-          ", since no folder of one says another number: got ", s.ffn);
+  require(s.ffn == 4 * s.hidden, "model", "ffn of a BLOOM must be 4 * hidden, ", 4 * s.hidden,
+          ", because its config.json has no key for it: got ", s.ffn);
   refuse_free_heads(s, "a BLOOM");
 }
 

@@ -25,7 +25,7 @@ Classes classes_of(const nlohmann::json& config) {
   bool is_made_up = true;
   for (int64_t i = 0; i < classes.count; ++i) {
     const auto label = labels.find(std::to_string(i));
-    require(label != labels.end(), "model", "the keys of id2label must be 0 to ", classes.count - 1, ": there is no ",
+    require(label != labels.end(), "model", "the keys of id2label must be 0 to ", classes.count - 1, ": got none for ",
             i);
     classes.names.push_back(label->is_number() ? label->dump() : label->get<std::string>());
     is_made_up = is_made_up && classes.names.back() == made_up_name(i);
@@ -55,7 +55,7 @@ void check_class_names_differ(const std::vector<std::string>& names) {
   std::set<std::string> seen;
   for (const std::string& name : names)
     require(seen.insert(name).second, "model", "class_names must differ: got ", printable(name),
-            " twice; give each class a name of its own");
+            " twice; give each class a different name in model.class_names");
 }
 
 }  // namespace colossal::models

@@ -65,10 +65,9 @@ Costs costs_of(const ModelShape& shape, int64_t sequence) {
   try {
     return announced(shape, sequence);
   } catch (const c10::Error& error) {
-    throw Error("model",
-                concat("what the blocks of ", shape.architecture->name,
-                       " cost cannot be told: they must take tensors that have sizes and no numbers (at::kMeta): ",
-                       first_sentence(error.what_without_backtrace())));
+    throw Error("model", concat("the blocks of ", shape.architecture->name,
+                                " must run on tensors without data (at::kMeta), so that their cost can be estimated: ",
+                                first_sentence(error.what_without_backtrace())));
   }
 }
 

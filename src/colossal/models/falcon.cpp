@@ -50,11 +50,11 @@ void settle(ModelShape& s) {
   const auto own = s.own.as<FalconSizes>();
   if (!own.alibi) settle_rotary(own.rotary, s.head_dim, s);
   require(!own.alibi || own.rotary == RotaryKeys(), "model",
-          "a Falcon with alibi has no rotary positions, so that keys of them change nothing: remove those of rope_");
-  require(own.parallel || own.norms == 1, "model",
-          "a Falcon whose branches follow one another has no choice of norms: ", "norms must be 1, got ", own.norms);
+          "rope_ keys must be unset for a Falcon with alibi, which has no rotary positions; remove them");
+  require(own.parallel || own.norms == 1, "model", "norms must be 1 for a Falcon with parallel = false: got ",
+          own.norms);
   require(own.parallel || s.kv_heads == 1 || s.kv_heads == s.heads, "model",
-          "a Falcon whose branches follow one another has 1 kv_heads or as many as heads, ", s.heads, ": got ",
+          "kv_heads must be 1 or heads for a Falcon with parallel = false, which has heads = ", s.heads, ": got ",
           s.kv_heads);
   refuse_free_heads(s, "a Falcon");
 }

@@ -62,7 +62,7 @@ class FolderConfig {
       try {
         return value.get<T>();
       } catch (const nlohmann::json::exception&) {
-        refuse(key, value, "of the type that the family's config class has for it");
+        refuse(key, value, "of the type that the family's config class defines");
       }
     }
   }

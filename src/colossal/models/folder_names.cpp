@@ -39,8 +39,8 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
     } else {
       row = find_row(names.outside, parameter.name, "");
     }
-    require(row.has_value(), "model", "the folders of ", with_article(shape.architecture->name), " have no name for ",
-            parameter.name);
+    require(row.has_value(), "model", "hugging_face.names of ", with_article(shape.architecture->name),
+            " must hold every parameter: got none for ", parameter.name);
     row->ours = parameter.name;
     found.push_back(std::move(*row));
   }
@@ -73,7 +73,7 @@ nn::ExternalCopy tied_copy(std::string name, std::string original) {
 }
 
 IgnoredTensor rotary_table(std::string name) {
-  return {std::move(name), "the keys of config.json say the frequencies"};
+  return {std::move(name), "the frequencies follow from the keys of config.json"};
 }
 
 IgnoredTensor causal_mask(std::string name) { return {std::move(name), "the mask of every causal model is the same"}; }

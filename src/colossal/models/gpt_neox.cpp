@@ -41,8 +41,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 /// `key` is the name of the share where the user set it. Returns the features that positions turn.
 int64_t checked_features(const NeoxSizes& own, int64_t head_dim, const std::string& key) {
   const int64_t turned = own.turned(head_dim);
-  require(turned > 0 && turned % 2 == 0, "model", key, " must turn an even number of features of each head: got ",
-          own.rotary_share, ", which turns ", turned, " of ", head_dim);
+  require(turned > 0 && turned % 2 == 0, "model", key, " must rotate an even number of features of each head: got ",
+          own.rotary_share, ", which rotates ", turned, " of ", head_dim);
   return turned;
 }
 

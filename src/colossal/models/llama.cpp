@@ -30,8 +30,8 @@ void settle(ModelShape& s) {
   settle_rotary(own.layout.rotary, s.head_dim, s);
   s.window = own.window;
   require(own.window == 0 || (!own.attention_bias && !own.mlp_bias), "model",
-          "a window goes without attention_bias and mlp_bias, since no folder tells of both: got window ", own.window,
-          "; set it to 0, or the biases to false");
+          "attention_bias and mlp_bias must be false with a window, because no folder format has both: got window ",
+          own.window, "; set it to 0, or the biases to false");
 }
 
 std::vector<Preset> presets() {

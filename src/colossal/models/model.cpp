@@ -33,7 +33,7 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {
   const auto [behind, error] = std::from_chars(begin, end, block);
   require(error == std::errc() && behind != end && *behind == '.' && block >= 0 && block < layers, "model",
           "a parameter of a block must be named `blocks.<i>.<name>` with i in [0, ", layers, "): got ", parameter,
-          "; rename it, or one that no block has for itself without `blocks.`");
+          "; rename it, without `blocks.` if it belongs to no block");
   return block;
 }
 

@@ -42,13 +42,12 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
-  require(s.norm_epsilon == kEpsilon, "model", "the norms of an OPT have an epsilon of ", kEpsilon,
-          ", which its folders do not say: got ", s.norm_epsilon);
+  require(s.norm_epsilon == kEpsilon, "model", "norm_epsilon of an OPT must be ", kEpsilon,
+          ", because its config.json has no key for it: got ", s.norm_epsilon);
   refuse_free_heads(s, "an OPT");
   const auto own = s.own.as<OptSizes>();
   require(own.norm_first || own.final_norm, "model",
-          "an OPT whose norms stand behind the sums has no norm in front of the head: final_norm = false changes "
-          "nothing there; remove it");
+          "final_norm has no effect with norm_first = false, where no norm precedes the head: got false; remove it");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {

@@ -32,11 +32,12 @@ Registry& Registry::add(Architecture row) {
           row.name.empty() ? "no name" : row.name);
   for (const KeyHelp& own : describe_config(row.own))
     for (const KeyHelp& common : describe_config(ModelConfig()))
-      require(own.key != common.key, "model", "own keys must have names that no key of all models has: got ", own.key,
-              " of ", row.name, "; choose another name");
+      require(own.key != common.key, "model", "keys of an architecture must differ from the keys of all models: got ",
+              own.key, " of ", row.name, "; choose another name");
   const std::vector<std::string> presets = preset_names();
   for (const auto& other : rows_) {
-    require(other->name != row.name, "model", "there is an architecture ", row.name, " already; choose another name");
+    require(other->name != row.name, "model", "the name of an architecture must be new: ", row.name,
+            " is registered already; choose another name");
     for (const std::string& mine : model_types(row.hugging_face))
       for (const std::string& taken : model_types(other->hugging_face))
         require(mine != taken, "model", "folders of model_type ", mine, " are read by ", other->name,
@@ -44,8 +45,8 @@ Registry& Registry::add(Architecture row) {
   }
   for (const Preset& preset : row.presets)
     for (const std::string& other : presets)
-      require(preset.name != other, "model", "there is a preset ", other, " already; choose another name in ",
-              row.name);
+      require(preset.name != other, "model", "the name of a preset must be new: ", other,
+              " is registered already; choose another name in ", row.name);
   const HuggingFace& folder = row.hugging_face;
   require(folder.model_type.empty() || (folder.names && folder.from_json && folder.to_json), "model",
           "an architecture with a hugging_face.model_type must have its names, from_json and to_json: got ", row.name,
@@ -111,8 +112,8 @@ void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
   for (const nn::Parameter& parameter : parameters.declared()) {
     const bool in_block = block_of(parameter.name, shape.layers).has_value();
     require(in_block || !behind_blocks || parameter.name.starts_with("norm.") || parameter.name.starts_with("head."),
-            "model", "parameters made behind the blocks must have names that begin with `norm.` or `head.`: got ",
-            parameter.name, "; rename it, or make it before the blocks if the beginning of the model uses it");
+            "model", "parameters made after the blocks must have names that begin with `norm.` or `head.`: got ",
+            parameter.name, "; rename it, or make it before the blocks if the first part of the model uses it");
     behind_blocks = behind_blocks || in_block;
   }
 }

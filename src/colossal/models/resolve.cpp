@@ -53,7 +53,7 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
   change(shape.ffn, config.ffn);
   change(shape.positions, config.positions);
   if (heads_fill_hidden && (config.hidden || config.heads)) {
-    require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden,
+    require(shape.hidden % shape.heads == 0, "model", "hidden must be divisible by heads: got hidden ", shape.hidden,
             ", heads ", shape.heads);
     shape.head_dim = shape.hidden / shape.heads;
   }
@@ -97,8 +97,8 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
       const std::string& chosen = config.from.empty() ? config.name : config.from;
       throw Error("config", concat(entry.where, ": `", key, "` is a key of models of architecture ", row->name,
                                    ", and ", chosen, " is ", with_article(shape.architecture->name),
-                                   mine.empty() ? ", which has no keys of its own"
-                                                : concat(", whose own keys are ", joined(mine))));
+                                   mine.empty() ? ", which has no keys besides the common ones"
+                                                : concat(", which has the keys ", joined(mine))));
     }
   }
   ModelSection section{{{}, shape.own}};
@@ -127,16 +127,15 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
             " from [model]");
   }
   const bool reads_text = shape.task().reads == Reads::Tokens;
-  require(reads_text || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ",
-          config.name, ", whose positions follow from its other sizes");
+  require(reads_text || !changes_text, "model", "vocabulary and positions are keys of text models, not of ",
+          config.name, ", whose positions follow from its other sizes; remove them from [model]");
   if (reads_text) change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
   change_sizes(config, shape);
   if (config.dropout >= 0) shape.dropout = config.dropout;
   settle(shape);
   require(config.positions == 0 || config.positions == shape.positions, "model",
-          "the positions of this model follow from its other keys (rope_original_positions times rope_factor): got "
-          "positions ",
-          config.positions, ", which must be ", shape.positions, "; remove it from [model]");
+          "positions of this model follow from rope_original_positions * rope_factor: got positions ", config.positions,
+          ", which must be ", shape.positions, "; remove it from [model]");
   return shape;
 }
 

@@ -97,27 +97,26 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
           s.head_dim);
   const ops::RotaryScaling& numbers = keys.scaling;
   const Kind kind = kind_of(keys.type);
-  require(
-      without_those_of(kind, numbers) == ops::RotaryScaling(), "model", "rope_type ", keys.type,
-      " does not have all of the rope_ keys that are set; set rope_type to that which they are of (rope_factor with "
-      "rope_low_frequency_factor: llama3)");
+  require(without_those_of(kind, numbers) == ops::RotaryScaling(), "model", "rope_type ", keys.type,
+          " does not use all rope_ keys that are set; set rope_type to the type that does (rope_factor with "
+          "rope_low_frequency_factor: llama3), or remove keys");
   require(kind == Kind::None || kind == Kind::Linear || numbers.original_positions > 0, "model", "rope_type ",
           keys.type, " needs rope_original_positions above 0: got ", numbers.original_positions);
   if (kind == Kind::LongRope)
     for (const std::vector<double>* factors : {&numbers.short_factor, &numbers.long_factor})
       require(static_cast<int64_t>(factors->size()) == rotated / 2, "model",
-              "rope_short_factors and rope_long_factors must be one for each pair of the ", rotated,
-              " features that are turned: got ", factors->size());
-  require(
-      numbers.attention_factor == 0 || (numbers.mscale == 0 && numbers.mscale_all_dim == 0), "model",
-      "rope_mscale and rope_mscale_all_dim say what rope_attention_factor says, too: set either it or both of them");
+              "rope_short_factors and rope_long_factors must have one value for each pair of the ", rotated,
+              " rotated features: got ", factors->size());
+  require(numbers.attention_factor == 0 || (numbers.mscale == 0 && numbers.mscale_all_dim == 0), "model",
+          "rope_attention_factor excludes rope_mscale and rope_mscale_all_dim, which define the same value: got all; "
+          "set either it or both of them");
   require((numbers.mscale == 0) == (numbers.mscale_all_dim == 0), "model",
-          "rope_mscale and rope_mscale_all_dim count together alone: got ", numbers.mscale, " and ",
+          "rope_mscale and rope_mscale_all_dim must be set together: got ", numbers.mscale, " and ",
           numbers.mscale_all_dim, "; set both or none");
   if (kind == Kind::Dynamic || kind == Kind::LongRope) s.even_positions = numbers.original_positions;
   if (kind != Kind::Dynamic) return;
-  require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, since positions are ",
-          "rope_original_positions times that: got ", numbers.factor);
+  require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, because positions are ",
+          "rope_original_positions * rope_factor: got ", numbers.factor);
   s.positions = static_cast<int64_t>(static_cast<double>(numbers.original_positions) * numbers.factor);
 }
 
@@ -128,7 +127,7 @@ RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading)
     for (const FolderConfig* where : {&config, &c}) where->must_be("partial_rotary_factor", 1);
   for (const char* layers : {"full_attention", "sliding_attention"})
     require(!c.has(layers), "model", name, " of ", with_article(config.family()),
-            " must be the same of all layers: got some of ", layers);
+            " must be the same for all layers: got separate keys for ", layers);
   RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", 10000.0)),
                   .type = c.value("rope_type", c.value("type", "default").c_str())};
   for (const auto& [theirs, ours] : reading.renamed)

@@ -42,7 +42,7 @@ class OwnSizes {
   Sizes as() const {
     if (!held_) return {};
     const auto* held = dynamic_cast<const Held<Sizes>*>(held_.get());
-    require(held, "model", "the shape holds the own sizes of another architecture; set ModelShape::own to this one's");
+    require(held, "model", "ModelShape::own must hold the sizes of this architecture: got those of another");
     return held->sizes;
   }
   /// The keys of what is held; none where nothing is.

@@ -46,7 +46,7 @@ void settle(ModelShape& s) {
   auto own = s.own.as<T5Sizes>();
   if (own.decoder_layers == 0) own.decoder_layers = s.layers / 2;
   require(own.decoder_layers > 0 && own.decoder_layers < s.layers, "model",
-          "layers must be those of encoder and decoder together, one of each at least: got layers ", s.layers,
+          "layers must count encoder and decoder together, at least one of each: got layers ", s.layers,
           ", decoder_layers ", own.decoder_layers);
   require(own.start_id < s.vocabulary || s.vocabulary == 0, "model", "start_id must lie in the vocabulary of ",
           s.vocabulary, ": got ", own.start_id);
@@ -84,7 +84,8 @@ struct Row {
 
 Row parts_of(const at::Tensor& x, const Task& task, const nn::Step& step) {
   const int64_t source = step.source_tokens.value_or(task.source_of(x.size(1))), answer = x.size(1) - source;
-  require(source >= 0 && answer >= 0, "model", "source_tokens must be some of a row's ", x.size(1), ": got ", source);
+  require(source >= 0 && answer >= 0, "model", "source_tokens must be at most the row's length, ", x.size(1), ": got ",
+          source);
   at::Tensor documents = step.documents;
   if (documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents)) documents = at::Tensor();
   const auto part = [&](int64_t first, int64_t size) -> Part {

@@ -68,7 +68,7 @@ void read_feed_forward(const FolderConfig& c, T5Sizes& own) {
   own.activation = name == "gated-gelu" ? "gelu_new" : own.gated ? name.substr(kGated.size()) : name;
   const auto is_it = [&](const ops::Activation& known) { return known.name == own.activation; };
   require(std::any_of(ops::activations().begin(), ops::activations().end(), is_it), "model", kForward,
-          " must be an activation that is known, or `gated-` and one: got ", name);
+          " must be a known activation, or `gated-` and one: got ", name);
 }
 
 ModelShape t5_from_json(const nlohmann::json& j) {

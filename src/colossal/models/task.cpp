@@ -28,7 +28,7 @@ void check_images(const Task& task, const at::Tensor& images) {
 
 void check_classes(const Task& task, const at::Tensor& labels, int64_t samples) {
   require(labels.dim() == 2 && labels.size(0) == samples && labels.size(1) == 1, "data",
-          "labels must be [B, 1], one a sample: got ", labels.sizes(), " for ", samples, " samples");
+          "labels must be [B, 1], one per sample: got ", labels.sizes(), " for ", samples, " samples");
   const int64_t most = labels.max().item<int64_t>();
   const bool inside = labels.ge(0).logical_or(labels.eq(ops::kIgnoredLabel)).all().item<bool>();
   require(inside && most < task.classes, "data", "labels must be classes of the model, which has ", task.classes,
@@ -55,12 +55,12 @@ void check_batch(const ModelShape& s, const at::Tensor& inputs, const at::Tensor
   if (task.objective == Objective::Target)
     require(labels.dim() == 2 && labels.size(0) == inputs.size(0) && labels.size(1) > 0 &&
                 labels.size(1) == task.labels_of(inputs.size(1)),
-            "data", "labels must be [B, T], one for each token behind the source: got ", labels.sizes(),
-            " for rows of ", inputs.size(1), " tokens, ", task.source_of(inputs.size(1)),
-            " of them of the source; set model.source_tokens below data.sequence");
+            "data", "labels must be [B, T], one for each token after the source: got ", labels.sizes(), " for rows of ",
+            inputs.size(1), " tokens, ", task.source_of(inputs.size(1)),
+            " of them source tokens; set model.source_tokens below data.sequence");
   else
-    require(labels.sizes() == inputs.sizes(), "data", "labels must be [B, S] as the ids: got ", labels.sizes(), " and ",
-            inputs.sizes());
+    require(labels.sizes() == inputs.sizes(), "data", "labels must be [B, S] like the ids: got ", labels.sizes(),
+            " and ", inputs.sizes());
   const int64_t label = labels.max().item<int64_t>();
   require(label < s.vocabulary, "data", "token ids must lie in the model's vocabulary of ", s.vocabulary, ": got ",
           label);

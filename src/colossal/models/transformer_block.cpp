@@ -99,8 +99,8 @@ class TransformerBlock {
   TransformerBlock(const ModelShape& s, int64_t index, const BlockVariant& variant, nn::Layers& make)
       : norms_after_(variant.placement == Placement::After), branches_(variant.branches) {
     require(branches_ == Branches::InTurn || !norms_after_, "model",
-            "the branches of a block whose norms stand behind the sums must come in turn: got branches that both read "
-            "its input; place the norms before or around them");
+            "the branches of a block with post-norms must be sequential: got parallel branches; place the norms before "
+            "or around the branches");
     const std::string name = concat("blocks.", index);
     norm_1_ = make_norm(name + ".norm_1", variant.norm, s, make);
     attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, variant, make);
@@ -148,13 +148,13 @@ void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVarian
 
 void refuse_grouped_queries(const ModelShape& s) {
   require(s.kv_heads == s.heads, "model", with_article(s.architecture->name),
-          " must have as many kv_heads as heads, since no folder of one tells them apart: got ", s.kv_heads, " and ",
+          " must have kv_heads = heads, because its config.json has no key for kv_heads: got ", s.kv_heads, " and ",
           s.heads);
 }
 
 void refuse_free_heads(const ModelShape& s, const char* family) {
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of ", family, " must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  require(s.head_dim * s.heads == s.hidden, "model", "heads * head_dim of ", family, " must be hidden, ", s.hidden,
+          ": got ", s.heads, " of ", s.head_dim);
 }
 
 }  // namespace colossal::models

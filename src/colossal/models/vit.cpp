@@ -58,7 +58,7 @@ void settle(ModelShape& s) {
   const std::pair<const char*, int64_t> sizes[] = {
       {"side", image.side}, {"channels", image.channels}, {"patch", image.patch}, {"classes", image.classes}};
   for (const auto& [name, size] : sizes) require(size > 0, "model", name, " must be positive: got ", size);
-  require(image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ",
+  require(image.side % image.patch == 0, "model", "side must be divisible by patch: got side ", image.side, ", patch ",
           image.patch);
   check_class_names({image.classes, image.class_names});
   require(kind.class_tokens == 2 || !image.distillation_head, "model", "distillation_head must be false for a ",
@@ -92,7 +92,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const auto i = s.own.as<VitSizes>();
   // The heads read two tokens of an image, so a rank must have both.
   require(!i.distillation_head || !layers.deals_out_tokens(), "parallel",
-          "a model with a distillation_head must have all tokens of an image on one rank: got a layout that deals out "
+          "a model with a distillation_head must have all tokens of an image on one rank: got a layout that splits "
           "tokens; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
   // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));

@@ -25,22 +25,21 @@ class WholeAttention final : public Attention {
       : layer_(layer), heads_(shape.heads), options_(options) {}
 
   Inside forward(const Heads& heads, const Step& step) override {
-    require(
-        heads.tokens.sequence.is_all(), "parallel",
-        "attention of whole sequences needs all tokens of each row: got a part of them; use a layout that gathers the "
-        "sequence inside, or an attention that looks at the keys of other ranks");
+    require(heads.tokens.sequence.is_all(), "parallel",
+            "attention of whole sequences needs all tokens of each row: got some of them; use a layout that gathers "
+            "the sequence inside, or an attention that reads keys of other ranks");
     if (options_.alibi && !slopes_.defined()) slopes_ = alibi_slopes_of(heads, heads_, options_);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
     require(!step.cache || !step.documents.defined(), "model",
-            "a step has documents or a cache, not both: documents are of its own tokens, not of those that the cache "
-            "holds; give what must not see one another as sequences (nn::Step::sequences)");
+            "a step must not have both documents and a cache: documents describe the tokens of the step, not those in "
+            "the cache; pass separate texts as sequences (nn::Step::sequences)");
     Documents documents{heads.tokens.of(step.documents), nullptr};
     if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
     if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step);
     require(!held.part, "parallel",
-            "attention of whole sequences needs all keys of a cache: got a part of them, of a cache that ranks share; "
-            "use a nn::KvCache, or layers that merge what ranks hold (DistributedModel::decoding_model)");
+            "attention of whole sequences needs all keys of a cache: got some of them, of a cache that ranks share; "
+            "use a nn::KvCache, or layers that merge the ranks' parts (DistributedModel::decoding_model)");
     if (held.paged.pages) return {to_pages(heads.q[0], held.paged, lengths).unsqueeze(0).flatten(2)};
     const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
                                               : one_by_one(heads, documents, held, lengths);
@@ -55,7 +54,7 @@ class WholeAttention final : public Attention {
 
   // q [T, N, D] -> [T, N, D].
   at::Tensor to_pages(const at::Tensor& q, const PagedKeys& keys, const std::vector<int64_t>& lengths) const {
-    require(options_.causal, "model", "attention to pages must be causal");
+    require(options_.causal, "model", "attention to a paged cache must be causal");
     return ops::paged_attention(q, *keys.pages, *keys.sequences, lengths,
                                 {options_.scale, options_.window, slopes_, options_.soft_cap});
   }

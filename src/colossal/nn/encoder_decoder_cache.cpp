@@ -9,7 +9,7 @@ namespace colossal::nn {
 
 KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
   require(step.sequences.lengths.empty(), "kv_cache",
-          "a model with an encoder decodes one sequence a row: got several; give each a row or a pass of its own");
+          "an encoder-decoder model decodes one sequence per row: got several; put each into a separate row or pass");
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
   at::Tensor &keys = keys_[layer], &values = values_[layer];
   require(!keys.defined() || keys.size(0) == k.size(0), "kv_cache", "every step must have as many rows as the first, ",
@@ -23,9 +23,9 @@ KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const
 
 void EncoderDecoderCache::advance(const Step& step, int64_t tokens) {
   require(step.source_tokens.has_value(), "kv_cache",
-          "a step must say how many of its tokens are the source's (Step::source_tokens), 0 where they came before");
+          "a step must set Step::source_tokens, the number of source tokens in it (0 if the cache holds them already)");
   const int64_t held = (lengths_.empty() ? 0 : lengths_.front()) + tokens - *step.source_tokens;
-  require(held <= capacity_, "kv_cache", "the answer must fit: got ", held, " tokens, room for ", capacity_);
+  require(held <= capacity_, "kv_cache", "the target must fit the cache: got ", held, " tokens, capacity ", capacity_);
   lengths_ = {held};
 }
 

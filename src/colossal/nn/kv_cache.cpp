@@ -12,18 +12,19 @@ namespace colossal::nn {
 // Tokens of each sequence with those of a step.
 std::vector<int64_t> KvCache::after(const Sequences& sequences, int64_t tokens) const {
   std::vector<int64_t> all = sequences.in(tokens);
-  require(lengths_.empty() || lengths_.size() == all.size(), "kv_cache", "every step must bring the cache's ",
+  require(lengths_.empty() || lengths_.size() == all.size(), "kv_cache", "every step must have the cache's ",
           lengths_.size(), " sequences, some with 0 tokens: got ", all.size());
   for (size_t i = 0; i < lengths_.size(); ++i) all[i] += lengths_[i];
   const int64_t longest = *std::max_element(all.begin(), all.end());
-  require(longest <= capacity_, "kv_cache", "the sequence must fit: got ", longest, " tokens, room for ", capacity_);
+  require(longest <= capacity_, "kv_cache", "the sequence must fit the cache: got ", longest, " tokens, capacity ",
+          capacity_);
   return all;
 }
 
 KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
   require(!step.cut, "kv_cache",
-          "a step must bring all tokens of each sequence: got some of them, of a sequence that is dealt out to ranks; "
-          "use the cache that DistributedModel::make_cache gives");
+          "a step must have all tokens of each sequence: got some of them, of a sequence that is split over ranks; use "
+          "the cache that DistributedModel::make_cache returns");
   const int64_t rows = k.size(0);
   const std::vector<int64_t> added = step.sequences.in(k.size(1)), all = after(step.sequences, k.size(1));
   const auto count = static_cast<int64_t>(all.size());

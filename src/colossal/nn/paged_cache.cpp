@@ -31,16 +31,17 @@ void PagedCache::take(std::vector<ops::PagedSequence> sequences) {
 
 std::vector<int64_t> PagedCache::added(const Step& step, int64_t tokens) const {
   std::vector<int64_t> lengths = step.sequences.in(tokens);
-  require(lengths.size() == sequences_.size(), "paged_cache", "a step must be of the sequences that were taken: got ",
-          lengths.size(), " for ", sequences_.size());
+  require(lengths.size() == sequences_.size(), "paged_cache",
+          "a step must have the number of sequences that take() was given: got ", lengths.size(), " for ",
+          sequences_.size());
   return lengths;
 }
 
 KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
   require(!step.cut, "paged_cache",
-          "a step must bring all tokens of each sequence: got some of them, of a sequence that is dealt out to ranks; "
-          "use the cache that DistributedModel::make_cache gives");
-  require(k.size(0) == 1, "paged_cache", "a step must be one row, of all its sequences: got ", k.size(0));
+          "a step must have all tokens of each sequence: got some of them, of a sequence that is split over ranks; use "
+          "the cache that DistributedModel::make_cache returns");
+  require(k.size(0) == 1, "paged_cache", "a step must have one row that holds all sequences: got ", k.size(0));
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   ops::Pages& pages = layers_[layer];
   if (!pages.k.defined())

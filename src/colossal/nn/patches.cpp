@@ -7,8 +7,8 @@
 namespace colossal::nn {
 
 at::Tensor cut_patches(const at::Tensor& images, const PatchShape& s) {
-  require(s.patch > 0 && s.side % s.patch == 0, "model", "the side of an image must divide by the patch: got side ",
-          s.side, ", patch ", s.patch);
+  require(s.patch > 0 && s.side % s.patch == 0, "model",
+          "the side of an image must be divisible by the patch: got side ", s.side, ", patch ", s.patch);
   require(images.dim() == 4 && images.size(1) == s.channels && images.size(2) == s.side && images.size(3) == s.side,
           "model", "images must be [B, ", s.channels, ", ", s.side, ", ", s.side, "]: got ", images.sizes());
   const int64_t grid = s.side / s.patch;

@@ -22,15 +22,15 @@ class PrepackedProduct final : public Product {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor&, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
-    require(!saved, "prepacked", "packed weights compute forward alone: got a pass that wants gradients");
-    require(weight_->has_value(), "prepacked", "a weight was not packed before its first product");
+    require(!saved, "prepacked", "packed weights support forward only: got a pass that needs gradients");
+    require(weight_->has_value(), "prepacked", "a weight must be packed before its first product");
     const at::Tensor first = direct_.sums_y() ? at::Tensor() : bias;
     at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, first); }, **weight_);
     if (y.size(-1) != out) y = y.narrow(-1, 0, out);
     return direct_.complete_y(y, bias);
   }
   Gradients backward(const at::Tensor&, const Saved&, const Wanted&) const override {
-    throw Error("prepacked", "packed weights compute forward alone: got a pass that wants gradients");
+    throw Error("prepacked", "packed weights support forward only: got a pass that needs gradients");
   }
 
  private:
@@ -53,17 +53,17 @@ at::ScalarType narrow_or_fp32(const at::Tensor& x) { return is_bf16(x) ? at::kBF
 
 PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packing) {
   require(packing.bits == 0 || packing.bits == 8 || packing.bits == 4, "quantization",
-          "codes of weights must have 8 or 4 bits: got ", packing.bits);
-  require(!packing.floating || packing.bits == 8, "quantization", "codes of floating point have 8 bits: got ",
-          packing.bits);
-  require(packing.group >= 8 && packing.group % 8 == 0, "quantization",
-          "groups must be of a multiple of 8 inputs: got ", packing.group);
+          "quantized weights must have 8 or 4 bits: got ", packing.bits);
+  require(!packing.floating || packing.bits == 8, "quantization",
+          "quantized weights in floating point must have 8 bits: got ", packing.bits);
+  require(packing.group >= 8 && packing.group % 8 == 0, "quantization", "group must be a multiple of 8 inputs: got ",
+          packing.group);
 }
 
 std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
   const bool is_direct = dynamic_cast<const DirectProduct*>(product.get()) != nullptr;
   require(is_direct || packing_.bits == 0, "quantization", weight.name,
-          " cannot be multiplied in codes here: use tensor parallelism of mode 1d without its sequence form");
+          " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
   if (!is_direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
   std::shared_ptr<Packed>& packed = packed_[weight.name];
   if (!packed) packed = std::make_shared<Packed>();

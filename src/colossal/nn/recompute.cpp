@@ -46,7 +46,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     if (found == context.saved_data.end()) return context.get_saved_variables()[0];
     const auto input = std::move(static_cast<InputCapsule*>(found->second.toCapsule().get())->input);
     require(input != nullptr, "recompute",
-            "an input that was kept elsewhere is there for one backward pass: got a second one");
+            "an offloaded input is available for one backward pass only: got a second one");
     return input->take();
   }
 };
@@ -55,7 +55,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 at::Tensor recomputed(const Unary& function, const at::Tensor& x, InputHome* home) {
   if (!at::GradMode::is_enabled()) return function(x);
-  require(x.requires_grad(), "recompute", "the kept activation must require a gradient: got one that does not");
+  require(x.requires_grad(), "recompute", "the stored activation must require a gradient: got one that does not");
   return Recomputed::apply(x, capsule_of(function), home);
 }
 

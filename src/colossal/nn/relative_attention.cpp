@@ -34,10 +34,10 @@ at::Tensor hidden_pairs(const BiasedScores& rules, int64_t queries, int64_t keys
 
 at::Tensor RelativeBuckets::of(int64_t queries, int64_t keys) const {
   const int64_t sides = both_sides ? 2 : 1, of_side = count / sides, exact = of_side / 2;
-  require(exact > 0 && count % sides == 0, "model", "buckets of relative positions must be ", 2 * sides,
-          " or more, and those of both sides even: got ", count);
-  require(farthest > exact, "model", "the farthest bucket must lie behind those of one distance each, ", exact,
-          ": got distance ", farthest);
+  require(exact > 0 && count % sides == 0, "model", "buckets of relative positions must be at least ", 2 * sides,
+          ", and even if they cover both sides: got ", count);
+  require(farthest > exact, "model", "farthest must be greater than the number of buckets of a single distance, ",
+          exact, ": got ", farthest);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor from = at::arange(keys - queries, keys, ids).unsqueeze(1), to = at::arange(keys, ids).unsqueeze(0);
   const at::Tensor relative = to - from;

@@ -17,8 +17,8 @@ constexpr char kBatch[] = "batch", kSequence[] = "sequence";
 std::vector<Range> Share::ranges(int64_t size, const char* what) const {
   std::vector<Range> ranges;
   if (lengths.empty()) {
-    require(size % runs == 0, "parallel", "the ", what, " must divide by the ", runs, " runs it is dealt out in: got ",
-            size);
+    require(size % runs == 0, "parallel", "the ", what, " must be divisible by the ", runs,
+            " runs that it is split into: got ", size);
     for (const int64_t index : held) ranges.push_back({index * (size / runs), size / runs});
     return ranges;
   }
@@ -43,7 +43,7 @@ at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) con
     for (const int64_t run : given) among.lengths.push_back(lengths.at(run));
     for (const int64_t run : held) {
       const auto at = std::find(given.begin(), given.end(), run);
-      require(at != given.end(), "parallel", "a rank takes its tokens from those that it was given: it holds run ", run,
+      require(at != given.end(), "parallel", "a rank must be given the runs that it holds: it holds run ", run,
               " of the ", what, " and was given runs ", at::IntArrayRef(given));
       among.held.push_back(at - given.begin());
     }
@@ -57,12 +57,12 @@ at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) con
 
 Share SequenceCut::share(int64_t part, int64_t parts) const {
   const auto ranks = static_cast<int64_t>(held.size()), runs = static_cast<int64_t>(lengths.size());
-  require(parts > 0 && ranks % parts == 0, "parallel", "a cut of the sequence for ", ranks,
-          " ranks cannot be shared by ", parts, "; plan it for the ranks that split the sequence");
+  require(parts > 0 && ranks % parts == 0, "parallel", "a split of the sequence over ", ranks,
+          " ranks cannot be divided into ", parts, " parts; plan it for the ranks that split the sequence");
   std::vector<int64_t> all, own;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     require(!held[rank].empty(), "parallel", "each rank must hold a run of the sequence: got none for rank ", rank,
-            " of ", ranks, "; cut it in more runs, or split it over fewer ranks");
+            " of ", ranks, "; split it into more runs, or over fewer ranks");
     all.insert(all.end(), held[rank].begin(), held[rank].end());
     if (rank / (ranks / parts) == part) own.insert(own.end(), held[rank].begin(), held[rank].end());
   }
@@ -71,7 +71,7 @@ Share SequenceCut::share(int64_t part, int64_t parts) const {
   bool each_once = static_cast<int64_t>(all.size()) == runs;
   for (int64_t i = 0; each_once && i < runs; ++i) each_once = all[i] == i;
   require(each_once, "parallel", "each of the ", runs,
-          " runs that a sequence is cut in must be held by one rank: got indices ", at::IntArrayRef(all));
+          " runs of a sequence must be held by exactly one rank: got indices ", at::IntArrayRef(all));
   if (parts == 1) return {};
   return {runs, own, lengths, given};
 }

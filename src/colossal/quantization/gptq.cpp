@@ -44,7 +44,7 @@ ops::GroupCodes gptq(const at::Tensor& weight, const at::Tensor& moments, const 
   require(
       weight.dim() == 2 && moments.dim() == 2 && moments.size(0) == weight.size(1) && moments.size(1) == weight.size(1),
       "quantization", "moments must be [in, in] of a weight [out, in]");
-  require(at::isfinite(moments).all().item<bool>(), "quantization", "what goes into a layer must be finite");
+  require(at::isfinite(moments).all().item<bool>(), "quantization", "layer inputs must be finite");
   ops::GroupCodes result = ops::round_to_codes(weight, options);  // its form, and its checks
   const int64_t in = weight.size(1), group = options.group;
   const int64_t block = group * std::max<int64_t>(1, kColumnsAtOnce / group);  // whole groups

@@ -54,8 +54,8 @@ void InputRecorder::watch(std::set<std::string> weights) {
 
 const LayerInputs& InputRecorder::of(const std::string& weight) const {
   const auto found = state_->inputs.find(weight);
-  require(found != state_->inputs.end(), "quantization", "no sample went through the layer of ", weight,
-          ": its method needs what goes into it");
+  require(found != state_->inputs.end(), "quantization", "no sample reached the layer of ", weight,
+          ": its method calibrates on layer inputs");
   return found->second;
 }
 

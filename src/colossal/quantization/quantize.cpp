@@ -124,7 +124,7 @@ class Passage {
 
 void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {
   require(samples.defined() && samples.dim() == 2 && samples.numel() > 0, "quantization",
-          "this method looks at what goes through the layers: give it samples (--data)");
+          "this method calibrates on layer inputs; give it samples (--data)");
   require(samples.size(1) <= shape.positions, "quantization", "samples must fit the model's ", shape.positions,
           " positions: got ", samples.size(1), " tokens");
   require(samples.min().item<int64_t>() >= 0 && samples.max().item<int64_t>() < shape.vocabulary, "quantization",
@@ -156,7 +156,7 @@ Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, 
                    const QuantizeOptions& options, const std::function<void(int64_t)>& progress) {
   const models::Task task = shape.task();
   require(task.objective == models::Objective::NextToken, "quantization",
-          "models are quantised that are asked for the next token: got a ", shape.architecture->name, ", which ",
+          "quantization needs a model that predicts the next token: got a ", shape.architecture->name, ", which ",
           task.purpose());
   const bool looks = options.method != Method::Rtn;
   if (looks) check_samples(shape, samples);

@@ -190,33 +190,36 @@ void check_graph(const Config& config) {
   if (!config.training.graph) return;
   const auto& parallel = config.parallel;
   require(!config.memory.has_tiers(), "training",
-          "graph needs parameters and gradients that stay where they are: got [memory] device, host or disk; set "
+          "graph needs parameters and gradients at fixed addresses: got [memory] device, host or disk; set "
           "training.graph = false");
   require(parallel.zero <= 1, "training",
-          "graph needs parallel.zero 0 or 1, where parameters and gradients stay where they are: got ", parallel.zero,
-          "; set training.graph = false");
+          "graph needs parallel.zero 0 or 1, which keep parameters and gradients at fixed addresses: got ",
+          parallel.zero, "; set training.graph = false");
   require(parallel.ranks() == parallel.data, "training",
-          "graph needs ranks that are all replicas: those of pipelines, tensor and sequence parallelism send to one "
-          "another while they compute; got ",
+          "graph needs data parallelism only, because ranks of pipeline, tensor and sequence parallelism communicate "
+          "during a pass: got ",
           parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.graph = false");
 }
 
 /// What the budget of the device does not go with.
 void check_device(const Config& config) {
   require(config.memory.states_on_device == 0 || (config.memory.device > 0 && config.memory.placement == "static"),
-          "memory", "states_on_device is for device with placement = \"static\": got ", config.memory.states_on_device,
-          " with device = \"", print_bytes(config.memory.device), "\", placement = \"", config.memory.placement,
-          "\", which finds out by itself; leave it out");
+          "memory",
+          "states_on_device needs device and placement = \"static\", because other placements choose the share "
+          "themselves: got ",
+          config.memory.states_on_device, " with device = \"", print_bytes(config.memory.device), "\", placement = \"",
+          config.memory.placement, "\"; leave it out");
   if (config.memory.device == 0) return;
   const auto& parallel = config.parallel;
   require(parallel.zero == 0 || parallel.zero == 3, "memory",
-          "device bounds parameters that come and go, which are whole for good with parallel.zero = ", parallel.zero,
-          "; set parallel.zero = 3 or leave memory.device out");
+          "device needs parallel.zero = 0 or 3, which release parameters after use: got parallel.zero = ",
+          parallel.zero, "; set parallel.zero = 3 or leave memory.device out");
   require(parallel.reshard_after_forward, "memory",
-          "device says how many parameters stay: got parallel.reshard_after_forward = false beside it; leave one out");
+          "device already limits resident parameters: got parallel.reshard_after_forward = false in addition; leave "
+          "one out");
   require(parallel.gathered_mib == 0, "memory",
-          "device says how many parameters are whole at once: got parallel.gathered_mib = ", parallel.gathered_mib,
-          " beside it; leave one out");
+          "device already limits the parameters that are whole at once: got parallel.gathered_mib = ",
+          parallel.gathered_mib, " in addition; leave one out");
 }
 
 }  // namespace
@@ -240,7 +243,8 @@ void Config::validate() const {
   check_utf8(*this);
   const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
-  require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",
+  require(training.batch_size % parts == 0, "training",
+          "batch_size must be divisible by parallel.data * training.accumulate",
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ",
           training.batch_size, ", ", parallel.data, " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "",
           "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
@@ -251,19 +255,19 @@ void Config::validate() const {
   require(parallel.zero_sharers == 0 ||
               (parallel.zero_sharers <= parallel.copies() && parallel.copies() % parallel.zero_sharers == 0),
           "parallel", "zero_sharers must divide data * sequence.size: got ", parallel.zero_sharers, " of ",
-          parallel.copies(), " replicas; set it to 0 to share among all");
+          parallel.copies(), " replicas; set it to 0 to shard over all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
-          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with tiers of [memory], where "
-          "parameters go: got ",
+          "gathered_mib needs zero = 3 with reshard_after_forward, or zero = 0 with tiers of [memory], which release "
+          "parameters: got ",
           parallel.gathered_mib, " with zero = ", parallel.zero,
           parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
   require(data.masked_random + data.masked_kept <= 1, "data",
           "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
           " and ", data.masked_kept);
   require(precision.mode != "fp16" || precision.masters, "precision",
-          "mode fp16 needs masters: updates below 1/2048 of a weight would be lost, "
-          "and its range is too short for masterless training; set precision.masters = true or mode = \"bf16\"");
+          "mode fp16 needs master weights: updates below 1/2048 of a weight would be lost, and its range is too short "
+          "for training without them; set precision.masters = true or mode = \"bf16\"");
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
@@ -287,7 +291,7 @@ GivenConfig read_given_config(const std::string& path, const std::vector<std::st
   if (warmup <= steps || is_wanted) return given;
   given.notices.push_back(concat(kWarmup, " = ", warmup, " is more than the ", steps,
                                  " steps of this run: the warm-up is shortened to ", steps / 10, "; --", kWarmup, "=",
-                                 steps / 10, " says the same"));
+                                 steps / 10, " silences this notice"));
   warmup = steps / 10;
   return given;
 }

@@ -88,12 +88,11 @@ std::vector<data::StreamSource> sources_of(const DataConfig& d) {
   require(d.weights.empty() || d.weights.size() == d.sources.size(), "data",
           "weights must be one for each source: got ", d.weights.size(), " for ", d.sources.size(), " of data.sources");
   if (d.sources.empty()) return {data::StreamSource::open("path", d.path, 1)};
-  require(d.path == "builtin", "data", "data.sources stands in place of data.path: got both, path = ", d.path,
-          "; leave one out");
+  require(d.path == "builtin", "data", "data.sources replaces data.path: got both, path = ", d.path, "; leave one out");
   std::vector<data::StreamSource> sources;
   for (size_t i = 0; i < d.sources.size(); ++i) {
     const size_t equals = d.sources[i].find('=');
-    require(equals != std::string::npos && equals > 0, "data", "a source is `name=path`: got ", d.sources[i]);
+    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", d.sources[i]);
     sources.push_back(data::StreamSource::open(d.sources[i].substr(0, equals), d.sources[i].substr(equals + 1),
                                                d.weights.empty() ? 1 : d.weights[i]));
   }
@@ -144,10 +143,9 @@ struct PlainText {
 PlainText open_plain_text(const DataConfig& d, const std::string& run_folder, const text::Tokenizer& tokenizer,
                           const std::string& builtin) {
   std::error_code none;
-  require(
-      d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
-      "data.path = \"builtin\" is the text of the sources that this program was built from, but they are no longer at ",
-      builtin, "; name a text file or a folder with --data.path=PATH");
+  require(d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
+          "data.path = \"builtin\" needs the sources that this program was built from, but they are no longer at ",
+          builtin, "; name a text file or a folder with --data.path=PATH");
   const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {run_folder});
   auto [training, held_out] = corpus.split(d.held_out);
   PlainText text{std::move(training), std::move(held_out), {}};
@@ -174,7 +172,7 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
   require(d.path != "builtin", "data", "a model that ", task.purpose(),
           " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
   require(d.documents == "separate", "data",
-          "documents must be separate for labelled texts, or texts attend to what fills them up: got ", d.documents);
+          "documents must be separate for labelled texts, which must not attend to padding: got ", d.documents);
   require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
   data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
                                                                .label_column = d.label_column,
@@ -187,8 +185,8 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
   const std::set<std::string> taken(all.names.begin(), all.names.end());
   for (int64_t i = all.classes; has_names && i < task.classes; ++i) {
     all.names.push_back(concat("LABEL_", i));
-    require(!taken.contains(all.names.back()), "data", "a class that no text has would be called ", all.names.back(),
-            ", as another one is in ", d.path, "; set model.class_names, or model.classes=", all.classes);
+    require(!taken.contains(all.names.back()), "data", "class names must differ: an unused class would be named ",
+            all.names.back(), " like a class of ", d.path, "; set model.class_names, or model.classes=", all.classes);
   }
   const auto [training, held_out] = all.split(d.held_out);
   Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}, all.names};
@@ -204,7 +202,7 @@ Parts open_pairs(const Config& config, const models::Task& task, const text::Tok
           " reads pairs of texts from one data.path: name a .jsonl, or a file of lines `text<tab>answer`, with "
           "--data.path=PATH");
   require(d.documents == "separate", "data",
-          "documents must be separate for pairs of texts, or they attend to what fills them up: got ", d.documents);
+          "documents must be separate for pairs of texts, which must not attend to padding: got ", d.documents);
   const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
                                                              .target_column = d.target_column,
                                                              .longest_line = d.longest_line,
@@ -221,11 +219,11 @@ Parts open_spans(const Config& config, const models::Task& task, const text::Tok
                  const std::string& builtin) {
   const DataConfig& d = config.data;
   require(!is_streamed(d), "data",
-          "noise_density is for plain text: got records in data.path or data.sources; name a "
-          "text file, a folder of text files or a token file with --data.path=PATH");
+          "noise_density needs plain text: got records in data.path or data.sources; name a text file, a folder of "
+          "text files or a token file with --data.path=PATH");
   require(d.documents == "joined", "data",
-          "documents must be joined with noise_density, because spans of all documents of a sample stand in one "
-          "answer: got ",
+          "documents must be joined with noise_density, because the spans of all documents of a sample share one "
+          "target: got ",
           d.documents);
   const data::PairSizes sizes = pair_sizes_of(d, task);
   const std::vector<int64_t> sentinels = sentinels_of(d, task, tokenizer);
@@ -252,7 +250,7 @@ Parts open_text(const Config& config, const models::ModelShape& shape,
       ", tokenizer ", tokenizer.vocabulary_size(),
       ids == tokenizer.vocabulary_size() ? ""
       : hides_spans(d, task)             ? " and the sentinels"
-                                         : " and one for hidden tokens",
+                                         : " and the mask token",
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");

@@ -32,7 +32,7 @@ struct Description {
 /// Of a folder's model with the head that begins with a pooler.
 models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
   const models::ModelShape shape = registry.shape_of(checkpoint::read_config(folder));
-  require(shape.architecture->name == "bert", "run", "a pooler is what a bert has: ", folder, " holds a ",
+  require(shape.architecture->name == "bert", "run", "only a bert has a pooler: ", folder, " holds a ",
           shape.architecture->name);
   models::ModelConfig config;
   config.from = folder;
@@ -48,9 +48,9 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
     const auto config = read_config<Config>(run.config());
     const std::string skipped = steps.skipped_after(steps.newest());
     const bool is_set_aside = steps.complete.empty() && checkpoint_set_aside(run);
-    require(!is_set_aside, "run", "the run that was to overwrite the one in ", folder,
-            " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal "
-            "train --resume`");
+    require(!is_set_aside, "run", "the run that overwrites the one in ", folder,
+            " has no complete checkpoint yet; wait for its first one, or restore the earlier run with `colossal train "
+            "--resume`");
     require(!steps.complete.empty(), "run", "the folder ", folder, " holds no complete checkpoint; ",
             skipped.empty() ? "train first" : "incomplete: " + skipped);
     require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,

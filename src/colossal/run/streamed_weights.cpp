@@ -35,20 +35,20 @@ WeightBudget least_of_all(WeightBudget budget, comm::Mesh& mesh) {
 
 void check_budgets(const WeightBudget& least, const MemoryConfig& memory, int64_t ranks, at::Device device) {
   require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
-          "\" is for ranks that compute on an accelerator: on the CPU weights are read where they lie in host memory; "
-          "say how much of that they may take (memory.host), and leave memory.device out");
+          "\" needs an accelerator, because on the CPU weights are read directly from host memory; limit them with "
+          "memory.host and leave memory.device out");
   require(memory.device == 0 || memory.device >= least.least_device, "memory", "device = \"",
           print_bytes(memory.device),
-          "\" is too small for the weights of a rank: those that an operator reads, and the next ones, must fit at "
-          "once; the smallest that works is \"",
+          "\" is too small for the weights of a rank: those of an operator and of the next one must fit at once; the "
+          "smallest that works is \"",
           print_bytes(least.least_device), "\"");
   const int64_t host = least.least_host * ranks;
   require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: ",
-          !memory.disk.empty() ? "weights that an operator reads, and the next ones, must fit at once"
+          !memory.disk.empty() ? "the weights of an operator and those of the next one must fit at once"
           : memory.device == 0
-              ? "all weights must fit, or have a folder for the rest (memory.disk)"
-              : "what the device has no room for must fit, or have a folder for the rest (memory.disk)",
+              ? "all weights must fit, or memory.disk must name a folder for the rest"
+              : "weights that the device has no room for must fit, or memory.disk must name a folder for the rest",
           "; the smallest that works is \"", print_bytes(host), "\"");
 }
 

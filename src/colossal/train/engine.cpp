@@ -75,9 +75,8 @@ std::string text_of(const std::vector<data::TokenRun>& runs) {
 
 /// Of [training] graph, what the config does not know. On meta nothing is launched.
 void check_graph(const models::ModelShape& shape, at::Device device) {
-  require(device.is_meta() || tensor::can_capture(device.type()), "training",
-          "graph needs a device that can record its operators, CUDA: got ", device.str(),
-          "; set training.graph = false");
+  require(device.is_meta() || tensor::can_capture(device.type()), "training", "graph needs a CUDA device: got ",
+          device.str(), "; set training.graph = false");
   require(shape.dropout == 0, "training", "graph needs a model without dropout, whose seeds would be recorded: got ",
           shape.dropout, "; set model.dropout = 0 or training.graph = false");
 }
@@ -183,9 +182,9 @@ data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
   if (!b.wanted.empty()) {
     const std::vector<data::TokenRun> own = tokens_read(b.inputs.size(1));
-    require(b.wanted == own, "data", "a batch of which tokens were left out must have those that this rank takes: got ",
-            text_of(b.wanted), ", which takes ", text_of(own),
-            "; ask for those of Engine::tokens_read() (Batches::want), or for all");
+    require(b.wanted == own, "data", "a partial batch must hold the tokens that this rank reads: got ",
+            text_of(b.wanted), ", needed ", text_of(own),
+            "; pass Engine::tokens_read() to Batches::want, or read all tokens");
   }
   // Documents stay: the host reads their borders.
   const at::Tensor documents = b.documents.defined() ? b.documents.cpu() : b.documents;
@@ -363,7 +362,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
                                    std::optional<at::Device> device) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
-          "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
+          "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");

@@ -70,7 +70,7 @@ void check_memory(const run::Config& config, const models::ModelShape& shape, at
           ", gradients ", readable(need.gradients * here), " and states of ", config.optimizer.name, " ",
           readable(need.states * here), " at least on the ", local, " rank(s) of this machine, which has ",
           readable(limit), "; take a smaller model (model.layers, model.hidden), ",
-          config.parallel.zero < 3 && config.parallel.copies() > 1 ? "share more out (parallel.zero = 3), " : "",
+          config.parallel.zero < 3 && config.parallel.copies() > 1 ? "shard more (parallel.zero = 3), " : "",
           "fewer replicas here (parallel.data) or more machines");
 }
 

@@ -26,16 +26,15 @@ constexpr const char* kModel = "model.";  // before the names of parameters, and
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
   require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1, "parallel",
-          "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
-          ", pipeline ", p.pipeline.size, ", sequence ", p.sequence.size,
-          "; set all to 1 and use parallel.data with parallel.zero");
-  require(
-      config.precision.mode != "fp8", "precision",
-      "mode fp8 replaces the products of this library's own linear layers: a module of your own has none; use bf16");
-  require(config.memory.recompute == "none", "memory", "recompute is of the blocks of this library's own models: got ",
-          config.memory.recompute, " for a module of your own; set it to none");
-  require(world.size() == p.data, "parallel", "the ranks must be parallel.data: got ", world.size(), " ranks, data ",
-          p.data, "; start that many or change parallel.data");
+          "a user-defined module supports data parallelism and ZeRO only: got tensor ", p.tensor.size, ", pipeline ",
+          p.pipeline.size, ", sequence ", p.sequence.size, "; set all to 1 and use parallel.data with parallel.zero");
+  require(config.precision.mode != "fp8", "precision",
+          "mode fp8 needs this library's linear layers, which a user-defined module does not have; set precision.mode "
+          "= \"bf16\"");
+  require(config.memory.recompute == "none", "memory", "recompute needs the blocks of a built-in model: got ",
+          config.memory.recompute, " for a user-defined module; set it to none");
+  require(world.size() == p.data, "parallel", "the number of ranks must be parallel.data: got ", world.size(),
+          " ranks, data ", p.data, "; start that many or change parallel.data");
   config.validate();
 }
 
@@ -143,10 +142,10 @@ void ModuleTraining::zero_grad() {
 void ModuleTraining::backward(const at::Tensor& loss) {
   const int64_t parts = config_.micro_batches();
   require(loss.numel() == 1 && loss.requires_grad(), "training",
-          "backward() takes the loss, one number that depends on parameters: got ", loss.numel(), " elements",
+          "backward() needs a scalar loss that depends on parameters: got ", loss.numel(), " elements",
           loss.requires_grad() ? "" : " without a gradient");
   require(micro_batches_done() < parts, "training", "a step has training.accumulate micro-batches: got more than ",
-          parts, "; call step() and zero_grad() in between, or raise it");
+          parts, "; call step() and zero_grad() in between, or raise training.accumulate");
   const PhaseScope phase(mesh_.world().traffic(), Phase::Backward);
   losses_.push_back(loss.detach());
   const bool last = micro_batches_done() == parts;
@@ -224,8 +223,8 @@ void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::Step
   comm::agree(mesh_.all(), at::kCPU, [&] {
     const std::string skipped = steps.skipped_after(steps.newest());
     require(steps.complete.empty() || skipped.empty(), "checkpoint",
-            "the newest step folder must be complete: ", skipped, "; restore it, or move it away to go on from step ",
-            steps.newest());
+            "the newest step folder must be complete: ", skipped,
+            "; restore it, or move it away to continue from step ", steps.newest());
   });
   Saved saved(*this);
   checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));

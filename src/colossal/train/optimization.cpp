@@ -153,8 +153,8 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     return made;
   });
   require(config.memory.states_on_device == 0 || optimizer_->takes_shards_on(parameters.options().device), "memory",
-          "states_on_device is for optimizers that update each part where it lies: ", config.optimizer.name,
-          " updates them on the host; leave it out, or take adamw, lion or sgd");
+          "states_on_device needs an optimizer that updates shards in place: ", config.optimizer.name,
+          " updates them on the host; leave it out, or set optimizer.name to adamw, lion or sgd");
   // Where neither the device is small nor a disk is there they would only be copied.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
     inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), needs_.of_gathers);
@@ -260,7 +260,7 @@ void Optimization::settle_states() {
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t least = most[0].item<int64_t>();
   require(device >= least, "memory", "device = \"", print_bytes(device), "\" is too small: in step ", steps_done_ + 1,
-          " activations, gradients and the parameters in use of one moment",
+          " activations, gradients and the parameters in use at once",
           config_.memory.states_on_device > 0 ? " and memory.states_on_device" : "",
           " take more; the smallest that works is \"", print_bytes(least),
           "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
@@ -341,15 +341,14 @@ void Optimization::check_progress(const nlohmann::json& progress) const {
   const std::string& mine = config_.optimizer.name;
   const std::string saved = progress.value("optimizer", mine);
   require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
-          ", whose states are others; resume with "
-          "optimizer.name = \"",
-          saved, "\", or start anew from its weights (`colossal export`, then model.from)");
+          ", which has different states; resume with optimizer.name = \"", saved,
+          "\", or start a new run from its weights (`colossal export`, then model.from)");
 }
 
 void Optimization::loaded(const checkpoint::TrainingState& state) {
   const nlohmann::json& progress = state.progress;
   require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint",
-          "its progress names no step");
+          "its progress holds no step");
   steps_done_ = progress["step"];
   if (progress.contains("loss_scale")) loss_scale_.restore(progress["loss_scale"]);
   weights_loaded();

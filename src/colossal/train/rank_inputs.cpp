@@ -238,11 +238,11 @@ void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedT
   comm::agree(ranks, at::kCPU, [&] {
     const auto name = names.find(part);
     require(name == names.end(), "run", "the weights of ", name == names.end() ? "" : name->second,
-            " differ between rank ", one, " and rank ", two, ", which hold the same part of them; ",
+            " differ between rank ", one, " and rank ", two, ", which hold the same shard of them; ",
             origin == WeightOrigin::Read
                 ? "give all ranks the same checkpoint or folder of [model] from"
-                : "the processors of these ranks draw other numbers: start from weights that were exported once "
-                  "(model.from), or use hosts of one kind");
+                : "the processors of these ranks generate different random numbers: start from weights that were "
+                  "exported once (model.from), or use hosts of one kind");
   });
 }
 

@@ -31,7 +31,7 @@ class SizesAlone final : public memory::Home {
   struct Size final : memory::Kept {
     explicit Size(int64_t of) : taken(memory::whole_blocks(of)) {}
     int64_t bytes() const override { return taken; }
-    at::Tensor bring() override { throw Error("memory", "a tensor of which the size alone is known was wanted"); }
+    at::Tensor bring() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
     void put(const at::Tensor&, bool) override {}
     void forget() override {}
     void replace(const at::Tensor&) override {}
@@ -165,21 +165,22 @@ void TierNeeds::agree(comm::Mesh& mesh) {
 
 void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here) {
   const int64_t device = config.memory.device, host = config.memory.host;
-  require(
-      device == 0 || device >= needs.largest_chunk, "memory", "device = \"", print_bytes(device),
-      "\" is too small: the largest chunk alone has ", print_bytes(needs.largest_chunk),
-      " while it is read, and a step needs more, which the first one measures and tells; give more, or take smaller "
-      "chunks (parallel.chunk_mib), down to the largest parameter");
+  require(device == 0 || device >= needs.largest_chunk, "memory", "device = \"", print_bytes(device),
+          "\" is too small: the largest chunk alone has ", print_bytes(needs.largest_chunk),
+          " while it is read, and a step needs more, which the first step measures and reports; raise memory.device, "
+          "or use smaller chunks (parallel.chunk_mib), down to the largest parameter");
   if (host == 0) return;
   const int64_t least = needs.least * ranks_here, whole = needs.whole * ranks_here;
   require(!config.memory.disk.empty() || host >= whole, "memory", "host = \"", print_bytes(host),
-          "\" is too small for the ", ranks_here, " rank(s) of this machine: without a disk all parameters, gradients ",
-          "and states lie there, those of ", config.optimizer.name, "; the smallest that works is \"",
-          print_bytes(whole), "\", or name a folder for what does not fit (memory.disk)");
+          "\" is too small for the ", ranks_here,
+          " rank(s) of this machine: without memory.disk it must hold all parameters, "
+          "gradients and states of ",
+          config.optimizer.name, "; the smallest that works is \"", print_bytes(whole),
+          "\", or name a folder for the rest with memory.disk");
   require(host >= least, "memory", "host = \"", print_bytes(host), "\" is too small for the ", ranks_here,
           " rank(s) of this machine: a step with ", config.optimizer.name, " needs ",
           needs.is_of_window ? "gradients of several chunks or parts"
-                             : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
+                             : "values, gradients and states of one chunk, or of a part of a larger parameter,",
           " at once; the smallest that works is \"", print_bytes(least),
           "\"; smaller chunks (parallel.chunk_mib) need less");
 }

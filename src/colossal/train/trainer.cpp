@@ -52,11 +52,12 @@ class Tolerated {
   void run(const Log& log, const Work& work) {
     try {
       work();
-      if (fails_) log.info("what could not be written before is written now: ", message_);
+      if (fails_) log.info("writing works again after an earlier failure: ", message_);
       fails_ = false;
     } catch (const Error& error) {
       message_ = error.what();
-      if (!fails_) log.warning(message_, "; training goes on, and what is missing is written when that is possible");
+      if (!fails_)
+        log.warning(message_, "; training continues, and the missing data is written as soon as writing works again");
       fails_ = true;
     }
   }
@@ -192,16 +193,16 @@ void Trainer::take_folder() {
     auto held = checkpoint::latest(folder_.checkpoints());
     if (!held) held = run::checkpoint_set_aside(folder_);
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
-            "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
+            "; add --resume to continue from it, --overwrite to start from scratch, or choose another run.folder");
     const std::string incomplete = checkpoint::step_folders(folder_.checkpoints()).skipped_after(-1);
     require(incomplete.empty(), "run", "the folder ", folder_.path(),
             " already holds an incomplete checkpoint: ", incomplete,
-            "; restore it and add --resume, or add --overwrite to start anew, or choose another run.folder");
+            "; restore it and add --resume, or add --overwrite to start from scratch, or choose another run.folder");
   } else if (run::restore_run(folder_)) {
     options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
-                                      " ended before its first checkpoint; what it left is removed, ",
+                                      " ended before its first checkpoint; its files are removed, ",
                                       options_.start == Start::Resume
-                                          ? "and the earlier run goes on"
+                                          ? "and the earlier run continues"
                                           : "and the earlier run is overwritten by this one"));
   }
 }
@@ -218,7 +219,7 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
     // or the next --resume would take it for one of this run
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the ", replaces ? "incomplete" : "newer", " checkpoint of step ", step, " is set aside as ", aside,
-                 "; remove it when nobody needs it");
+                 "; remove it if it is not needed");
   }
   if (!steps.complete.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
@@ -275,7 +276,7 @@ void Trainer::start() {
       if (!lacking.empty() && is_first())
         options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
                                           lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                          ": that part of the head starts anew"));
+                                          ": that part of the head is initialized at random"));
     });
     engine_->weights_loaded();
   }
@@ -291,12 +292,11 @@ void Trainer::start() {
   });
   if (config_.parallel.zero > 0 && config_.parallel.copies() == 1 && is_first())
     log_.warning("parallel.zero = ", config_.parallel.zero,
-                 " shares nothing out: there is one replica; raise parallel.data or leave zero out");
+                 " has no effect on one replica; raise parallel.data or leave zero out");
   if (const auto* tiers = engine_->tiers();
       tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
     log_.warning("memory.disk = \"", config_.memory.disk,
-                 "\" is a folder in memory, not on a disk: what lies there comes "
-                 "on top of memory.host");
+                 "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
@@ -330,9 +330,9 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
     found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
-    throw Error(error.component(),
-                concat(error.message(), "\nChanged since it was saved: ", changes,
-                       ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
+    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", changes,
+                                          ". Restore these values to continue from it, choose another run.folder, or "
+                                          "add --overwrite to start from scratch"))
         .mark_on_all_ranks();
   }
   saved_step_ = engine_->steps_done();
@@ -340,7 +340,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
     for (const auto& [step, skipped] : steps.skipped) log_.warning("an incomplete checkpoint is skipped: ", skipped);
   if (is_first())
     for (const Error& damage : found.damaged)
-      log_.warning("a newer checkpoint cannot be read and is passed over: ", damage.message());
+      log_.warning("a newer checkpoint cannot be read and is skipped: ", damage.message());
   log_.info("resumed from ", found.path, changes.empty() ? "" : concat("; changed since: ", changes));
 }
 
@@ -358,7 +358,7 @@ void Trainer::save(bool last) {
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
     log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo,
                concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ", error.what(),
-                      "; training goes on, the newest one is that of step ", saved_step_));
+                      "; training continues, the newest checkpoint is that of step ", saved_step_));
     return;
   }
   saved_step_ = engine_->steps_done();
@@ -415,7 +415,7 @@ std::optional<double> Trainer::step_flops() {
            static_cast<double>(config_.training.batch_size);
   } catch (const Error& error) {
     // A pipeline was cut by them and is not here; nothing else needs them.
-    if (is_first()) log_.warning(error.message(), "; the run goes on, and reports no share of the peak");
+    if (is_first()) log_.warning(error.message(), "; the run continues without reporting the share of the peak");
     return std::nullopt;
   }
 }
@@ -475,7 +475,7 @@ void Trainer::write_report(const std::string& sample) {
     if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
     log_.info("report: ", folder_.report());
   } catch (const Error& error) {
-    log_.warning("there is no report of this run: ", error.what());
+    log_.warning("the report of this run cannot be written: ", error.what());
   }
 }
 

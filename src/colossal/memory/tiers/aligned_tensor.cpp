@@ -45,8 +45,8 @@ at::Tensor tensor_of(std::unique_ptr<Mapping> mapping) {
 at::Tensor mapped(int64_t bytes) {
   const auto size = (static_cast<size_t>(bytes) + huge_page() - 1) / huge_page() * huge_page();
   char* data = map_host_pages(size);
-  require(data != nullptr, "memory", "the system has no ", readable_bytes(bytes),
-          " for a buffer of the host; lower memory.host, or give the process more memory");
+  require(data != nullptr, "memory", "the system cannot provide ", readable_bytes(bytes),
+          " for a buffer in host memory; lower memory.host, or raise the memory limit of the process");
   // Of a page that is huge the whole would be taken, of which nobody counts the rest.
   const auto used = static_cast<size_t>(whole_blocks(bytes));
   if (used < size) unmap_host_pages(data + used, size - used);

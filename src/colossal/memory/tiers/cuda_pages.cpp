@@ -16,8 +16,8 @@ at::Tensor locked_pages(const at::Tensor& pages) {
       cudaHostRegister(pages.data_ptr(), static_cast<size_t>(pages.nbytes()), cudaHostRegisterPortable);
   if (failed != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next kernel would be blamed for it
   require(failed == cudaSuccess, "memory", "cannot lock ", readable_bytes(static_cast<int64_t>(pages.nbytes())),
-          " of the host for copies from and to the GPU: ", cudaGetErrorString(failed),
-          "; allow more locked memory (ulimit -l), or give memory.host less");
+          " of host memory for copies from and to the GPU: ", cudaGetErrorString(failed),
+          "; raise the limit of locked memory (ulimit -l), or lower memory.host");
   // Whoever frees it has waited for its copies. At the end of a process CUDA may be gone before, which is no harm.
   return at::from_blob(
       pages.data_ptr(), pages.sizes(), [pages](void* address) { static_cast<void>(cudaHostUnregister(address)); },

@@ -64,11 +64,11 @@ void DiskSpace::grow(int64_t bytes) {
   }
   const bool is_full = error == ENOSPC || error == EDQUOT;
   const char* remedy = error == EFBIG ? "raise the limit on the size of a file (ulimit -f)"
-                                      : "make room on that disk, or name a folder of another one in memory.disk";
+                                      : "free space on that disk, or name a folder on another disk in memory.disk";
   throw Error("disk", concat("the scratch file in ", file_->folder(), " has ", readable_bytes(space_.end()),
-                             " and cannot have ", readable_bytes(bytes),
-                             " more: ", is_full ? "the disk has " : "it cannot grow, though the disk has ",
-                             readable_bytes(file_->free_bytes()), " (", std::strerror(error), "); ", remedy));
+                             " and cannot grow by ", readable_bytes(bytes), ": ",
+                             is_full ? "the disk has " : "the file is at a limit, although the disk has ",
+                             readable_bytes(file_->free_bytes()), " free (", std::strerror(error), "); ", remedy));
 }
 
 DiskTransfer DiskSpace::write(const DiskExtent& extent, const at::Tensor& from) {

@@ -43,7 +43,7 @@ DiskTransfers::DiskTransfers(BlockFile& file, const DiskOptions& options)
     : file_(file), request_bytes_(options.request_bytes), most_requests_(options.file.requests) {
   require(request_bytes_ > 0 && request_bytes_ % kBlock == 0, "disk", "requests must be multiples of ", kBlock,
           " bytes: got ", request_bytes_);
-  require(most_requests_ > 0, "disk", "at least one request must travel at a time: got ", most_requests_);
+  require(most_requests_ > 0, "disk", "at least one request must be in flight: got ", most_requests_);
   feeder_ = std::thread([this] { feed(); });
 }
 
@@ -60,7 +60,7 @@ DiskTransfers::~DiskTransfers() {
 std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_ptr<DiskExtentState> extent,
                                               const at::Tensor& tensor) {
   const char* verb = direction == Direction::Read ? "read" : "written";
-  require(extent != nullptr, "disk", "an extent that has no place cannot be ", verb);
+  require(extent != nullptr, "disk", "an extent without space cannot be ", verb);
   require(is_aligned(tensor), "disk", "a tensor that is ", verb,
           " must be contiguous, on the host, begin at a multiple of ", kBlock,
           " bytes and have memory up to the next one: make it with empty_aligned()");
@@ -72,8 +72,7 @@ std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_p
   std::shared_future<void> over = journey->over.get_future().share();
   {
     const std::lock_guard lock(mutex_);
-    require(!journey->reads() || journey->extent->was_written, "disk",
-            "an extent is read to which nothing was written");
+    require(!journey->reads() || journey->extent->was_written, "disk", "an extent must be written before it is read");
     journey->extent->was_written = true;
     if (journeys_++ == 0) busy_since_ = steady_seconds();
     waiting_.push_back(std::move(journey));
@@ -163,8 +162,8 @@ std::exception_ptr DiskTransfers::failure_of(const Journey& journey, const Stret
       Error("disk", concat(journey.reads() ? "reading " : "writing ", stretch.end - stretch.begin, " bytes at byte ",
                            journey.extent->offset + stretch.begin, " of the scratch file in ", file_.folder(),
                            " failed: ", std::strerror(error), "; ",
-                           is_full ? "make room on that disk" : "that disk is faulty or gone (see the system's log)",
-                           ", or name a folder of another one in memory.disk")));
+                           is_full ? "free space on that disk" : "that disk is faulty or gone (see the system's log)",
+                           ", or name a folder on another disk in memory.disk")));
 }
 
 /// An Error unless the bytes that a request brought are those that were written.
@@ -175,8 +174,8 @@ std::exception_ptr DiskTransfers::difference(const Journey& journey, int64_t num
   if (checksum_number(journey.memory + begin, static_cast<size_t>(size)) == expected) return nullptr;
   return std::make_exception_ptr(Error(
       "disk", concat("the ", size, " bytes at byte ", extent.offset + begin, " of the scratch file in ", file_.folder(),
-                     " are not those that were written (their checksums differ); that disk, or the "
-                     "memory of this machine, is faulty: name a folder of another disk in memory.disk")));
+                     " differ from those that were written (by their checksums); that disk, or the memory of this "
+                     "machine, is faulty: name a folder on another disk in memory.disk")));
 }
 
 /// One that had a share in the transfer, and had so many requests under way, has no more.

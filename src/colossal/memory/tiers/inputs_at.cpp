@@ -112,9 +112,10 @@ std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
 std::unique_ptr<nn::KeptInput> InputsAt::kept(const at::Tensor& x) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
   require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
-          ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes + others_),
-          "\" for each rank of this machine are the smallest that works; more micro-batches (training.accumulate) make "
-          "inputs smaller, or keep them where they are with memory.recompute = \"none\"");
+          ", but this rank's part of memory.host has ", readable_bytes(most_bytes_), ": \"",
+          print_bytes(bytes + others_),
+          "\" per rank of this machine is the smallest that works; more micro-batches (training.accumulate) make "
+          "inputs smaller, or leave them out of memory.host with memory.recompute = \"none\"");
   // The caller may overwrite `x`, which a home that copies it beside the device's current stream would find out.
   auto place = std::make_shared<Place>(home_, home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;

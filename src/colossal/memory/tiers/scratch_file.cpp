@@ -63,15 +63,15 @@ int64_t ScratchFile::free_bytes() const {
 }
 
 std::unique_ptr<BlockFile> open_scratch_file(const std::string& folder, const BlockFileOptions& options) {
-  require(options.requests > 0, "disk", "at least one request must travel at a time: got ", options.requests);
+  require(options.requests > 0, "disk", "at least one request must be in flight: got ", options.requests);
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   require(!failed && std::filesystem::is_directory(folder), "disk", "the scratch folder ", folder,
-          " cannot be made: ", failed ? failed.message() : "a file of that name is there",
+          " cannot be created: ", failed ? failed.message() : "a file of that name exists",
           "; name another folder in memory.disk");
   const int descriptor = open_nameless(folder);
-  require(descriptor >= 0, "disk", "no file can be made in the scratch folder ", folder, ": ", std::strerror(errno),
-          "; give this user the right to write there, or name another folder in memory.disk");
+  require(descriptor >= 0, "disk", "cannot create a file in the scratch folder ", folder, ": ", std::strerror(errno),
+          "; allow this user to write there, or name another folder in memory.disk");
   const bool direct = options.direct && make_direct(descriptor);
   if (direct && options.io_uring)
     if (auto file = make_io_uring_file(descriptor, folder, direct, options.requests)) return file;

@@ -199,10 +199,10 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
     }
     if (arriving.empty() && may_exceed && disk) return;
     require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
-            "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
-            " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
-            "\" would do here", disk ? "" : ", or a folder for what does not fit (memory.disk)",
-            remedy.empty() ? "" : "; ", remedy);
+            "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are stored",
+            " and ", readable_bytes(bytes), " more are needed; at least \"", print_bytes(buffers.in_use() + bytes),
+            "\" works here", disk ? "" : ", or a folder for the rest (memory.disk)", remedy.empty() ? "" : "; ",
+            remedy);
     wait_for(arriving.front()->transfer);
     end_transfer(*arriving.front());  // nobody else does
   }

@@ -48,8 +48,8 @@ struct GradientReducer::State {
 
   void arrived(Departure& d, size_t slot) {
     require(!active || !d.left, "gradients", "a second gradient of ", d.chunk->slots()[slot].parameter->name,
-            " in one pass, after its chunk has left: a parameter may not be used "
-            "both inside and outside a recomputed block; set memory.recompute to none");
+            " in one pass, after its chunk was reduced: a parameter must not be used both inside and outside a "
+            "recomputed block; set memory.recompute = \"none\"");
     came_for(d);
     d.gradients->take(slot);
     --d.pending;

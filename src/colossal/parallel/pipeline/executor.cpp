@@ -137,8 +137,8 @@ at::Tensor PipelineExecutor::take(std::map<Key, at::Tensor>& handed, std::map<Ke
     return x;
   }
   const auto step = posted.find(key);
-  require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has nothing to start from in chunk ",
-          key.first, ": the schedule is broken");
+  require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has no input in chunk ", key.first,
+          ": the schedule is invalid");
   at::Tensor x = transfers_.take(step->second);
   posted.erase(step);
   times_.begin();  // so far it waited
@@ -156,9 +156,10 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
   }
   pass.output = stage(index, step.micro_batch, pass.input);
   const bool is_last = index + 1 == place.stages();
-  require(is_last || pass.output.sizes() == hidden_sizes_, "pipeline", "stage ", index, " was to hand on ",
-          at::IntArrayRef(hidden_sizes_), ", which the next stage expects: got ", pass.output.sizes(),
-          "; a stage but the last returns a hidden state of the sizes that the run was given");
+  require(is_last || pass.output.sizes() == hidden_sizes_, "pipeline", "stage ", index,
+          " must return a hidden state of sizes ", at::IntArrayRef(hidden_sizes_),
+          ", which the next stage expects: got ", pass.output.sizes(),
+          "; only the last stage may return other sizes than those that the run was given");
   if (is_last && !is_training) results_[step.micro_batch] = pass.output;
   if (!is_last) {
     const at::Tensor output = pass.output.detach();

@@ -24,7 +24,7 @@ std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& cos
   if (given.empty()) return cut_blocks(costs, placement);
   require(
       static_cast<int64_t>(given.size()) == stages && std::accumulate(given.begin(), given.end(), int64_t{0}) == blocks,
-      "pipeline", "layers_per_stage must give the ", blocks, " blocks to the ", stages,
+      "pipeline", "layers_per_stage must assign all ", blocks, " blocks to the ", stages,
       " stages, in the order of the model: got ", given.size(), " numbers, sum ",
       std::accumulate(given.begin(), given.end(), int64_t{0}));
   std::vector<int64_t> cuts{0};
@@ -155,9 +155,9 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
   for (int64_t n = 1; n * batch_parts <= batch; ++n)
     if (batch % (n * batch_parts) == 0) legal += concat(legal.empty() ? "" : ", ", n);
   throw Error("pipeline", concat("micro_batches must divide the ", batch, " samples of a replica",
-                                 batch_parts > 1 ? concat(" (dealt out in ", batch_parts, " parts)") : "", ": got ",
+                                 batch_parts > 1 ? concat(" (split into ", batch_parts, " parts)") : "", ": got ",
                                  count, "; possible: ", legal.empty() ? "none" : legal,
-                                 "; or make training.batch_size a multiple of ", unit, " a replica"));
+                                 "; or make training.batch_size a multiple of ", unit, " per replica"));
 }
 
 void check_sizes(const PipelineConfig& config) { schedule::check_options(options_of(config)); }
@@ -166,8 +166,8 @@ PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
   schedule::Options options = options_of(config);
   const schedule::Placement placement = schedule::placement_of(options);
   const auto blocks = static_cast<int64_t>(costs.blocks.size());
-  require(blocks >= placement.stages(), "pipeline", "every stage needs a block: got ", blocks, " blocks for ",
-          placement.stages(), " stages (", config.size, " ranks",
+  require(blocks >= placement.stages(), "pipeline", "every stage must have at least one block: got ", blocks,
+          " blocks for ", placement.stages(), " stages (", config.size, " ranks",
           placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
           std::max<int64_t>(1, blocks * config.size / placement.stages()));
   const std::vector<int64_t> cuts = cuts_of(config, costs, placement);

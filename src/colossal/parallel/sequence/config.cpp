@@ -67,10 +67,10 @@ std::vector<std::string> sequence_mode_names() {
 }
 
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
-  require(config.mode == SequenceUsp::name || config.ulysses == 1, "parallel",
-          "sequence.ulysses belongs to mode usp: got ", config.ulysses, " with mode ", config.mode);
+  require(config.mode == SequenceUsp::name || config.ulysses == 1, "parallel", "sequence.ulysses needs mode usp: got ",
+          config.ulysses, " with mode ", config.mode);
   const bool has_ring = config.mode == SequenceRing::name || config.mode == SequenceUsp::name;
-  require(has_ring || config.node == 0, "parallel", "sequence.node belongs to modes ring and usp: got ", config.node,
+  require(has_ring || config.node == 0, "parallel", "sequence.node needs mode ring or usp: got ", config.node,
           " with mode ", config.mode);
   return with_sequence_mode(config, [&](auto mode) { return mode.axes(config); });
 }
@@ -78,9 +78,9 @@ std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
 void check_heads(const SequenceConfig& config, int64_t heads) {
   sequence_axes(config);  // refuses what no mode can be made of
   const int64_t ranks = with_sequence_mode(config, [&](auto mode) { return mode.head_parts(config); });
-  require(heads % ranks == 0, "parallel", "the ", heads, " attention heads of a rank must divide by the ", ranks,
-          " ranks that exchange tokens for heads (sequence.mode ulysses, usp): take another number of ranks, or mode "
-          "ring or gather, which take any");
+  require(heads % ranks == 0, "parallel", "the ", heads, " attention heads of a rank must be divisible by the ", ranks,
+          " ranks that exchange tokens for heads (sequence.mode ulysses, usp); use another number of ranks, or mode "
+          "ring or gather, which have no such limit");
 }
 
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares) {
@@ -88,10 +88,11 @@ void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares
   if (config.size == 1) return;
   require(tokens >= config.size, "parallel", "each of the ", config.size,
           " ranks of parallel.sequence must have a token of each row: got rows of ", tokens,
-          "; take longer ones (data.sequence), or fewer ranks");
+          "; raise data.sequence, or use fewer ranks");
   const int64_t runs = 2 * config.size * shares, nearest = std::max<int64_t>(1, (tokens + runs / 2) / runs) * runs;
-  require(shares == 1 || tokens % runs == 0, "parallel", "with tensor.sequence the tokens of a row must divide by 2 * ",
-          config.size, " (sequence.size) * ", shares, " (tensor.size): got ", tokens, "; nearest: ", nearest);
+  require(shares == 1 || tokens % runs == 0, "parallel",
+          "with tensor.sequence the tokens of a row must be divisible by 2 * ", config.size, " (sequence.size) * ",
+          shares, " (tensor.size): got ", tokens, "; nearest: ", nearest);
 }
 
 }  // namespace colossal::parallel

@@ -51,14 +51,14 @@ class SpreadAttention final : public nn::Attention {
   nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
     if (!step.cache) return whole_->forward(heads, step);
     require(options_.causal && !step.documents.defined(), "parallel",
-            "where ranks of parallel.sequence share a cache text is causal and of one document: got ",
-            options_.causal ? "documents" : "attention of which a token sees later ones");
+            "with a cache shared by parallel.sequence attention must be causal and over one document: got ",
+            options_.causal ? "documents" : "bidirectional attention");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
     const int64_t before = step.cache->lengths().empty() ? 0 : step.cache->lengths().front();
     const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
     require(held.part.has_value(), "parallel",
-            "ranks of parallel.sequence share a cache: got one of whole sequences; use the one that "
-            "DistributedModel::make_cache gives");
+            "ranks of parallel.sequence must share a cache: got a cache of whole sequences; use the one that "
+            "DistributedModel::make_cache returns");
     if (held.paged.pages) {
       const ops::PagedMask mask{options_.scale, options_.window, slopes_, options_.soft_cap};
       const ops::PartialAttention own = ops::partial_paged_attention(

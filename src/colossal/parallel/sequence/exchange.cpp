@@ -20,14 +20,14 @@ class SplitAttention final : public nn::Attention {
 
   nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
     require(!step.cache || (step.cache->lengths().empty() && !step.documents.defined()), "parallel",
-            "where parallel.sequence deals out tokens a cache is filled by one prompt, of one document: got ",
+            "with tokens split by parallel.sequence a cache must be filled by one prompt of one document: got ",
             step.documents.defined() ? "documents" : "a cache that holds tokens",
-            "; go on with layers that have whole sequences (DistributedModel::decoding_model)");
+            "; continue with layers that have whole sequences (DistributedModel::decoding_model)");
     require(step.sequences.lengths.size() <= 1, "parallel",
-            "where parallel.sequence deals out tokens a row is one sequence: got ", step.sequences.lengths.size(),
-            "; tell them apart by documents (nn::Step::documents)");
+            "with tokens split by parallel.sequence a row must be one sequence: got ", step.sequences.lengths.size(),
+            "; separate them by documents (nn::Step::documents)");
     require(step.cut != nullptr, "parallel",
-            "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
+            "a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
     const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents), step.known_documents,
                             heads.tokens.batch};

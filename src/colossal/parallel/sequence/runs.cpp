@@ -131,7 +131,7 @@ nn::SequenceCut balanced(const at::Tensor& documents, const AttentionLayers& lay
 nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares) {
   require(tokens >= ranks * shares, "parallel", "each of the ", ranks * shares,
           " ranks that split a row must have a token of it: got ", tokens,
-          "; take longer rows (data.sequence), or fewer ranks (parallel.sequence)");
+          "; raise data.sequence, or use fewer ranks (parallel.sequence)");
   const std::vector<int64_t> ends = nearly_equal(tokens, 2 * ranks);
   nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks * shares)};
   for (int64_t run = 0; run < 2 * ranks; ++run) {

@@ -38,10 +38,11 @@ at::Tensor chosen(const at::Tensor& x, const std::vector<int64_t>& tokens) {
 }  // namespace
 
 SpreadTokens SpreadCache::after(const nn::Step& step, int64_t tokens, std::vector<int64_t>& kept) const {
-  require(step.sequences.lengths.size() <= 1, "kv_cache", "where ranks share a cache a row is one sequence: got ",
-          step.sequences.lengths.size(), "; continue prompts one after the other, or without parallel.sequence");
-  require(length() + tokens <= capacity_, "kv_cache", "the sequence must fit: got ", length() + tokens,
-          " tokens, room for ", capacity_);
+  require(step.sequences.lengths.size() <= 1, "kv_cache",
+          "with a cache shared by ranks a row must be one sequence: got ", step.sequences.lengths.size(),
+          "; continue one prompt at a time, or without parallel.sequence");
+  require(length() + tokens <= capacity_, "kv_cache", "the sequence must fit the cache: got ", length() + tokens,
+          " tokens, capacity ", capacity_);
   SpreadTokens all = held_;
   const auto ranks = static_cast<int64_t>(all.counts.size());
   if (step.cut) {
@@ -68,8 +69,8 @@ nn::KeysValues SpreadCache::append(int64_t layer, const at::Tensor& k, const at:
       step.cut ? std::accumulate(step.cut->lengths.begin(), step.cut->lengths.end(), int64_t{0}) : k.size(1);
   SpreadTokens all = after(step, tokens, kept);
   const auto own = static_cast<int64_t>(kept.size()), ranks = static_cast<int64_t>(all.counts.size());
-  require(!step.cut || k.size(1) == own, "kv_cache", "a step must bring the ", own,
-          " tokens that its cut gives this rank: got ", k.size(1));
+  require(!step.cut || k.size(1) == own, "kv_cache", "a step must have the ", own,
+          " tokens that its cut assigns to this rank: got ", k.size(1));
   if (!own_) own_.emplace(std::max((capacity_ + ranks - 1) / ranks, own));
   nn::KeysValues held = own_->append(layer, chosen(k, kept), chosen(v, kept), {});
   held.part = std::move(all.own);

@@ -27,8 +27,8 @@ nn::Tokens tokens_at(const tensor::Place& place, const Layout& layout, const Spl
 }
 
 void check_equal(int64_t tokens, int64_t others) {
-  require(tokens == others, "parallel", "ranks whose tokens are gathered must hold equally many: got ", tokens, " and ",
-          others, "; cut the sequence so that their runs add up to the same");
+  require(tokens == others, "parallel", "ranks whose tokens are gathered must hold the same number of tokens: got ",
+          tokens, " and ", others, "; split the sequence so that their runs have the same total");
 }
 
 /// The places of the ranks that differ from `place` only along `axes`, the first axis outermost.
@@ -69,7 +69,7 @@ std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step) {
   const tensor::Place& place = layout.mesh->place();
   const int64_t parts = place.size(split.columns), width = whole.size(2) / parts;
-  require(whole.size(2) % parts == 0, "parallel", "the features must divide by the ", parts,
+  require(whole.size(2) % parts == 0, "parallel", "the features must be divisible by the ", parts,
           " ranks that split them: got ", whole.size(2));
   return tokens_of(layout, split, step).of(whole).narrow(2, place.index(split.columns) * width, width);
 }

@@ -110,9 +110,9 @@ std::vector<std::string> mode_names() {
 }
 
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config) {
-  require(config.mode == Mode2_5d::name || config.depth == 1, "parallel",
-          "tensor.depth belongs to mode 2.5d: got depth ", config.depth, " with mode ", config.mode);
-  require(config.mode == Mode1d::name || !config.sequence, "parallel", "tensor.sequence belongs to mode 1d: mode ",
+  require(config.mode == Mode2_5d::name || config.depth == 1, "parallel", "tensor.depth needs mode 2.5d: got depth ",
+          config.depth, " with mode ", config.mode);
+  require(config.mode == Mode1d::name || !config.sequence, "parallel", "tensor.sequence needs mode 1d: mode ",
           config.mode, " splits hidden states already; set tensor.sequence = false");
   return with_mode(config, [&](auto mode) { return mode.axes(config); });
 }
@@ -131,8 +131,8 @@ int64_t head_parts(const TensorConfig& config) {
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence) {
   const auto check = [&](int64_t size, int64_t parts, const char* what, const char* who) {
     const int64_t nearest = std::max<int64_t>(1, (size + parts / 2) / parts) * parts;
-    require(size % parts == 0, config.mode.c_str(), what, " must divide by the ", parts, " ranks that split ", who,
-            ": got ", size, "; nearest: ", nearest);
+    require(size % parts == 0, config.mode.c_str(), what, " must be divisible by the ", parts, " ranks that split ",
+            who, ": got ", size, "; nearest: ", nearest);
   };
   check(hidden, size_along(tensor_axes(config), outside_of(config).columns), "hidden", "features");
   check(batch, batch_parts(config), "the rows of a batch", "them");

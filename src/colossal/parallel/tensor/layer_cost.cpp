@@ -65,7 +65,7 @@ LayerCost Mode3d::cost(const TensorConfig& c, const LayerSizes& sizes) {
 }
 
 void check_layer(const TensorConfig& config, const LayerSizes& sizes) {
-  require(sizes.heads > 0 && sizes.hidden % sizes.heads == 0, "model", "hidden must divide by heads: got hidden ",
+  require(sizes.heads > 0 && sizes.hidden % sizes.heads == 0, "model", "hidden must be divisible by heads: got hidden ",
           sizes.hidden, ", heads ", sizes.heads);
   check_sizes(config, sizes.hidden, sizes.batch, sizes.sequence);
 }

@@ -118,8 +118,8 @@ TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layo
       split_(s, layout_->mesh->place().size(layout_->inside.columns)),
       head_dim_(s.head_dim) {
   require(layout_->outside.sequence.empty(), "parallel",
-          "a model with an encoder and a decoder keeps both parts of a row on one rank: got a layout that deals out "
-          "tokens; leave out parallel.sequence and parallel.tensor.sequence");
+          "an encoder-decoder model must have all tokens of a row on one rank: got a layout that splits tokens; leave "
+          "out parallel.sequence and parallel.tensor.sequence");
   q.segments = {split_.q};
   kv.segments = {split_.kv, split_.kv};
   q_ = TensorLinear::expand(p, layout_, name + ".q", s.hidden, s.heads * s.head_dim, q);
