@@ -115,6 +115,7 @@ TEST(Cli, UnknownWordsAreMisuse) {
   expect_misuse({"help", "inof"}, "no help on `inof`, did you mean `info`?");
   expect_misuse({"help", "zzzz"}, "no help on `zzzz`; `colossal help` lists the commands");
   expect_misuse({"info", "--nonsense"}, "--nonsense");
+  expect_misuse({"generate", "--from", "x", "--max-tokens", "-1"}, "--max-tokens: Value -1 is too small; see ");
   expect_misuse({"train", "x.toml", "y.toml"}, "y.toml");
 }
 

@@ -1,10 +1,23 @@
 #include "colossal/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <limits>
+#include <string>
 
 #include "colossal/base/config.h"
 
 namespace colossal::cli {
+namespace {
+
+/// CLI11 prints a range without an upper bound with all 309 digits of the largest double.
+std::string without_largest_double(std::string message) {
+  const std::string range =
+      " not in range " + std::to_string(0.0) + " to " + std::to_string(std::numeric_limits<double>::max());
+  const size_t at = message.find(range);
+  return at == std::string::npos ? message : message.replace(at, range.size(), " is too small");
+}
+
+}  // namespace
 
 namespace {
 
@@ -65,7 +78,8 @@ void parse(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::CallForHelp&) {
     throw HelpWanted(app.help());
   } catch (const CLI::ParseError& error) {
-    throw UsageError(app.get_name() + ": " + error.what() + "; see `" + app.get_name() + " --help`");
+    throw UsageError(app.get_name() + ": " + without_largest_double(error.what()) + "; see `" + app.get_name() +
+                     " --help`");
   }
 }
 

@@ -161,7 +161,7 @@ void print(const Json& result) {
                 print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
                 result["bound_steps_per_second"].get<double>());
   std::printf("\n%9s  %14s  %17s  %15s  %8s\n", "sequences", "first token, s", "prompts, tokens/s", "decode, tokens/s",
-              "of bound");
+              "/ bound");
   for (const Json& row : result["sequences"]) {
     std::printf("%9lld  %14.3f  %17.1f  %16.1f  ", static_cast<long long>(row["count"]),
                 row["first_token_seconds"].get<double>(), row["prompt_tokens_per_second"].get<double>(),

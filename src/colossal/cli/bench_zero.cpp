@@ -100,8 +100,8 @@ Cost published(double parameters, double width, double ranks, int64_t zero) {
 
 int bench_zero(const Arguments& arguments) {
   CLI::App app(
-      "Trains a small GPT for two steps at every ZeRO stage and measures the traffic of the second step and the memory "
-      "of each rank.",
+      "Trains a small GPT for two steps at every ZeRO stage and measures each rank's memory, and its traffic in the "
+      "second step.",
       "colossal bench zero");
   Workload work{{.architecture = models::built_in().at("gpt2"),
                  .vocabulary = 1000,

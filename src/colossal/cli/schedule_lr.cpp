@@ -119,7 +119,7 @@ int schedule_lr(const Arguments& arguments) {
   app.add_option("--height", wishes.height, "height of the drawing in rows")
       ->capture_default_str()
       ->check(CLI::Range(4, 200));
-  app.add_option("--output", wishes.svg, "SVG file for a second drawing");
+  app.add_option("--output", wishes.svg, "SVG file for the drawing, in addition to the terminal");
   app.allow_extras();
   parse(app, arguments);
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));

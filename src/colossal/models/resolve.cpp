@@ -83,7 +83,7 @@ ModelShape Registry::preset(const std::string& name) const {
       return shape;
     }
   throw Error("model", concat("unknown preset `", name, "`", did_you_mean(name, preset_names()),
-                              "; presets: ", joined(preset_names())));
+                              "; `colossal models` lists the presets"));
 }
 
 void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {

@@ -60,7 +60,7 @@ void DataConfig::fields(Fields& f) {
   f.choice("documents", documents, {"separate", "joined"},
            "attention and prediction across document borders: separate = masked, joined = allowed");
   f.number("held_out", held_out, "of the data",
-           "share of the text held out for the evaluation loss; image data comes with a test set", 0, 0.9);
+           "share of the text held out for the evaluation loss; image data has a separate test set", 0, 0.9);
   f.number("masked", masked, "of the tokens",
            "share of the tokens of each sample that a masked language model predicts; at least one token", 0, 1);
   f.number("masked_random", masked_random, "of masked",
