@@ -198,7 +198,7 @@ function(colossal_add_layers)
 endfunction()
 
 function(colossal_add_tests folder)  # globbed: a forgotten test file would be silent
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_FREE" "LABEL;TIMEOUT" "LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_FREE" "LABEL;TIMEOUT;REQUIRES" "LINKS")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -218,6 +218,9 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   set(properties LABELS ${arg_LABEL})
   if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
+  endif()
+  if(arg_REQUIRES)  # the fixture that another test sets up
+    list(APPEND properties FIXTURES_REQUIRED ${arg_REQUIRES})
   endif()
   if(NOT arg_LABEL MATCHES "^(unit|gpu|trap)$")
     if(NOT arg_TIMEOUT)

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Runs the commands of a page as a reader would: every fenced block `sh`, in order, in one shell, from the repository's root.
 
-    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/run_blocks.py docs/tutorials/quickstart.md [heading]
+    COLOSSAL_BINARY=build/release/colossal COLOSSAL_SOURCE_DIR=. tests/docs/run_blocks.py docs/tutorials/quickstart.md [--heading H] [--folder F]
 
 With a heading, only the blocks below it (to the next heading of the same level) run. A comment on the line above a block changes it:
 
     <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under build/
+    <!-- test: prints REGEX -->          expects that the block prints a line with this regular expression
     <!-- test: skip, REASON -->          leaves the block out
 
-The commands run in a temporary folder that links what the repository holds, so that runs, outputs and builds of examples are written there.
-There `./colossal.sh` is the program that was built: bare.first_command tests the script itself.
+The commands run in an empty folder that links what the repository holds, so that runs, outputs and builds of examples are written there. It is
+a temporary one, unless --folder names one to keep. There `./colossal.sh` is the program that was built: bare.first_command tests the script itself.
 """
+import argparse
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,27 +75,45 @@ def script_of(page, heading):
                 sys.exit(f"{page}:{number}: a block that is left out must state a reason: <!-- test: skip, REASON -->")
             print(f"{page}:{number}: left out: {reason}")
             continue
-        parts.append(f"echo '## {os.path.basename(page)}:{number}'\n" + with_flags(commands, directive))
+        parts.append(f"echo '## {os.path.basename(page)}:{number}'")
+        if directive and directive.startswith("prints "):
+            parts.append("{\n" + commands + "\n} | tee .printed\ngrep -E " + shlex.quote(directive[len("prints "):]) + " .printed >/dev/null"
+                         f" || {{ echo 'FAILED: line {number} must print:' " + shlex.quote(directive[len("prints "):]) + "; exit 1; }")
+        else:
+            parts.append(with_flags(commands, directive))
         ran += 1
     if ran == 0:
         sys.exit(f"{page}: no block sh to run" + (f" below the heading {heading!r}" if heading else ""))
     return "\n".join(parts) + "\n"
 
 
+def prepare(folder, source, binary):
+    """Links the repository's files in the folder and stands the built program in for ./colossal.sh."""
+    for name in os.listdir(source):
+        if name not in ("build", "runs", "out", "colossal.sh"):
+            os.symlink(os.path.join(source, name), os.path.join(folder, name))
+    os.mkdir(os.path.join(folder, "build"))
+    os.symlink(os.path.dirname(binary), os.path.join(folder, "build", "release"))
+    with open(os.path.join(folder, "colossal.sh"), "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec "{binary}" "$@"\n')
+    os.chmod(os.path.join(folder, "colossal.sh"), 0o755)
+
+
 def main():
-    page, heading = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page")
+    parser.add_argument("--heading")
+    parser.add_argument("--folder")
+    options = parser.parse_args()
     source, binary = os.path.abspath(os.environ["COLOSSAL_SOURCE_DIR"]), os.path.abspath(os.environ["COLOSSAL_BINARY"])
-    script = script_of(page, heading)
+    script = script_of(options.page, options.heading)
+    environment = dict(os.environ, PATH=os.path.dirname(binary) + os.pathsep + os.environ["PATH"])
     with tempfile.TemporaryDirectory(prefix="colossal-docs-") as folder:
-        for name in os.listdir(source):
-            if name not in ("build", "runs", "out", "colossal.sh"):
-                os.symlink(os.path.join(source, name), os.path.join(folder, name))
-        os.mkdir(os.path.join(folder, "build"))
-        os.symlink(os.path.dirname(binary), os.path.join(folder, "build", "release"))
-        with open(os.path.join(folder, "colossal.sh"), "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\nexec "{binary}" "$@"\n')
-        os.chmod(os.path.join(folder, "colossal.sh"), 0o755)
-        environment = dict(os.environ, PATH=os.path.dirname(binary) + os.pathsep + os.environ["PATH"])
+        if options.folder:
+            folder = os.path.abspath(options.folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder)
+        prepare(folder, source, binary)
         shell = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=False)
     sys.exit(shell.returncode)
 

@@ -1,14 +1,37 @@
 // What an installation holds.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
-#include "install/installed.h"
+#include "support/process.h"
 
 namespace colossal::test::prefix_test {
 namespace {
 
 namespace fs = std::filesystem;
+
+Finished command(const std::vector<std::string>& words) {
+  return run_process({.command = words, .limit = std::chrono::seconds(60)});
+}
+
+/// An installation of this build, in a folder that is removed after the test: its archives have debug information.
+class Installed : public testing::Test {
+ protected:
+  void SetUp() override {
+    base = testing::TempDir() + "/installed-" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(base);
+    const Finished installed =
+        command({COLOSSAL_CMAKE, "--install", fs::path(COLOSSAL_BINARY).parent_path(), "--prefix", prefix()});
+    ASSERT_EQ(installed.status, 0) << installed.output;
+  }
+  void TearDown() override { fs::remove_all(base); }
+  std::string prefix() const { return base + "/prefix"; }
+
+  std::string base;
+};
 
 TEST_F(Installed, ProgramsRun) {
   const Finished version = command({prefix() + "/bin/colossal", "--version"});

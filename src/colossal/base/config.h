@@ -9,7 +9,7 @@
 //
 // Errors are of component "config" and name place, key, what is wanted and what was found:
 //   [config] examples/x.toml:12: unknown key `paralel.tensor`, did you mean `parallel.tensor`?
-//   [config] --training.steps: `training.steps` must be at least 1 (steps), found 0
+//   [config] --training.steps: `training.steps` must be at least 1 (steps): got 0
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,35 +1,45 @@
-// A program with a model of its own over the layers, built against the installed library.
+// A program with a model of its own over the layers, which the tutorial docs/tutorials/own-model.md has built against an
+// installation (the test docs.own-model).
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 
 #include "colossal/report/metrics.h"
-#include "install/installed.h"
+#include "support/process.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::test::own_model_test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class OwnModel : public Installed {
+using Words = std::vector<std::string>;
+
+Finished run(const std::string& program, Words words, const Words& flags) {
+  words.insert(words.begin(), program);
+  words.insert(words.end(), flags.begin(), flags.end());
+  return run_process({.command = words, .limit = std::chrono::seconds(120)});
+}
+
+std::string config_file() { return std::string(COLOSSAL_SOURCE_DIR) + "/examples/own_model/own_model.toml"; }
+
+class OwnModel : public testing::Test {
  protected:
   void SetUp() override {
-    Installed::SetUp();
-    std::ofstream text(base + "/text.txt");
+    std::ofstream text(folder / "text.txt");
     for (int i = 0; i < 400; ++i) text << "line " << i * 37 % 101 << " of a text that can be learnt\n";
     text.close();
-    program = built("own_model");
-    ASSERT_NE(program, "");
+    ASSERT_TRUE(fs::exists(program)) << program << " must be built: run the test docs.own-model first";
   }
   /// The losses of a run of `steps` steps in fp64 of a model of four blocks, on files of the test's own.
   std::vector<double> losses(const std::string& name, const Words& flags) const {
     Words all{"train",
-              source("own_model") + "/own_model.toml",
-              "--run.folder=" + base + "/" + name,
+              config_file(),
+              "--run.folder=" + (folder / name),
               "--run.device=cpu",
               "--run.matmul=mkl",
-              "--data.path=" + base + "/text.txt",
+              "--data.path=" + (folder / "text.txt"),
               "--data.sequence=24",
               "--parallel.data=1",
               "--training.steps=8",
@@ -41,10 +51,11 @@ class OwnModel : public Installed {
     const Finished outcome = run(program, all, flags);
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     std::vector<double> out;
-    for (const auto& m : report::read_metrics(base + "/" + name + "/metrics.jsonl")) out.push_back(m.loss);
+    for (const auto& m : report::read_metrics(folder / (name + "/metrics.jsonl"))) out.push_back(m.loss);
     return out;
   }
-  std::string program;
+  const TemporaryFolder folder;
+  const std::string program = COLOSSAL_OWN_MODEL;
 };
 
 // Eight ranks of two stages, two replicas and two shares of each matrix, with states shared out, go the way of one
@@ -61,19 +72,19 @@ TEST_F(OwnModel, RunsUnderTensorPipelineAndZeroAsOneProcess) {
   const std::vector<double> serial = losses("serial", {"--model.parallel=false"});
   ASSERT_EQ(serial.size(), want.size());
   EXPECT_GT(std::abs(serial.back() - want.back()), 1e-6) << "model.parallel changes nothing";
-  const Finished unknown = run(program, {"train", source("own_model") + "/own_model.toml", "--model.rotar=0.5"}, {});
+  const Finished unknown = run(program, {"train", config_file(), "--model.rotar=0.5"}, {});
   EXPECT_NE(unknown.output.find("did you mean `model.rotary`"), std::string::npos) << unknown.output;
 
-  const Finished exported = run(program, {"export", "--from", base + "/eight", "--to", base + "/hf"}, {});
+  const Finished exported = run(program, {"export", "--from", folder / "eight", "--to", folder / "hf"}, {});
   ASSERT_EQ(exported.status, 0) << exported.output;
-  const std::vector<double> imported = losses("imported", {"--model.from=" + base + "/hf"});
+  const std::vector<double> imported = losses("imported", {"--model.from=" + (folder / "hf")});
   ASSERT_EQ(imported.size(), want.size());
   EXPECT_LT(imported.front(), want.front() - 0.3) << "it begins where the other run ended";
   const Finished generated = run(
-      program, {"generate", "--from", base + "/hf", "--tokenizer=bytes", "--prompt", "line ", "--max-tokens=8"}, {});
+      program, {"generate", "--from", folder / "hf", "--tokenizer=bytes", "--prompt", "line ", "--max-tokens=8"}, {});
   EXPECT_EQ(generated.status, 0) << generated.output;
   const Finished same =
-      run(program, {"generate", "--from", base + "/eight", "--prompt", "line ", "--max-tokens=8"}, {});
+      run(program, {"generate", "--from", folder / "eight", "--prompt", "line ", "--max-tokens=8"}, {});
   EXPECT_EQ(generated.output, same.output);
 }
 
