@@ -32,7 +32,7 @@ void SequenceConfig::fields(Fields& f) {
       "number of ranks that split the tokens of each row, in zigzag order; the possible context length grows with it",
       1, 65536);
   f.choice("mode", mode, sequence_mode_names(),
-           "exchange of keys and queries between ranks; docs/explanation/sequence-parallel.md says when to use which");
+           "exchange of keys and queries between ranks; docs/how-to/choose-a-layout.md says when to use which");
   f.integer("ulysses", ulysses, "ranks",
             "number of neighbouring ranks that exchange heads, for instance those of a node (usp); the size / ulysses "
             "groups pass keys around a ring",
