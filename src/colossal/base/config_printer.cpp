@@ -1,4 +1,5 @@
 // The visitors that write a config struct: as TOML and as help.
+#include <cctype>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -254,8 +255,11 @@ std::string format_markdown(const std::vector<KeyHelp>& keys) {
     if (section == nullptr || *section != key.section) {
       section = &key.section;
       if (!key.section.empty()) out += concat("\n## `[", key.section, "]`\n");
-      const std::string about = about_section(key);
-      if (!about.empty()) out += "\n" + about + "\n";
+      std::string about = about_section(key);
+      if (!about.empty()) {
+        about[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(about[0])));
+        out += "\n" + about + ".\n";
+      }
       out += "\n| key | default | value | meaning |\n|---|---|---|---|\n";
     }
     out += concat("| `", name_in_section(key), "` | `", markdown_cell(key.default_value), "` | ",

@@ -47,7 +47,7 @@ int print_config_reference(const models::Registry* models) {
       key.key = key.section.empty() ? "model." + key.key : key.key;
       key.section = "";
     }
-    std::printf("\n## `[model]` of %s\n\nDefaults are those of `%s`.\n", row->name.c_str(),
+    std::printf("\n## `[model]` of %s\n\nDefaults of the preset `%s`:\n", row->name.c_str(),
                 row->presets[0].name.c_str());
     std::fputs(format_markdown(keys).c_str(), stdout);
   }

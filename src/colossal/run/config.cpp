@@ -124,7 +124,7 @@ void MemoryConfig::fields(Fields& f) {
   f.bytes(
       "host", host,
       "host memory for parameters, gradients and optimizer states that are not in use, for all ranks of this machine. "
-      "0 = with disk: as little as transfers need; with device alone: all there is; else: tensors are not moved");
+      "0 = what transfers need (with disk), all there is (with device alone), nothing is moved (with neither)");
   f.text("disk", disk,
          "folder for tensors that do not fit into host, emptied when the run ends; empty = off: tensors that do not "
          "fit are an error");
