@@ -98,8 +98,9 @@ std::vector<std::string> units_of(const std::string& markdown) {
       units.emplace_back();
     } else {
       static const std::regex item(R"(\s*([-*]|[0-9]+\.) .*)");
-      if (std::regex_match(line, item)) units.emplace_back();
-      units.back() += " " + line;
+      const bool begins = std::regex_match(line, item);
+      if (begins) units.emplace_back();
+      units.back() += " " + (begins ? line.substr(line.find(' ', first) + 1) : line);
     }
   }
   for (std::string& unit : units) unit = shown(unit);
@@ -288,7 +289,7 @@ TEST(Documents, PlantedFaultsAreFound) {
   EXPECT_THAT(sentences_longer_than(3,
                                     "One two three. One two\nthree four.\n\n- five six seven\n- eight [nine "
                                     "ten](x.md)\n  eleven twelve\n| a b c | `a b c d` e |\n"),
-              ElementsAre("One two three four.", "- eight nine ten eleven twelve"));
+              ElementsAre("One two three four.", "eight nine ten eleven twelve"));
 }
 
 }  // namespace

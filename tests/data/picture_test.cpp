@@ -329,7 +329,8 @@ TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
     samples.fill(index, 0, batch, 0);
     const Picture whole = decode_picture(bytes, "a");
     const double side = 224.0 / 256 * static_cast<double>(std::min(whole.width, whole.height));
-    const Box middle{(static_cast<double>(whole.width) - side) / 2, (static_cast<double>(whole.height) - side) / 2, side, side};
+    const Box middle{(static_cast<double>(whole.width) - side) / 2, (static_cast<double>(whole.height) - side) / 2,
+                     side, side};
     const Picture shown = resample(whole, middle, 2);
     for (int64_t c = 0; c < 3; ++c)
       for (int64_t i = 0; i < 4; ++i)

@@ -305,10 +305,9 @@ TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
     const Tokens prompt{70, 71, 72};
     const Tokens whole = generate(model, prompt, {.max_tokens = 6});
     for (const int64_t guesses : {0, 3}) {
-      infer::Engine engine(model, {.cache_bytes = 4 * bytes_of_block(model, 16),
-                                   .block_tokens = 16,
-                                   .step_tokens = 9,
-                                   .guesses = guesses});
+      infer::Engine engine(
+          model,
+          {.cache_bytes = 4 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 9, .guesses = guesses});
       for (const Request& request : requests) engine.add(request);
       const int64_t failing =
           engine.add({.prompt = prompt, .max_tokens = 6, .constraint = std::make_shared<FailingConstraint>(3)});
@@ -493,7 +492,8 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal({}), testing::HasSubstr("must have at least one token"));
     EXPECT_THAT(refusal({.prompt = {100000}}), testing::HasSubstr("vocabulary"));
     EXPECT_THAT(refusal({.prompt = Tokens(33, 65)}), testing::HasSubstr("32 positions"));
-    EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .max_tokens = 8}), testing::HasSubstr("room for 16"));
+    EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .max_tokens = 8}),
+                testing::HasSubstr("got 10 + 7 tokens, capacity 16"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.cache_bytes = 100}); }),
                 testing::HasSubstr("must hold a block"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.block_tokens = 24}); }),

@@ -1,5 +1,5 @@
-// A program with a model of its own over the layers, which the tutorial docs/tutorials/own-model.md has built against an
-// installation (the test docs.own-model).
+// A program with a model of its own over the layers, which the tutorial docs/tutorials/own-model.md has built against
+// an installation (the test docs.own-model).
 #include <gtest/gtest.h>
 
 #include <cmath>

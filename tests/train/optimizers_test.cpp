@@ -26,12 +26,11 @@ struct Layout {
   std::string schedule = "1f1b";
 };
 const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all{
-      {"data2", 2, 1, 1},
-      {"tensor2", 1, 2, 1},
-      {"pipeline2", 1, 1, 2},
-      {"chimera2", 1, 1, 2, "chimera"},
-      {"data2_tensor2_pipeline2", 2, 2, 2}};
+  static const std::vector<Layout> all{{"data2", 2, 1, 1},
+                                       {"tensor2", 1, 2, 1},
+                                       {"pipeline2", 1, 1, 2},
+                                       {"chimera2", 1, 1, 2, "chimera"},
+                                       {"data2_tensor2_pipeline2", 2, 2, 2}};
   return all;
 }
 
@@ -182,13 +181,14 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
   run(c, Start::New);
   c.optimizer.name = "adam";  // whose states have the names and shapes of AdamW's
   c.parallel.data = 2;
-  EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }),
-            "[optimizer] " + c.run.folder +
-                "/checkpoints/step-000001 is from a different run: it was made with adamw, this run uses adam, which has "
-                "different states; resume with optimizer.name = \"adamw\", or start a new run from its weights "
-                "(`colossal export`, then model.from) (rank 0 of 2)\nChanged since it was saved: parallel.data = 1 -> "
-                "2, optimizer.name = \"adamw\" -> \"adam\". Restore these values to continue from it, choose another "
-                "run.folder, or add --overwrite to start from scratch");
+  EXPECT_EQ(
+      test::thrown_message([&] { run(c, Start::Resume); }),
+      "[optimizer] " + c.run.folder +
+          "/checkpoints/step-000001 is from a different run: it was made with adamw, this run uses adam, which has "
+          "different states; resume with optimizer.name = \"adamw\", or start a new run from its weights "
+          "(`colossal export`, then model.from) (rank 0 of 2)\nChanged since it was saved: parallel.data = 1 -> "
+          "2, optimizer.name = \"adamw\" -> \"adam\". Restore these values to continue from it, choose another "
+          "run.folder, or add --overwrite to start from scratch");
   c.optimizer.name = "adamw";
   EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }), "");
 }

@@ -21,7 +21,8 @@ std::string without_largest_double(std::string message) {
 
 namespace {
 
-/// The values that an option takes. CLI11 joins a type and its checks: "INT:POSITIVE", "TEXT:{a,b}", "INT:INT in [1 - 9]".
+/// Returns the values that an option takes. CLI11 joins a type and its checks: "INT:POSITIVE", "TEXT:{a,b}",
+/// "INT:INT in [1 - 9]".
 std::string values_of(const CLI::Option& option) {
   std::string type = option.get_type_name();
   const size_t colon = type.find(':');

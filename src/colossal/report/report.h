@@ -23,9 +23,8 @@ struct Report {
 /// Cost: linear in the steps. Size: see chart_data(); a million steps of eight ranks take about 1 MB.
 std::string render_report(const Report& report);
 
-/// The training loss of the runs in one frame as an SVG document; a run is named by its folder's last part. The note says
-/// how far two runs differ at one step at most.
-/// Errors ("report"): more than seven runs.
+/// The training loss of the runs in one frame as an SVG document; a run is named by its folder's last part. The note
+/// says how far two runs differ at one step at most. Errors ("report"): more than seven runs.
 std::string render_losses(const std::vector<RecordedRun>& runs);
 
 }  // namespace colossal::report

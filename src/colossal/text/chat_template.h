@@ -8,8 +8,8 @@
 //   const auto ids = tokenizer->encode(rendered.text);  // "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 //
 // The language is jinja2's with what transformers adds to it, and what is rendered is the same, byte for byte:
-// docs/reference/chat-templates.md says what is known and how that is proven. Templates are untrusted: they cannot change what
-// they are given, and end with an error when they use more than their limits.
+// docs/reference/chat-templates.md says what is known and how that is proven. Templates are untrusted: they cannot
+// change what they are given, and end with an error when they use more than their limits.
 #pragma once
 #include <ctime>
 #include <map>

@@ -11,8 +11,8 @@
 // - between tokens is nothing, a space, or a new line and up to 16 spaces: white space cannot go on for ever;
 // - values of enum and const are spelt as in the schema, without spaces.
 //
-// docs/explanation/inference.md lists the keywords. All others are refused by name, as is a oneOf whose branches overlap so that
-// the overlap cannot be excluded.
+// docs/explanation/inference.md lists the keywords. All others are refused by name, as is a oneOf whose branches
+// overlap so that the overlap cannot be excluded.
 #pragma once
 #include <string>
 #include <string_view>

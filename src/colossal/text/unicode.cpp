@@ -173,7 +173,8 @@ void append_lower(std::string& text, uint32_t c) {
 
 std::string normalized(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
-  const bool compatible = form == NormalForm::Nfkc || form == NormalForm::Nfkd, composed = form == NormalForm::Nfc || form == NormalForm::Nfkc;
+  const bool compatible = form == NormalForm::Nfkc || form == NormalForm::Nfkd,
+             composed = form == NormalForm::Nfc || form == NormalForm::Nfkc;
   const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size());

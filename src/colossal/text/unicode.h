@@ -1,6 +1,6 @@
 // What Unicode says of characters, as tokenizers ask for it: of version 15.0 (utf8proc 2.8; a later one brings a later
-// version). The package `tokenizers` takes classes from three libraries of several versions: docs/reference/tokenizers.md says
-// where that shows.
+// version). The package `tokenizers` takes classes from three libraries of several versions:
+// docs/reference/tokenizers.md says where that shows.
 #pragma once
 #include <cstddef>
 #include <cstdint>

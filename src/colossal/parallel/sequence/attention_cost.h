@@ -45,8 +45,8 @@ std::vector<SequenceConfig> sequence_modes(int64_t ranks);
 /// "ring", "ring node 4", "usp ulysses 2"
 std::string mode_name(const SequenceConfig& config);
 
-/// By formula, exactly, for any sizes: docs/explanation/sequence-parallel.md has them for tokens that divide. The sources are those
-/// of the modes (modes.h); that of operations is 12 D a head and pair, a third of them forward.
+/// By formula, exactly, for any sizes: docs/explanation/sequence-parallel.md has them for tokens that divide. The
+/// sources are those of the modes (modes.h); that of operations is 12 D a head and pair, a third of them forward.
 /// Errors ("parallel"): those of check_sequence() and of check_heads(); key-value heads that do not divide heads.
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
