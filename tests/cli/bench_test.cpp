@@ -147,7 +147,7 @@ TEST(BenchTensorParallel, SaysInALineWhatDoesNotFit) {
   EXPECT_THAT(outcome.out, HasSubstr("\n4 ranks, 2d: left out: the rows of a batch must be divisible by the 2 ranks "
                                      "that split them: got 3; nearest: "));
   EXPECT_THAT(outcome.out,
-              HasSubstr("\n4 ranks, 1d sequence: left out: the tokens of a row (data.sequence) must divide"));
+              HasSubstr("\n4 ranks, 1d sequence: left out: the tokens of a row (data.sequence) must be divisible by"));
   EXPECT_THAT(outcome.out, HasSubstr("\n8 ranks, 3d: left out: the rows of a batch must be divisible by the 4 ranks"));
   EXPECT_THAT(outcome.out, Not(ContainsRegex("\n +4  2d")));
 }

@@ -299,9 +299,9 @@ TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
   EXPECT_THAT(generate({"--prompt", "a", "--sinks", "9223372036854775807"}).err,
               HasSubstr("less than half of the maximum length"));
   EXPECT_THAT(generate({"--prompt", ""}).err, HasSubstr("the prompt must have at least one token"));
-  EXPECT_THAT(generate({}).err, HasSubstr("give one of --prompt and --prompts"));
+  EXPECT_THAT(generate({}).err, HasSubstr("exactly one of --prompt and --prompts must be given"));
   EXPECT_THAT(generate({"--prompt", "\xff"}).err, HasSubstr("--prompt must be UTF-8"));
-  EXPECT_THAT(generate({"--prompts", folder.path()}).err, HasSubstr("cannot be read"));
+  EXPECT_THAT(generate({"--prompts", folder.path()}).err, HasSubstr("cannot read the file of prompts: "));
 }
 
 TEST_F(Generate, IgnoresWhatATokenizerHasNoTextFor) {

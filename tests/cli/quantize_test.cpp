@@ -72,8 +72,15 @@ TEST_F(Quantize, SaysWhatCannotBe) {
   EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("name a text file with --data"));
   EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
   EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
-  EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot be read"));
-  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("minima need codes of 4 bits"));
+  EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot read the file of texts: "));
+  const auto to = [&](const std::string& path) {
+    return run_command("quantize", {"--from", folder / "hf", "--to", path}).err;
+  };
+  EXPECT_THAT(to((folder / "hf") + "/"), HasSubstr("--to must not be --from, which would be overwritten"));
+  EXPECT_THAT(to(folder / "q.gguf"), HasSubstr("--to must be a folder"));
+  EXPECT_THAT(run_command("export", {"--from", folder / "hf", "--to", folder / "hf"}).err,
+              HasSubstr("--to must not be --from, which would be overwritten"));
+  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("zero points (--minima) need 4 bits (--bits 4): got 8"));
 }
 
 TEST_F(Quantize, RefusesOptionsWithoutEffect) {

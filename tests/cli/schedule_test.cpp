@@ -25,7 +25,7 @@ TEST(Schedule, DrawsOneWithItsNumbers) {
                                  folder / "h1.svg", "--trace", folder / "h1.json"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, StartsWith("zero-bubble-h1: 4 ranks, 8 micro-batches; forward 1, backward 1 + 1, transfer "
-                                      "0, 1 chunk a rank\n\nrank 0 F0"));
+                                      "0, 1 chunk per rank\n\nrank 0 F0"));
   EXPECT_THAT(outcome.out, HasSubstr("\nmakespan 27, bubble 12.5 % of ideal compute, 48 messages\n"));
   EXPECT_THAT(outcome.out, ContainsRegex("\n   3 +24 +0 +2.5\n"));
   EXPECT_THAT(read_file(folder / "h1.svg", 1 << 20), HasSubstr("W7 on rank 3"));
@@ -36,7 +36,7 @@ TEST(Schedule, TakesCosts) {
   const auto outcome =
       schedule({"--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--costs", "1,1,1,0.05"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("transfer 0.05, 2 chunks a rank"));
+  EXPECT_THAT(outcome.out, HasSubstr("transfer 0.05, 2 chunks per rank"));
   EXPECT_THAT(schedule({"--name", "1f1b", "--costs", "1,2"}).err, HasSubstr("--costs"));
 }
 

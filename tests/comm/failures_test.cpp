@@ -126,7 +126,7 @@ TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
     EXPECT_THAT(thrown_message([&] { group->reduce_scatter(x, half, Reduce::Sum); }),
                 HasSubstr("an input of 2 outputs"));
     EXPECT_THAT(thrown_message([&] { group->broadcast(x, 2); }), HasSubstr("a rank in [0, 2): got 2"));
-    EXPECT_THAT(thrown_message([&] { group->send(x, world.rank()); }), HasSubstr("another rank"));
+    EXPECT_THAT(thrown_message([&] { group->send(x, world.rank()); }), HasSubstr("needs a peer other than this rank"));
     EXPECT_THAT(thrown_message([&] { group->all_to_all(x, x, {1, 2}, {2, 2}); }), HasSubstr("got 3 for 4 rows"));
     EXPECT_THAT(thrown_message([&] { group->all_reduce(complex, Reduce::Sum); }), HasSubstr("reductions support"));
     EXPECT_EQ(world.traffic().total("tensor", "broadcast").calls, 0);

@@ -149,7 +149,7 @@ TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
   EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(4096, folder / "disk")}); }),
               testing::HasSubstr("the smallest that works is"));
   EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(1 << 20, "")}); }),
-              testing::HasSubstr("a folder for the rest (memory.disk)"));
+              testing::HasSubstr("memory.disk must name a folder for the rest"));
 }
 
 TEST_F(StreamedLoading, HasNoBudgetForADeviceOnTheCpu) {

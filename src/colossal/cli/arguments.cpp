@@ -5,6 +5,7 @@
 #include <string>
 
 #include "colossal/base/config.h"
+#include "colossal/base/suggest.h"
 
 namespace colossal::cli {
 namespace {
@@ -16,10 +17,6 @@ std::string without_largest_double(std::string message) {
   const size_t at = message.find(range);
   return at == std::string::npos ? message : message.replace(at, range.size(), " is too small");
 }
-
-}  // namespace
-
-namespace {
 
 /// Returns the values that an option takes. CLI11 joins a type and its checks: "INT:POSITIVE", "TEXT:{a,b}",
 /// "INT:INT in [1 - 9]".
@@ -70,6 +67,17 @@ std::string markdown_help(const CLI::App& app) {
   return text;
 }
 
+/// Why the command line cannot be understood. For an unknown option it names the nearest that `app` has.
+std::string reason(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return without_largest_double(error.what());
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& word : app.remaining())
+    if (word.starts_with("--")) return "unknown option " + word + did_you_mean(word.substr(0, word.find('=')), known);
+  return without_largest_double(error.what());
+}
+
 }  // namespace
 
 void parse(CLI::App& app, const Arguments& arguments) {
@@ -79,7 +87,7 @@ void parse(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::CallForHelp&) {
     throw HelpWanted(app.help());
   } catch (const CLI::ParseError& error) {
-    throw UsageError(app.get_name() + ": " + without_largest_double(error.what()) + "; see `" + app.get_name() +
+    throw UsageError(app.get_name() + ": " + reason(app, error) + "; see `" + app.get_name() +
                      " --help`");
   }
 }

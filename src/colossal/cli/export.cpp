@@ -94,6 +94,12 @@ void check_export(const ExportRequest& r) {
 
 }  // namespace
 
+void require_another_path(const std::string& command, const std::string& from, const std::string& to) {
+  std::error_code ignored;
+  require(!std::filesystem::equivalent(from, to, ignored), command, "--to must not be --from, which would be overwritten: got ",
+          to, "; name another folder");
+}
+
 int export_model(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Writes a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",
                "colossal export");
@@ -111,6 +117,7 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   add_timeout(app, r.timeout);
   parse(app, arguments);
   check_export(r);
+  require_another_path("export", r.from, r.to);
 
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});

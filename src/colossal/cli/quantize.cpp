@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 
 #include "colossal/base/error.h"
@@ -118,6 +119,9 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--tokenizer", r.tokenizer, "`bytes`, or a tokenizer folder or file; default: the model's tokenizer");
   add_timeout(app, r.timeout);
   parse(app, arguments);
+  require_another_path("quantize", r.from, r.to);
+  require(std::filesystem::path(r.to).extension() != ".gguf", "quantize", "--to must be a folder: got ", r.to,
+          "; `colossal export --to NAME.gguf --type q4_0` writes a quantized GGUF file");
   require(r.method == "rtn" || !r.data.empty(), "quantize", "method ", r.method,
           " calibrates on layer inputs; name a text file with --data");
   if (r.method == "rtn") refuse_options(app, {"--data"}, "with --method rtn, which needs no calibration");

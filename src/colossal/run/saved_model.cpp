@@ -59,8 +59,10 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             checkpoint::step_path(run.checkpoints(), steps.newest()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
-  require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
-          " is neither a run (config.toml) nor a Hugging Face model (config.json) nor a GGUF file");
+  require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
+          "; name a run folder, a Hugging Face folder or a GGUF file");
+  require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
+          " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
   return {pooler ? with_pooler(folder, registry) : registry.shape_of(checkpoint::read_config(folder)), folder, "",
           at::kFloat};
 }
