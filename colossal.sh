@@ -268,7 +268,8 @@ install_torch() {
     [ "$part" = libraries ] || [ -n "$toolkit" ] ||
       die "torch $version in .venv names no version of the CUDA packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
     case $part in
-      cpu) pip_install "installing two libraries that this LibTorch loads on CPUs, too" "cuda-toolkit[cudart,cupti]==$toolkit" ;;
+      cpu) pip_install "installing two libraries that this LibTorch loads on CPUs, too, and what torchrun imports" \
+        "cuda-toolkit[cudart,cupti]==$toolkit" typing_extensions ;;
       libraries) pip_install "installing the GPU libraries of LibTorch" "torch==$version" ;;
       headers) pip_install "installing the headers of CUDA $toolkit" "cuda-toolkit[cccl,crt]==$toolkit" ;;
     esac

@@ -94,10 +94,10 @@ void check_export(const ExportRequest& r) {
 
 }  // namespace
 
-void require_another_path(const std::string& command, const std::string& from, const std::string& to) {
+void require_another_path(const char* command, const std::string& from, const std::string& to) {
   std::error_code ignored;
-  require(!std::filesystem::equivalent(from, to, ignored), command, "--to must not be --from, which would be overwritten: got ",
-          to, "; name another folder");
+  require(!std::filesystem::equivalent(from, to, ignored), command,
+          "--to must not be --from, which would be overwritten: got ", to, "; name another folder");
 }
 
 int export_model(const Arguments& arguments, const models::Registry* models) {
@@ -132,8 +132,8 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
     write_gguf(r, saved, mesh.group("data"));
   } else {
     checkpoint::export_weights(r.to, saved.model->parameters(),
-                               {folder.names(shape), folder.prefix, folder.ignored_names()},
-                               folder.to_json(shape), mesh.group("data"), int64_t{5} << 30,
+                               {folder.names(shape), folder.prefix, folder.ignored_names()}, folder.to_json(shape),
+                               mesh.group("data"), int64_t{5} << 30,
                                r.dtype.empty() ? std::nullopt : std::optional(dtype_named(r.dtype)));
     if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, r.to);
   }

@@ -17,8 +17,8 @@ int export_model(const Arguments& arguments, const models::Registry* models);
 /// complete only with them. A tokenizer of bytes has none.
 void copy_tokenizer(const std::string& source, const std::string& to);
 
-/// Checks that a command which reads `from` does not write to it. Errors (component `command`): both name the same file
+/// Checks that a command that reads `from` does not write to it. Errors (component `command`): both name the same file
 /// or folder.
-void require_another_path(const std::string& command, const std::string& from, const std::string& to);
+void require_another_path(const char* command, const std::string& from, const std::string& to);
 
 }  // namespace colossal::cli
