@@ -43,6 +43,7 @@ def draw_pipeline(file, _):
     colossal("schedule", "--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--svg", file)
 
 
+# docs/img/memory-timeline.svg is not among them: which transfers a step finishes in time differs from run to run.
 PICTURES = {"layouts.svg": draw_layouts, "pipeline.svg": draw_pipeline}
 
 

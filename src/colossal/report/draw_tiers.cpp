@@ -48,14 +48,14 @@ std::string tiers_legend() {
                                                       {"use", "used"},
                                                       {"read", "read from the disk"},
                                                       {"write", "written to the disk"},
-                                                      {"back", "on the disk alone, or nowhere"}};
+                                                      {"back", "on disk only, or freed"}};
   std::string out;
   double x = kTiersLeft;
   for (const auto& [style, name] : keys) {
     out += tiers_box(style, x, 12, 12, 12) + tiers_text("", x + 17, 22, name);
     x += 50 + 6 * static_cast<double>(std::string(name).size());
   }
-  return out + tiers_text("", x, 22, "a row a tensor; to the right: uses of one step");
+  return out + tiers_text("", x, 22, "one row per tensor; x axis: uses in one step");
 }
 
 }  // namespace
