@@ -178,7 +178,8 @@ TEST(Batches, SizesThatDoNotDivideAreRefused) {
               HasSubstr("batch_size must be divisible by the data ranks"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 0}), HasSubstr("batch_size"));
   EXPECT_THAT(refusal(9, {.sequence = 0, .batch_size = 1}), HasSubstr("sequence"));
-  EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 2, .rank = 2, .ranks = 2}), HasSubstr("rank must be in [0, 2): got 2"));
+  EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 2, .rank = 2, .ranks = 2}),
+              HasSubstr("rank must be in [0, 2): got 2"));
 }
 
 TEST(Batches, AStateOfOtherDataIsRefused) {

@@ -148,7 +148,8 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   r.ignored_defaults = use_folder_defaults(app, r.model.from, r.line.sampling);
   check_sampling_options(r.line.sampling, r.line.stops);
   check_text_model_options(app, r.model, "generate");
-  require((app.count("--prompt") > 0) != !r.prompts.empty(), "generate", "exactly one of --prompt and --prompts must be given");
+  require((app.count("--prompt") > 0) != !r.prompts.empty(), "generate",
+          "exactly one of --prompt and --prompts must be given");
   require(text::is_utf8(r.line.prompt), "generate", "--prompt must be UTF-8: got other bytes");
   require(r.prompts.empty() || !r.ids, "generate", "--ids needs --prompt: got --prompts; leave out --ids");
   require(!r.prompts.empty() || (r.line.log_probabilities < 0 && r.line.prompt_log_probabilities < 0), "generate",
