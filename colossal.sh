@@ -18,7 +18,7 @@ torch_version=2.13.0
 # Sizes in MB, measured for this version with pip's defaults: the download, and .venv after it.
 cpu_download=540 cpu_venv=1300 cuda_download=2700 cuda_venv=5000
 # Minutes of one core and MB in build/, measured for the program alone and for everything.
-program_minutes=7 program_size=700 all_minutes=25 all_size=2500
+program_minutes=20 program_size=950 all_minutes=50 all_size=2800
 # Debian's name of a package = the header (or the program, after `:`) that shows that it is there, however it was installed.
 tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
