@@ -41,7 +41,8 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 std::string replaced(const std::string& text, const char* pattern, const char* with) {
-  return std::regex_replace(text, std::regex(pattern), with);
+  static std::map<std::string, std::regex> compiled;  // compiling takes longer than a line does
+  return std::regex_replace(text, compiled.try_emplace(pattern, pattern).first->second, with);
 }
 
 /// The lines outside of fenced blocks and comments; those inside are empty, so that numbers of lines stay.
@@ -60,7 +61,7 @@ std::vector<std::string> prose_lines(const std::string& text) {
   return lines;
 }
 
-/// What a reader sees of Markdown: the texts of links, a word for each piece of code.
+/// Returns what a reader sees of Markdown: the texts of links, and one word for each piece of code.
 std::string shown(const std::string& markdown) {
   std::string text = replaced(markdown, R"(`[^`]*`)", "code");
   text = replaced(text, R"(!?\[([^\]]*)\]\([^)]*\))", "$1");
@@ -173,6 +174,12 @@ std::string relative_to(const fs::path& root, const fs::path& path) {
 
 std::vector<std::string> dead_links(const fs::path& root) {
   std::vector<std::string> dead;
+  std::map<fs::path, std::set<std::string>> anchors;  // of the pages that links with an anchor lead to
+  const auto has_anchor = [&](const fs::path& page, const std::string& anchor) {
+    const auto [known, is_new] = anchors.try_emplace(page);
+    if (is_new) known->second = anchors_of(read_file(page, 1 << 24));
+    return known->second.count(anchor) > 0;
+  };
   for (const fs::path& file : markdown_below(root)) {
     for (const std::string& link : links_of(read_file(file, 1 << 24))) {
       if (link.find("://") != std::string::npos || link.rfind("mailto:", 0) == 0) continue;
@@ -181,7 +188,7 @@ std::vector<std::string> dead_links(const fs::path& root) {
       const fs::path target = path.empty() ? file : (file.parent_path() / path).lexically_normal();
       const bool there = fs::exists(target);
       const bool found = there && (hash == std::string::npos || target.extension() != ".md" ||
-                                   anchors_of(read_file(target, 1 << 24)).count(link.substr(hash + 1)));
+                                   has_anchor(target, link.substr(hash + 1)));
       if (!found) dead.push_back(relative_to(root, file) + ": " + link);
     }
   }

@@ -35,6 +35,33 @@ TEST(ReportCommand, WritesOnePageOfSeveralRuns) {
   EXPECT_THAT(page, HasSubstr("1 of 5 steps are done"));
 }
 
+TEST(ReportCommand, DrawsLossesWithTheirLargestDifference) {
+  const test::TemporaryFolder folder;
+  for (const auto& [name, loss] : {std::pair{"data=2", 2.0}, std::pair{"tensor=2", 2.5}}) {
+    write_run(folder / name, "");
+    std::string lines;
+    for (int step = 1; step <= 3; ++step)
+      lines += report::to_json_line({.step = step, .loss = step == 2 ? loss : 1.0}) + "\n";
+    write_file((folder / name) + "/metrics.jsonl", lines);
+  }
+  const auto draw = [&](std::vector<std::string> runs) {
+    runs.insert(runs.end(), {"--output", folder / "page.html", "--svg", folder / "losses.svg"});
+    return run_command("report", runs);
+  };
+  const auto outcome = draw({folder / "data=2", (folder / "tensor=2") + "/"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("wrote " + (folder / "losses.svg") + "\n"));
+  const std::string svg = read_file(folder / "losses.svg", 1 << 20);
+  EXPECT_THAT(svg, HasSubstr("2 runs; the largest difference at one step is 0.5<"));
+  EXPECT_THAT(svg, HasSubstr(">tensor=2</text>"));
+  std::vector<std::string> many;
+  for (int i = 0; i < 8; ++i) {
+    many.push_back(folder / std::to_string(i));
+    write_run(many.back(), "");
+  }
+  EXPECT_THAT(draw(many).err, HasSubstr("a plot must have at most 7 series: got 8"));
+}
+
 TEST(ReportCommand, RefusesByName) {
   const test::TemporaryFolder folder;
   write_run(folder / "a", "");
