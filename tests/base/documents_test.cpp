@@ -172,23 +172,32 @@ std::string relative_to(const fs::path& root, const fs::path& path) {
   return fs::relative(path, root).generic_string();
 }
 
+/// The files that links lead to; the anchors of a page are read once.
+class Targets {
+ public:
+  /// Returns true if the file exists and, if it is a page and `anchor` is not empty, has that anchor.
+  bool has(const fs::path& file, const std::string& anchor) {
+    if (!fs::exists(file)) return false;
+    if (anchor.empty() || file.extension() != ".md") return true;
+    const auto [known, is_new] = anchors_.try_emplace(file);
+    if (is_new) known->second = anchors_of(read_file(file, 1 << 24));
+    return known->second.count(anchor) > 0;
+  }
+
+ private:
+  std::map<fs::path, std::set<std::string>> anchors_;
+};
+
 std::vector<std::string> dead_links(const fs::path& root) {
   std::vector<std::string> dead;
-  std::map<fs::path, std::set<std::string>> anchors;  // of the pages that links with an anchor lead to
-  const auto has_anchor = [&](const fs::path& page, const std::string& anchor) {
-    const auto [known, is_new] = anchors.try_emplace(page);
-    if (is_new) known->second = anchors_of(read_file(page, 1 << 24));
-    return known->second.count(anchor) > 0;
-  };
+  Targets targets;
   for (const fs::path& file : markdown_below(root)) {
     for (const std::string& link : links_of(read_file(file, 1 << 24))) {
       if (link.find("://") != std::string::npos || link.rfind("mailto:", 0) == 0) continue;
       const size_t hash = link.find('#');
       const std::string path = link.substr(0, hash);
       const fs::path target = path.empty() ? file : (file.parent_path() / path).lexically_normal();
-      const bool there = fs::exists(target);
-      const bool found = there && (hash == std::string::npos || target.extension() != ".md" ||
-                                   has_anchor(target, link.substr(hash + 1)));
+      const bool found = targets.has(target, hash == std::string::npos ? "" : link.substr(hash + 1));
       if (!found) dead.push_back(relative_to(root, file) + ": " + link);
     }
   }
@@ -199,6 +208,7 @@ std::vector<std::string> dead_links(const fs::path& root) {
 std::vector<std::string> dead_mentions(const fs::path& root) {
   static const std::regex pattern(R"(docs/[A-Za-z0-9_/-]+\.(?:md|svg)(?:#[a-z0-9_-]+)?)");
   std::vector<std::string> dead;
+  Targets targets;
   for (const char* folder : {"src", "examples", "apps", "tests", "benchmarks", "cmake"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
@@ -209,8 +219,7 @@ std::vector<std::string> dead_mentions(const fs::path& root) {
         const std::string mention = match->str();
         const size_t hash = mention.find('#');
         const fs::path target = root / mention.substr(0, hash);
-        if (!fs::exists(target) ||
-            (hash != std::string::npos && !anchors_of(read_file(target, 1 << 24)).count(mention.substr(hash + 1))))
+        if (!targets.has(target, hash == std::string::npos ? "" : mention.substr(hash + 1)))
           dead.push_back(relative_to(root, entry.path()) + ": " + mention);
       }
     }
