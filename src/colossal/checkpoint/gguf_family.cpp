@@ -52,135 +52,143 @@ std::vector<GgufName> gpt_block_names(const char* norm_1, const char* norm_2, co
           {"attn_output", out, matrix}, {"ffn_up", up, matrix}, {"ffn_down", down, matrix}};
 }
 
+GgufFamily llama_family() {
+  return {"llama",
+          "llama",
+          "model.layers.",
+          llama_outside(),
+          llama_block_names(
+              {{"attn_q", "self_attn.q_proj", Change::QueryPairs}, {"attn_k", "self_attn.k_proj", Change::KeyPairs}}),
+          llama_keys({kHeadDim}),
+          {{"hidden_act", "silu"}},
+          {"rope.dimension_count"}};
+}
+
+/// Qwen 2 and 3 share one table.
+GgufFamily qwen_family(const char* name) {
+  return {name,
+          name,
+          "model.layers.",
+          llama_outside(),
+          llama_block_names(),
+          llama_keys({kHeadDim}),
+          {{"hidden_act", "silu"}, {"use_sliding_window", false}},
+          {"rope.dimension_count"}};
+}
+
+GgufFamily gemma2_family() {
+  return {"gemma2",
+          "gemma2",
+          "model.layers.",
+          llama_outside(Change::OneMore),
+          llama_block_names({{"attn_norm", "input_layernorm", Change::OneMore},
+                             {"post_attention_norm", "post_attention_layernorm", Change::OneMore},
+                             {"ffn_norm", "pre_feedforward_layernorm", Change::OneMore},
+                             {"post_ffw_norm", "post_feedforward_layernorm", Change::OneMore}}),
+          llama_keys({{"attention.key_length", "head_dim"},
+                      {"attention.sliding_window", "sliding_window", Kind::Integer, true},
+                      {"attn_logit_softcapping", "attn_logit_softcapping", Kind::Real, true},
+                      {"final_logit_softcapping", "final_logit_softcapping", Kind::Real, true}}),
+          {{"hidden_activation", "gelu_pytorch_tanh"}, {"attention_bias", false}},
+          {"rope.dimension_count"}};
+}
+
+GgufFamily phi3_family() {
+  return {"phi3",
+          "phi3",
+          "model.layers.",
+          llama_outside(),
+          llama_block_names({{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}),
+          llama_keys(),
+          {{"hidden_act", "silu"}},
+          {"attention.key_length"}};
+}
+
+GgufFamily gpt2_family() {
+  return {
+      "gpt2",
+      "gpt2",
+      "transformer.h.",
+      {{"token_embd", "transformer.wte"},
+       {"position_embd", "transformer.wpe"},
+       {"output_norm", "transformer.ln_f"},
+       {"output", "lm_head"}},
+      gpt_block_names("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj", Change::Transposed,
+                      Change::Transposed),
+      {{"context_length", "n_positions"},
+       {"embedding_length", "n_embd"},
+       {"block_count", "n_layer"},
+       {"feed_forward_length", "n_inner"},
+       {"attention.head_count", "n_head"},
+       {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
+      {{"activation_function", "gelu_new"}, {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}},
+      {"attention.head_count_kv"}};
+}
+
+GgufFamily gpt_neox_family() {
+  return {"gptneox",
+          "gpt_neox",
+          "gpt_neox.layers.",
+          {{"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}},
+          gpt_block_names("input_layernorm", "post_attention_layernorm", "attention.query_key_value", "attention.dense",
+                          "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
+          {{"context_length", "max_position_embeddings"},
+           {"embedding_length", "hidden_size"},
+           {"block_count", "num_hidden_layers"},
+           {"feed_forward_length", "intermediate_size"},
+           {"attention.head_count", "num_attention_heads"},
+           {"attention.layer_norm_epsilon", "layer_norm_eps", Kind::Real},
+           {"rope.freq_base", "rope_theta", Kind::Real, true},
+           {"use_parallel_residual", "use_parallel_residual", Kind::Flag, true}},
+          {{"hidden_act", "gelu"}, {"attention_bias", true}},
+          {"attention.head_count_kv"}};
+}
+
+GgufFamily bloom_family() {
+  return {
+      "bloom",
+      "bloom",
+      "transformer.h.",
+      {{"token_embd", "transformer.word_embeddings"},
+       {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+       {"output_norm", "transformer.ln_f"},
+       {"output", "lm_head"}},
+      gpt_block_names("input_layernorm", "post_attention_layernorm", "self_attention.query_key_value",
+                      "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
+      {{"context_length", "seq_length", Kind::Integer, true},
+       {"embedding_length", "hidden_size"},
+       {"block_count", "n_layer"},
+       {"attention.head_count", "n_head"},
+       {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
+      {{"apply_residual_connection_post_layernorm", false}},
+      {"attention.head_count_kv", "feed_forward_length"}};
+}
+
+GgufFamily falcon_family() {
+  std::vector<GgufName> names = gpt_block_names("ln_mlp", "", "self_attention.query_key_value", "self_attention.dense",
+                                                "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups);
+  names[1] = {"attn_norm_2", "ln_attn"};
+  names.insert(names.begin(), {"attn_norm", "input_layernorm", Change::None, "attn_norm_2"});
+  return {"falcon",
+          "falcon",
+          "transformer.h.",
+          {{"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}},
+          names,
+          {{"context_length", "max_position_embeddings"},
+           {"embedding_length", "hidden_size"},
+           {"block_count", "num_hidden_layers"},
+           {"feed_forward_length", "ffn_hidden_size"},
+           {"attention.head_count", "num_attention_heads"},
+           {"attention.head_count_kv", "num_kv_heads", Kind::Integer, true},
+           {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real},
+           {"rope.freq_base", "rope_theta", Kind::Real, true}},
+          {{"activation", "gelu"}, {"parallel_attn", true}, {"bias", false}, {"alibi", false}},
+          {"tensor_data_layout"}};
+}
+
 std::vector<GgufFamily> make_families() {
-  const nlohmann::json silu{{"hidden_act", "silu"}};
-  const auto with = [](nlohmann::json fixed, const nlohmann::json& more) {
-    fixed.update(more);
-    return fixed;
-  };
-  std::vector<GgufFamily> all;
-  all.push_back({"llama",
-                 "llama",
-                 "model.layers.",
-                 llama_outside(),
-                 llama_block_names({{"attn_q", "self_attn.q_proj", Change::QueryPairs},
-                                    {"attn_k", "self_attn.k_proj", Change::KeyPairs}}),
-                 llama_keys({kHeadDim}),
-                 silu,
-                 {"rope.dimension_count"}});
-  const nlohmann::json no_windows = with(silu, {{"use_sliding_window", false}});
-  all.push_back({"qwen2",
-                 "qwen2",
-                 "model.layers.",
-                 llama_outside(),
-                 llama_block_names(),
-                 llama_keys({kHeadDim}),
-                 no_windows,
-                 {"rope.dimension_count"}});
-  all.push_back({"qwen3",
-                 "qwen3",
-                 "model.layers.",
-                 llama_outside(),
-                 llama_block_names(),
-                 llama_keys({kHeadDim}),
-                 no_windows,
-                 {"rope.dimension_count"}});
-  all.push_back({"gemma2",
-                 "gemma2",
-                 "model.layers.",
-                 llama_outside(Change::OneMore),
-                 llama_block_names({{"attn_norm", "input_layernorm", Change::OneMore},
-                                    {"post_attention_norm", "post_attention_layernorm", Change::OneMore},
-                                    {"ffn_norm", "pre_feedforward_layernorm", Change::OneMore},
-                                    {"post_ffw_norm", "post_feedforward_layernorm", Change::OneMore}}),
-                 llama_keys({{"attention.key_length", "head_dim"},
-                             {"attention.sliding_window", "sliding_window", Kind::Integer, true},
-                             {"attn_logit_softcapping", "attn_logit_softcapping", Kind::Real, true},
-                             {"final_logit_softcapping", "final_logit_softcapping", Kind::Real, true}}),
-                 {{"hidden_activation", "gelu_pytorch_tanh"}, {"attention_bias", false}},
-                 {"rope.dimension_count"}});
-  all.push_back({"phi3",
-                 "phi3",
-                 "model.layers.",
-                 llama_outside(),
-                 llama_block_names({{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}),
-                 llama_keys(),
-                 silu,
-                 {"attention.key_length"}});
-  all.push_back(
-      {"gpt2",
-       "gpt2",
-       "transformer.h.",
-       {{"token_embd", "transformer.wte"},
-        {"position_embd", "transformer.wpe"},
-        {"output_norm", "transformer.ln_f"},
-        {"output", "lm_head"}},
-       gpt_block_names("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj", Change::Transposed,
-                       Change::Transposed),
-       {{"context_length", "n_positions"},
-        {"embedding_length", "n_embd"},
-        {"block_count", "n_layer"},
-        {"feed_forward_length", "n_inner"},
-        {"attention.head_count", "n_head"},
-        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
-       {{"activation_function", "gelu_new"}, {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}},
-       {"attention.head_count_kv"}});
-  all.push_back(
-      {"gptneox",
-       "gpt_neox",
-       "gpt_neox.layers.",
-       {{"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}},
-       gpt_block_names("input_layernorm", "post_attention_layernorm", "attention.query_key_value", "attention.dense",
-                       "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
-       {{"context_length", "max_position_embeddings"},
-        {"embedding_length", "hidden_size"},
-        {"block_count", "num_hidden_layers"},
-        {"feed_forward_length", "intermediate_size"},
-        {"attention.head_count", "num_attention_heads"},
-        {"attention.layer_norm_epsilon", "layer_norm_eps", Kind::Real},
-        {"rope.freq_base", "rope_theta", Kind::Real, true},
-        {"use_parallel_residual", "use_parallel_residual", Kind::Flag, true}},
-       {{"hidden_act", "gelu"}, {"attention_bias", true}},
-       {"attention.head_count_kv"}});
-  all.push_back(
-      {"bloom",
-       "bloom",
-       "transformer.h.",
-       {{"token_embd", "transformer.word_embeddings"},
-        {"token_embd_norm", "transformer.word_embeddings_layernorm"},
-        {"output_norm", "transformer.ln_f"},
-        {"output", "lm_head"}},
-       gpt_block_names("input_layernorm", "post_attention_layernorm", "self_attention.query_key_value",
-                       "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
-       {{"context_length", "seq_length", Kind::Integer, true},
-        {"embedding_length", "hidden_size"},
-        {"block_count", "n_layer"},
-        {"attention.head_count", "n_head"},
-        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
-       {{"apply_residual_connection_post_layernorm", false}},
-       {"attention.head_count_kv", "feed_forward_length"}});
-  std::vector<GgufName> falcon =
-      gpt_block_names("ln_mlp", "", "self_attention.query_key_value", "self_attention.dense", "mlp.dense_h_to_4h",
-                      "mlp.dense_4h_to_h", Change::None, Change::Groups);
-  falcon[1] = {"attn_norm_2", "ln_attn"};
-  falcon.insert(falcon.begin(), {"attn_norm", "input_layernorm", Change::None, "attn_norm_2"});
-  all.push_back(
-      {"falcon",
-       "falcon",
-       "transformer.h.",
-       {{"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}},
-       falcon,
-       {{"context_length", "max_position_embeddings"},
-        {"embedding_length", "hidden_size"},
-        {"block_count", "num_hidden_layers"},
-        {"feed_forward_length", "ffn_hidden_size"},
-        {"attention.head_count", "num_attention_heads"},
-        {"attention.head_count_kv", "num_kv_heads", Kind::Integer, true},
-        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real},
-        {"rope.freq_base", "rope_theta", Kind::Real, true}},
-       {{"activation", "gelu"}, {"parallel_attn", true}, {"bias", false}, {"alibi", false}},
-       {"tensor_data_layout"}});
-  return all;
+  return {llama_family(), qwen_family("qwen2"), qwen_family("qwen3"), gemma2_family(), phi3_family(),
+          gpt2_family(),  gpt_neox_family(),    bloom_family(),       falcon_family()};
 }
 
 const std::vector<GgufFamily>& families() {

@@ -96,6 +96,33 @@ Cost published(double parameters, double width, double ranks, int64_t zero) {
           .states = states * parameters / share};
 }
 
+/// Measures every stage on every number of ranks and prints a row for each.
+void print_table(const Workload& work, const std::vector<int64_t>& ranks) {
+  const double width = work.precision == "fp32" ? 4 : 2;
+  double parameters = 0;
+  comm::run_ranks(1, [&](comm::World& world) {
+    parameters = static_cast<double>(train::initialize(world, config_of(work, 1, 0), work.shape)->parameters().numel());
+  });
+  std::printf(
+      "A GPT of %.0f parameters in %s with AdamW. Each pair of columns: measured, formula; MiB, maximum over the "
+      "ranks.\nSent: in a training step. Gathered: peak of parameters of other ranks. Padding: elements, not in the "
+      "formulas.\n\n",
+      parameters, work.precision.c_str());
+  std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states",
+              "gathered", "padding");
+  for (const int64_t count : ranks)
+    for (int64_t zero = 0; zero <= 3; ++zero) {
+      int64_t padding = 0;
+      const Cost got = measured(work, count, zero, &padding),
+                 want = published(parameters, width, static_cast<double>(count), zero);
+      std::printf("%5lld  %4lld", static_cast<long long>(count), static_cast<long long>(zero));
+      for (const auto value : {&Cost::sent, &Cost::parameters, &Cost::gradients, &Cost::states})
+        std::printf("  %9.3f %9.3f", got.*value / kMiB, want.*value / kMiB);
+      std::printf("  %9.3f  %8lld\n", got.peak_gathered / kMiB, static_cast<long long>(padding));
+      std::fflush(stdout);
+    }
+}
+
 }  // namespace
 
 int bench_zero(const Arguments& arguments) {
@@ -136,30 +163,7 @@ int bench_zero(const Arguments& arguments) {
     throw UsageError(concat("--hidden must be divisible by 4: got ", work.shape.hidden));
   work.shape.head_dim = work.shape.hidden / work.shape.heads;
   work.shape.ffn = 4 * work.shape.hidden;
-  const double width = work.precision == "fp32" ? 4 : 2;
-
-  double parameters = 0;
-  comm::run_ranks(1, [&](comm::World& world) {
-    parameters = static_cast<double>(train::initialize(world, config_of(work, 1, 0), work.shape)->parameters().numel());
-  });
-  std::printf(
-      "A GPT of %.0f parameters in %s with AdamW. Each pair of columns: measured, formula; MiB, maximum over the "
-      "ranks.\nSent: in a training step. Gathered: peak of parameters of other ranks. Padding: elements, not in the "
-      "formulas.\n\n",
-      parameters, work.precision.c_str());
-  std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states",
-              "gathered", "padding");
-  for (const int64_t count : ranks)
-    for (int64_t zero = 0; zero <= 3; ++zero) {
-      int64_t padding = 0;
-      const Cost got = measured(work, count, zero, &padding),
-                 want = published(parameters, width, static_cast<double>(count), zero);
-      std::printf("%5lld  %4lld", static_cast<long long>(count), static_cast<long long>(zero));
-      for (const auto value : {&Cost::sent, &Cost::parameters, &Cost::gradients, &Cost::states})
-        std::printf("  %9.3f %9.3f", got.*value / kMiB, want.*value / kMiB);
-      std::printf("  %9.3f  %8lld\n", got.peak_gathered / kMiB, static_cast<long long>(padding));
-      std::fflush(stdout);
-    }
+  print_table(work, ranks);
   return 0;
 }
 

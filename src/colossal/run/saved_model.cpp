@@ -89,32 +89,66 @@ std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameter
   return tensors;
 }
 
+/// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
+/// `saved`. It does not communicate.
+Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
+                        const distributed::ParallelConfig& layout, const Loading& loading,
+                        const models::Registry& registry, SavedModel& saved) {
+  const char* component = loading.headless ? "embed" : "generate";
+  const std::string& tokenizer = loading.tokenizer;
+  Description about = describe(folder, steps, loading.pooler, registry);
+  parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
+  const models::Task task = about.shape.task();
+  require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(), component,
+          folder, " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
+          loading.headless ? ": it reads no text" : ": it has no text to continue");
+  saved.tokenizer_source = about.tokenizer;
+  if (tokenizer == "none") return about;
+  require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), component, folder,
+          " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");
+  saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+  saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);  // ids of its vocabulary
+  return about;
+}
+
+/// The weights of a Hugging Face folder go into `tensors`. It does not communicate.
+void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
+                   std::vector<checkpoint::NamedTensor>& tensors) {
+  nn::Parameters& parameters = saved.model->parameters();
+  const models::HuggingFace& names = about.shape.architecture->hugging_face;
+  checkpoint::TakeCodes take;
+  if (saved.packed)
+    take = [&](const std::string& name, const ops::GroupCodes& codes) {
+      return saved.packed->take(parameters.at(name), codes);
+    };
+  checkpoint::import_weights(folder, parameters, tensors,
+                             {names.names(about.shape), names.prefix, names.ignored_names(),
+                              loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
+                              names.old_endings, models::copies_in_folder(about.shape)},
+                             take);
+}
+
+/// The weights of a checkpoint go into `tensors`, each under the name that training gives it.
+void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
+  checkpoint::TrainingState state;
+  for (checkpoint::NamedTensor& tensor : tensors) {
+    tensor.name = "model." + tensor.name;
+    state.tensors.push_back(std::move(tensor));
+  }
+  checkpoint::load(checkpoint, state, mesh.all(), mesh.place(), "model.");
+}
+
 }  // namespace
 
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                       at::Device device, const Loading& loading, const models::Registry& registry) {
-  const std::string& tokenizer = loading.tokenizer;
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   // one looks, all follow
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  comm::agree(everyone, at::kCPU, [&] {
-    about = describe(folder, steps, loading.pooler, registry);
-    parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
-    const models::Task task = about.shape.task();
-    require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(),
-            loading.headless ? "embed" : "generate", folder, " holds a ", about.shape.architecture->name, ", which ",
-            task.purpose(), loading.headless ? ": it reads no text" : ": it has no text to continue");
-    saved.tokenizer_source = about.tokenizer;
-    if (tokenizer == "none") return;
-    require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder),
-            loading.headless ? "embed" : "generate", folder,
-            " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");
-    saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
-    saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);  // ids of its vocabulary
-  });
+  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, registry, saved); });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has
   if (loading.packing && !loading.memory.has_tiers()) {
@@ -130,34 +164,12 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
-  const auto finish = [&] {
-    if (saved.weights) saved.weights->end_pass();
-    if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
-  };
-  if (about.checkpoint.empty()) {
-    const models::HuggingFace& names = about.shape.architecture->hugging_face;
-    comm::agree(everyone, at::kCPU, [&] {
-      checkpoint::TakeCodes take;
-      if (saved.packed)
-        take = [&](const std::string& name, const ops::GroupCodes& codes) {
-          return saved.packed->take(parameters.at(name), codes);
-        };
-      checkpoint::import_weights(folder, parameters, tensors,
-                                 {names.names(about.shape), names.prefix, names.ignored_names(),
-                                  loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
-                                  names.old_endings, models::copies_in_folder(about.shape)},
-                                 take);
-    });
-    finish();
-    return saved;
-  }
-  checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& tensor : tensors) {
-    tensor.name = "model." + tensor.name;
-    state.tensors.push_back(std::move(tensor));
-  }
-  checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
-  finish();
+  if (about.checkpoint.empty())
+    comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors); });
+  else
+    read_checkpoint(about.checkpoint, std::move(tensors), mesh);
+  if (saved.weights) saved.weights->end_pass();
+  if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
   return saved;
 }
 

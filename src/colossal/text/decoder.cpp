@@ -74,6 +74,54 @@ void decode_ctc(Tokens& tokens, const std::string& pad, const std::string& delim
   }
 }
 
+/// Changes one token. `is_first`: no token stands before it. `is_inner`: it is a piece within a fused text.
+using Change = std::function<void(std::string& token, bool is_first, bool is_inner)>;
+
+Change word_piece(const json& section) {
+  return [prefix = value_or<std::string>(section, "prefix", "##"), cleanup = value_or(section, "cleanup", true)](
+             std::string& token, bool is_first, bool) {
+    if (!is_first) token = token.rfind(prefix, 0) == 0 ? token.substr(prefix.size()) : " " + token;
+    if (cleanup) token = cleaned(token);
+  };
+}
+
+Change metaspace(const json& section) {
+  const auto scheme = value_or<std::string>(section, "prepend_scheme",
+                                            value_or(section, "add_prefix_space", true) ? "always" : "never");
+  return [mark = value_or<std::string>(section, "replacement", kMetaspace), strips = scheme != "never"](
+             std::string& token, bool is_first, bool) { token = replaced(token, mark, is_first && strips ? "" : " "); };
+}
+
+Change strip(const json& section) {
+  const auto character = value_or<std::string>(section, "content", " ");
+  const auto start = value_or<int64_t>(section, "start", 0), stop = value_or<int64_t>(section, "stop", 0);
+  require(!character.empty() && first_code_point(character).length == character.size(), "tokenizer",
+          "the content of the decoder Strip must be one character: got ", printable(character));
+  require(start >= 0 && stop >= 0, "tokenizer", "start and stop of the decoder Strip must not be negative: got ", start,
+          " and ", stop);
+  return [character, start, stop](std::string& token, bool, bool is_inner) {
+    token = stripped(token, character, is_inner ? 0 : start, is_inner ? 0 : stop);
+  };
+}
+
+/// The change of each token that a section asks for; none if its type changes no single tokens.
+Change change_of(const std::string& type, const json& section) {
+  if (type == "ByteLevel") return [](std::string& token, bool, bool) { token = from_byte_alphabet(token); };
+  if (type == "ByteFallback") {
+    return [](std::string& token, bool, bool) {
+      if (const int byte = byte_of_token(token); byte >= 0) token = std::string(1, static_cast<char>(byte));
+    };
+  }
+  if (type == "Replace") {
+    return [pattern = pattern_of(section), content = section.at("content").get<std::string>()](
+               std::string& token, bool, bool) { token = with_replaced(token, pattern, content); };
+  }
+  if (type == "WordPiece") return word_piece(section);
+  if (type == "Metaspace") return metaspace(section);
+  if (type == "Strip") return strip(section);
+  return {};
+}
+
 }  // namespace
 
 Decoder::Decoder(const json& section) : joins_with_spaces_(section.is_null()) {
@@ -82,27 +130,12 @@ Decoder::Decoder(const json& section) : joins_with_spaces_(section.is_null()) {
 
 void Decoder::add(const json& section) {
   const std::string type = type_of(section);
-  const auto each = [this](auto change) {
-    steps_.push_back([change](State& state) {
-      for (size_t i = 0; i < state.tokens.size(); ++i) change(state.tokens[i], i == 0 && !state.within, state);
-    });
-  };
   if (type == "Sequence") {
     for (const json& step : section.at("decoders")) add(step);
-  } else if (type == "ByteLevel") {
-    each([](std::string& token, bool, const State&) { token = from_byte_alphabet(token); });
-  } else if (type == "WordPiece") {
-    each([prefix = value_or<std::string>(section, "prefix", "##"), cleanup = value_or(section, "cleanup", true)](
-             std::string& token, bool first, const State&) {
-      if (!first) token = token.rfind(prefix, 0) == 0 ? token.substr(prefix.size()) : " " + token;
-      if (cleanup) token = cleaned(token);
-    });
-  } else if (type == "Metaspace") {
-    const auto scheme = value_or<std::string>(section, "prepend_scheme",
-                                              value_or(section, "add_prefix_space", true) ? "always" : "never");
-    each([mark = value_or<std::string>(section, "replacement", kMetaspace), strips = scheme != "never"](
-             std::string& token, bool first, const State&) {
-      token = replaced(token, mark, first && strips ? "" : " ");
+  } else if (const Change change = change_of(type, section)) {
+    steps_.push_back([change](State& state) {
+      for (size_t i = 0; i < state.tokens.size(); ++i)
+        change(state.tokens[i], i == 0 && !state.within, state.within && state.fused);
     });
   } else if (type == "BPEDecoder") {
     const auto suffix = value_or<std::string>(section, "suffix", "</w>");
@@ -110,29 +143,11 @@ void Decoder::add(const json& section) {
       for (std::string& token : state.tokens)
         token = replaced(token, suffix, &token == &state.tokens.back() && !state.within ? "" : " ");
     });
-  } else if (type == "ByteFallback") {
-    each([](std::string& token, bool, const State&) {
-      if (const int byte = byte_of_token(token); byte >= 0) token = std::string(1, static_cast<char>(byte));
-    });
   } else if (type == "Fuse") {
     steps_.push_back([](State& state) {
       fuse(state.tokens);
       state.fused = true;
     });
-  } else if (type == "Strip") {
-    const auto character = value_or<std::string>(section, "content", " ");
-    const auto start = value_or<int64_t>(section, "start", 0), stop = value_or<int64_t>(section, "stop", 0);
-    require(!character.empty() && first_code_point(character).length == character.size(), "tokenizer",
-            "the content of the decoder Strip must be one character: got ", printable(character));
-    require(start >= 0 && stop >= 0, "tokenizer", "start and stop of the decoder Strip must not be negative: got ",
-            start, " and ", stop);
-    each([character, start, stop](std::string& token, bool, const State& state) {
-      const bool inner = state.within && state.fused;
-      token = stripped(token, character, inner ? 0 : start, inner ? 0 : stop);
-    });
-  } else if (type == "Replace") {
-    each([pattern = pattern_of(section), content = section.at("content").get<std::string>()](
-             std::string& token, bool, const State&) { token = with_replaced(token, pattern, content); });
   } else if (type == "CTC") {
     const auto pad = value_or<std::string>(section, "pad_token", "<pad>");
     const auto delimiter = value_or<std::string>(section, "word_delimiter_token", "|");
