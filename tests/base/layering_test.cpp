@@ -21,8 +21,10 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr int kLongestFile = 600;
+constexpr size_t kLongestFunction = 60;
 constexpr size_t kColumns = 120;
 const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
 
@@ -96,10 +98,12 @@ std::set<std::string> architectures_of(const fs::path& source) {
   return named;
 }
 
-/// Every breach of LAYERS below `source` (the folder that holds colossal/), one line each.
+/// Every breach of LAYERS below `source` (the folder that holds colossal/), one line each. A row may allow no more than
+/// its layer uses.
 std::vector<std::string> violations(const fs::path& source) {
   std::vector<std::string> faults;
   const auto layers = read_layers(source / "colossal/LAYERS", faults);
+  auto unused = layers;
   const auto architectures = architectures_of(source);
   for (const auto& file : sources_below(source / "colossal")) {
     const std::string name = fs::relative(file, source / "colossal").string();
@@ -114,6 +118,7 @@ std::vector<std::string> violations(const fs::path& source) {
         faults.push_back(name + " may not include torch: " + include);
       if (include.rfind("colossal/", 0) != 0) continue;
       const std::string rest = include.substr(9), other = rest.substr(0, rest.find('/'));
+      unused.at(layer_name).may_include.erase(other);
       if (other != layer_name && !layer->second.may_include.count(other))
         faults.push_back(name + " may not include " + include);
       if (!fs::exists(source / include)) faults.push_back(name + " includes what is not there: " + include);
@@ -121,6 +126,10 @@ std::vector<std::string> violations(const fs::path& source) {
       if (architectures.count(include) && layer_name == "models" && !own)
         faults.push_back(name + " includes a sibling: " + include);
     }
+  }
+  for (const auto& [name, layer] : unused) {
+    for (const std::string& other : layer.may_include)
+      faults.push_back("LAYERS: " + name + " allows " + other + ", which no file of it includes");
   }
   return faults;
 }
@@ -180,11 +189,49 @@ std::vector<std::string> files_too_long(const fs::path& root) {
   return faults;
 }
 
+/// Functions of more than kLongestFunction lines below `folder`. The sources are formatted: a function begins on a line
+/// without indentation, or with two spaces in a class, and ends at the brace below its first letter.
+std::vector<std::string> functions_too_long(const fs::path& folder) {
+  static const std::regex begins(R"rx(( {0,2})[A-Za-z~].*)rx"), is_other(R"rx(\s*(namespace|struct|class|enum)\b.*)rx");
+  std::vector<std::string> faults;
+  for (const auto& file : sources_below(folder)) {
+    std::vector<std::string> lines;
+    std::ifstream stream(file);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      std::smatch match;
+      if (!std::regex_match(lines[i], match, begins)) continue;
+      const size_t first = i;
+      const std::string indent = match[1];
+      std::string head = lines[i];
+      while (i + 1 < lines.size() && std::string("{;}:").find(lines[i].back()) == std::string::npos &&
+             lines[i + 1].starts_with(indent + "    "))
+        head += lines[++i];
+      if (head.back() != '{' || head.find('(') == std::string::npos || std::regex_match(head, is_other)) continue;
+      while (i < lines.size() && !lines[i].starts_with(indent + "}")) ++i;
+      if (i - first + 1 > kLongestFunction)
+        faults.push_back(fs::relative(file, folder).string() + ":" + std::to_string(first + 1) +
+                         " begins a function of " + std::to_string(i - first + 1) + " lines");
+    }
+  }
+  return faults;
+}
+
+std::vector<std::string> empty_files(const fs::path& folder) {
+  std::vector<std::string> faults;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.file_size() == 0)
+      faults.push_back(fs::relative(entry.path(), folder).string() + " is empty");
+  }
+  return faults;
+}
+
 /// Lines that pass kColumns; those of a raw string are text, not source.
 std::vector<std::string> lines_too_wide(const fs::path& root) {
   std::vector<std::string> faults;
   for (const char* folder : {"src", "tests", "apps", "benchmarks", "examples"}) {
     for (const auto& file : sources_below(root / folder)) {
+      static const std::regex ends_text(R"rx(\)[a-z]+")rx");
       std::ifstream lines(file);
       bool is_text = false;
       int number = 1;
@@ -194,8 +241,7 @@ std::vector<std::string> lines_too_wide(const fs::path& root) {
           faults.push_back(fs::relative(file, root).string() + ":" + std::to_string(number) + " has " +
                            std::to_string(line.size()) + " columns");
         if (begins) is_text = true;
-        if (line.find(")\"") != std::string::npos || std::regex_search(line, std::regex(R"rx(\)[a-z]+")rx")))
-          is_text = false;
+        if (is_text && (line.find(")\"") != std::string::npos || std::regex_search(line, ends_text))) is_text = false;
       }
     }
   }
@@ -240,13 +286,17 @@ TEST(Layering, PublicHeadersIncludePublicOnesOnly) {
 
 TEST(Layering, FilesAreAtMost600LinesLong) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
 
+TEST(Layering, FunctionsAreAtMost60LinesLong) { EXPECT_THAT(functions_too_long(kSourceDir / "src"), IsEmpty()); }
+
+TEST(Layering, NoFileIsEmpty) { EXPECT_THAT(empty_files(kSourceDir / "src"), IsEmpty()); }
+
 TEST(Layering, LinesAreAtMost120ColumnsWide) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
 
 /// A small tree of sources with breaches planted in it.
 class PlantedViolations : public ::testing::Test {
  protected:
   void SetUp() override {
-    plant("LAYERS", "# comment\nbase*  :\ntensor : base\nmodels : base tensor\n");
+    plant("LAYERS", "# comment\nbase*  :\ntensor : base\nmodels : tensor\n");
     plant("base/good.h", "#include <vector>\n#include \"colossal/base/other.h\"\n");
     plant("base/other.h", "");
     plant("models/registry.h", "#include \"colossal/models/model.h\"\n");
@@ -298,8 +348,33 @@ TEST_F(PlantedViolations, AFolderOutsideTheTableIsFound) {
 }
 
 TEST_F(PlantedViolations, ARowThatLooksDownwardIsFound) {
-  plant("LAYERS", "base* : tensor\ntensor : base\nmodels : base tensor\n");
+  plant("LAYERS", "base* : tensor\ntensor : base\nmodels : tensor\n");
+  plant("base/down.h", "#include \"colossal/tensor/place.h\"\n");
   EXPECT_THAT(found(), ElementsAre("LAYERS: base names tensor, which is not above it"));
+}
+
+TEST_F(PlantedViolations, ARowThatAllowsMoreThanIsUsedIsFound) {
+  plant("LAYERS", "base*  :\ntensor : base\nmodels : base tensor\n");
+  EXPECT_THAT(found(), ElementsAre("LAYERS: models allows base, which no file of it includes"));
+}
+
+TEST_F(PlantedViolations, ALongFunctionIsFound) {
+  const auto body = [](const std::string& indent, size_t lines) {
+    std::string text;
+    for (size_t i = 0; i + 2 < lines; ++i) text += indent + "  f();\n";
+    return text + indent + "}\n";
+  };
+  plant("base/fits.cpp", "namespace a {\nvoid fits() {\n" + body("", kLongestFunction) + "}\n");
+  plant("base/long.cpp", "\nint too_long(int first,\n             int second) {\n" + body("", kLongestFunction) +
+                             "struct Some {\n  void member() {\n" + body("  ", kLongestFunction + 1) + "};\n");
+  EXPECT_THAT(functions_too_long(fs::path(folder_.path()) / "src"),
+              ElementsAre("colossal/base/long.cpp:2 begins a function of 61 lines",
+                          "colossal/base/long.cpp:64 begins a function of 61 lines"));
+}
+
+TEST_F(PlantedViolations, AnEmptyFileIsFound) {
+  EXPECT_THAT(empty_files(fs::path(folder_.path()) / "src"),
+              UnorderedElementsAre("colossal/base/other.h is empty", "colossal/models/llama.h is empty"));
 }
 
 TEST_F(PlantedViolations, APublicHeaderThatIncludesAPrivateOneIsFound) {

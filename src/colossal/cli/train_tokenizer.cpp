@@ -65,7 +65,7 @@ void write_file(const std::string& path, const std::string& bytes) {
   require(file.good(), "tokenizer", "cannot write ", path);
 }
 
-int train(const Arguments& arguments) {
+int train_tokenizer(const Arguments& arguments) {
   CLI::App app("Learns the vocabulary of a tokenizer from the lines of files.", "colossal tokenizer train");
   TrainingRequest r;
   r.training.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -117,8 +117,8 @@ int train(const Arguments& arguments) {
 
 int tokenizer(const Arguments& arguments) {
   if (arguments == Arguments{kMarkdownHelp})
-    throw HelpWanted("## colossal tokenizer\n\n#" + help_of(train, kMarkdownHelp));
-  if (!arguments.empty() && arguments[0] == "train") return train({arguments.begin() + 1, arguments.end()});
+    throw HelpWanted("## colossal tokenizer\n\n#" + help_of(train_tokenizer, kMarkdownHelp));
+  if (!arguments.empty() && arguments[0] == "train") return train_tokenizer({arguments.begin() + 1, arguments.end()});
   const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
   if (!asks) throw UsageError("colossal tokenizer: the subcommand must be `train`; see `tokenizer train --help`");
   std::printf("usage: colossal tokenizer train --to FOLDER FILE...      colossal tokenizer train --help\n");

@@ -92,7 +92,7 @@ class Reporting final : public c10::Allocator {
 
 /// Before main: LibTorch's allocator may be exchanged only while no other thread asks for memory, and the first account
 /// may be that of one rank among several threads.
-[[maybe_unused]] const bool installed = Reporting::install();
+[[maybe_unused]] const bool reporting_installed = Reporting::install();
 
 }  // namespace
 

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kFile[] = "chat_template.jinja", kOldFile[] = "chat_template.json", kConfig[] = "tokenizer_config.json",
-               kTokens[] = "special_tokens_map.json", kFurther[] = "additional_chat_templates";
+               kTokensFile[] = "special_tokens_map.json", kFurther[] = "additional_chat_templates";
 constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
@@ -90,7 +90,7 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
   made.limits_ = limits;
   made.where_ = folder;
   take_tokens(config, made.variables_);
-  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokens), made.variables_);
+  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokensFile), made.variables_);
   for (const Source& source : sources) made.add(source.name, source.shown_name, source.text);
   return made;
 }

@@ -8,16 +8,16 @@
 namespace colossal::text {
 namespace {
 
-constexpr uint32_t kCodePoints = 0x110000;
+constexpr uint32_t kAllCodePoints = 0x110000;
 
-enum Kind : uint8_t { kLetter = 1, kNumber = 2, kSpace = 4, kOther = 8 };
+enum Kind : uint8_t { kLetterKind = 1, kNumberKind = 2, kSpaceKind = 4, kOtherKind = 8 };
 
 /// The kind of every code point: a byte each, so that a look is one load.
 const uint8_t* kinds_of_characters() {
   static const std::unique_ptr<const uint8_t[]> kinds = [] {
-    auto table = std::make_unique<uint8_t[]>(kCodePoints);
-    for (uint32_t c = 0; c < kCodePoints; ++c)
-      table[c] = is_letter(c) ? kLetter : is_number(c) ? kNumber : is_space(c) ? kSpace : kOther;
+    auto table = std::make_unique<uint8_t[]>(kAllCodePoints);
+    for (uint32_t c = 0; c < kAllCodePoints; ++c)
+      table[c] = is_letter(c) ? kLetterKind : is_number(c) ? kNumberKind : is_space(c) ? kSpaceKind : kOtherKind;
     return table;
   }();
   return kinds.get();
@@ -86,7 +86,7 @@ size_t WordScanner::contraction(std::string_view text) const {
 
 size_t WordScanner::space(std::string_view text) const {
   size_t end = 0, last = 0, line = 0;  // the run, where its last character starts, behind its last end of a line
-  for (Character next; (next = character(text, end)).kind == kSpace;) {
+  for (Character next; (next = character(text, end)).kind == kSpaceKind;) {
     last = end;
     end += next.length;
     if (is_line_end(text[last])) line = end;
@@ -98,22 +98,23 @@ size_t WordScanner::space(std::string_view text) const {
 
 size_t WordScanner::first_word(std::string_view text) const {
   const Character first = character(text, 0);
-  if (first.kind == kLetter) return run(text, first.length, kLetter);
-  if (first.kind == kNumber) {
-    if (rules_.digits == 0) return run(text, first.length, kNumber);
+  if (first.kind == kLetterKind) return run(text, first.length, kLetterKind);
+  if (first.kind == kNumberKind) {
+    if (rules_.digits == 0) return run(text, first.length, kNumberKind);
     size_t end = first.length;
-    for (int count = 1; count < rules_.digits && character(text, end).kind == kNumber; ++count)
+    for (int count = 1; count < rules_.digits && character(text, end).kind == kNumberKind; ++count)
       end += character(text, end).length;
     return end;
   }
   if (const size_t length = contraction(text)) return length;
   const Character second = character(text, first.length);
   const bool blank = text[0] == ' ';
-  if (second.kind == kLetter && (blank || (rules_.any_before_letters && !is_line_end(text[0]))))
-    return run(text, first.length + second.length, kLetter);
-  if (second.kind == kNumber && blank && rules_.digits == 0) return run(text, first.length + second.length, kNumber);
-  if (first.kind == kOther || (blank && second.kind == kOther)) {
-    size_t end = run(text, first.length, kOther);
+  if (second.kind == kLetterKind && (blank || (rules_.any_before_letters && !is_line_end(text[0]))))
+    return run(text, first.length + second.length, kLetterKind);
+  if (second.kind == kNumberKind && blank && rules_.digits == 0)
+    return run(text, first.length + second.length, kNumberKind);
+  if (first.kind == kOtherKind || (blank && second.kind == kOtherKind)) {
+    size_t end = run(text, first.length, kOtherKind);
     while (rules_.lines && end < text.size() && is_line_end(text[end])) ++end;
     return end;
   }
