@@ -162,7 +162,9 @@ function(colossal_add_layers)
     list(TRANSFORM depends PREPEND colossal_)
     colossal_select_sources(${layer} sources)
     add_library(colossal_${layer} STATIC ${sources})
-    if(torch_free)
+    if(layer STREQUAL "report")
+      set(batch 8)  # its charts share the names of their sizes
+    elseif(torch_free)
       set(batch 16)  # such units need less memory
     else()
       set(batch 10)
