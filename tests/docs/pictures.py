@@ -34,7 +34,7 @@ def draw_layouts(file, folder):
     """The quickstart's model under five layouts. Its text is the licence, because the project's own text changes."""
     runs = [os.path.join(folder, name) for name in LAYOUTS]
     for run, flags in zip(runs, LAYOUTS.values()):
-        colossal("train", "examples/quickstart.toml", f"--run.folder={run}", "--data.path=LICENSE", "--training.steps=300",
+        colossal("train", "examples/quickstart.toml", f"--run.folder={run}", "--data.path=LICENSE", "--training.steps=100",
                  "--training.evaluate_every=0", "--training.save_every=0", "--training.sample_every=0", *flags)
     colossal("report", *runs, "--output", os.path.join(folder, "report.html"), "--svg", file)
 
