@@ -58,7 +58,8 @@ Inside biased_attention(const Heads& heads, const BiasedScores& rules) {
   const auto type = ops::wide_type(q);
   const double operations =
       4.0 * static_cast<double>(q.size(0) * q.size(1) * q.size(3)) * pairs_of(queries, keys, rules.causal);
-  tensor::announce_flops(operations);
+  const tensor::Operation attention{tensor::Operation::Kind::Attention, q.scalar_type()};
+  tensor::announce_flops(operations, attention);
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(type);
   if (rules.bias.defined()) scores = scores + rules.bias.to(type);
   const at::Tensor hidden = hidden_pairs(rules, queries, keys, q.device());
@@ -67,7 +68,7 @@ Inside biased_attention(const Heads& heads, const BiasedScores& rules) {
   // A query without a key of its document has equal weights here, and must see nothing.
   if (rules.query_documents.defined()) weights = weights.masked_fill(hidden, 0);
   const at::Tensor out = at::matmul(weights.to(v.scalar_type()), v).transpose(1, 2).flatten(2);
-  tensor::announce_flops_in_backward(out, 2 * operations);
+  tensor::announce_flops_in_backward(out, 2 * operations, attention);
   return {out};
 }
 

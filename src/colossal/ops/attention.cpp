@@ -180,8 +180,9 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   // Of a pair two products, of keys and of values; backward makes the gradients of both factors of each.
   const double forward =
       4 * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(visible_pairs(q, k, mask));
-  tensor::announce_flops(forward);
-  tensor::announce_flops_in_backward(out, 2 * forward);
+  const tensor::Operation attention{tensor::Operation::Kind::Attention, q.scalar_type()};
+  tensor::announce_flops(forward, attention);
+  tensor::announce_flops_in_backward(out, 2 * forward, attention);
   return out;
 }
 

@@ -32,10 +32,6 @@ bool serves_int4(const GroupCodes& codes, const at::TensorOptions& options) {
          runs(DeviceOperator::Int4Product, options.device());
 }
 
-void announce_product(const at::Tensor& x, const at::Tensor& y) {
-  tensor::announce_flops(2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(1)));
-}
-
 }  // namespace
 
 at::Tensor int4_scales_and_zeros(const GroupCodes& codes) {
@@ -80,7 +76,7 @@ at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) co
   at::Tensor y;
   if (for_int4_.defined()) {
     y = at::_weight_int4pack_mm(rows.contiguous(), codes_, group_, for_int4_);
-    announce_product(rows, y);
+    tensor::announce_product(rows.size(0), y.size(1), rows.size(1), rows.scalar_type());
     if (bias.defined()) y.add_(bias);
   } else if (group_ == 0 && multiplies_scaled(x, inputs_, codes_.size(0))) {
     const RowCodes own = encode_rows(rows, at::kFloat8_e4m3fn);
@@ -91,7 +87,7 @@ at::Tensor CodedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) co
     y = y.to(x.scalar_type());
   } else {
     y = at::linear(rows, values(x.scalar_type()), bias);
-    announce_product(rows, y);
+    tensor::announce_product(rows.size(0), y.size(1), rows.size(1), rows.scalar_type());
   }
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = y.size(1);

@@ -14,6 +14,7 @@
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/soft_cap.h"
+#include "colossal/tensor/flops.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
@@ -214,14 +215,18 @@ at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, con
 class LocalProjection final : public Projection {
  public:
   LocalProjection(int64_t tokens, const at::Tensor& weight, const at::TensorOptions& options)
-      : buffer_(empty_rows(tokens, weight.size(0), options)), weight_(weight.to(product_type(weight))) {}
+      : type_(weight.scalar_type()),
+        buffer_(empty_rows(tokens, weight.size(0), options)),
+        weight_(weight.to(product_type(weight))) {}
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor&) override {
+    const tensor::FactorScope factors(type_);
     hidden_ = hidden.to(weight_.scalar_type());
     auto logits = buffer_.narrow(0, 0, hidden.size(0));
     matmul_nt_(logits, hidden_, weight_, 0);
     return logits;
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
+    const tensor::FactorScope factors(type_);
     const auto d = narrowed(logits_gradient);
     if (hidden) matmul_nn_(*hidden, d, weight_);
     if (weight) matmul_tn(d, hidden_, *weight);
@@ -237,6 +242,7 @@ class LocalProjection final : public Projection {
     return rounded.copy_(logits_gradient);
   }
 
+  const at::ScalarType type_;  // of the weight as it was given
   at::Tensor buffer_, weight_, hidden_;
 };
 

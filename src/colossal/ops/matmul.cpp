@@ -93,7 +93,7 @@ std::atomic<int64_t>& choice_in_force() {  // -1: not yet made
   return code;
 }
 
-MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::* kind) {
+MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::*kind) {
   return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
 }
 
@@ -118,11 +118,6 @@ void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, d
     at::mm_out(out, a, b, at::kFloat);
   else
     at::addmm_out(out, out, a, b, at::kFloat);
-}
-
-/// Of a product [rows, inner] [inner, columns].
-void announce(int64_t rows, int64_t inner, int64_t columns) {
-  tensor::announce_flops(2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns));
 }
 
 constexpr int64_t kColumnSumGrain = 16384;
@@ -178,25 +173,32 @@ at::ScalarType product_type(const at::Tensor& x) { return is_widened(x) ? at::kF
 
 at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (is_widened(a)) return matmul_nt(wide(a), wide(b), wide(bias)).to(a.scalar_type());
-  announce(a.size(0), a.size(1), b.size(0));
+  if (is_widened(a)) {
+    const tensor::FactorScope factors(a.scalar_type());
+    return matmul_nt(wide(a), wide(b), wide(bias)).to(a.scalar_type());
+  }
+  tensor::announce_product(a.size(0), b.size(0), a.size(1), a.scalar_type());
   return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b, bias);
 }
 at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (is_widened(a)) return matmul_nn(wide(a), wide(b)).to(a.scalar_type());
-  announce(a.size(0), a.size(1), b.size(1));
+  if (is_widened(a)) {
+    const tensor::FactorScope factors(a.scalar_type());
+    return matmul_nn(wide(a), wide(b)).to(a.scalar_type());
+  }
+  tensor::announce_product(a.size(0), b.size(1), a.size(1), a.scalar_type());
   return multiply_nt(library_for(a, b, &MatmulChoice::nn), a, b.t());
 }
 at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool to_wide = sum.defined() && sum.scalar_type() != a.scalar_type();
   if (is_widened(a)) {
+    const tensor::FactorScope factors(a.scalar_type());
     const at::Tensor product = matmul_tn(wide(a), wide(b), to_wide ? sum : at::Tensor());
     if (to_wide) return sum;
     return sum.defined() ? sum.add_(product) : product.to(a.scalar_type());
   }
-  announce(a.size(1), a.size(0), b.size(1));
+  tensor::announce_product(a.size(1), b.size(1), a.size(0), a.scalar_type());
   if (to_wide) {
     multiply_wide_(sum, a.t(), b, 1);
     return sum;
@@ -210,20 +212,21 @@ at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool to_wide = out.scalar_type() != a.scalar_type();
-  if (to_wide && is_widened(a)) return matmul_nt_(out, wide(a), wide(b), beta);
-  if (!to_wide && is_widened(a)) {
+  if (is_widened(a)) {
+    const tensor::FactorScope factors(a.scalar_type());
+    if (to_wide) return matmul_nt_(out, wide(a), wide(b), beta);
     const at::Tensor product = matmul_nt(wide(a), wide(b));
     beta == 0 ? out.copy_(product) : out.add_(product);
     return;
   }
-  announce(a.size(0), a.size(1), b.size(0));
+  tensor::announce_product(a.size(0), b.size(0), a.size(1), a.scalar_type());
   if (to_wide) return multiply_wide_(out, a, b.t(), beta);
   multiply_nt_(library_for(a, b, &MatmulChoice::nt), out, a, b, beta);
 }
 void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (is_widened(a) || out.scalar_type() != a.scalar_type()) return matmul_nt_(out, a, b.t(), 0);
-  announce(a.size(0), a.size(1), b.size(1));
+  tensor::announce_product(a.size(0), b.size(1), a.size(1), a.scalar_type());
   multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), 0);
 }
 

@@ -2,7 +2,7 @@
 // and oneDNN (behind a registered operator that eager never uses for plain fp32); which is faster depends on the
 // machine and on which operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and
 // accelerators go to ATen. bf16 and fp16 on a CPU that does not multiply them are made in fp32 and rounded, unless the
-// result is wanted in fp32. Each product announces its 2 M N K operations (tensor::FlopCount).
+// result is wanted in fp32. Each product announces its 2 M N K operations and its sizes (tensor/flops.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -217,7 +217,8 @@ void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask,
       attend_by_runs(task, runs, wide);
   });
   if (tensor::are_flops_counted())
-    tensor::announce_flops(4 * static_cast<double>(heads * pages.size) * pairs_of(batch));
+    tensor::announce_flops(4 * static_cast<double>(heads * pages.size) * pairs_of(batch),
+                           {tensor::Operation::Kind::Attention, q.scalar_type()});
 }
 
 int64_t reach_of(const PagedMask& mask) {

@@ -39,7 +39,8 @@ PartialAttention nothing_seen(const at::Tensor& q) {
 }
 
 void announce(const at::Tensor& q, int64_t pairs, double of_a_pair) {
-  tensor::announce_flops(of_a_pair * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(pairs));
+  tensor::announce_flops(of_a_pair * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(pairs),
+                         {tensor::Operation::Kind::Attention, q.scalar_type()});
 }
 
 /// The least and the largest id of a run's documents in each row.

@@ -174,8 +174,7 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
               (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
           "prepacked", "the bias must be fp32 [", outputs_, "] on the CPU");
   const int64_t rows = x.numel() / inputs_;
-  tensor::announce_flops(2.0 * static_cast<double>(rows) * static_cast<double>(inputs_) *
-                         static_cast<double>(outputs_));
+  tensor::announce_product(rows, outputs_, inputs_, x.scalar_type());
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = outputs_;
   at::Tensor y = at::empty(shape, x.options().requires_grad(false));

@@ -18,8 +18,7 @@ at::Tensor dense_codes(const at::Tensor& codes) {
 /// a b + bias of a [M,K] and b [K,N], whatever their strides.
 at::Tensor multiply_scaled(const Scaled& a, const Scaled& b, const at::Tensor& bias, at::ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  tensor::announce_flops(2.0 * static_cast<double>(a.codes.size(0)) * static_cast<double>(a.codes.size(1)) *
-                         static_cast<double>(b.codes.size(1)));
+  tensor::announce_product(a.codes.size(0), b.codes.size(1), a.codes.size(1), a.codes.scalar_type());
   // Beside an fp32 result cuBLAS takes no bias.
   const bool takes_bias = bias.defined() && type == at::kBFloat16 && bias.scalar_type() == type;
   const at::Tensor product = at::_scaled_mm(dense_codes(a.codes), dense_codes(b.codes.t()).t(), a.scale.reciprocal(),

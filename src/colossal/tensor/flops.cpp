@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <atomic>
+#include <utility>
 
 namespace colossal::tensor {
 namespace {
@@ -12,32 +12,51 @@ namespace {
 // one it uses in its own tests alone.
 c10::DebugInfoKind key() { return c10::DebugInfoKind::TEST_INFO_2; }
 
+/// Of the outermost FactorScope of this thread; Undefined: there is none.
+at::ScalarType& factor_type() {
+  thread_local at::ScalarType type = at::ScalarType::Undefined;
+  return type;
+}
+
 }  // namespace
 
-struct FlopCount::Listener : c10::DebugInfoBase {
-  explicit Listener(Listener* outer) : outer(outer) {}
+struct OperationListener::Listener : c10::DebugInfoBase {
+  Listener(Hear hear, Listener* outer) : hear(std::move(hear)), outer(outer) {}
   static Listener* current() { return static_cast<Listener*>(c10::ThreadLocalDebugInfo::get(key())); }
-  std::atomic<double> sum = 0;
-  Listener* outer;
+  const Hear hear;
+  Listener* const outer;
 };
 
+OperationListener::OperationListener(Hear hear)
+    : listening_(std::make_unique<c10::DebugInfoGuard>(
+          key(), std::make_shared<Listener>(std::move(hear), Listener::current()))) {}
+OperationListener::~OperationListener() = default;
+
 FlopCount::FlopCount()
-    : listener_(std::make_shared<Listener>(Listener::current())),
-      listening_(std::make_unique<c10::DebugInfoGuard>(key(), listener_)) {}
-FlopCount::~FlopCount() = default;
+    : sum_(std::make_shared<std::atomic<double>>(0)),
+      listener_([sum = sum_](double operations, const Operation&) { *sum += operations; }) {}
 
-double FlopCount::total() const { return listener_->sum; }
+bool are_flops_counted() { return OperationListener::Listener::current() != nullptr; }
 
-bool are_flops_counted() { return FlopCount::Listener::current() != nullptr; }
-
-void announce_flops(double operations) {
-  for (auto* listener = FlopCount::Listener::current(); listener; listener = listener->outer)
-    listener->sum += operations;
+void announce_flops(double operations, const Operation& what) {
+  for (auto* listener = OperationListener::Listener::current(); listener; listener = listener->outer)
+    listener->hear(operations, what);
 }
 
-void announce_flops_in_backward(const at::Tensor& result, double operations) {
+void announce_product(int64_t m, int64_t n, int64_t k, at::ScalarType dtype) {
+  announce_flops(
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+      {Operation::Kind::Product, factor_type() == at::ScalarType::Undefined ? dtype : factor_type(), m, n, k});
+}
+
+void announce_flops_in_backward(const at::Tensor& result, double operations, const Operation& what) {
   if (!result.requires_grad() || !are_flops_counted()) return;
-  result.register_hook([operations](const at::Tensor&) { announce_flops(operations); });
+  result.register_hook([operations, what](const at::Tensor&) { announce_flops(operations, what); });
 }
+
+FactorScope::FactorScope(at::ScalarType dtype) : before_(factor_type()) {
+  if (before_ == at::ScalarType::Undefined) factor_type() = dtype;
+}
+FactorScope::~FactorScope() { factor_type() = before_; }
 
 }  // namespace colossal::tensor

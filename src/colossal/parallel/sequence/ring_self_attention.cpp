@@ -44,7 +44,8 @@ struct RowPass : torch::CustomClassHolder {
   at::Tensor scores(const at::Tensor& q, const at::Tensor& k, int source, double operations) const {
     const ops::AttentionMask between = mask.between(tokens.runs[ring.rank()], tokens.runs[source]);
     tensor::announce_flops(operations * static_cast<double>(q.size(1) * q.size(3)) *
-                           static_cast<double>(ops::visible_pairs(q, k, between)));
+                               static_cast<double>(ops::visible_pairs(q, k, between)),
+                           {tensor::Operation::Kind::Attention, q.scalar_type()});
     return ops::attention_scores(q, k, between);
   }
   /// Where the keys of `source` stand in rows of scores, in which parts follow one another as they come round.
