@@ -11,6 +11,7 @@
 #include "colossal/comm/idle_world.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/tensor/flops.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::recording_test {
@@ -132,6 +133,49 @@ TEST(Recording, LeavesOutWhatIsRefusedAndGroupsOfOneRank) {
   EXPECT_THAT(thrown_message([&] { mesh.group("data").all_gather(out, x); }), HasSubstr("needs an output of 2 inputs"));
   mesh.group("tensor").all_reduce(x, Reduce::Sum).wait();
   EXPECT_TRUE(world.calls().empty());
+}
+
+std::vector<std::string> texts(const StepEvents& events) {
+  std::vector<std::string> result;
+  for (const StepEvent& event : events.list) {
+    const auto dtype = static_cast<at::ScalarType>(event.dtype);
+    const char* const phase = to_string(static_cast<Phase>(event.phase));
+    if (event.kind == StepEvent::Kind::Call)
+      result.push_back(concat(to_string(static_cast<Collective>(event.collective)), " of ",
+                              events.groups.at(static_cast<size_t>(event.group)).name, " ", event.peer, " ", dtype,
+                              ": ", event.bytes, " bytes in ", phase));
+    else
+      result.push_back(concat(event.kind == StepEvent::Kind::Product ? "product " : "attention ", event.m, " ", event.n,
+                              " ", event.k, " ", dtype, ": ", event.operations, " in ", phase));
+  }
+  return result;
+}
+
+TEST(Recording, HasCallsAndOperationsInOneOrder) {
+  const auto idle = comm::make_idle_world(2, 4);
+  RecordingWorld world(*idle);
+  Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
+  at::Tensor x = at::zeros({4, 6}, at::kDouble);
+  tensor::announce_product(9, 9, 9, at::kFloat);  // before the scope
+  {
+    const RecordingWorld::Operations operations(world);
+    const PhaseScope phase(world.traffic(), Phase::Forward);
+    tensor::announce_product(2, 3, 4, at::kBFloat16);
+    mesh.group("tensor").all_reduce(x, Reduce::Sum).wait();
+    tensor::announce_flops(10, {tensor::Operation::Kind::Attention, at::kHalf});
+    mesh.group("data").broadcast(x, 1).wait();
+    mesh.group("tensor").all_reduce(x, Reduce::Sum).wait();
+  }
+  tensor::announce_product(9, 9, 9, at::kFloat);
+  const StepEvents events = world.events();
+  EXPECT_THAT(
+      texts(events),
+      ElementsAre("product 2 3 4 BFloat16: 48 in forward", "all_reduce of tensor -1 Double: 192 bytes in forward",
+                  "attention 0 0 0 Half: 10 in forward", "broadcast of data 1 Double: 96 bytes in forward",
+                  "all_reduce of tensor -1 Double: 192 bytes in forward"));
+  EXPECT_THAT(events.groups, ElementsAre(StepEvents::Group{"tensor", {2, 3}}, StepEvents::Group{"data", {0, 2}}));
+  world.clear();
+  EXPECT_EQ(world.events(), StepEvents());
 }
 
 TEST(IdleWorld, HoldsWhatThisRankAloneKnows) {

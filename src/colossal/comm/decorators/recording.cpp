@@ -2,26 +2,72 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
+#include "colossal/tensor/flops.h"
+
 namespace colossal::comm {
+namespace {
+
+/// Other collectives leave Call::peer at 0, which is a rank.
+bool has_peer(Collective collective) {
+  return collective == Collective::Broadcast || collective == Collective::Reduce || collective == Collective::Send ||
+         collective == Collective::Recv;
+}
+
+StepEvent event_of(const RecordedCall& call) {
+  return {.kind = StepEvent::Kind::Call,
+          .collective = static_cast<uint8_t>(call.collective),
+          .phase = static_cast<uint8_t>(call.phase),
+          .dtype = static_cast<uint8_t>(call.dtype),
+          .peer = has_peer(call.collective) ? call.peer : -1,
+          .bytes = call.sent.bytes};
+}
+
+StepEvent event_of(double operations, const tensor::Operation& what, Phase phase) {
+  const bool is_product = what.kind == tensor::Operation::Kind::Product;
+  return {.kind = is_product ? StepEvent::Kind::Product : StepEvent::Kind::Attention,
+          .phase = static_cast<uint8_t>(phase),
+          .dtype = static_cast<uint8_t>(what.dtype),
+          .m = what.m,
+          .n = what.n,
+          .k = what.k,
+          .operations = operations};
+}
+
+}  // namespace
 
 class RecordingWorld::Record {
  public:
   void add(RecordedCall call) {
+    StepEvent event = event_of(call);
     const std::lock_guard lock(mutex_);
+    event.group = events_.index_of({call.group, call.ranks});
+    events_.list.push_back(event);
     calls_.push_back(std::move(call));
+  }
+  void add(const StepEvent& operation) {
+    const std::lock_guard lock(mutex_);
+    events_.list.push_back(operation);
   }
   std::vector<RecordedCall> calls() const {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
+  StepEvents events() const {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
   void clear() {
     const std::lock_guard lock(mutex_);
     calls_.clear();
+    events_ = {};
   }
 
  private:
   mutable std::mutex mutex_;
   std::vector<RecordedCall> calls_;
+  StepEvents events_;
 };
 
 class RecordingWorld::RecordingGroup final : public GroupDecorator {
@@ -62,6 +108,15 @@ std::shared_ptr<Group> RecordingWorld::make_group(const std::string& name, const
 
 std::vector<RecordedCall> RecordingWorld::calls() const { return record_->calls(); }
 
+StepEvents RecordingWorld::events() const { return record_->events(); }
+
 void RecordingWorld::clear() { record_->clear(); }
+
+RecordingWorld::Operations::Operations(RecordingWorld& world)
+    : listener_(std::make_unique<tensor::OperationListener>(
+          [record = world.record_, &traffic = world.traffic()](double operations, const tensor::Operation& what) {
+            record->add(event_of(operations, what, traffic.phase()));
+          })) {}
+RecordingWorld::Operations::~Operations() = default;
 
 }  // namespace colossal::comm

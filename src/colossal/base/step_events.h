@@ -1,0 +1,49 @@
+// What one rank does in a training step, as a list: the calls that it makes to other ranks, and its matrix products and
+// attention, in their order. Neither LibTorch nor a device is needed to read it.
+//
+//   const StepEvents events = train::record_step(config, shape, 5);      // rank 5 of the run, on shapes alone
+//   for (const StepEvent& event : events.list)
+//     if (event.kind == StepEvent::Kind::Call) seconds += event.bytes / bandwidth_of(events.groups[event.group].ranks);
+//     else seconds += event.operations / operations_per_second;
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace colossal {
+
+/// One event. A member that does not apply has its default.
+struct StepEvent {
+  enum class Kind : uint8_t {
+    Call,       ///< a collective, or a message to or from one rank
+    Product,    ///< a matrix product [m, k] [k, n]; m = n = k = 0: a layer that announces only its operations
+    Attention,  ///< scores and weighted sums of one attention, in forward or backward
+  };
+  Kind kind = Kind::Call;
+  uint8_t collective = 0;       ///< of a call: comm::Collective
+  uint8_t phase = 0;            ///< comm::Phase
+  uint8_t dtype = 0;            ///< c10::ScalarType of what is sent, or of the factors before any conversion
+  int32_t group = -1;           ///< of a call: index in StepEvents::groups
+  int32_t peer = -1;            ///< rank within the group: the root, or the other rank of a message; -1 = none
+  int64_t m = 0, n = 0, k = 0;  ///< sizes of a product
+  double operations = 0;        ///< floating-point operations; a multiplication and an addition are two
+  double bytes = 0;             ///< that this rank sends by a call: 0 for a receiver
+  bool operator==(const StepEvent&) const = default;
+};
+
+/// The events of one rank.
+struct StepEvents {
+  struct Group {
+    std::string name;        ///< the axis or purpose that the group was made for
+    std::vector<int> ranks;  ///< ranks of the run, in the order of the group
+    bool operator==(const Group&) const = default;
+  };
+  std::vector<StepEvent> list;  ///< in the order in which the rank began them
+  std::vector<Group> groups;    ///< in the order of their first call; each group is stored once
+
+  /// The index of `group` in groups, which gains it if it is new.
+  int32_t index_of(const Group& group);
+  bool operator==(const StepEvents&) const = default;
+};
+
+}  // namespace colossal
