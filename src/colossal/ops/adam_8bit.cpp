@@ -123,6 +123,7 @@ void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const 
 
 void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
   check(u, exp_avg, exp_avg_sq, step);
+  if (u.values.is_meta()) return;
   const auto type = u.values.scalar_type();
   if (type != at::kFloat && type != at::kBFloat16) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
   if (!step_on_device(u, exp_avg, exp_avg_sq, step)) step_on_cpu(u, exp_avg, exp_avg_sq, step);

@@ -137,7 +137,7 @@ BlockCoder::BlockCoder(Codes kind)
       encode_(kernels<float>().encode_block),
       decode_(kernels<float>().decode_block) {}
 
-bool has_block_codes(at::Device device) { return device.is_cpu() || device_tables(device); }
+bool has_block_codes(at::Device device) { return device.is_cpu() || device.is_meta() || device_tables(device); }
 
 CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Codes kind) {
   return {table(kind).for_kernels_on(codes.device()), pointer<uint8_t>(codes), pointer<float>(scales)};
@@ -145,6 +145,7 @@ CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Co
 
 void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales) {
   check(values, codes, scales);
+  if (values.is_meta()) return;
   if (with_device_kernels(values, [&](auto, const auto& kernel, void* stream) {
         kernel.encode_blocks(pointer<float>(values), coded_numbers(codes, scales, kind), values.numel(), stream);
       }))
@@ -157,6 +158,7 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values) {
   check(values, codes, scales);
+  if (values.is_meta()) return;
   if (with_device_kernels(values, [&](auto, const auto& kernel, void* stream) {
         kernel.decode_blocks(coded_numbers(codes, scales, kind), pointer<float>(values), values.numel(), stream);
       }))

@@ -28,7 +28,8 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 /// values <- code times scale. Encoding them again gives the same codes and scales.
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// True for the CPU, and for devices with kernels of ours (device_tables.h): the same codes, bit for bit.
+/// True for the CPU, and for devices with kernels of ours (device_tables.h): the same codes, bit for bit. Also for the
+/// meta device, where nothing is computed.
 bool has_block_codes(at::Device device);
 
 /// What kernels of a device take. The first call copies the table of codes there, for the process, and waits for it.
