@@ -21,6 +21,7 @@
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
+#include "colossal/train/check_sizes.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -79,14 +80,6 @@ void check_graph(const models::ModelShape& shape, at::Device device) {
           device.str(), "; set training.graph = false");
   require(shape.dropout == 0, "training", "graph needs a model without dropout, whose seeds would be recorded: got ",
           shape.dropout, "; set model.dropout = 0 or training.graph = false");
-}
-
-/// What of sizes config.validate() has not seen: the tokens of an image are no samples of data.sequence tokens.
-void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape) {
-  const bool has_images = shape.task().reads == models::Reads::Images;
-  parallel::check_sizes(parallel.tensor, shape.hidden, 0, has_images ? shape.positions : 0);
-  if (has_images)
-    parallel::check_sequence(parallel.sequence, shape.positions, parallel::sequence_parts(parallel.tensor));
 }
 
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.

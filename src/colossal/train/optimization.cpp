@@ -17,6 +17,7 @@
 #include "colossal/memory/device_placement.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/tensor/host_value.h"
+#include "colossal/train/store_options.h"
 
 namespace colossal::train {
 namespace {
@@ -26,12 +27,6 @@ constexpr std::string_view kOptimizer = "optimizer.";  // before the names of it
 /// Where memory.host leaves it open how much of the host the disk's transfers take: so many times what one update
 /// needs, of which a quarter, as much again, is read ahead (TieredHome::Options::ahead).
 constexpr int64_t kTransfers = 4;
-
-/// Whether a rank that shares nothing out has its parameters elsewhere: then it does as one that shares with itself.
-bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
-
-/// Stage of ZeRO.
-int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
 
 /// What `make` returns. Where there are tiers a rank may fail for reasons of its own, a full disk for instance: then
 /// all throw. Groups are made first in whatever is made, so no rank waits for one that failed.
@@ -58,30 +53,13 @@ std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const 
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
 
-memory::ChunkOptions chunk_options(const run::Config& config, const nn::Parameters::Options& of,
-                                   std::shared_ptr<memory::Home> home,
-                                   const std::shared_ptr<memory::DeviceTrace>& trace) {
-  memory::ChunkOptions options;
-  options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
-  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
-  options.capacity =
-      static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(of.dtype));
-  if (config.precision.has_masters()) options.masters = at::kFloat;
-  options.compression = comm::compression_of(config.parallel.compress);
+/// Those of a store in `home`, which counts in `trace` what it has on the device.
+memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::Home> home, const run::Config& config,
+                                      at::ScalarType dtype, const std::shared_ptr<memory::DeviceTrace>& trace) {
+  memory::ChunkOptions options = chunk_options(config, dtype);
   options.home = std::move(home);
   if (trace) options.on_device = trace->on_device();
   return options;
-}
-
-/// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
-parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype) {
-  const bool one = config.micro_batches() == 1;
-  const bool is_shared = stage_of(config) >= 2;
-  const parallel::PipelineConfig& pipeline = config.parallel.pipeline;
-  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
-          .each_pass = is_shared && pipeline.size == 1,
-          .sets_aside = is_shared && config.memory.has_tiers() && pipeline.size > 1 &&
-                        !(one && pipeline.schedule == "1f1b")};  // one pass makes all there
 }
 
 nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
@@ -93,9 +71,9 @@ nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
 TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
   if (!config.memory.has_tiers()) return {};
   TierNeeds needs = made_by_all(mesh, config, [&] {
-    const nn::Parameters::Options& options = parameters.options();
-    return tier_needs(parameters, mesh, chunk_options(config, options, nullptr, nullptr),
-                      gradient_options(config, options.dtype), config.optimizer);
+    const at::ScalarType dtype = parameters.options().dtype;
+    return tier_needs(parameters, mesh, chunk_options(config, dtype), gradient_options(config, dtype),
+                      config.optimizer);
   });
   needs.agree(mesh);
   comm::agree(mesh.all(), at::kCPU, [&] { check_budgets(needs, config, mesh.world().local_size()); });
@@ -135,7 +113,8 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
                                grouped(parameters, config), mesh,
-                               chunk_options(config, parameters.options(), tiers_ ? tiers_ : std::move(home), trace_),
+                               chunk_options_in(tiers_ ? tiers_ : std::move(home), config, parameters.options().dtype,
+                                                trace_),
                                placement_of(config, trace_));
                          })),
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),

@@ -1,0 +1,35 @@
+#include "colossal/train/store_options.h"
+
+namespace colossal::train {
+namespace {
+
+/// Whether a rank that shares nothing out has its parameters elsewhere: then it does as one that shares with itself.
+bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
+
+/// Stage of ZeRO.
+int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
+
+}  // namespace
+
+memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
+  memory::ChunkOptions options;
+  options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
+  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
+  options.capacity =
+      static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
+  if (config.precision.has_masters()) options.masters = at::kFloat;
+  options.compression = comm::compression_of(config.parallel.compress);
+  return options;
+}
+
+parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype) {
+  const bool one = config.micro_batches() == 1;
+  const bool is_shared = stage_of(config) >= 2;
+  const parallel::PipelineConfig& pipeline = config.parallel.pipeline;
+  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
+          .each_pass = is_shared && pipeline.size == 1,
+          .sets_aside = is_shared && config.memory.has_tiers() && pipeline.size > 1 &&
+                        !(one && pipeline.schedule == "1f1b")};  // one pass makes all there
+}
+
+}  // namespace colossal::train
