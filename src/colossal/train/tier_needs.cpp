@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -11,57 +10,12 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_plan.h"
-#include "colossal/memory/store_plan.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "colossal/optim/optimizer.h"
+#include "colossal/train/planned_shards.h"
 
 namespace colossal::train {
 namespace {
-
-/// Keeps sizes alone.
-class SizesAlone final : public memory::Home {
- public:
-  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
-    return std::make_unique<Size>(static_cast<int64_t>(tensor.nbytes()));
-  }
-  std::unique_ptr<memory::Kept> keep(int64_t bytes) { return std::make_unique<Size>(bytes); }
-  at::Device lends_on(at::Device) const override { return at::kCPU; }
-
- private:
-  struct Size final : memory::Kept {
-    explicit Size(int64_t of) : taken(memory::whole_blocks(of)) {}
-    int64_t bytes() const override { return taken; }
-    at::Tensor bring() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
-    void put(const at::Tensor&, bool) override {}
-    void forget() override {}
-    void replace(const at::Tensor&) override {}
-    int64_t taken;
-  };
-};
-
-/// The shards that a store will have of a chunk, in `home`.
-void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
-                const std::shared_ptr<SizesAlone>& home, std::vector<memory::Shard>& shards) {
-  const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
-  const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
-  const auto size = [](int64_t length, const at::TensorOptions& of) {
-    return length * static_cast<int64_t>(of.dtype().itemsize());
-  };
-  const int64_t part = chunk.part_length(), most = memory::segment_length(part, options.capacity);
-  for (int64_t first = 0; first == 0 || first < part; first += most) {
-    const int64_t length = std::min(most, part - first);
-    std::shared_ptr<memory::Kept> kept =
-        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : home->keep(size(length, of_parameters));
-    memory::Shard::Parts parts{.values = std::move(kept), .options = exact, .length = length, .home = home};
-    if (has_masters) {
-      parts.copy = std::move(parts.values);
-      parts.values = home->keep(size(length, exact));
-    }
-    const int64_t begin = part * chunk.sharers->rank() + first;
-    shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));
-    if (part == 0) return;
-  }
-}
 
 /// Of a chunk's whole gradients: all, and of the largest segment.
 std::pair<int64_t, int64_t> bytes_aside(const memory::PlannedChunk& chunk, int64_t capacity, int64_t element) {
@@ -104,18 +58,11 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
                      const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer) {
-  const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
-  const auto size = static_cast<int64_t>(of_parameters.dtype().itemsize()),
+  const auto size = static_cast<int64_t>(c10::elementSize(parameters.options().dtype)),
              size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
-  const auto home = std::make_shared<SizesAlone>();
-  const memory::StorePlan plan = memory::plan_store(parameters, mesh, chunks);
-  std::vector<memory::Shard> shards, frozen;
-  std::vector<size_t> ends;  // of the shards of each chunk
-  for (const memory::PlannedChunk& chunk : plan.chunks) {
-    add_shards(chunk, chunks, of_parameters, home, chunk.is_trained ? shards : frozen);
-    ends.push_back(shards.size());
-  }
-  const auto takes = optim::make_optimizer(optimizer, shards, {parameters, mesh, at::kCPU})->takes();
+  PlannedShards planned = plan_shards(parameters, mesh, chunks, memory::kBlock);
+  const memory::StorePlan& plan = planned.plan;
+  const auto takes = optim::make_optimizer(optimizer, planned.trained, {parameters, mesh, at::kMeta})->takes();
 
   TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
   int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the latter three: gradients, and directions
@@ -129,8 +76,8 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
                                             : std::pair<int64_t, int64_t>();
     largest = std::max(largest, aside_at_once);
     int64_t of_chunk = 0;
-    for (; next < ends[i]; ++next) {
-      const memory::Shard& shard = shards[next];
+    for (; next < planned.ends[i]; ++next) {
+      const memory::Shard& shard = planned.trained[next];
       const OfUpdate beside = of_update(shard, chunks.sharing.gradients, gradients.sums, takes.directions);
       kept += shard.bytes(), of_chunk += beside.gradients, in_update += beside.gradients + beside.directions;
       needs.least = std::max(needs.least, shard.bytes() + beside.gradients + beside.directions);
@@ -139,7 +86,7 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
     }
     in_passes += std::max(of_chunk, aside);
   }
-  for (const memory::Shard& shard : frozen) {
+  for (const memory::Shard& shard : planned.frozen) {
     kept += shard.bytes();
     needs.least = std::max(needs.least, shard.bytes());
   }

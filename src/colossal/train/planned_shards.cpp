@@ -1,0 +1,78 @@
+#include "colossal/train/planned_shards.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/memory/chunk_plan.h"
+
+namespace colossal::train {
+namespace {
+
+/// Keeps sizes alone.
+class SizesAlone final : public memory::Home {
+ public:
+  explicit SizesAlone(int64_t block) : block_(block) {}
+  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+    return keep(static_cast<int64_t>(tensor.nbytes()));
+  }
+  std::unique_ptr<memory::Kept> keep(int64_t bytes) {
+    return std::make_unique<Size>((bytes + block_ - 1) / block_ * block_);
+  }
+  at::Device lends_on(at::Device) const override { return at::kMeta; }
+
+ private:
+  struct Size final : memory::Kept {
+    explicit Size(int64_t bytes) : taken(bytes) {}
+    int64_t bytes() const override { return taken; }
+    at::Tensor bring() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
+    void put(const at::Tensor&, bool) override {}
+    void forget() override {}
+    void replace(const at::Tensor&) override {}
+    int64_t taken;
+  };
+  const int64_t block_;
+};
+
+/// The shards that a store will have of a chunk, in `home`.
+void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
+                const std::shared_ptr<SizesAlone>& home, std::vector<memory::Shard>& shards) {
+  const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
+  const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
+  const auto size = [](int64_t length, const at::TensorOptions& of) {
+    return length * static_cast<int64_t>(of.dtype().itemsize());
+  };
+  const int64_t part = chunk.part_length(), most = memory::segment_length(part, options.capacity);
+  for (int64_t first = 0; first == 0 || first < part; first += most) {
+    const int64_t length = std::min(most, part - first);
+    std::shared_ptr<memory::Kept> kept =
+        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : home->keep(size(length, of_parameters));
+    memory::Shard::Parts parts{.values = std::move(kept), .options = exact, .length = length, .home = home};
+    if (has_masters) {
+      parts.copy = std::move(parts.values);
+      parts.values = home->keep(size(length, exact));
+    }
+    const int64_t begin = part * chunk.sharers->rank() + first;
+    shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));
+    if (part == 0) return;
+  }
+}
+
+}  // namespace
+
+PlannedShards plan_shards(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& options,
+                          int64_t block) {
+  const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(at::kMeta);
+  const auto home = std::make_shared<SizesAlone>(block);
+  PlannedShards planned{.plan = memory::plan_store(parameters, mesh, options)};
+  for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
+    add_shards(chunk, options, of_parameters, home, chunk.is_trained ? planned.trained : planned.frozen);
+    planned.ends.push_back(planned.trained.size());
+  }
+  return planned;
+}
+
+}  // namespace colossal::train
