@@ -34,7 +34,7 @@
 #include "colossal/run/config_changes.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
-#include "colossal/train/memory_need.h"
+#include "colossal/train/memory_needs.h"
 #include "colossal/train/rank_inputs.h"
 #include "colossal/train/stall_records.h"
 #include "colossal/train/tier_moves.h"
@@ -149,7 +149,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     data_ = run::open_data(config_, options_.models, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
-    check_memory(config_, data_.shape, device, world_.local_size());
+    check_memory(config_, {{"", data_.shape}}, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -297,6 +297,8 @@ void Trainer::start() {
       tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
     log_.warning("memory.disk = \"", config_.memory.disk,
                  "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
+  log_.info("memory of this rank, without activations: ",
+            to_string(memory_needs(config_, {{"", data_.shape}}, world_.rank())));
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",

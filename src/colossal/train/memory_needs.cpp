@@ -1,0 +1,203 @@
+#include "colossal/train/memory_needs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/base/machine.h"
+#include "colossal/comm/idle_world.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/optim/optimizer.h"
+#include "colossal/train/check_sizes.h"
+#include "colossal/train/planned_shards.h"
+#include "colossal/train/store_options.h"
+#include "colossal/train/tier_needs.h"
+
+namespace colossal::train {
+namespace {
+
+constexpr double kCountable = 9007199254740992.0;  // 2^53 elements: no sum of bytes overflows
+/// Blocks that are built to estimate a model. A config may ask for a billion.
+constexpr int64_t kEstimatedBlocks = 64;
+
+/// Elements of the whole model. Of many blocks the first ones are counted, which stand for the others; then it may be
+/// less than the model has. Every parameter is declared elsewhere, so none has a tensor and no size overflows.
+double estimated_elements(const models::ModelShape& shape) {
+  struct Enough {};
+  nn::Parameters::Options options{.device = at::kMeta};
+  options.stages = [&](const std::string& name) {
+    if (models::block_of(name, shape.layers).value_or(0) >= kEstimatedBlocks) throw Enough{};
+    return std::vector<int>{};
+  };
+  nn::Parameters parameters({}, options);
+  nn::SerialLayers layers(parameters);
+  try {
+    models::make_model(shape, layers);
+  } catch (const Enough&) {
+  }
+  double blocks = 0, others = 0;
+  for (const nn::Parameter& p : parameters.declared()) {
+    double elements = 1;
+    for (const int64_t size : p.spec.shape) elements *= static_cast<double>(size);
+    (models::block_of(p.name, shape.layers) ? blocks : others) += elements;
+  }
+  return others +
+         blocks * static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, kEstimatedBlocks));
+}
+
+int64_t total_of(const std::vector<memory::Shard>& shards) {
+  int64_t bytes = 0;
+  for (const memory::Shard& shard : shards) bytes += shard.bytes();
+  return bytes;
+}
+
+/// States that rules keep for whole tensors (factored moments, projections), in no shard.
+int64_t states_beside(optim::Optimizer& optimizer) {
+  int64_t bytes = 0;
+  for (const optim::StateTensor& state : optimizer.state())
+    if (!state.part) bytes += state.value.nbytes();
+  return bytes;
+}
+
+/// The rows of one model that is built, not yet with its name.
+std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mesh& mesh, const run::Config& config) {
+  nn::Parameters& parameters = model.parameters();
+  const at::ScalarType dtype = parameters.options().dtype;
+  const memory::ChunkOptions chunks = chunk_options(config, dtype);
+  const parallel::GradientOptions gradients = gradient_options(config, dtype);
+  const auto size = static_cast<int64_t>(c10::elementSize(dtype)),
+             size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums)),
+             size_of_masters = chunks.masters ? static_cast<int64_t>(c10::elementSize(*chunks.masters)) : 0;
+  PlannedShards planned = plan_shards(parameters, mesh, chunks, 1);
+  int64_t of_parameters = 0, of_gradients = 0, of_masters = 0;
+  for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
+    const int64_t part = chunk.part_length();
+    of_parameters += size * (chunks.sharing.parameters ? part : chunk.length);
+    if (!chunk.is_trained) continue;
+    of_gradients += size_of_sums * (chunks.sharing.gradients ? part : chunk.length);
+    of_masters += size_of_masters * part;
+  }
+  const int64_t without_states = total_of(planned.trained);
+  const auto optimizer = optim::make_optimizer(config.optimizer, planned.trained, {parameters, mesh, at::kMeta});
+  const int64_t of_states = total_of(planned.trained) - without_states + states_beside(*optimizer);
+  const bool has_tiers = config.memory.has_tiers();
+  const std::string tiers = !has_tiers ? "device" : config.memory.disk.empty() ? "host" : "host or disk";
+  std::vector<MemoryNeed> rows{
+      {{}, "parameters", of_parameters, chunks.sharing.parameters ? tiers : "device"},
+      {{}, "gradients", of_gradients, chunks.sharing.gradients ? tiers : "device"},
+      {{}, "masters", of_masters, tiers},
+      {{}, "states", of_states, tiers},
+  };
+  if (has_tiers) {
+    const TierNeeds needs = tier_needs(parameters, mesh, chunks, gradients, config.optimizer);
+    rows.push_back({{}, "at once", needs.least, "host"});
+    rows.push_back({{}, "without a disk", needs.whole, "host"});
+    rows.push_back({{}, "largest chunk", needs.largest_chunk, "device"});
+  }
+  std::erase_if(rows, [](const MemoryNeed& row) { return row.bytes == 0; });
+  return rows;
+}
+
+std::string readable(double bytes) { return readable_bytes(static_cast<int64_t>(std::min(bytes, 9e18))); }
+
+/// Bytes of all ranks together. Budgets are no part of it: what they hold is counted already.
+struct Total {
+  double parameters = 0, gradients = 0, states = 0;  ///< states with masters
+  double sum() const { return parameters + gradients + states; }
+  void add(const MemoryNeed& need, double times) {
+    const double bytes = times * static_cast<double>(need.bytes);
+    if (need.what == "parameters") parameters += bytes;
+    if (need.what == "gradients") gradients += bytes;
+    if (need.what == "masters" || need.what == "states") states += bytes;
+  }
+};
+
+/// Each element once, however it is shared out: what no layout can do without.
+Total least_of(const run::Config& config, double elements) {
+  const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
+  const bool has_masters = config.precision.has_masters();
+  const double exact = has_masters ? 4 : size;
+  return {.parameters = elements * size,
+          .gradients = elements * size,
+          .states = elements * ((has_masters ? exact : 0) + optim::least_state_bytes(config.optimizer, exact))};
+}
+
+/// Ranks of one stage need the same; stages differ.
+Total total_of(const run::Config& config, const std::vector<NamedModel>& models) {
+  const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
+  Total total;
+  for (int64_t stage = 0; stage < stages; ++stage)
+    for (const MemoryNeed& need : memory_needs(config, models, static_cast<int>(stage * ranks_of_stage)))
+      total.add(need, static_cast<double>(ranks_of_stage));
+  return total;
+}
+
+}  // namespace
+
+std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vector<NamedModel>& models, int rank) {
+  config.validate();
+  std::vector<MemoryNeed> needs;
+  for (const NamedModel& model : models) {
+    check_sizes(config.parallel, model.shape);
+    require(estimated_elements(model.shape) < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
+            model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
+    const auto world = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
+    comm::Mesh mesh(*world, config.parallel.axes());
+    nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
+    options.without_memory = true;
+    distributed::DistributedModel built(mesh, config.parallel, model.shape, options,
+                                        {config.micro_batches(), config.data.sequence});
+    for (MemoryNeed& need : needs_of(built, mesh, config)) {
+      need.model = model.name;
+      needs.push_back(std::move(need));
+    }
+  }
+  return needs;
+}
+
+std::string to_string(const std::vector<MemoryNeed>& needs) {
+  std::string text;
+  for (size_t i = 0; i < needs.size(); ++i) {
+    const bool ends = i + 1 == needs.size() || needs[i + 1].place != needs[i].place;
+    text += concat(i > 0 ? ", " : "", needs[i].model, needs[i].model.empty() ? "" : " ", needs[i].what, " ",
+                   readable_bytes(needs[i].bytes), ends ? concat(" (", needs[i].place, ")") : "");
+  }
+  return text;
+}
+
+double usable_memory() {
+  const Machine machine = describe_machine();
+  const double all = static_cast<double>(machine.memory_total), limit = static_cast<double>(machine.memory_limit);
+  return (limit > 0 ? std::min(all, limit) : all) + static_cast<double>(machine.swap_total);
+}
+
+void check_memory(const run::Config& config, const std::vector<NamedModel>& models, at::Device device, int64_t local,
+                  double limit) {
+  const int64_t ranks = config.parallel.ranks();
+  if (limit <= 0 || !device.is_cpu() || !config.memory.disk.empty() ||
+      (config.parallel.pipeline.size > 1 && local < ranks))
+    return;
+  const double here = static_cast<double>(local) / static_cast<double>(ranks);
+  double elements = 0;
+  for (const NamedModel& model : models) elements += estimated_elements(model.shape);
+  const auto check = [&](const Total& total) {
+    const models::ModelShape& main = models.front().shape;
+    require(total.sum() * here <= limit, "model", "a model of ", main.layers, " layers, hidden ", main.hidden,
+            " and vocabulary ", main.vocabulary, " (", elements / 1e9,
+            " billion parameters) does not fit: got parameters ", readable(total.parameters * here), ", gradients ",
+            readable(total.gradients * here), " and states of ", config.optimizer.name, " ",
+            readable(total.states * here), " at least on the ", local, " rank(s) of this machine, which has ",
+            readable(limit), "; take a smaller model (model.layers, model.hidden), ",
+            config.parallel.zero < 3 && config.parallel.copies() > 1 ? "shard more (parallel.zero = 3), " : "",
+            "fewer replicas here (parallel.data) or more machines");
+  };
+  check(least_of(config, elements));  // or a config that asks for a billion layers would be built
+  check(total_of(config, models));
+}
+
+}  // namespace colossal::train

@@ -1,0 +1,235 @@
+// The list of what a run needs of memory: it is what the allocator counts on every rank, and what does not fit is
+// refused by it.
+#include "colossal/train/memory_needs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/models/registry.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::train::memory_needs_test {
+namespace {
+
+using memory::Kind;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Bytes by `what`, of a model without a name.
+std::map<std::string, int64_t> needs_of(const run::Config& config, const models::ModelShape& shape, int rank = 0) {
+  std::map<std::string, int64_t> bytes;
+  for (const MemoryNeed& need : memory_needs(config, {{"", shape}}, rank)) bytes[need.what] = need.bytes;
+  return bytes;
+}
+
+/// What one rank has: all but gradients when it is made, gradients between backward and update.
+struct Counted {
+  int64_t parameters = 0, gradients = 0, states = 0;
+};
+
+std::vector<Counted> counted(const run::Config& config, const models::ModelShape& shape) {
+  std::vector<Counted> all(static_cast<size_t>(config.parallel.ranks()));
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const memory::Account account;
+    const auto engine = initialize(world, config, shape);
+    Counted mine{account.usage().of(Kind::Parameters), 0, account.usage().of(Kind::States)};
+    engine->zero_grad();
+    engine->train_step(test::batch_of_ones(shape, config.training.batch_size / config.parallel.data, 6));
+    mine.gradients = account.usage().of(Kind::Gradients);
+    const std::lock_guard lock(mutex);
+    all[static_cast<size_t>(world.rank())] = mine;
+  });
+  return all;
+}
+
+struct Case {
+  std::string name;
+  int64_t zero = 0, data = 1, tensor = 1, pipeline = 1, accumulate = 1, sharers = 0;
+  std::string precision = "fp32", optimizer = "adamw";
+};
+
+run::Config config_of(const Case& c) {
+  run::Config config;
+  config.run.device = "cpu";
+  config.parallel.zero = c.zero;
+  config.parallel.zero_sharers = c.sharers;
+  config.parallel.data = c.data;
+  config.parallel.tensor.size = c.tensor;
+  config.parallel.pipeline.size = c.pipeline;
+  config.parallel.chunk_mib = 0.01;  // several chunks, and parameters that are larger than one
+  config.precision.mode = c.precision;
+  config.optimizer.name = c.optimizer;
+  (c.pipeline > 1 ? config.parallel.pipeline.micro_batches : config.training.accumulate) = c.accumulate;
+  config.training.batch_size = 8;
+  return config;
+}
+
+class MemoryNeeds : public testing::TestWithParam<Case> {};
+
+TEST_P(MemoryNeeds, AreWhatTheAllocatorCountsOnEveryRank) {
+  const run::Config config = config_of(GetParam());
+  for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
+    const std::vector<Counted> real = counted(config, shape);
+    for (int rank = 0; rank < static_cast<int>(real.size()); ++rank) {
+      auto needs = needs_of(config, shape, rank);
+      const Counted& want = real[static_cast<size_t>(rank)];
+      EXPECT_EQ(needs["parameters"], want.parameters) << shape.architecture->name << ", rank " << rank;
+      EXPECT_EQ(needs["gradients"], want.gradients) << shape.architecture->name << ", rank " << rank;
+      EXPECT_EQ(needs["masters"] + needs["states"], want.states) << shape.architecture->name << ", rank " << rank;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, MemoryNeeds,
+    testing::Values(
+        Case{"one"}, Case{.name = "one_bf16", .precision = "bf16"},
+        Case{.name = "one_bf16_accumulated", .accumulate = 2, .precision = "bf16"},
+        Case{.name = "data2_zero1", .zero = 1, .data = 2},
+        Case{.name = "data2_zero1_bf16", .zero = 1, .data = 2, .precision = "bf16"},
+        Case{.name = "data2_zero2_bf16_accumulated", .zero = 2, .data = 2, .accumulate = 2, .precision = "bf16"},
+        Case{.name = "data4_zero3", .zero = 3, .data = 4},
+        Case{.name = "data4_zero3_bf16_two_share", .zero = 3, .data = 4, .sharers = 2, .precision = "bf16"},
+        Case{.name = "tensor2_pipeline2", .tensor = 2, .pipeline = 2, .accumulate = 2},
+        Case{.name = "data2_tensor2_pipeline2_zero1", .zero = 1, .data = 2, .tensor = 2, .pipeline = 2},
+        Case{.name = "sgd", .optimizer = "sgd"}, Case{.name = "lion", .optimizer = "lion"},
+        Case{.name = "adam8bit_zero2", .zero = 2, .data = 2, .optimizer = "adam8bit"}),
+    [](const auto& info) { return info.param.name; });
+
+// Rules that look at whole tensors also keep some numbers for each tensor.
+TEST(MemoryNeeds, HoldForEveryOptimizer) {
+  for (const std::string& rule : optim::rule_names()) {
+    run::Config config = config_of({.zero = 1, .data = 2, .optimizer = rule});
+    if (rule == "galore") config.optimizer.rank = 4;
+    const models::ModelShape shape = test::tiny_gpt2();
+    const std::vector<Counted> real = counted(config, shape);
+    const int64_t states = needs_of(config, shape)["states"];
+    EXPECT_LE(states, real[0].states) << rule;
+    EXPECT_GE(states, real[0].states - 4096) << rule;
+  }
+}
+
+TEST(MemoryNeeds, HaveARowForEachModelAndKind) {
+  const models::ModelShape shape = test::tiny_gpt2();
+  const auto rows = memory_needs(config_of({.precision = "bf16"}), {{"", shape}, {"reference", shape}}, 0);
+  std::vector<std::string> names;
+  for (const MemoryNeed& need : rows) names.push_back(concat(need.model, ".", need.what, " ", need.place));
+  EXPECT_THAT(names, ElementsAre(".parameters device", ".gradients device", ".masters device", ".states device",
+                                 "reference.parameters device", "reference.gradients device",
+                                 "reference.masters device", "reference.states device"));
+  EXPECT_EQ(rows[0].bytes, rows[4].bytes);
+}
+
+TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
+  const models::ModelShape shape = test::tiny_gpt2();
+  test::TemporaryFolder folder;
+  run::Config config = config_of({.zero = 3});
+  config.memory.host = 1 << 30;
+  config.memory.device = 1 << 30;
+  const auto places = [&] {
+    std::vector<std::string> names;
+    for (const MemoryNeed& need : memory_needs(config, {{"", shape}}, 0))
+      names.push_back(concat(need.what, " ", need.place));
+    return names;
+  };
+  EXPECT_THAT(places(), ElementsAre("parameters host", "gradients host", "states host", "at once host",
+                                    "without a disk host", "largest chunk device"));
+  config.memory.disk = folder.path();
+  EXPECT_THAT(places(), testing::Contains("states host or disk"));
+  config.memory.disk = "";
+  const auto needs = needs_of(config, shape);
+  const auto message = [&] {
+    return test::thrown_message(
+        [&] { comm::run_ranks(1, [&](comm::World& world) { initialize(world, config, shape); }); });
+  };
+  config.memory.host = needs.at("without a disk") - 1;
+  EXPECT_THAT(message(), HasSubstr(print_bytes(needs.at("without a disk")))) << "what the engine refuses";
+  config.memory.host = needs.at("without a disk");
+  EXPECT_EQ(message(), "");
+  config.memory.device = needs.at("largest chunk") - 1;
+  EXPECT_THAT(message(), HasSubstr(print_bytes(needs.at("largest chunk"))));
+}
+
+TEST(MemoryNeeds, AreTextForPeople) {
+  EXPECT_EQ(to_string({{"", "parameters", 3 << 20, "device"},
+                       {"", "states", 6 << 20, "device"},
+                       {"reference", "parameters", 1 << 20, "host"}}),
+            "parameters 3.0 MiB, states 6.0 MiB (device), reference parameters 1.0 MiB (host)");
+}
+
+TEST(MemoryNeeds, RefuseSizesThatNoSumHolds) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.vocabulary = int64_t{1} << 39;
+  shape.head_dim = int64_t{1} << 14;
+  shape.hidden = shape.heads * shape.head_dim;
+  EXPECT_THAT(test::thrown_message([&] {
+                memory_needs(config_of({}), {{"", shape}}, 0);
+              }),
+              HasSubstr("[model] a model must have fewer than 2^53 parameters"));
+}
+
+TEST(CheckMemory, RefusesWhatIsCertainNotToFit) {
+  run::Config c = config_of({.data = 4});
+  c.model.name = "gpt2-tiny";
+  const models::ModelShape shape = models::built_in().resolve(c.model, 257);
+  double need = 0;
+  for (const auto& [what, bytes] : needs_of(c, shape)) need += 4.0 * static_cast<double>(bytes);
+  const std::vector<NamedModel> models{{"", shape}};
+  check_memory(c, models, at::kCPU, 4, need);
+  check_memory(c, models, at::kCPU, 2, need / 2);  // half of the ranks are on another machine
+  check_memory(c, models, at::kCPU, 4, 0);         // a machine that does not say what it has
+  check_memory(c, models, at::kCUDA, 4, 1);
+  const std::string message = test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); });
+  EXPECT_THAT(message, HasSubstr("[model] a model of 4 layers, hidden 128 and vocabulary 257"));
+  EXPECT_THAT(message, HasSubstr("parameters 13.1 MiB"));
+  EXPECT_THAT(message, HasSubstr("states of adamw 26.2 MiB"));
+  EXPECT_THAT(message, HasSubstr("parallel.zero = 3"));
+  EXPECT_GT(usable_memory(), 64 << 20);
+}
+
+TEST(CheckMemory, CountsTheStagesOfAPipeline) {
+  const run::Config c = config_of({.data = 2, .pipeline = 2});
+  const std::vector<NamedModel> models{{"", test::tiny_gpt2()}};
+  double need = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    for (const auto& [what, bytes] : needs_of(c, models[0].shape, rank)) need += static_cast<double>(bytes);
+  check_memory(c, models, at::kCPU, 4, need);
+  check_memory(c, models, at::kCPU, 2, 1);  // stages differ, and this machine may have the smaller one
+  EXPECT_THAT(test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); }), HasSubstr("does not fit"));
+}
+
+// Nothing of such a model is built.
+TEST(CheckMemory, RefusesABillionLayersAtOnce) {
+  run::Config c = config_of({});
+  for (const char* model : {"gpt2-tiny", "llama-tiny", "bert-tiny"}) {
+    c.model.name = model;
+    models::ModelShape shape = models::built_in().resolve(c.model, 257);
+    shape.layers = 1'000'000'000;
+    EXPECT_THAT(test::thrown_message([&] {
+                  check_memory(c, {{"", shape}}, at::kCPU, 1, 1e12);
+                }),
+                HasSubstr("[model] a model of 1000000000 layers"))
+        << model;
+    shape.layers = shape.hidden = shape.ffn = shape.vocabulary = (int64_t{1} << 40) - 1;
+    EXPECT_THAT(test::thrown_message([&] {
+                  check_memory(c, {{"", shape}}, at::kCPU, 1, 1e18);
+                }),
+                HasSubstr("does not fit"))
+        << model;
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::memory_needs_test
