@@ -1,6 +1,7 @@
 // A training step on shapes alone, over groups that only record: what one rank of any number sends and computes, told
 // by that rank alone. It is what the real run sends, and what the published formulas say.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +16,13 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
+#include "colossal/optim/config.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/record_step.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 
 namespace colossal::train::recorded_run_test {
 namespace {
@@ -115,6 +119,94 @@ TEST_P(RecordedRun, CallsOnEveryRankWhatTheRealRunCalls) {
       EXPECT_EQ(to_string(recorded), to_string(real[rank])) << shape.architecture->name << ", rank " << rank;
     }
   }
+}
+
+std::string to_string(const StepEvents& events) {
+  std::string text;
+  for (const StepEvent& event : events.list)
+    text += concat("kind ", static_cast<int>(event.kind), " ", comm::to_string(static_cast<Phase>(event.phase)), " ",
+                   static_cast<at::ScalarType>(event.dtype), ", collective ", static_cast<int>(event.collective),
+                   " of group ", event.group, ", peer ", event.peer, ", sizes ", event.m, " ", event.n, " ", event.k,
+                   ": ", event.operations, " operations, ", event.bytes, " bytes\n");
+  return text;
+}
+
+/// Of every rank: its second step.
+std::vector<StepEvents> real_events(const Course& course) {
+  std::vector<StepEvents> all(static_cast<size_t>(course.ranks()));
+  std::mutex mutex;
+  comm::run_ranks(course.ranks(), [&](comm::World& world) {
+    comm::RecordingWorld recording(world);
+    const auto engine = course.engine(recording, {});
+    course.step(*engine);
+    recording.clear();
+    const comm::RecordingWorld::Operations operations(recording);
+    course.step(*engine);
+    const std::lock_guard lock(mutex);
+    all[static_cast<size_t>(world.rank())] = recording.events();
+  });
+  return all;
+}
+
+// Event for event: calls, products and attention, in one order.
+TEST_P(RecordedRun, HasTheEventsOfTheRealStepOnEveryRank) {
+  for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
+    if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
+    Course course = course_of(GetParam(), shape);
+    course.config.data.sequence = course.sequence;
+    const std::vector<StepEvents> real = real_events(course);
+    for (int rank = 0; rank < course.ranks(); ++rank) {
+      const StepEvents recorded = record_step(course.config, course.shape, rank);
+      const StepEvents& want = real[static_cast<size_t>(rank)];
+      EXPECT_TRUE(recorded == want);
+      EXPECT_EQ(to_string(recorded), to_string(want)) << shape.architecture->name << ", rank " << rank;
+      EXPECT_EQ(recorded.groups, want.groups);
+    }
+  }
+}
+
+TEST(RecordStep, OfOneRankHasTheProductsOfTheModelAndNoCalls) {
+  Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
+  course.config.data.sequence = 8;
+  const StepEvents events = record_step(course.config, course.shape, 0);
+  double operations = 0;
+  int attention = 0;
+  for (const StepEvent& event : events.list) {
+    EXPECT_NE(event.kind, StepEvent::Kind::Call);
+    operations += event.operations;
+    if (event.kind == StepEvent::Kind::Attention) ++attention;
+    if (event.kind != StepEvent::Kind::Product) continue;
+    EXPECT_EQ(event.operations, 2.0 * static_cast<double>(event.m * event.n * event.k));
+  }
+  EXPECT_EQ(operations, 16 * models::costs_of(course.shape, 8).sum());
+  EXPECT_EQ(attention, 2 * course.shape.layers);
+  EXPECT_TRUE(events.groups.empty());
+}
+
+// GaLore decomposes matrices, which LibTorch does not do on shapes alone.
+TEST(RecordStep, WorksWithEveryOptimizerButGalore) {
+  for (const std::string& rule : optim::rule_names()) {
+    Course course = course_of({"one", parallel_of(2, {}, {}, 1)}, test::tiny_gpt2());
+    course.config.data.sequence = 8;
+    course.config.optimizer.name = rule;
+    if (rule == "galore") {
+      EXPECT_THAT(test::thrown_message([&] { record_step(course.config, course.shape, 1); }),
+                  testing::HasSubstr("[record] the step must run on tensors without data (at::kMeta): aten::"));
+      continue;
+    }
+    EXPECT_FALSE(record_step(course.config, course.shape, 1).list.empty()) << rule;
+  }
+}
+
+TEST(RecordStep, RefusesWhatItCannotRecord) {
+  Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
+  run::Config tiers = course.config, fp8 = course.config;
+  tiers.memory.host = 1 << 30;
+  fp8.precision.mode = "fp8";
+  EXPECT_THAT(test::thrown_message([&] { record_step(tiers, course.shape, 0); }),
+              testing::HasSubstr("[record] a step with tiers of [memory] cannot be recorded; leave out memory.device"));
+  EXPECT_THAT(test::thrown_message([&] { record_step(fp8, course.shape, 0); }),
+              testing::HasSubstr("[record] a step in fp8 cannot be recorded"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,0 +1,66 @@
+#include "colossal/train/record_step.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/decorators/recording.h"
+#include "colossal/comm/idle_world.h"
+#include "colossal/models/task.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::train {
+namespace {
+
+/// A replica's share of a batch. Ids and labels are ones: the host checks them, and then only their sizes count.
+data::Batch example_of(const run::Config& config, const models::ModelShape& shape) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  const models::Task task = shape.task();
+  const int64_t rows = config.training.batch_size / config.parallel.data, tokens = config.data.sequence;
+  if (task.reads == models::Reads::Images)
+    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
+  return {at::ones({rows, tokens}, ids), at::ones({rows, task.labels_of(tokens)}, ids),
+          at::arange(tokens, ids).expand({rows, tokens}).contiguous(), at::zeros({rows, tokens}, ids)};
+}
+
+StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
+  const auto engine = initialize(world, config, shape, at::kMeta);
+  const data::Batch batch = example_of(config, shape);
+  const auto step = [&] {
+    engine->zero_grad();
+    engine->train_step(batch);
+    engine->step();
+  };
+  step();
+  world.clear();
+  const comm::RecordingWorld::Operations operations(world);
+  step();
+  return world.events();
+}
+
+/// What LibTorch says, which begins with the operator, without the backends that it lists after it.
+std::string first_sentence_of(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  return message.substr(0, std::min(message.find(". "), message.find('\n')));
+}
+
+}  // namespace
+
+StepEvents record_step(const run::Config& config, const models::ModelShape& shape, int rank) {
+  require(!config.memory.has_tiers(), "record",
+          "a step with tiers of [memory] cannot be recorded; leave out memory.device, memory.host and memory.disk");
+  require(config.precision.mode != "fp8", "record",
+          "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
+  const auto idle = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
+  comm::RecordingWorld world(*idle);
+  try {
+    return second_step(world, config, shape);
+  } catch (const c10::Error& error) {
+    throw Error("record", concat("the step must run on tensors without data (at::kMeta): ", first_sentence_of(error),
+                                 "; record a model or an optimizer whose operators do"));
+  }
+}
+
+}  // namespace colossal::train
