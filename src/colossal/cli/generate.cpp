@@ -28,8 +28,8 @@ struct Request {
   std::vector<std::string> engine_options;    ///< options of the engine that were given
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
   bool ids = false;
-  PromptLine line;                ///< the prompt, and what all prompts of a file have in common
-  std::vector<PromptLine> lines;  ///< the file of prompts, which is read once because it may be a pipe
+  infer::PromptLine line;                ///< the prompt, and what all prompts of a file have in common
+  std::vector<infer::PromptLine> lines;  ///< the file of prompts, which is read once because it may be a pipe
 
   /// Whether one prompt needs the engine: for draft tokens, a cache of 8 bits or a text without an end.
   bool asks_for_engine() const {
@@ -67,7 +67,7 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
     generate_prompts(saved, request.lines, loaded.engine(request.engine), prints);
     return 0;
   }
-  const PromptLine& line = request.line;
+  const infer::PromptLine& line = request.line;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(line.prompt);
   infer::AnswerStream stream(*saved.tokenizer, line.stops);
   auto show = [&](const std::string& text) {
@@ -113,9 +113,9 @@ void check_generate_options(const CLI::App& app, Request& r) {
     return;
   }
   if (r.model.layout.ranks() > 1) require_regular_file(r.prompts, "generate", "several ranks read it");
-  r.lines = read_prompts(r.prompts, r.line);
-  const bool draws =
-      std::any_of(r.lines.begin(), r.lines.end(), [](const PromptLine& line) { return line.sampling.temperature > 0; });
+  r.lines = infer::read_prompts(r.prompts, r.line);
+  const bool draws = std::any_of(r.lines.begin(), r.lines.end(),
+                                 [](const infer::PromptLine& line) { return line.sampling.temperature > 0; });
   if (!draws) refuse_unused_sampling(app, r.line.sampling);
 }
 

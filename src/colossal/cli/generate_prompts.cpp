@@ -77,10 +77,10 @@ bool take(const infer::Engine::Event& event, const text::Tokenizer& tokenizer, A
 }
 
 /// Prints the answers that are done and were not printed, as far as none before them is under way.
-void print_done(const std::vector<PromptLine>& prompts, const std::vector<Answer>& answers, size_t& printed) {
+void print_done(const std::vector<infer::PromptLine>& prompts, const std::vector<Answer>& answers, size_t& printed) {
   for (; printed < answers.size() && answers[printed].ended != infer::Ended::No; ++printed) {
     const Answer& answer = answers[printed];
-    const PromptLine& asked = prompts[printed];
+    const infer::PromptLine& asked = prompts[printed];
     ordered_json line;
     if (!asked.id.is_null()) line["id"] = asked.id;
     line["prompt"] = asked.prompt, line["text"] = answer.text;
@@ -111,13 +111,13 @@ void print_speed(const std::vector<Answer>& answers, const infer::Engine& engine
 
 }  // namespace
 
-void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine>& prompts,
+void generate_prompts(const run::SavedModel& saved, const std::vector<infer::PromptLine>& prompts,
                       const infer::EngineOptions& options, bool prints) {
   infer::Engine engine(*saved.model, options);
   std::vector<Answer> answers;
   std::map<std::string, std::function<std::shared_ptr<infer::TokenConstraint>()>> constraints;  // by schemas
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const PromptLine& line = prompts[i];
+    const infer::PromptLine& line = prompts[i];
     auto& constraint = constraints[line.json_schema];
     if (!constraint)
       constraint = infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids);

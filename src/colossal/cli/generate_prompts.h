@@ -4,8 +4,8 @@
 #pragma once
 #include <vector>
 
-#include "colossal/cli/prompt_file.h"
 #include "colossal/infer/engine.h"
+#include "colossal/infer/prompt_lines.h"
 #include "colossal/run/saved_model.h"
 
 namespace colossal::cli {
@@ -15,7 +15,7 @@ namespace colossal::cli {
 /// piece of text, its own and those of the best. If the line asks for those of the prompt, "prompt_logprobs" has the
 /// same of each of its tokens; "logprob" of the first one is null, because nothing predicts it.
 /// Errors: those of infer::Engine; a prompt's begin with its number.
-void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine>& prompts,
+void generate_prompts(const run::SavedModel& saved, const std::vector<infer::PromptLine>& prompts,
                       const infer::EngineOptions& options, bool prints);
 
 }  // namespace colossal::cli

@@ -9,17 +9,17 @@
 
 #include "colossal/infer/sampler.h"
 
-namespace colossal::cli {
+namespace colossal::infer {
 
 struct PromptLine {
   std::string prompt{};
   nlohmann::ordered_json id{};  ///< whatever the line says, to be said again with the answer; null: nothing
   int64_t max_tokens = 100;
-  int64_t sinks = -1;  ///< infer::Request::sinks; of all lines alike
-  infer::SamplingOptions sampling{};
+  int64_t sinks = -1;  ///< Request::sinks; of all lines alike
+  SamplingOptions sampling{};
   std::vector<std::string> stops{};
-  int64_t log_probabilities = -1, prompt_log_probabilities = -1;  ///< as infer::Request has them
-  std::string json_schema{};       ///< that the answer is to be of; empty: none
+  int64_t log_probabilities = -1, prompt_log_probabilities = -1;  ///< as Request has them
+  std::string json_schema{};                                      ///< that the answer is to be of; empty: none
 };
 
 /// The prompts of a file: its lines, or of a name that ends in .jsonl objects with a string "prompt" and, as they like,
@@ -32,4 +32,4 @@ struct PromptLine {
 ///                      text::json_grammar() refuses.
 std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& common);
 
-}  // namespace colossal::cli
+}  // namespace colossal::infer

@@ -1,4 +1,4 @@
-#include "colossal/cli/prompt_file.h"
+#include "colossal/infer/prompt_lines.h"
 
 #include <charconv>
 #include <filesystem>
@@ -7,12 +7,11 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
-#include "colossal/cli/sampling_options.h"
-#include "colossal/cli/text_lines.h"
+#include "colossal/infer/answer_stream.h"
 #include "colossal/text/json_schema.h"
 #include "colossal/text/utf8.h"
 
-namespace colossal::cli {
+namespace colossal::infer {
 namespace {
 
 using nlohmann::ordered_json;
@@ -44,7 +43,7 @@ void read_biases(const ordered_json& value, std::map<int64_t, double>& to) {
 }
 
 void read_option(const std::string& key, const ordered_json& value, PromptLine& line) {
-  infer::SamplingOptions& s = line.sampling;
+  SamplingOptions& s = line.sampling;
   const std::map<std::string, double*> numbers{{"temperature", &s.temperature},
                                                {"top_p", &s.top_p},
                                                {"min_p", &s.min_p},
@@ -89,7 +88,8 @@ PromptLine line_of(const std::string& text, bool is_json, PromptLine line) {
   require(line.max_tokens >= 0 && line.log_probabilities >= -1 && line.prompt_log_probabilities >= -1, "generate",
           "max_tokens, logprobs and prompt_logprobs must not be negative: got ", line.max_tokens, ", ",
           line.log_probabilities, " and ", line.prompt_log_probabilities);
-  check_sampling_options(line.sampling, line.stops);
+  line.sampling.check();
+  check_stops(line.stops);
   return line;
 }
 
@@ -118,4 +118,4 @@ std::vector<PromptLine> read_prompts(const std::string& path, const PromptLine& 
   return prompts;
 }
 
-}  // namespace colossal::cli
+}  // namespace colossal::infer
