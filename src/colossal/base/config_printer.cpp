@@ -46,6 +46,12 @@ std::string toml_of(const std::vector<Element>& list) {
   return text + "]";
 }
 
+std::string toml_of(const std::map<int64_t, double>& numbers) {
+  std::string text = "{";
+  for (const auto& [id, number] : numbers) text += concat(text.size() > 1 ? ", " : "", id, " = ", toml_of(number));
+  return text + "}";
+}
+
 std::string toml_of(const Field& field) {
   if (field.is_bytes) return toml_of(print_bytes(*std::get<int64_t*>(field.value)));
   return std::visit([](const auto* value) { return toml_of(*value); }, field.value);
@@ -131,10 +137,12 @@ struct TypeName {
   std::string operator()(const std::vector<int64_t>*) const { return "list of integers"; }
   std::string operator()(const std::vector<double>*) const { return "list of numbers"; }
   std::string operator()(const std::vector<std::string>*) const { return "list of texts"; }
+  std::string operator()(const std::map<int64_t, double>*) const { return "numbers by id"; }
 };
 
 std::string type_of(const Field& field) {
   if (field.is_bytes) return "bytes";
+  if (field.is_json) return "JSON";
   std::string list;
   for (const auto& choice : field.choices) list += (list.empty() ? "one of " : ", ") + choice;
   return list.empty() ? std::visit(TypeName(), field.value) : list;
@@ -149,7 +157,8 @@ std::string range_of(const Field& field) {
   if (field.low != -kInfinity) low = print_number(field.low);
   if (field.high != kInfinity) high = print_number(field.high);
   if (low.empty() && high.empty()) return "";
-  return high.empty() ? ">= " + low : low.empty() ? "<= " + high : low + " .. " + high;
+  const std::string range = high.empty() ? ">= " + low : low.empty() ? "<= " + high : low + " .. " + high;
+  return field.can_be_off ? range + ", or -1 = off" : range;
 }
 
 class Describer : public Printer {

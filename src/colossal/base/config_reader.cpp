@@ -92,6 +92,7 @@ class Reader : public Fields {
     const std::string key = key_of(field.name);
     known_.push_back(key);
     const ConfigValue* entry = find(key);
+    if (auto* const* numbers = std::get_if<std::map<int64_t, double>*>(&field.value)) read_below(field, key, **numbers);
     if (section.stands_for == field.name) {
       const ConfigValue* short_form = find(section.key);
       const bool is_table = short_form != nullptr && std::holds_alternative<ConfigValue::Table>(short_form->value);
@@ -161,7 +162,8 @@ class Reader : public Fields {
     const auto* text = std::get_if<std::string>(&entry.value);
     if (field.is_bytes && text != nullptr) value = parse_bytes(*text);
     if (!value) return wrong_type(key, entry, field.is_bytes ? kSizeRule : "an integer");
-    if (*value < field.least || *value > field.most) {
+    const bool is_off = field.can_be_off && *value == -1;
+    if (!is_off && (*value < field.least || *value > field.most)) {
       return complain(entry, concat("`", key, "` must be ", range_words(field, true), ": got ", found(entry)));
     }
     target = *value;
@@ -195,6 +197,24 @@ class Reader : public Fields {
       }
     }
     target = value;
+  }
+
+  void read(const Field&, const std::string& key, const ConfigValue& entry, std::map<int64_t, double>&) {
+    const bool is_table = std::holds_alternative<ConfigValue::Table>(entry.value);
+    if (!is_table) wrong_type(key, entry, "a table of numbers by ids such as {7 = 0.5}");
+  }
+
+  /// Reads the numbers of a table, which the document has under keys of their own.
+  void read_below(const Field& field, const std::string& key, std::map<int64_t, double>& target) {
+    const std::string table = key + ".";
+    for (auto at = values_.lower_bound(table); at != values_.end() && at->first.starts_with(table); ++at) {
+      used_.insert(at->first);
+      const std::string name = at->first.substr(table.size());
+      if (const std::optional<int64_t> id = parse_id(name))
+        read(field, at->first, at->second, target[*id]);
+      else
+        complain(at->second, concat("`", key, "` must have numbers by their ids: got ", name));
+    }
   }
 
   template <class Element>

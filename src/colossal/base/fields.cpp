@@ -43,6 +43,19 @@ void Fields::texts(const char* name, std::vector<std::string>& value, const char
   visit({.name = name, .value = &value, .help = help});
 }
 
+void Fields::integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least) {
+  visit({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .can_be_off = true});
+}
+
+void Fields::numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low,
+                           double high) {
+  visit({.name = name, .value = &value, .help = help, .low = low, .high = high});
+}
+
+void Fields::json(const char* name, std::string& value, const char* help) {
+  visit({.name = name, .value = &value, .help = help, .is_json = true});
+}
+
 void Fields::rest(ConfigDocument& keys) { visit_rest(keys); }
 
 }  // namespace colossal

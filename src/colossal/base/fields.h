@@ -16,10 +16,11 @@
 //   };
 //
 // Members hold their default when a struct is made; that value is the documented default. Units are "" where there is
-// none. Reading and printing: base/config.h.
+// none. Reading and printing: base/config.h. Reading from JSON: base/json_fields.h.
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -35,7 +36,7 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// a list).
 struct Field {
   using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
-                             std::vector<std::string>*>;
+                             std::vector<std::string>*, std::map<int64_t, double>*>;
   const char* name = "";
   Value value;
   const char* unit = "";
@@ -46,6 +47,8 @@ struct Field {
   double high = kInfinity;
   bool is_bytes = false;                  // an int64_t written as "70GiB"
   std::vector<std::string> choices = {};  // the only values a string may take; empty: any
+  bool can_be_off = false;                // an int64_t that is -1 while it is off, besides least .. most
+  bool is_json = false;                   // a string that holds one JSON value; empty: none
 };
 
 /// A visitor over the members of a config struct. Structs call the public functions, one per member.
@@ -68,6 +71,14 @@ class Fields {
   void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help,
                double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
+  /// An integer that is -1 while it is off, its default.
+  void integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0);
+  /// Numbers by ids that are not negative, written as a table: `{50256 = -100}` in TOML, `{"50256": -100}` in JSON.
+  /// A reader adds to the numbers that are there.
+  void numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low = -kInfinity,
+                     double high = kInfinity);
+  /// Text that holds one JSON value. Empty text means none. In JSON it is that value itself, or null.
+  void json(const char* name, std::string& value, const char* help);
   /// All keys of this section that the calls before did not name, as they stand. What they mean is said later by
   /// somebody whom the keys before chose: he reads `keys` into a struct of his own, which refuses what it has not.
   void rest(ConfigDocument& keys);

@@ -19,4 +19,11 @@ double shortest_double(float number) {
   return found;
 }
 
+std::optional<int64_t> parse_id(std::string_view text) {
+  int64_t id = -1;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), id);
+  const bool is_id = failure == std::errc() && end == text.data() + text.size() && id >= 0;
+  return is_id ? std::optional(id) : std::nullopt;
+}
+
 }  // namespace colossal

@@ -18,8 +18,9 @@ class RangeChecker : public Fields {
 
   static void check(const Field&, bool) {}
   static void check(const Field& field, int64_t value) {
-    require(value >= field.least && value <= field.most, "model", field.name, " must be between ", field.least, " and ",
-            field.most, ": got ", value);
+    const bool is_off = field.can_be_off && value == -1;
+    require(is_off || (value >= field.least && value <= field.most), "model", field.name, " must be between ",
+            field.least, " and ", field.most, ": got ", value);
   }
   static void check(const Field& field, double value) {
     const bool inside = value >= field.low && value <= field.high;  // NaN is not
@@ -36,6 +37,9 @@ class RangeChecker : public Fields {
   template <class Element>
   static void check(const Field& field, const std::vector<Element>& values) {
     for (const Element& value : values) check(field, value);
+  }
+  static void check(const Field& field, const std::map<int64_t, double>& numbers) {
+    for (const auto& [id, number] : numbers) check(field, number);
   }
 };
 
