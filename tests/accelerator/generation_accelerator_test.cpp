@@ -23,7 +23,7 @@ std::vector<int64_t> tokens(bool there, const models::ModelShape& shape, const d
     comm::Mesh mesh(world, layout.axes());
     const at::Device device = there ? test::accelerator(world.local_rank()) : at::Device(at::kCPU);
     distributed::DistributedModel model(mesh, layout, shape, {at::kDouble, device, 5}, {});
-    const auto found = generate(model, {3, 1, 4}, {.max_tokens = 8, .sampling = sampling});
+    const auto found = generate(model, {.prompt = {3, 1, 4}, .options = {.max_tokens = 8, .sampling = sampling}});
     if (world.rank() == 0) result = found;
   });
   return result;
@@ -57,14 +57,14 @@ std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& 
                           .guesses = guesses,
                           .draft = guesses > 0 ? &model : nullptr});
     for (int64_t i = 0; i < 4; ++i) {
-      Request request{.prompt = {3, 1, 4}, .max_tokens = 8};
+      Request request{.prompt = {3, 1, 4}, .options = {.max_tokens = 8}};
       request.prompt.resize(static_cast<size_t>(1 + 2 * i), 5);
-      request.sampling = {.temperature = i % 2 ? 1.0 : 0.0, .seed = i};
-      engine.add(request);
+      request.options.sampling = {.temperature = i % 2 ? 1.0 : 0.0, .seed = i};
+      engine.add(request, [&own = all[i]](const Event& event) {
+        if (event.is_answer()) own.push_back(event.token);
+      });
     }
-    while (engine.has_work())
-      for (const Engine::Event& event : engine.step())
-        if (event.token >= 0) all[static_cast<size_t>(event.id)].push_back(event.token);
+    while (engine.has_work()) engine.step();
   });
   return all;
 }
@@ -88,7 +88,7 @@ TEST_F(GenerationOnAccelerator, AsksForFlashAttentionByName) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
     distributed::DistributedModel model(mesh, {}, shape, {at::kBFloat16, test::accelerator(), 5}, {});
-    EXPECT_EQ(generate(model, {3, 1, 4}, {.max_tokens = 5}).size(), 5u);
+    EXPECT_EQ(generate(model, {.prompt = {3, 1, 4}, .options = {.max_tokens = 5}}).size(), 5u);
   });
   EXPECT_EQ(called("_flash_attention_forward"), 2 * 5) << "layers times tokens";
   EXPECT_EQ(called("scaled_dot_product_attention"), 0) << "which may choose what plans for every size";

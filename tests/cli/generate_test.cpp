@@ -207,10 +207,23 @@ TEST(GenerateByT5, RefusesOptionsOfTheEngine) {
   const Outcome refused = answer({"--guess", "4", "--sinks", "2", "--cache-type", "int8"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_EQ(refused.out, "");
-  EXPECT_THAT(
-      refused.err,
-      HasSubstr(
-          "--cache-type, --guess and --sinks have no effect on a t5, which generates without the batching engine"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("t5 does not use cache_type, guess and sinks: leave out --cache-type, --guess and --sinks"));
+  EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("t5 does not use cache: leave out --cache"));
+}
+
+TEST_F(Generate, OptionsOfALineEqualFlags) {
+  const std::vector<std::string> words{"--max-tokens", "9",    "--temperature",        "1.5", "--top-k",      "9",
+                                       "--min-p",      "0.01", "--repetition-penalty", "1.5", "--logit-bias", "98=2",
+                                       "--seed",       "5",    "--logprobs",           "1",   "--sinks",      "2",
+                                       "--stop",       "b"};
+  const auto by_flag = answers("{\"prompt\": \"Hello\"}", words);
+  const auto by_line = answers(
+      "{\"prompt\": \"Hello\", \"max_tokens\": 9, \"temperature\": 1.5, \"top_k\": 9, \"min_p\": 0.01, "
+      "\"repetition_penalty\": 1.5, \"logit_bias\": {\"98\": 2}, \"seed\": 5, \"logprobs\": 1, \"sinks\": 2, "
+      "\"stop\": \"b\"}");
+  EXPECT_EQ(by_line, by_flag);
+  EXPECT_GT(by_flag[0]["tokens"], 0);
 }
 
 TEST_F(Generate, ReadsPromptsFromAPipe) {

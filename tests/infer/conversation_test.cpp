@@ -37,8 +37,8 @@ class Conversation : public testing::Test {
 };
 
 std::string continued(const run::SavedModel& saved, const std::string& prompt, int64_t tokens) {
-  return text::valid_utf8(
-      saved.tokenizer->decode(generate(*saved.model, saved.tokenizer->encode(prompt), {.max_tokens = tokens})));
+  return text::valid_utf8(saved.tokenizer->decode(
+      generate(*saved.model, {.prompt = saved.tokenizer->encode(prompt), .options = {.max_tokens = tokens}})));
 }
 
 TEST_F(Conversation, AsksWhatTheTemplateWrites) {
@@ -47,7 +47,7 @@ TEST_F(Conversation, AsksWhatTheTemplateWrites) {
         [&](const run::SavedModel& saved) {
           infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
           infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {},
-                                           {.system = "Be brief", .max_tokens = 2});
+                                           {.system = "Be brief", .options = {.max_tokens = 2}});
           std::string answer;
           const auto emit = [&](const std::string& text) {
             answer += text;
@@ -71,28 +71,26 @@ TEST_F(Conversation, AsksWhatTheTemplateWrites) {
         tensor);
 }
 
-TEST_F(Conversation, LeavesOtherRequestsTheirEvents) {
+TEST_F(Conversation, LeavesOtherCallersTheirEvents) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
-    const int64_t other = engine.add({.prompt = saved.tokenizer->encode("Hello"), .max_tokens = 9});
-    infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.max_tokens = 4});
+    std::vector<int64_t> tokens;
+    const Request other{.prompt = saved.tokenizer->encode("Hello"), .options = {.max_tokens = 9}};
+    engine.add(other, [&](const Event& event) { tokens.push_back(event.token); });
+    infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.options = {.max_tokens = 4}});
     conversation.answer("Hi", [](const std::string&) { return true; });
     const auto interrupts = [](const std::string&) -> bool { throw Error("test", "enough"); };
     EXPECT_THROW(conversation.answer("Ho", interrupts), Error);
-    std::vector<int64_t> tokens;
-    while (engine.has_work())
-      for (const infer::Engine::Event& event : engine.step()) {
-        EXPECT_EQ(event.id, other);
-        if (event.token >= 0) tokens.push_back(event.token);
-      }
-    EXPECT_EQ(tokens, generate(*saved.model, saved.tokenizer->encode("Hello"), {.max_tokens = 9}));
+    while (engine.has_work()) engine.step();
+    EXPECT_EQ(tokens, generate(*saved.model, other));
   });
 }
 
 TEST_F(Conversation, EndsWhereItIsToldTo) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
-    const auto ids = generate(*saved.model, saved.tokenizer->encode("u:Hi|a:"), {.max_tokens = 5});
+    const auto ids =
+        generate(*saved.model, {.prompt = saved.tokenizer->encode("u:Hi|a:"), .options = {.max_tokens = 5}});
     const auto forever = [](const std::string&) { return true; };
     infer::Conversation until(engine, *saved.tokenizer, chat_template, {ids[4]}, {});
     const size_t at = static_cast<size_t>(std::find(ids.begin(), ids.end(), ids[4]) - ids.begin());
@@ -100,7 +98,7 @@ TEST_F(Conversation, EndsWhereItIsToldTo) {
     EXPECT_EQ(until.messages().back()["content"],
               text::valid_utf8(saved.tokenizer->decode({ids.begin(), ids.begin() + static_cast<int64_t>(at)})));
 
-    infer::Conversation stopped(engine, *saved.tokenizer, chat_template, {}, {.max_tokens = 40});
+    infer::Conversation stopped(engine, *saved.tokenizer, chat_template, {}, {.options = {.max_tokens = 40}});
     std::string seen;
     EXPECT_EQ(stopped.answer("Hi", [&](const std::string& text) { return (seen += text).size() < 3; }),
               Ended::Cancelled);
@@ -110,10 +108,20 @@ TEST_F(Conversation, EndsWhereItIsToldTo) {
   });
 }
 
+TEST_F(Conversation, RefusesOptionsThatItDoesNotUse) {
+  with_model([&](const run::SavedModel& saved) {
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
+    EXPECT_EQ(test::complaint([&] {
+                infer::Conversation(engine, *saved.tokenizer, chat_template, {}, {.options = {.logprobs = 2}});
+              }),
+              "[conversation] a conversation does not use logprobs: leave out --logprobs");
+  });
+}
+
 TEST_F(Conversation, WhatCannotBeAskedChangesNothing) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
-    infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.max_tokens = 2});
+    infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.options = {.max_tokens = 2}});
     const auto forever = [](const std::string&) { return true; };
     conversation.answer("Hi", forever);
     const auto before = conversation.messages();
@@ -127,7 +135,7 @@ TEST_F(Conversation, WhatCannotBeAskedChangesNothing) {
     EXPECT_EQ(conversation.messages(), before);
     while (engine.has_work()) engine.step();
     const text::ChatTemplate strict("{% if messages|length > 1 %}{{ raise_exception('one only') }}{% endif %}x");
-    infer::Conversation refused(engine, *saved.tokenizer, strict, {}, {.max_tokens = 2});
+    infer::Conversation refused(engine, *saved.tokenizer, strict, {}, {.options = {.max_tokens = 2}});
     refused.answer("Hi", forever);
     EXPECT_THAT(test::complaint([&] { refused.answer("again", forever); }), HasSubstr("one only"));
     EXPECT_EQ(refused.messages().size(), 2U);

@@ -59,9 +59,11 @@ Said said(DistributedModel& model, const std::vector<Request>& requests, const E
   Said all{std::vector<Tokens>(requests.size()), {}, 0};
   size_t added = 0;
   while (added < requests.size() || engine.has_work()) {
-    for (int i = 0; i < 3 && added < requests.size(); ++i) engine.add(requests[added++]);
-    for (const Engine::Event& event : engine.step())
-      if (event.token >= 0) all.answers[static_cast<size_t>(event.id)].push_back(event.token);
+    for (int i = 0; i < 3 && added < requests.size(); ++i, ++added)
+      engine.add(requests[added], [&own = all.answers[added]](const Event& event) {
+        if (event.is_answer()) own.push_back(event.token);
+      });
+    engine.step();
   }
   all.guesses = engine.guesses(), all.preempted = engine.counts().preempted;
   return all;
@@ -71,10 +73,10 @@ std::vector<Request> some_requests(double temperature) {
   std::mt19937 draw(11);
   std::vector<Request> requests;
   for (int64_t i = 0; i < 16; ++i) {
-    Request request{.max_tokens = static_cast<int64_t>(draw() % 25)};
+    Request request{.options = {.max_tokens = static_cast<int64_t>(draw() % 25)}};
     const auto length = static_cast<int64_t>(1 + draw() % 20);
     for (int64_t t = 0; t < length; ++t) request.prompt.push_back(40 + draw() % 60);
-    request.sampling = {.temperature = temperature, .seed = i, .repetition_penalty = i % 2 ? 1.2 : 1};
+    request.options.sampling = {.temperature = temperature, .seed = i, .repetition_penalty = i % 2 ? 1.2 : 1};
     if (i % 4 == 0) request.end_ids = {static_cast<int64_t>(draw() % 100)};
     requests.push_back(std::move(request));
   }
@@ -143,8 +145,8 @@ TEST_P(DraftModel, DrawnAnswersHaveTheDistributionOfTheModel) {
     std::vector<Request> requests;
     const SamplingOptions options{.temperature = 3, .top_k = 4};
     for (int64_t i = 0; i < kDraws; ++i) {
-      requests.push_back({.prompt = prompt, .max_tokens = 4, .sampling = options});
-      requests.back().sampling.seed = i;
+      requests.push_back({.prompt = prompt, .options = {.max_tokens = 4, .sampling = options}});
+      requests.back().options.sampling.seed = i;
     }
     const Said got = said(model, requests, {.cache_bytes = 1 << 24, .block_tokens = 16, .guesses = 3, .draft = &draft});
     EXPECT_GT(got.guesses.accepted, got.guesses.proposed / 4);
@@ -185,8 +187,8 @@ TEST_P(DraftModel, KeepsToAGrammar) {
   const auto make = json_constraints(R"({"enum": ["yes, of course", "no, never"]})", "the schema", tokenizer, {256});
   std::vector<Request> requests;
   for (int64_t i = 0; i < 8; ++i) {
-    requests.push_back({.prompt = {65, 66 + i}, .max_tokens = 30, .end_ids = {256}, .constraint = make()});
-    requests.back().sampling = {.temperature = i % 2 ? 1.0 : 0.0, .seed = i};
+    requests.push_back({.prompt = {65, 66 + i}, .end_ids = {256}, .options = {.max_tokens = 30}, .constraint = make()});
+    requests.back().options.sampling = {.temperature = i % 2 ? 1.0 : 0.0, .seed = i};
   }
   with_models({}, [&](DistributedModel& model, DistributedModel& draft) {
     const Said got = said(model, requests, some_options(model, draft, false));

@@ -8,14 +8,31 @@ namespace colossal::infer::engine_test {
 
 using Tokens = std::vector<int64_t>;
 
+/// Keeps all events in one list.
+inline OnEvent into(std::vector<Event>& events) {
+  return [&events](const Event& event) { events.push_back(event); };
+}
+
+/// Runs a step whose events go into `events`. Returns them.
+inline const std::vector<Event>& stepped(infer::Engine& engine, std::vector<Event>& events) {
+  events.clear();
+  engine.step();
+  return events;
+}
+
 inline std::vector<Tokens> answers_of(infer::Engine& engine, const std::vector<Request>& requests) {
   std::vector<Tokens> answers(requests.size());
   size_t added = 0;
+  const auto add = [&] {
+    engine.add(requests[added], [&own = answers[added]](const Event& event) {
+      if (event.is_answer()) own.push_back(event.token);
+    });
+    ++added;
+  };
   // Two more with each step, so that some come while others run.
   while (added < requests.size() || engine.has_work()) {
-    for (int i = 0; i < 2 && added < requests.size(); ++i) engine.add(requests[added++]);
-    for (const infer::Engine::Event& event : engine.step())
-      if (event.token >= 0) answers[static_cast<size_t>(event.id)].push_back(event.token);
+    for (int i = 0; i < 2 && added < requests.size(); ++i) add();
+    engine.step();
   }
   return answers;
 }

@@ -11,6 +11,7 @@
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
+#include "support/ranks_values.h"
 
 namespace colossal::infer::engine_test {
 namespace {
@@ -30,11 +31,10 @@ TEST(EngineOfWindows, KeepsTheWindowOnly) {
     std::vector<Request> requests;
     std::vector<Tokens> want;
     for (int64_t i = 0; i < 5; ++i) {
-      Request request{.prompt = Tokens(static_cast<size_t>(1 + 37 * i), 65), .max_tokens = 120 + 20 * i};
+      Request request{.prompt = Tokens(static_cast<size_t>(1 + 37 * i), 65), .options = {.max_tokens = 120 + 20 * i}};
       request.prompt.back() = 66 + i;
-      request.sampling = {.temperature = 1, .seed = i};
-      want.push_back(
-          generate(*saved.model, request.prompt, {.max_tokens = request.max_tokens, .sampling = request.sampling}));
+      request.options.sampling = {.temperature = 1, .seed = i};
+      want.push_back(generate(*saved.model, request));
       requests.push_back(std::move(request));
     }
     for (const int64_t guesses : {0, 3}) {
@@ -67,14 +67,14 @@ TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
     EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
                 testing::HasSubstr("depend on the length of a text; run it alone"));
-    engine.add({.prompt = {65, 66, 67}, .max_tokens = 3 * even});
+    const Request request{.prompt = {65, 66, 67}, .options = {.max_tokens = 3 * even}};
     int64_t made = 0;
     Ended ended = Ended::No;
-    while (engine.has_work())
-      for (const infer::Engine::Event& event : engine.step()) ++made, ended = event.ended;
+    engine.add(request, [&](const Event& event) { ++made, ended = event.ended; });
+    while (engine.has_work()) engine.step();
     EXPECT_EQ(made, even - 3 + 1);
     EXPECT_EQ(ended, Ended::AtPositions);
-    EXPECT_EQ(generate(*saved.model, {65, 66, 67}, {.max_tokens = 3 * even}).size(), static_cast<size_t>(2 * even - 2));
+    EXPECT_EQ(generate(*saved.model, request).size(), static_cast<size_t>(2 * even - 2));
   });
 }
 

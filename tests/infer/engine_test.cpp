@@ -44,11 +44,11 @@ std::vector<Request> some_requests(int64_t count, uint64_t seed) {
   std::mt19937 draw(static_cast<unsigned>(seed));
   std::vector<Request> requests;
   for (int64_t i = 0; i < count; ++i) {
-    Request request{.max_tokens = static_cast<int64_t>(draw() % 9)};
+    Request request{.options = {.max_tokens = static_cast<int64_t>(draw() % 9)}};
     const int64_t length = 1 + static_cast<int64_t>(draw() % 28);
     const bool is_alike = draw() % 2;
     for (int64_t t = 0; t < length; ++t) request.prompt.push_back(is_alike && t < 20 ? 60 + t : 40 + draw() % 60);
-    if (draw() % 2) request.sampling = {.temperature = 1, .seed = i};
+    if (draw() % 2) request.options.sampling = {.temperature = 1, .seed = i};
     requests.push_back(std::move(request));
   }
   return requests;
@@ -56,8 +56,7 @@ std::vector<Request> some_requests(int64_t count, uint64_t seed) {
 
 std::vector<Tokens> alone(distributed::DistributedModel& model, const std::vector<Request>& requests) {
   std::vector<Tokens> answers;
-  for (const Request& r : requests)
-    answers.push_back(generate(model, r.prompt, {.max_tokens = r.max_tokens, .sampling = r.sampling}));
+  for (const Request& r : requests) answers.push_back(generate(model, r));
   return answers;
 }
 
@@ -126,9 +125,9 @@ std::vector<Tokens> without_a_cache(distributed::DistributedModel& model, const 
   const at::NoGradGuard no_grad;
   std::vector<Tokens> answers;
   for (const Request& r : requests) {
-    Sampler sampler(r.sampling);
+    Sampler sampler(r.options.sampling);
     Tokens text = r.prompt;
-    while (static_cast<int64_t>(text.size() - r.prompt.size()) < r.max_tokens && text.size() <= 32) {
+    while (static_cast<int64_t>(text.size() - r.prompt.size()) < r.options.max_tokens && text.size() <= 32) {
       text.push_back(sampler.next(logits_of(model, text)));
     }
     answers.emplace_back(text.begin() + static_cast<std::ptrdiff_t>(r.prompt.size()), text.end());
@@ -177,12 +176,12 @@ TEST_P(Engine, SaysInEveryLayoutWhatAModelWithoutACacheSays) {
 /// What a model says that sees the whole text anew for every token, of which the middle goes where it gets too long.
 Tokens endless(distributed::DistributedModel& model, const Request& request, int64_t longest) {
   const at::NoGradGuard no_grad;
-  Sampler sampler(request.sampling);
+  Sampler sampler(request.options.sampling);
   Tokens text = request.prompt, answer;
-  while (static_cast<int64_t>(answer.size()) < request.max_tokens) {
-    const int64_t part = (longest - request.sinks + 1) / 2;
-    while (static_cast<int64_t>(text.size()) > longest)
-      text.erase(text.begin() + request.sinks, text.begin() + request.sinks + part);
+  const int64_t sinks = request.options.sinks;
+  while (static_cast<int64_t>(answer.size()) < request.options.max_tokens) {
+    const int64_t part = (longest - sinks + 1) / 2;
+    while (static_cast<int64_t>(text.size()) > longest) text.erase(text.begin() + sinks, text.begin() + sinks + part);
     answer.push_back(sampler.next(logits_of(model, text)));
     text.push_back(answer.back());
   }
@@ -196,10 +195,10 @@ TEST_P(Engine, TextsWithSinksHaveNoEnd) {
       std::vector<Request> requests;
       std::vector<Tokens> want;
       for (int64_t i = 0; i < 6; ++i) {
-        Request request{.max_tokens = 50, .sinks = std::min<int64_t>(3 * i, longest / 2 - 1)};
+        Request request{.options = {.max_tokens = 50, .sinks = std::min<int64_t>(3 * i, longest / 2 - 1)}};
         for (int64_t t = 0; t < 3 + 9 * i; ++t) request.prompt.push_back(60 + t % 5);
-        if (i % 2) request.sampling = {.temperature = 0.7, .seed = i};
-        for (int64_t token = 60; i > 2 && token < 64; ++token) request.sampling.logit_bias[token] = 1000;
+        if (i % 2) request.options.sampling = {.temperature = 0.7, .seed = i};
+        for (int64_t token = 60; i > 2 && token < 64; ++token) request.options.sampling.logit_bias[token] = 1000;
         want.push_back(endless(model, request, longest));
         requests.push_back(std::move(request));
       }
@@ -220,7 +219,8 @@ TEST_P(Engine, TextsWithSinksHaveNoEnd) {
       EXPECT_EQ(drafted.guesses().accepted, drafted.guesses().proposed);
     }
     EXPECT_THAT(test::thrown_message([&] {
-                  infer::Engine(model, {.cache_bytes = block, .block_tokens = 16}).add({.prompt = {65}, .sinks = 8});
+                  infer::Engine(model, {.cache_bytes = block, .block_tokens = 16})
+                      .add({.prompt = {65}, .options = {.sinks = 8}});
                 }),
                 testing::HasSubstr("less than half"));
   });
@@ -229,16 +229,17 @@ TEST_P(Engine, TextsWithSinksHaveNoEnd) {
 TEST_P(Engine, LimitsAreKept) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .most_waiting = 2, .most_length = 10});
-    engine.add({.prompt = {65, 66}, .max_tokens = 100});
-    engine.add({.prompt = {65, 67}, .max_tokens = 100});
+    std::vector<Event> events;
+    engine.add({.prompt = {65, 66}}, into(events));
+    engine.add({.prompt = {65, 67}}, into(events));
     EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = {65}}); }), testing::HasSubstr("the queue is full"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.most_length = 3}).add({.prompt = Tokens(4, 65)}); }),
                 testing::HasSubstr("got 4 tokens, 3 positions"));
-    EXPECT_EQ(engine.step().size(), 2U);
-    engine.add({.prompt = {65}, .max_tokens = 1});  // nobody waits any more
+    EXPECT_EQ(stepped(engine, events).size(), 2U);
+    engine.add({.prompt = {65}, .options = {.max_tokens = 1}}, into(events));  // no request waits any more
     std::map<int64_t, std::pair<int64_t, Ended>> told;
     for (; engine.has_work();)
-      for (const infer::Engine::Event& event : engine.step()) {
+      for (const Event& event : stepped(engine, events)) {
         ++told[event.id].first;
         told[event.id].second = event.ended;
       }
@@ -259,19 +260,19 @@ TEST_P(Engine, CancelledAtAnyMomentNobodyElseNotices) {
                                    .step_tokens = 9,
                                    .guesses = seed % 2 ? 3 : 0});
       std::map<int64_t, Tokens> running;
-      for (const Request& request : requests) running[engine.add(request)];
+      std::vector<Event> events;
+      for (const Request& request : requests) running[engine.add(request, into(events))];
       std::set<int64_t> gone;
       while (engine.has_work()) {
-        for (const infer::Engine::Event& event : engine.step()) {
+        for (const Event& event : stepped(engine, events)) {
           EXPECT_EQ(event.ended == Ended::Cancelled, gone.erase(event.id) == 1);
-          if (event.token >= 0) running.at(event.id).push_back(event.token);
+          if (event.is_answer()) running.at(event.id).push_back(event.token);
           if (event.ended == Ended::No || event.ended == Ended::Cancelled) continue;
           EXPECT_EQ(running.at(event.id), want[static_cast<size_t>(event.id)]);
           running.erase(event.id);
         }
         if (running.empty() || draw() % 2) continue;
         const auto one = std::next(running.begin(), static_cast<int64_t>(draw() % running.size()));
-        if (want[static_cast<size_t>(one->first)].empty()) continue;  // it ends with no token, of which is not yet told
         engine.cancel(one->first);
         gone.insert(one->first);
         running.erase(one);
@@ -303,20 +304,22 @@ TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     const std::vector<Tokens> want = alone(model, requests);
     const Tokens prompt{70, 71, 72};
-    const Tokens whole = generate(model, prompt, {.max_tokens = 6});
+    const Tokens whole = generate(model, {.prompt = prompt, .options = {.max_tokens = 6}});
     for (const int64_t guesses : {0, 3}) {
       infer::Engine engine(
           model,
           {.cache_bytes = 4 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 9, .guesses = guesses});
-      for (const Request& request : requests) engine.add(request);
-      const int64_t failing =
-          engine.add({.prompt = prompt, .max_tokens = 6, .constraint = std::make_shared<FailingConstraint>(3)});
+      std::vector<Event> events;
+      for (const Request& request : requests) engine.add(request, into(events));
+      const int64_t failing = engine.add(
+          {.prompt = prompt, .options = {.max_tokens = 6}, .constraint = std::make_shared<FailingConstraint>(3)},
+          into(events));
       std::map<int64_t, Tokens> told;
       std::map<int64_t, Ended> ended;
       std::string error;
       while (engine.has_work())
-        for (const infer::Engine::Event& event : engine.step()) {
-          if (event.token >= 0) told[event.id].push_back(event.token);
+        for (const Event& event : stepped(engine, events)) {
+          if (event.is_answer()) told[event.id].push_back(event.token);
           ended[event.id] = event.ended;
           error += event.error;
         }
@@ -328,41 +331,21 @@ TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
   });
 }
 
-TEST_P(Engine, KeepsTheEventsOfOtherRequests) {
-  const std::vector<Request> requests = some_requests(4, 6);
-  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
-    const std::vector<Tokens> want = alone(model, requests);
-    infer::Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
-    for (const Request& request : requests) engine.add(request);
-    const int64_t dropped = engine.add({.prompt = {70, 71}, .max_tokens = 6});
-    std::map<int64_t, Tokens> told;
-    const auto take = [&](const std::vector<infer::Engine::Event>& events) {
-      for (const infer::Engine::Event& event : events)
-        if (event.token >= 0) told[event.id].push_back(event.token);
-    };
-    for (int step = 0; step < 3; ++step) take(engine.step(1));
-    EXPECT_EQ(told.count(0) + told.count(2), 0U);
-    engine.drop(dropped);
-    while (engine.has_work()) take(engine.step());
-    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(told[static_cast<int64_t>(i)], want[i]) << i;
-    EXPECT_EQ(told.count(dropped), 0U);
-  });
-}
-
 TEST_P(Engine, EndsAsAsked) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
     const Tokens prompt{70, 71, 72};
-    const Tokens whole = generate(model, prompt, {.max_tokens = 6});
-    const auto id = engine.add({.prompt = prompt, .max_tokens = 6, .end_ids = {whole[4]}});
-    const auto cancelled = engine.add({.prompt = prompt, .max_tokens = 6});
-    const auto none = engine.add({.prompt = prompt, .max_tokens = 0});
-    const auto most = engine.add({.prompt = Tokens(30, 65), .max_tokens = 50});
+    const Tokens whole = generate(model, {.prompt = prompt, .options = {.max_tokens = 6}});
+    std::vector<Event> events;
+    const auto id = engine.add({.prompt = prompt, .end_ids = {whole[4]}, .options = {.max_tokens = 6}}, into(events));
+    const auto cancelled = engine.add({.prompt = prompt, .options = {.max_tokens = 6}}, into(events));
+    const auto none = engine.add({.prompt = prompt, .options = {.max_tokens = 0}}, into(events));
+    const auto most = engine.add({.prompt = Tokens(30, 65), .options = {.max_tokens = 50}}, into(events));
     std::map<int64_t, std::pair<int64_t, Ended>> seen;  // tokens, and how it ended
     for (int step = 0; engine.has_work(); ++step) {
       if (step == 2) engine.cancel(cancelled);
-      for (const infer::Engine::Event& event : engine.step())
-        seen[event.id].first += event.token >= 0, seen[event.id].second = event.ended;
+      for (const Event& event : stepped(engine, events))
+        seen[event.id].first += event.is_answer(), seen[event.id].second = event.ended;
     }
     const auto first_end = std::find(whole.begin(), whole.end(), whole[4]) - whole.begin();
     EXPECT_EQ(seen[id], std::pair(static_cast<int64_t>(first_end), Ended::AtEnd));
@@ -377,11 +360,11 @@ std::vector<Request> repeating_requests(int64_t count, uint64_t seed) {
   std::mt19937 draw(static_cast<unsigned>(seed));
   std::vector<Request> requests;
   for (int64_t i = 0; i < count; ++i) {
-    Request request{.max_tokens = static_cast<int64_t>(draw() % 30)};
+    Request request{.options = {.max_tokens = static_cast<int64_t>(draw() % 30)}};
     const auto period = static_cast<int64_t>(1 + draw() % 5), length = static_cast<int64_t>(1 + draw() % 25);
     for (int64_t t = 0; t < length; ++t) request.prompt.push_back(60 + t % period);
-    if (draw() % 2) request.sampling = {.temperature = 0.7, .seed = i, .repetition_penalty = 0.8};
-    for (int64_t token = 60; token < 64; ++token) request.sampling.logit_bias[token] = 1000;
+    if (draw() % 2) request.options.sampling = {.temperature = 0.7, .seed = i, .repetition_penalty = 0.8};
+    for (int64_t token = 60; token < 64; ++token) request.options.sampling.logit_bias[token] = 1000;
     requests.push_back(std::move(request));
   }
   return requests;
@@ -417,14 +400,12 @@ TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
 
 /// Of the tokens of an answer that is forced, so that all caches hold the same text.
 std::vector<double> logarithms(distributed::DistributedModel& model, const EngineOptions& options) {
-  Request request{.prompt = {65, 66, 67, 68, 69, 70, 71}, .max_tokens = 20};
-  request.sampling.logit_bias[77] = 1000;
-  request.log_probabilities = 0;
+  Request request{.prompt = {65, 66, 67, 68, 69, 70, 71}, .options = {.max_tokens = 20, .logprobs = 0}};
+  request.options.sampling.logit_bias[77] = 1000;
   infer::Engine engine(model, options);
-  engine.add(request);
   std::vector<double> all;
-  while (engine.has_work())
-    for (const infer::Engine::Event& event : engine.step()) all.push_back(event.log_probabilities->own);
+  engine.add(request, [&](const Event& event) { all.push_back(event.log_probabilities->own); });
+  while (engine.has_work()) engine.step();
   return all;
 }
 
@@ -462,16 +443,17 @@ TEST_P(Engine, ACacheOfCodesHoldsMoreAndSaysNearlyTheSame) {
 TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .step_tokens = 7});
-    const Request asked{.prompt = {65, 66, 67, 68, 69},
-                        .max_tokens = 12,
-                        .sampling = {.temperature = 1.5, .top_k = 40, .repetition_penalty = 1.3},
-                        .log_probabilities = 1};
-    engine.add(asked);
-    engine.add({.prompt = {70, 71}, .max_tokens = 9});
+    const Request asked{
+        .prompt = {65, 66, 67, 68, 69},
+        .options = {
+            .max_tokens = 12, .sampling = {.temperature = 1.5, .top_k = 40, .repetition_penalty = 1.3}, .logprobs = 1}};
+    std::vector<Event> events;
+    engine.add(asked, into(events));
+    engine.add({.prompt = {70, 71}, .options = {.max_tokens = 9}}, into(events));
     std::vector<int64_t> text = asked.prompt;
     double sum = 0;
     while (engine.has_work())
-      for (const infer::Engine::Event& event : engine.step()) {
+      for (const Event& event : stepped(engine, events)) {
         EXPECT_EQ(event.log_probabilities.has_value(), event.id == 0);
         if (event.id != 0) continue;
         text.push_back(event.token);
@@ -492,7 +474,7 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal({}), testing::HasSubstr("must have at least one token"));
     EXPECT_THAT(refusal({.prompt = {100000}}), testing::HasSubstr("vocabulary"));
     EXPECT_THAT(refusal({.prompt = Tokens(33, 65)}), testing::HasSubstr("32 positions"));
-    EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .max_tokens = 8}),
+    EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .options = {.max_tokens = 8}}),
                 testing::HasSubstr("got 10 + 7 tokens, capacity 16"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.cache_bytes = 100}); }),
                 testing::HasSubstr("must hold a block"));

@@ -72,10 +72,12 @@ struct Told {
 
 std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int64_t max_tokens) {
   std::vector<Told> told(texts.size());
+  std::vector<Event> events;
   for (const Tokens& prompt : texts)
-    engine.add({.prompt = prompt, .max_tokens = max_tokens, .prompt_log_probabilities = 1});
+    engine.add({.prompt = prompt, .options = {.max_tokens = max_tokens, .prompt_logprobs = 1}},
+               engine_test::into(events));
   while (engine.has_work())
-    for (const Engine::Event& event : engine.step()) {
+    for (const Event& event : engine_test::stepped(engine, events)) {
       Told& own = told[static_cast<size_t>(event.id)];
       EXPECT_TRUE(event.prompt_log_probabilities.empty() || own.tokens.empty());
       if (event.token >= 0) own.tokens.push_back(event.token);
@@ -105,10 +107,9 @@ TEST_P(PromptLogProbabilities, EqualTrainingForAnyChunksAndBlocks) {
     std::vector<std::vector<double>> want;
     for (const Tokens& text : texts) want.push_back(in_training(model, text));
     Engine plain(model, {.cache_bytes = 40 * bytes_of_block(model, 16), .block_tokens = 16});
-    std::vector<Tokens> answers(texts.size());
-    for (const Tokens& text : texts) plain.add({.prompt = text, .max_tokens = 8});
-    while (plain.has_work())
-      for (const Engine::Event& event : plain.step()) answers[static_cast<size_t>(event.id)].push_back(event.token);
+    std::vector<Request> requests;
+    for (const Tokens& text : texts) requests.push_back({.prompt = text, .options = {.max_tokens = 8}});
+    const std::vector<Tokens> answers = engine_test::answers_of(plain, requests);
     int64_t preempted = 0;
     for (const int64_t step_tokens : {1, 5, 512})
       for (const int64_t blocks : {3, 40})
@@ -155,20 +156,20 @@ TEST_P(PromptLogProbabilities, DoNotReuseCachedPrefixes) {
   with_model({}, [&](distributed::DistributedModel& model) {
     const std::vector<double> want = in_training(model, prompt);
     Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
-    engine.add({.prompt = prompt, .max_tokens = 1});
+    engine.add({.prompt = prompt, .options = {.max_tokens = 1}});
     while (engine.has_work()) engine.step();
-    engine.add({.prompt = prompt, .max_tokens = 1, .prompt_log_probabilities = 0});
     std::vector<LogProbabilities> told;
-    while (engine.has_work())
-      for (const Engine::Event& event : engine.step()) told = event.prompt_log_probabilities;
+    engine.add({.prompt = prompt, .options = {.max_tokens = 1, .prompt_logprobs = 0}},
+               [&](const Event& event) { told = event.prompt_log_probabilities; });
+    while (engine.has_work()) engine.step();
     EXPECT_EQ(engine.counts().found_tokens, 0);
     ASSERT_EQ(told.size(), want.size());
     for (size_t t = 0; t < want.size(); ++t) EXPECT_NEAR(told[t].own, want[t], 1e-9 * (1 - want[t]));
-    engine.add({.prompt = prompt, .max_tokens = 1});  // its blocks are kept for others
+    engine.add({.prompt = prompt, .options = {.max_tokens = 1}});  // its blocks are kept for others
     while (engine.has_work()) engine.step();
     EXPECT_GT(engine.counts().found_tokens, 0);
     EXPECT_THAT(
-        test::thrown_message([&] { engine.add({.prompt = prompt, .prompt_log_probabilities = 0, .sinks = 2}); }),
+        test::thrown_message([&] { engine.add({.prompt = prompt, .options = {.prompt_logprobs = 0, .sinks = 2}}); }),
         testing::HasSubstr("exclude sinks"));
   });
 }

@@ -20,9 +20,9 @@ TEST(ServedLoad, ArrivalsAreWhatWasAskedFor) {
     before = arrival.at;
     EXPECT_THAT(arrival.request.prompt, testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(7))));
     EXPECT_TRUE(arrival.request.prompt.size() >= 5 && arrival.request.prompt.size() <= 15);
-    EXPECT_TRUE(arrival.request.max_tokens >= 2 && arrival.request.max_tokens <= 4);
+    EXPECT_TRUE(arrival.request.options.max_tokens >= 2 && arrival.request.options.max_tokens <= 4);
     prompts += static_cast<double>(arrival.request.prompt.size());
-    answers += static_cast<double>(arrival.request.max_tokens);
+    answers += static_cast<double>(arrival.request.options.max_tokens);
   }
   // standard errors: of the sum of 4000 exponentials 1.6 %, of uniform lengths 0.5 %
   EXPECT_NEAR(before, 800, 5 * 13);
@@ -51,7 +51,7 @@ TEST(ServedLoad, EveryRequestIsAnsweredAndTimed) {
     Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     const auto arrivals = random_arrivals({.rate = 1, .requests = 9, .prompt_tokens = 6, .new_tokens = 4}, 90);
     int64_t expected = 0;
-    for (const Arrival& arrival : arrivals) expected += arrival.request.max_tokens;
+    for (const Arrival& arrival : arrivals) expected += arrival.request.options.max_tokens;
     double clock = 0;  // each look costs a tenth of a second
     const Served served = serve(engine, arrivals, [&] { return clock += 0.1; });
     EXPECT_EQ(served.tokens, expected);

@@ -86,10 +86,11 @@ Together together(const Asked& asked) {
     Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16, .weights = saved.weights.get()});
     std::vector<std::vector<int64_t>> tokens(4);
     for (size_t i = 0; i < tokens.size(); ++i)
-      engine.add({.prompt = std::vector<int64_t>(3 * i + 1, 70 + static_cast<int64_t>(i)), .max_tokens = kNew});
+      engine.add(
+          {.prompt = std::vector<int64_t>(3 * i + 1, 70 + static_cast<int64_t>(i)), .options = {.max_tokens = kNew}},
+          [&own = tokens[i]](const Event& event) { own.push_back(event.token); });
     int64_t steps = 0;
-    for (; engine.has_work(); ++steps)
-      for (const Engine::Event& event : engine.step()) tokens[static_cast<size_t>(event.id)].push_back(event.token);
+    for (; engine.has_work(); ++steps) engine.step();
     if (world.rank() != 0) return;
     all.tokens = tokens, all.steps = steps;
     if (saved.weights) all.counts = saved.weights->tiers().counts();
@@ -146,9 +147,13 @@ TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
   // Whoever read a weight would say that it is damaged.
   const std::string file = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 4);
-  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(4096, folder / "disk")}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                generated({folder / "run", in_tiers(4096, folder / "disk")});
+              }),
               testing::HasSubstr("the smallest that works is"));
-  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(1 << 20, "")}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                generated({folder / "run", in_tiers(1 << 20, "")});
+              }),
               testing::HasSubstr("memory.disk must name a folder for the rest"));
 }
 
@@ -166,12 +171,16 @@ TEST_F(StreamedLoading, NamesAFileThatIsDamaged) {
   const std::string shortened = folder / "hf/model.safetensors",
                     changed = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(shortened, std::filesystem::file_size(shortened) - 4);
-  EXPECT_THAT(test::thrown_message([&] { generated({folder / "hf", in_tiers(1 << 20, folder / "disk")}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                generated({folder / "hf", in_tiers(1 << 20, folder / "disk")});
+              }),
               testing::AllOf(testing::HasSubstr(shortened), testing::HasSubstr("truncated")));
   std::string bytes = test::read_all(changed);
   bytes.back() ^= 1;
   folder.write("run/checkpoints/step-000001/rank-00000.safetensors", bytes);
-  EXPECT_THAT(test::thrown_message([&] { generated({folder / "run", in_tiers(1 << 20, folder / "disk")}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                generated({folder / "run", in_tiers(1 << 20, folder / "disk")});
+              }),
               testing::AllOf(testing::HasSubstr(changed), testing::HasSubstr("checksum")));
 }
 

@@ -66,7 +66,8 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
       // no more.
       const at::Tensor want = at::tensor(want_logits, at::kDouble);
       EXPECT_LE((logits - want).abs().max().item<double>(), want.abs().max().item<double>() * 0x1p-23);
-      const auto got = infer::generate(*loaded, prompt, {.max_tokens = static_cast<int64_t>(want_ids.size())});
+      const auto got = infer::generate(
+          *loaded, {.prompt = prompt, .options = {.max_tokens = static_cast<int64_t>(want_ids.size())}});
       EXPECT_EQ(got, want_ids);
       ++checked;
     }

@@ -144,7 +144,8 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
       if (p.name.starts_with("blocks.") && p.value.dim() > 1) p.value.mul_(4);  // or all answers repeat one token
     std::vector<int64_t> row{5, 9, 2, 30, 7, 1}, found;
     if (with_cache) {
-      found = infer::generate(model, {5, 9, 2, 30, 7}, {.max_tokens = 6, .end_id = 1});
+      found = infer::generate(
+          model, {.prompt = {5, 9, 2, 30, 7}, .end_ids = {1}, .options = {.max_tokens = 6}, .prompt_end = 1});
     } else {
       nn::Step step;
       step.source_tokens = 6;

@@ -125,7 +125,7 @@ std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline,
       engine->step();
       engine->evaluate({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, longs).repeat({4, 1}), {}});
     }
-    ids[world.rank()] = infer::generate(engine->distributed(), {5, 1, 7}, {.max_tokens = 8});
+    ids[world.rank()] = infer::generate(engine->distributed(), {.prompt = {5, 1, 7}, .options = {.max_tokens = 8}});
   });
   for (const auto& rank : ids) EXPECT_EQ(rank, ids.front());
   return ids.front();

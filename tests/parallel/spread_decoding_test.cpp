@@ -62,7 +62,7 @@ struct Decoder {
       if (p.value.dim() > 1) p.value.mul_(20);  // or all tokens are almost equally likely
   }
   std::vector<int64_t> tokens(int64_t prompt) {
-    return infer::generate(model, prompt_of(model.model().shape, prompt), {.max_tokens = kNew});
+    return infer::generate(model, {.prompt = prompt_of(model.model().shape, prompt), .options = {.max_tokens = kNew}});
   }
   /// Logits [V] behind tokens [from, to) of a text.
   at::Tensor logits(nn::AttentionCache& cache, int64_t from, int64_t to) {
@@ -286,7 +286,10 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
     const nn::Step more{.positions = at::arange(4).unsqueeze(0), .cache = cache.get()};
     EXPECT_THAT(complaint([&] {
                   decoder.model.forward(
-                      1, [&](int) { return DistributedModel::Pass{at::ones({1, 4}, at::kLong), more}; },
+                      1,
+                      [&](int) {
+                        return DistributedModel::Pass{at::ones({1, 4}, at::kLong), more};
+                      },
                       [](int, const at::Tensor& hidden, const nn::Step&) { return hidden; });
                 }),
                 testing::HasSubstr("got a cache that holds tokens"));

@@ -105,7 +105,8 @@ std::vector<std::vector<int64_t>> stories(distributed::DistributedModel& model, 
   std::vector<std::vector<int64_t>> texts;
   for (int64_t seed = first; seed < first + count; ++seed) {
     texts.push_back({1});
-    const auto told = infer::generate(model, {1}, {.max_tokens = 255, .sampling = {.temperature = 1, .seed = seed}});
+    const auto told = infer::generate(
+        model, {.prompt = {1}, .options = {.max_tokens = 255, .sampling = {.temperature = 1, .seed = seed}}});
     texts.back().insert(texts.back().end(), told.begin(), told.end());
   }
   return texts;

@@ -39,8 +39,8 @@ void write_model(const TemporaryFolder& folder, const std::string& name, int64_t
     checkpoint::save(run.checkpoints(), 1, state, mesh.all(), mesh.place(), 1);
     const models::HuggingFace& form = shape.architecture->hugging_face;
     checkpoint::export_weights(folder / "hf", model.parameters(),
-                               {form.names(shape), form.prefix, form.ignored_names()},
-                               form.to_json(shape), mesh.group("data"));
+                               {form.names(shape), form.prefix, form.ignored_names()}, form.to_json(shape),
+                               mesh.group("data"));
   });
 }
 
@@ -54,9 +54,10 @@ Continued generated(const Asked& asked) {
                         {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory, .packing = asked.packing});
     const run::StreamedWeights* weights = saved.weights.get();
     const int64_t before = weights ? weights->store().counts().brought : 0;
-    const std::vector<int64_t> tokens =
-        infer::generate(*saved.model, saved.tokenizer->encode_prompt("To be"),
-                        {.max_tokens = kNew, .sampling = asked.sampling, .weights = saved.weights.get()});
+    const std::vector<int64_t> tokens = infer::generate(*saved.model,
+                                                        {.prompt = saved.tokenizer->encode_prompt("To be"),
+                                                         .options = {.max_tokens = kNew, .sampling = asked.sampling}},
+                                                        {}, saved.weights.get());
     if (world.rank() != 0) return;
     text.tokens = tokens;
     for (const nn::Parameter& p : saved.model->parameters()) {

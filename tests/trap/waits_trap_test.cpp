@@ -264,8 +264,8 @@ test::TrapCounts generating(int64_t layers, int64_t tokens, const infer::Samplin
       weights->end_pass();
     }
     const test::TrapWaits during(test::trap_device());
-    infer::generate(model, {3, 1, 4},
-                    {.max_tokens = tokens, .sampling = sampling, .weights = weights ? &*weights : nullptr});
+    infer::generate(model, {.prompt = {3, 1, 4}, .options = {.max_tokens = tokens, .sampling = sampling}}, {},
+                    weights ? &*weights : nullptr);
     counts = during.counts();
   });
   return counts;

@@ -60,10 +60,11 @@ struct Pass {
 Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t requests, int64_t seed, int64_t words) {
   infer::LoadOptions options = load;
   options.rate = 1, options.requests = requests, options.seed = seed;
+  std::vector<infer::Event> events;  // of a step
   for (infer::Arrival& arrival : infer::random_arrivals(options, words)) {
     arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens), words / 2);
-    arrival.request.max_tokens = load.new_tokens + 1;
-    engine.add(arrival.request);
+    arrival.request.options.max_tokens = load.new_tokens + 1;
+    engine.add(arrival.request, [&events](const infer::Event& event) { events.push_back(event); });
   }
   std::set<int64_t> begun;
   bool all_run = false, one_ended = false;
@@ -71,10 +72,11 @@ Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t req
   const double start = now();
   double first = start, end = start;
   while (engine.has_work()) {
-    const std::vector<infer::Engine::Event> events = engine.step();
+    events.clear();
+    engine.step();
     if (one_ended) continue;
     end = now();
-    for (const infer::Engine::Event& event : events) {
+    for (const infer::Event& event : events) {
       begun.insert(event.id);
       one_ended = one_ended || event.ended != infer::Ended::No;
     }

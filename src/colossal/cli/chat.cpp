@@ -9,13 +9,12 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/cli/generation_flags.h"
 #include "colossal/cli/input_lines.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
-#include "colossal/cli/sampling_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/infer/conversation.h"
-#include "colossal/infer/grammar_constraint.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {
@@ -30,7 +29,7 @@ struct ChatRequest {
   ModelOptions model;
   infer::EngineOptions engine;
   infer::ConversationOptions conversation;
-  std::string template_file, variables, json_schema;
+  std::string template_file, variables;
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
 };
 
@@ -85,21 +84,19 @@ class Terminal {
 
 void tell_end(infer::Ended ended, const ChatRequest& request) {
   if (ended == infer::Ended::AtLength)
-    say(concat("the answer stops after ", request.conversation.max_tokens, " tokens (--max-tokens)"));
+    say(concat("the answer stops after ", request.conversation.options.max_tokens, " tokens (--max-tokens)"));
   if (ended == infer::Ended::AtPositions) say("the answer stops at the model's last position; /clear starts over");
 }
 
 int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
   const run::SavedModel& saved = loaded.saved;
   infer::Engine engine(*saved.model, loaded.engine(request.engine));
-  infer::ConversationOptions answers = request.conversation;
-  answers.constraint = infer::json_constraints(request.json_schema, "the schema", *saved.tokenizer, saved.end_ids);
-  infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, answers);
+  infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, request.conversation);
   const bool speaks = loaded.speaks(), is_alone = loaded.world.size() == 1;
   Terminal terminal;
   terminal.begin(request.conversation.system);
   watch_stop_signals();
-  if (speaks) say_sampling(answers.sampling, request.ignored_defaults);
+  if (speaks) say_sampling(request.conversation.options.sampling, request.ignored_defaults);
   if (speaks && isatty(STDIN_FILENO)) say("/help lists the commands");
   while (true) {
     std::string said;
@@ -143,21 +140,19 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   ChatRequest r;
   add_model_options(app, r.model);
   add_engine_options(app, r.model, r.engine);
-  infer::SamplingOptions& sampling = r.conversation.sampling;
+  infer::GenerationOptions& options = r.conversation.options;
   app.add_option("--system", r.conversation.system, "system message, the first of the conversation");
-  add_sinks(app, r.conversation.sinks);
-  app.add_option("--max-tokens", r.conversation.max_tokens, "maximum number of tokens of an answer")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  add_sampling_options(app, sampling, r.conversation.stops);
-  add_json_schema(app, r.json_schema);
+  add_generation_flags(app, options,
+                       {.left_out = infer::Conversation::unused(),
+                        .max_tokens_help = "maximum number of tokens of an answer",
+                        .least_tokens = 1});
   app.add_option("--chat-template", r.template_file, "Jinja file to use instead of the folder's template");
   app.add_option("--variables", r.variables,
                  "variables of the template, as a JSON object: '{\"enable_thinking\": false}'");
   parse(app, arguments);
-  r.ignored_defaults = use_folder_defaults(app, r.model.from, sampling);
-  check_sampling_options(sampling, r.conversation.stops);
-  refuse_unused_sampling(app, sampling);
+  r.ignored_defaults = use_folder_defaults(app, r.model.from, options.sampling);
+  options.check();
+  refuse_unused_sampling(app, options.sampling);
   check_text_model_options(app, r.model, "chat");
   if (!r.variables.empty()) {
     r.conversation.variables = parse_ordered_json(r.variables, "--variables", "chat");

@@ -154,17 +154,6 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
                  "--quantize are those of the model");
 }
 
-void add_sinks(CLI::App& app, int64_t& sinks) {
-  app.add_option("--sinks", sinks,
-                 "number of first tokens to keep when a sequence outgrows the model's positions or the KV cache: "
-                 "generation continues with them and the newest tokens (attention sinks); default: it ends there")
-      ->check(CLI::NonNegativeNumber);
-}
-
-std::vector<std::string> engine_option_names() {
-  return {"--cache", "--cache-type", "--step-tokens", "--guess", "--draft"};
-}
-
 void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",

@@ -38,13 +38,8 @@ struct ModelOptions {
 void add_model_options(CLI::App& app, ModelOptions& options);
 /// --cache, --cache-type, --step-tokens, --guess and --draft of commands that run many texts at once.
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& engine);
-/// --sinks of texts without an end (infer::Request::sinks).
-void add_sinks(CLI::App& app, int64_t& sinks);
 /// Adds an option of bytes, as 2GiB.
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);
-
-/// The names of the options that add_engine_options() adds.
-std::vector<std::string> engine_option_names();
 
 /// Errors: layouts that cannot be; ("quantize") weights in codes together with tiers. UsageError: an option of `app`
 /// that the others leave without effect.

@@ -26,9 +26,10 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   // no step has seen what comes behind them
   const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
-  infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
-                                 .end_id = tokenizer.end_id(),
-                                 .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
+  infer::Request request{.prompt = prompt, .prompt_end = tokenizer.end_id()};
+  request.options = {.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
+                     .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
+  if (tokenizer.end_id() >= 0) request.end_ids.push_back(tokenizer.end_id());
   text::TextStream stream(tokenizer);
   std::string text;
   auto show = [&](const std::string& piece) {
@@ -38,7 +39,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   };
   const bool answers = trainer.engine().model().shape.task().objective == models::Objective::Target;
   if (prints) std::printf("\n%s%s", config.training.sample_prompt.c_str(), answers ? "\n" : "");
-  infer::generate(trainer.engine().distributed(), prompt, options, [&](int64_t id) {
+  infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
     show(stream.push(id));
     return true;
   });

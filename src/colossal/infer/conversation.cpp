@@ -2,6 +2,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
+#include "colossal/infer/grammar_constraint.h"
 
 namespace colossal::infer {
 
@@ -11,7 +12,9 @@ Conversation::Conversation(Engine& engine, const text::Tokenizer& tokenizer, con
       tokenizer_(tokenizer),
       template_(chat_template),
       end_ids_(std::move(end_ids)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      constraint_(json_constraints(options_.options.json_schema, "the schema", tokenizer, end_ids_)) {
+  refuse_unused(changed_options(options_.options), unused(), "a conversation", "conversation");
   begin(options_.system);
 }
 
@@ -33,35 +36,35 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   const nlohmann::ordered_json before = messages_;
   messages_.push_back({{"role", "user"}, {"content", said}});
   int64_t id = 0;
+  std::vector<int64_t> tokens;
+  Ended ended = Ended::No;
+  std::string error;
+  const auto hear = [&](const Event& event) {
+    if (event.is_answer()) tokens.push_back(event.token);
+    ended = event.ended, error = event.error;
+  };
   try {
-    Request request{.prompt = ids(), .max_tokens = options_.max_tokens, .end_ids = end_ids_};
-    request.sampling = options_.sampling;
-    request.sinks = options_.sinks;
-    if (options_.constraint) request.constraint = options_.constraint();
-    request.sampling.seed += answers_;
+    Request request{.prompt = ids(), .end_ids = end_ids_, .options = options_.options, .constraint = constraint_()};
+    request.options.sampling.seed += answers_;
     tokens_ = static_cast<int64_t>(request.prompt.size());
-    id = engine_.add(request);
+    id = engine_.add(std::move(request), hear);
   } catch (...) {
     messages_ = before;
     throw;
   }
   ++answers_;
-  AnswerStream stream(tokenizer_, options_.stops);
+  AnswerStream stream(tokenizer_, options_.options.stop);
   std::string answer;
   const auto take = [&](const std::string& text) {
     answer += text;
     return text.empty() || emit(text);
   };
-  Ended ended = Ended::No;
   bool is_wanted = true;
   try {
     while (ended == Ended::No) {
-      std::vector<int64_t> tokens;
-      for (const Engine::Event& event : engine_.step(id)) {
-        ended = event.ended;
-        require(ended != Ended::Failed, "conversation", event.error);
-        if (event.token >= 0) tokens.push_back(event.token);
-      }
+      tokens.clear();
+      engine_.step();
+      require(ended != Ended::Failed, "conversation", error);
       for (size_t i = 0; i < tokens.size() && is_wanted && !stream.is_stopped(); ++i)
         ++tokens_, is_wanted = take(stream.push(tokens[i]));
       if (is_wanted && !stream.is_stopped()) continue;

@@ -1,7 +1,7 @@
 // A conversation with a model that was trained on chats.
 //
 //   const auto chat_template = text::ChatTemplate::read("models/Qwen2.5-0.5B-Instruct");
-//   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, {.max_tokens = 500});
+//   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, {.system = "Be brief"});
 //   conversation.answer("Hello", [](const std::string& text) { std::cout << text << std::flush; return true; });
 //
 // Each turn is a request of its own, of all messages so far by the template; the engine finds the blocks of what was
@@ -18,12 +18,8 @@
 namespace colossal::infer {
 
 struct ConversationOptions {
-  std::string system{};                                                 ///< the first message, if any
-  int64_t sinks = -1;                                                   ///< as Request::sinks: of an endless one
-  int64_t max_tokens = 1024;                                            ///< of an answer, at most
-  SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
-  std::vector<std::string> stops{};                                     ///< strings that end an answer, left out of it
-  std::function<std::shared_ptr<TokenConstraint>()> constraint{};       ///< made for each answer; none: any token
+  std::string system{};                           ///< the first message, if any
+  GenerationOptions options{.max_tokens = 1024};  ///< of each answer; answer i draws by the seed + i
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
 };
 
@@ -31,17 +27,21 @@ struct ConversationOptions {
 class Conversation {
  public:
   /// What it is given must outlive it; `end_ids` are those of run::SavedModel.
+  /// Errors ("conversation"): an option of unused(). Those of json_constraints().
   Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
                std::vector<int64_t> end_ids, ConversationOptions options);
 
   /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
   /// then ends there. Returns how it ended.
-  /// The engine may have other requests: its next step() returns their events.
+  /// The engine may have other requests: their callers hear their events while this waits.
   /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
   ///         tokenizer, of AnswerStream, of `emit` and of the constraint; the conversation is then what it was before.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
   /// Forgets all but the system message, which may be another: empty means none.
   void begin(const std::string& system);
+
+  /// Generation options that have no effect on a conversation, by their names in JSON: it reports text alone.
+  static std::vector<std::string> unused() { return {"logprobs", "prompt_logprobs"}; }
 
   const nlohmann::ordered_json& messages() const { return messages_; }
   /// Tokens of the last request and of its answer.
@@ -55,6 +55,7 @@ class Conversation {
   const text::ChatTemplate& template_;
   std::vector<int64_t> end_ids_;
   ConversationOptions options_;
+  std::function<std::shared_ptr<TokenConstraint>()> constraint_;  // makes one for each answer
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   int64_t answers_ = 0, tokens_ = 0;
 };

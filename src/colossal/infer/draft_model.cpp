@@ -54,12 +54,11 @@ DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary,
       runner_(model, options.cache, nullptr) {}
 
 bool DraftModel::fits(const Wish& wish) const {
-  const models::ModelShape& shape = runner_.shape();
+  const int64_t vocabulary = runner_.shape().vocabulary;
   const auto length = static_cast<int64_t>(wish.tokens.size());
-  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
   const bool is_known =
-      std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < shape.vocabulary; });
-  return wish.most > 0 && is_known && length + wish.most <= (is_even ? shape.positions : shape.even_positions) &&
+      std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < vocabulary; });
+  return wish.most > 0 && is_known && length + wish.most <= runner_.longest() &&
          scheduler_.pool().blocks_for(length + wish.most) <= options_.cache.blocks;
 }
 

@@ -1,13 +1,15 @@
 #include "colossal/infer/engine.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/models/registry.h"
+#include "colossal/infer/lone_runner.h"
+#include "colossal/infer/model_runner.h"
 #include "colossal/ops/paged_attention.h"
 
 namespace colossal::infer {
@@ -33,98 +35,136 @@ int64_t surplus(int64_t length, int64_t longest, int64_t sinks) {
   return length <= longest ? 0 : (length - longest + part - 1) / part * part;
 }
 
+/// Of errors in requests.
+const char* component_of(const EngineOptions& options) { return options.alone ? "generate" : "engine"; }
+
+std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
+  if (!options.alone) {
+    const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype};
+    return std::make_unique<ModelRunner>(model, cache, options.weights);
+  }
+  auto runner = std::make_unique<LoneRunner>(model, options.weights);
+  std::vector<std::string> asked;
+  if (options.guesses > 0) asked.emplace_back("guess");
+  if (options.draft) asked.emplace_back("draft");
+  if (options.cache_dtype) asked.emplace_back("cache_type");
+  refuse_unused(asked, runner->unused(), runner->name(), component_of(options));
+  return runner;
+}
+
+SchedulerOptions scheduler_options(distributed::DistributedModel& model, const EngineOptions& options) {
+  if (options.alone) return LoneRunner::scheduling(model.decoding_model().shape);
+  return {.blocks = blocks_in(model, options),
+          .block_tokens = options.block_tokens * model.cache_ranks(),
+          .step_tokens = options.step_tokens,
+          .most_running = options.most_running,
+          .keeps_prefixes = options.keeps_prefixes,
+          .window = model.decoding_model().shape.window};
+}
+
 }  // namespace
 
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
-    : options_(options),
-      blocks_(blocks_in(model, options)),
-      scheduler_({.blocks = blocks_,
-                  .block_tokens = options.block_tokens * model.cache_ranks(),
-                  .step_tokens = options.step_tokens,
-                  .most_running = options.most_running,
-                  .keeps_prefixes = options.keeps_prefixes,
-                  .window = model.decoding_model().shape.window}),
-      runner_(model, {blocks_, options.block_tokens, options.cache_dtype}, options.weights) {
+    : options_(options), runner_(make_runner(model, options)), scheduler_(scheduler_options(model, options)) {
   require(options.guesses >= 0, "engine", "guesses must not be negative: got ", options.guesses);
   require(options.most_waiting >= 0 && options.most_length >= 0, "engine",
           "limits must not be negative: got most_waiting ", options.most_waiting, ", most_length ",
           options.most_length);
   require(!options.draft || options.guesses > 0, "engine", "guesses must be at least 1 with a draft model: got 0");
   if (options.draft)
-    drafts_.emplace(*options.draft, runner_.shape().vocabulary,
-                    DraftModel::Options{.cache = {blocks_, options.block_tokens, options.cache_dtype},
+    drafts_.emplace(*options.draft, runner_->shape().vocabulary,
+                    DraftModel::Options{.cache = {blocks(), options.block_tokens, options.cache_dtype},
                                         .step_tokens = options.step_tokens,
                                         .most = options.guesses});
 }
 
-int64_t Engine::add(const Request& request) {
-  const models::ModelShape& shape = runner_.shape();
+void Engine::check(const Request& request) const {
+  const models::ModelShape& shape = runner_->shape();
+  const char* component = component_of(options_);
   require(options_.most_waiting == 0 || scheduler_.waiting() < options_.most_waiting, "engine",
           "the queue is full: ", options_.most_waiting, " requests wait; retry later");
-  require(!request.prompt.empty(), "engine", "a prompt must have at least one token");
+  require(!request.prompt.empty(), component, "the prompt must have at least one token");
   for (const int64_t id : request.prompt)
-    require(id >= 0 && id < shape.vocabulary, "engine", "prompt ids must lie in the model's vocabulary of ",
+    require(id >= 0 && id < shape.vocabulary, component, "prompt ids must lie in the model's vocabulary of ",
             shape.vocabulary, ": got ", id);
-  for (const auto& [biased, bias] : request.sampling.logit_bias)
+  for (const auto& [biased, bias] : request.options.sampling.logit_bias)
     require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
             shape.vocabulary, ": got ", biased);
-  // Where a token depends on the length of its text, it would on those beside it in a step, and on chunks.
-  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
-  int64_t longest = is_even ? shape.positions : shape.even_positions;
+  require(request.options.prompt_logprobs < 0 || request.options.sinks < 0, "engine",
+          "log-probabilities of a prompt exclude sinks, which drop prompt tokens: got sinks ", request.options.sinks);
+  refuse_unused(changed_options(request.options), runner_->unused(), runner_->name(), component);
+}
+
+int64_t Engine::add(Request request, OnEvent on_event) {
+  check(request);
+  const GenerationOptions& asked = request.options;
+  const bool has_all_positions = runner_->longest() == runner_->shape().positions;
+  int64_t longest = runner_->longest();
   if (options_.most_length > 0) longest = std::min(longest, options_.most_length);
-  int64_t most_new = std::max<int64_t>(request.max_tokens, 0);
-  const bool is_scored = request.prompt_log_probabilities >= 0;
-  require(!is_scored || request.sinks < 0, "engine",
-          "log-probabilities of a prompt exclude sinks, which drop prompt tokens: got sinks ", request.sinks);
-  std::vector<int64_t> prompt = request.prompt;
-  if (request.sinks >= 0) {
-    if (shape.window == 0) longest = std::min(longest, blocks_ * scheduler_.pool().block_tokens());
-    require(request.sinks < longest / 2, "engine", "sinks must be less than half of the maximum length of ", longest,
-            " tokens: got ", request.sinks);
-    const auto first = prompt.begin() + request.sinks;
-    prompt.erase(first, first + surplus(static_cast<int64_t>(prompt.size()), longest, request.sinks));
+  int64_t most_new = std::max<int64_t>(asked.max_tokens, 0);
+  const bool is_scored = asked.prompt_logprobs >= 0;
+  std::vector<int64_t> text = runner_->text_of(request);
+  if (asked.sinks >= 0) {
+    if (runner_->shape().window == 0) longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
+    require(asked.sinks < longest / 2, "engine", "sinks must be less than half of the maximum length of ", longest,
+            " tokens: got ", asked.sinks);
+    const auto first = text.begin() + asked.sinks;
+    text.erase(first, first + surplus(static_cast<int64_t>(text.size()), longest, asked.sinks));
   }
-  const auto length = static_cast<int64_t>(prompt.size());
-  require(length <= longest, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ", longest,
-          " positions",
-          is_even ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
+  const auto length = static_cast<int64_t>(text.size());
+  require(
+      length <= longest, component_of(options_), "the prompt must fit the model's positions: got ",
+      request.prompt.size(), " tokens, ", longest, " positions",
+      has_all_positions ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
   // The last new token is not read again, so it needs no position.
-  if (request.sinks < 0) most_new = std::min(most_new, longest - length + 1);
-  Running running{request, Sampler(request.sampling, request.prompt), most_new, longest};
+  if (asked.sinks < 0) most_new = std::min(most_new, longest - length + 1);
   const int64_t id = next_id_;
+  Sampler sampler(asked.sampling, request.prompt);
+  Running running{std::move(request), std::move(sampler), most_new, longest};
   if (most_new == 0 && !is_scored) {
     kept_.push_back({id, -1, Ended::AtLength});
-    return next_id_++;
+  } else {
+    const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the last new token is not
+    scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
+    runner_->begin(id, text, most_new);
+    if (options_.guesses > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.guesses);
+    running_.emplace(id, std::move(running));
+    look_up(id);
   }
-  const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the last new token is not
-  scheduler_.add(id, prompt, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
-  if (options_.guesses > 0 && !drafts_) running.lookup.emplace(request.prompt, options_.guesses);
-  running_.emplace(id, std::move(running));
-  look_up(id);
+  callers_.emplace(id, std::make_shared<const OnEvent>(std::move(on_event)));
   return next_id_++;
 }
 
 void Engine::cancel(int64_t id) {
-  require(running_.count(id) == 1, "engine", "unknown request ", id);
-  end(id);
+  require(callers_.count(id) == 1, "engine", "unknown request ", id);
+  forget(id);
   kept_.push_back({id, -1, Ended::Cancelled});
 }
 
 void Engine::drop(int64_t id) {
+  forget(id);
+  callers_.erase(id);
+}
+
+// Events that its caller has not heard were of tokens that the caller does not want any more.
+void Engine::forget(int64_t id) {
   if (running_.count(id) == 1) end(id);
-  std::erase_if(kept_, [id](const Event& event) { return event.id == id; });
+  const auto is_own = [id](const Event& event) { return event.id == id; };
+  std::erase_if(ready_, is_own);
+  std::erase_if(kept_, is_own);
 }
 
 void Engine::end(int64_t id) {
   scheduler_.remove(id);
+  runner_->end(id);
   if (drafts_) drafts_->forget(id);
   running_.erase(id);
 }
 
-Engine::Event Engine::fail(int64_t id, const std::exception& error) {
+Event Engine::fail(int64_t id, const std::exception& error) {
   end(id);
   const auto* own = dynamic_cast<const Error*>(&error);
-  return {id, -1, Ended::Failed, {}, own ? own->message() : error.what()};
+  return {id, -1, Ended::Failed, own ? own->message() : error.what()};
 }
 
 // The next token of a request. Only what belongs to that request may throw here.
@@ -137,7 +177,7 @@ int64_t Engine::draw(Running& running, const at::Tensor& logits) {
   return token;
 }
 
-Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
+Event Engine::advance(int64_t id, const at::Tensor& logits) {
   Running& running = running_.at(id);
   std::deque<DraftedToken>& expected = running.expected;
   int64_t token = -1;
@@ -153,12 +193,12 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
   Event event{id, token, Ended::No};
+  const GenerationOptions& asked = running.request.options;
   if (std::find(ends.begin(), ends.end(), token) != ends.end())
-    event = Event{id, -1, Ended::AtEnd};
+    event.ended = Ended::AtEnd;
   else if (running.made == running.most_new)
-    event.ended = running.made == running.request.max_tokens ? Ended::AtLength : Ended::AtPositions;
-  if (event.token >= 0 && running.request.log_probabilities >= 0)
-    event.log_probabilities = log_probabilities(logits, token, running.request.log_probabilities);
+    event.ended = running.made == asked.max_tokens ? Ended::AtLength : Ended::AtPositions;
+  if (asked.logprobs >= 0) event.log_probabilities = log_probabilities(logits, token, asked.logprobs);
   if (event.ended == Ended::No) {
     scheduler_.append(id, token);
     if (running.lookup) running.lookup->push(token);
@@ -172,18 +212,18 @@ void Engine::score(const Scheduler::Run& run, const at::Tensor& logits) {
   Running& running = running_.at(run.id);
   for (int64_t i = 0; i < run.scored; ++i)
     running.scores.push_back(log_probabilities(logits[i], running.request.prompt[run.first_scored + i + 1],
-                                               running.request.prompt_log_probabilities));
+                                               running.request.options.prompt_logprobs));
 }
 
 // Of the logits after its last token and after each that was proposed behind it.
-void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events) {
+void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits) {
   const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
   int64_t accepted = 0;
-  events.push_back(advance(run.id, logits[0]));
-  while (accepted < run.proposed && events.back().ended == Ended::No && events.back().token == proposed[accepted])
-    events.push_back(advance(run.id, logits[++accepted]));
+  ready_.push_back(advance(run.id, logits[0]));
+  while (accepted < run.proposed && ready_.back().ended == Ended::No && ready_.back().token == proposed[accepted])
+    ready_.push_back(advance(run.id, logits[++accepted]));
   guesses_.proposed += run.proposed, guesses_.accepted += accepted;
-  if (events.back().ended != Ended::No) return;
+  if (ready_.back().ended != Ended::No) return;
   scheduler_.accept(run.id, accepted);
   shorten(run.id);
   Running& running = running_.at(run.id);
@@ -214,8 +254,9 @@ int64_t Engine::most_guesses_of(int64_t id) const {
 void Engine::shorten(int64_t id) {
   const Running& running = running_.at(id);
   const auto length = static_cast<int64_t>(scheduler_.tokens(id).size());
-  if (running.request.sinks < 0 || length <= running.longest) return;
-  scheduler_.cut(id, running.request.sinks, surplus(length, running.longest, running.request.sinks));
+  const int64_t sinks = running.request.options.sinks;
+  if (sinks < 0 || length <= running.longest) return;
+  scheduler_.cut(id, sinks, surplus(length, running.longest, sinks));
   if (drafts_) drafts_->forget(id);
 }
 
@@ -256,37 +297,54 @@ void Engine::write_drafts() {
   }
 }
 
-std::vector<Engine::Event> Engine::step() {
-  std::vector<Event> events = std::exchange(kept_, {});
+void Engine::run_step() {
   const std::vector<Scheduler::Run> step = scheduler_.next();
-  if (step.empty()) return events;
-  const at::Tensor logits = runner_.logits(scheduler_, step);
+  if (step.empty()) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor logits = runner_->logits(scheduler_, step);
   int64_t row = 0;
   for (const Scheduler::Run& run : step) {
     score(run, logits.narrow(0, row, run.scored));
     row += run.scored;
     if (!run.is_last) continue;
-    const size_t first = events.size();
+    const size_t first = ready_.size();
     std::vector<LogProbabilities> scores = std::move(running_.at(run.id).scores);
     if (running_.at(run.id).most_new > 0) {
-      advance_all(run, logits.narrow(0, row, 1 + run.proposed), events);
+      advance_all(run, logits.narrow(0, row, 1 + run.proposed));
     } else {
-      events.push_back({run.id, -1, Ended::AtLength});
+      ready_.push_back({run.id, -1, Ended::AtLength});
       end(run.id);
     }
-    events[first].prompt_log_probabilities = std::move(scores);
+    ready_[first].prompt_log_probabilities = std::move(scores);
     row += 1 + run.proposed;
   }
   if (drafts_) write_drafts();
-  return events;
 }
 
-std::vector<Engine::Event> Engine::step(int64_t id) {
-  std::vector<Event> own;
-  std::vector<Event> others;
-  for (Event& event : step()) (event.id == id ? own : others).push_back(std::move(event));
-  kept_.insert(kept_.begin(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
-  return own;
+// The function of a caller may drop its own request, which must not end that function's life.
+void Engine::deliver() {
+  while (!ready_.empty()) {
+    const Event event = std::move(ready_.front());
+    ready_.pop_front();
+    const std::shared_ptr<const OnEvent> on_event = callers_.at(event.id);
+    if (event.ended != Ended::No) callers_.erase(event.id);
+    if (*on_event) (*on_event)(event);
+  }
+}
+
+void Engine::step() {
+  require(!delivers_, "engine", "step() must not be called by a function that hears events");
+  std::move(kept_.begin(), kept_.end(), std::back_inserter(ready_));
+  kept_.clear();
+  run_step();
+  delivers_ = true;
+  try {
+    deliver();
+  } catch (...) {
+    delivers_ = false;
+    throw;
+  }
+  delivers_ = false;
 }
 
 }  // namespace colossal::infer

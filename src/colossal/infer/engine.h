@@ -1,25 +1,26 @@
-// Many requests at once through one model: what each is answered does not depend on the others.
+// Many requests at once through one model. The answer to a request does not depend on the others.
 //
 //   infer::Engine engine(*saved.model, {.cache_bytes = int64_t{1} << 30});
-//   const int64_t id = engine.add({.prompt = ids, .max_tokens = 200, .end_ids = {tokenizer.end_id()}});
-//   while (engine.has_work())
-//     for (const infer::Engine::Event& event : engine.step()) ...   // event.id, event.token, event.ended
+//   engine.add({.prompt = ids, .end_ids = saved.end_ids, .options = {.max_tokens = 200}},
+//              [&](const infer::Event& event) { if (event.is_answer()) answer.push_back(event.token); });
+//   while (engine.has_work()) engine.step();
 //
-// Packed batches [1, T] of unequal sequences go through the model as training knows it (model_runner.h), with a paged
-// cache (nn/paged_cache.h) whose blocks a Scheduler deals out.
+// Packed batches [1, T] of unequal sequences go through the model that training uses (model_runner.h), with a paged
+// cache (nn/paged_cache.h) whose blocks a Scheduler assigns. With EngineOptions::alone requests run one after another
+// (lone_runner.h). Sampler, constraint, limits and events are the same for both.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/draft_model.h"
-#include "colossal/infer/model_runner.h"
 #include "colossal/infer/ngram_lookup.h"
 #include "colossal/infer/request.h"
+#include "colossal/infer/runner.h"
 #include "colossal/infer/scheduler.h"
 #include "colossal/run/streamed_weights.h"
 
@@ -40,10 +41,14 @@ struct EngineOptions {
   /// the same cache_bytes; null: what was said before (ngram_lookup.h)
   distributed::DistributedModel* draft = nullptr;
   run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
+  /// Requests run one at a time, each with a cache of its own size (LoneRunner): for models with an encoder, prompts
+  /// that ranks of parallel.sequence share, positions that depend on the length of a text, and accelerators. The
+  /// options of the cache, of steps and of guesses have no effect then; they are refused where they differ from "off".
+  bool alone = false;
 };
 
-/// Layouts, communication: those of ModelRunner, of at most step_tokens tokens a step; all ranks of a layout must add
-///                and cancel the same requests in the same order.
+/// Layouts, communication: those of ModelRunner, of at most step_tokens tokens a step, or of LoneRunner. All ranks of a
+///                layout must add and cancel the same requests in the same order.
 /// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
 ///                request's tokens are the same bits whatever else runs, is preempted or is found in blocks; otherwise
 ///                products of LibTorch may differ in the last bits.
@@ -57,7 +62,11 @@ struct EngineOptions {
 ///                do (models::ModelShape::even_positions), so that no request depends on those beside it.
 /// Order:         requests begin in the order in which they came. Who began goes on with every step; where blocks lack,
 ///                the one that began last waits, before all that did not begin: nobody is overtaken.
-/// Endless texts: (Request::sinks) when a text is longer than positions, cache and most_length allow, tokens behind its
+/// Events:        step() calls the function that was given with a request for each of its events, after the step has
+///                run: in the order of requests, and those of a request in the order of its tokens. That function may
+///                call add(), cancel() and drop(), but not step(). If it throws, the error passes through step(), and
+///                the next step() delivers the events that are left.
+/// Endless texts: (GenerationOptions::sinks) when a text is longer than positions, cache and most_length allow, tokens behind its
 ///                sinks go and what is left is read again, as a text of its own. So it is answered as the model answers
 ///                that text, whatever its positions are made of; moving keys instead, as in StreamingLLM
 ///                (arXiv:2309.17453), is measured there by how near it comes to this. Cost: of an answer's token about
@@ -68,41 +77,32 @@ class Engine {
   struct Guesses {
     int64_t proposed = 0, accepted = 0;  ///< tokens that were run before they were drawn; those that were drawn then
   };
-  /// A token of a request, or its end. With draft tokens a step may have several of one request.
-  struct Event {
-    int64_t id;
-    int64_t token;  ///< -1: none, the request ended
-    Ended ended;
-    std::optional<LogProbabilities> log_probabilities{};  ///< of a token, where the request asks for them
-    std::string error{};                                  ///< the reason of Ended::Failed
-    /// Log-probabilities of the prompt's second to last token, with the first event of a request that asks for them.
-    std::vector<LogProbabilities> prompt_log_probabilities{};
-  };
-
-  /// Errors ("engine"): a model that continues no text, a cache that holds no block.
+  /// Errors ("engine"): a model that continues no text, a cache that holds no block, a limit that is negative.
+  /// With `alone` ("generate"): a model that generates no text, guesses, a draft model, a cache of another dtype.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
-  /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than
-  ///                                   the model's positions or most_length, more tokens than the cache holds, more
-  ///                                   sinks than half of a text, a queue that is full. ("sampling"): options, a bias
-  ///                                   of a token outside the vocabulary.
-  int64_t add(const Request& request);
-  /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
+  /// Adds a request and returns its id, counted from 0. `on_event` hears its events; empty: no function does.
+  /// The event of an end token names that token. A step may have several events of one request, with draft tokens.
+  /// Errors ("engine"; with `alone` "generate"): ids outside the vocabulary, an empty prompt, a prompt longer than the
+  ///         model's positions or most_length, more tokens than the cache holds, more sinks than half of a text, a
+  ///         queue that is full, an option that the runner does not use, by name. ("sampling"): options that mean
+  ///         nothing, a bias of a token outside the vocabulary.
+  int64_t add(Request request, OnEvent on_event = {});
+  /// Ends a request. Its blocks are free at once, and events that were not delivered yet are discarded. The next step()
+  /// delivers an event of Ended::Cancelled. Errors ("engine"): an unknown id, a request whose last event was delivered.
   void cancel(int64_t id);
-  /// Ends a request without an event, if it has not ended, and discards its kept events.
+  /// Ends a request without an event, if it has not ended, and discards the events that were not delivered yet.
   void drop(int64_t id);
-  /// Runs a step of all requests. Returns the events that are kept, then those of the step in the order of requests;
-  /// the events of one request are in the order of its tokens. If the constraint of a request throws, the request ends
-  /// with Ended::Failed and the others go on.
-  /// Errors: those of StreamedWeights::end_pass().
-  std::vector<Event> step();
-  /// As step(), but returns the events of request `id` alone. The events of other requests are kept for the next
-  /// step().
-  std::vector<Event> step(int64_t id);
-  bool has_work() const { return scheduler_.has_work() || !kept_.empty(); }
+  /// Runs a step of all requests and delivers their events. An error of a request's constraint or sampler ends that
+  /// request alone, with Ended::Failed.
+  /// Errors: those of StreamedWeights::end_pass() and of the functions that hear events. ("engine"): a call from such
+  ///         a function.
+  void step();
+  bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 
   const Guesses& guesses() const { return guesses_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
+  /// Blocks of the cache; 1 with `alone`.
   int64_t blocks() const { return scheduler_.pool().blocks(); }
 
  private:
@@ -113,14 +113,18 @@ class Engine {
     int64_t longest;   // text that can be read
     std::optional<NgramLookup> lookup{};
     int64_t made = 0;
-    std::deque<DraftedToken> expected{};  // next; a token of -1: none, a token as without a draft
+    std::deque<DraftedToken> expected{};     // next; a token of -1: none, a token as without a draft
     std::vector<LogProbabilities> scores{};  // of the prompt's tokens that were computed
   };
+  void check(const Request& request) const;
+  void run_step();
+  void deliver();
+  void forget(int64_t id);
   int64_t draw(Running& running, const at::Tensor& logits);
   Event advance(int64_t id, const at::Tensor& logits);
   Event fail(int64_t id, const std::exception& error);
   void end(int64_t id);
-  void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
+  void advance_all(const Scheduler::Run& run, const at::Tensor& logits);
   void score(const Scheduler::Run& run, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t most_guesses_of(int64_t id) const;
@@ -129,13 +133,15 @@ class Engine {
   void write_drafts();
 
   EngineOptions options_;
-  int64_t blocks_;
+  std::unique_ptr<Runner> runner_;
   Scheduler scheduler_;
-  ModelRunner runner_;
   std::optional<DraftModel> drafts_;
   Guesses guesses_;
   std::map<int64_t, Running> running_;
-  std::vector<Event> kept_;  // of the next step(): ends without a step, and what step(id) left to other requests
+  std::map<int64_t, std::shared_ptr<const OnEvent>> callers_;  // of requests whose last event was not delivered
+  std::deque<Event> ready_;                                    // of steps that have run, next to be delivered
+  std::vector<Event> kept_;                                    // ends without a step, for the next step()
+  bool delivers_ = false;
   int64_t next_id_ = 0;
 };
 

@@ -1,35 +1,26 @@
-// Text from a model, token by token, with a KV cache.
+// Text from a model, token by token: one request, run alone.
+//
+//   infer::generate(*saved.model, {.prompt = ids, .end_ids = saved.end_ids, .options = {.max_tokens = 100}},
+//                   [](int64_t token) { ...; return true; }, saved.weights.get());
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/sampler.h"
-#include "colossal/infer/token_constraint.h"
+#include "colossal/infer/request.h"
 #include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
-struct GenerateOptions {
-  int64_t max_tokens = 100;
-  int64_t end_id = -1;  ///< generation stops after this token; -1: never
-  SamplingOptions sampling;
-  TokenConstraint* constraint = nullptr;    ///< of the new tokens; null: any
-  run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
-};
-
-/// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the
-/// model's last position, or when `emit` returns false. Returns the new tokens, the end token not among them. A model
-/// with an encoder (models::Objective::Target) answers: the encoder reads the prompt with end_id behind, once, and what
-/// the decoder writes from its start token on is returned.
+/// Runs one request by an engine with EngineOptions::alone. Calls `emit` with each new token until it returns false.
+/// Returns the new tokens without an end token. `weights`: the model's, if budgets move them.
 ///
-/// Communication: that of the model's forward pass, prompt then one token a pass (DistributedModel::next_logits); all
-///                ranks of a layout must call with equal arguments.
-/// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any
-///                      communication. And those of StreamedWeights::end_pass().
-/// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens;
-///       ranks of parallel.sequence share it, and the activations of the prompt.
-std::vector<int64_t> generate(distributed::DistributedModel& model, const std::vector<int64_t>& prompt,
-                              const GenerateOptions& options, const std::function<bool(int64_t)>& emit = {});
+/// Communication, cost: those of LoneRunner. All ranks of a layout must call with equal arguments, and `emit` must
+///                      return the same on all.
+/// Errors: those of Engine and Engine::add(), before any communication; of StreamedWeights::end_pass(); of `emit`.
+///         ("generate"): an error of the constraint or sampler.
+std::vector<int64_t> generate(distributed::DistributedModel& model, Request request,
+                              const std::function<bool(int64_t)>& emit = {}, run::StreamedWeights* weights = nullptr);
 
 }  // namespace colossal::infer

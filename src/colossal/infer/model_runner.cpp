@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -35,6 +36,11 @@ ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cach
     : model_(checked(model)),
       cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)),
       weights_(weights) {}
+
+int64_t ModelRunner::longest() const {
+  const models::ModelShape& s = shape();
+  return s.even_positions == 0 ? s.positions : std::min(s.even_positions, s.positions);
+}
 
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
   const at::NoGradGuard no_grad;

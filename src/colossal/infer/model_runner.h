@@ -1,4 +1,4 @@
-// Runs what a Scheduler says through a model: packed rows [1, T] of unequal sequences, with a paged cache.
+// Runs the steps of a Scheduler through a model: packed rows [1, T] of unequal sequences, with a paged cache.
 //
 //   infer::ModelRunner runner(model, {.blocks = scheduler.pool().blocks(), .block_tokens = 64}, nullptr);
 //   const auto step = scheduler.next();
@@ -9,10 +9,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/scheduler.h"
+#include "colossal/infer/runner.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/run/streamed_weights.h"
 
@@ -26,7 +27,7 @@ namespace colossal::infer {
 ///                sequence's logits are the same bits whatever else is in the step; otherwise products of LibTorch may
 ///                differ in the last bits.
 /// Thread safety: none.
-class ModelRunner {
+class ModelRunner final : public Runner {
  public:
   struct Cache {
     int64_t blocks, block_tokens;           ///< block_tokens: that a rank has of a block
@@ -38,11 +39,16 @@ class ModelRunner {
   /// `weights`: the model's, where they come and go; or null. Errors ("engine"): a model that continues no text.
   ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
 
-  /// [n, V], for each run: a row for each scored token, then, if it is the last of its request, a row for the next
-  /// token and one for each token proposed there. Errors: those of StreamedWeights::end_pass().
-  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step);
-
-  const models::ModelShape& shape() const { return model_.decoding_model().shape; }
+  const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
+  /// Where rotary frequencies depend on the length of a text, those before they do: with longer texts a token would
+  /// depend on the requests beside it in a step, and on the chunks of its prompt.
+  int64_t longest() const override;
+  std::vector<std::string> unused() const override { return {}; }
+  std::string name() const override { return "the batching engine"; }
+  void begin(int64_t, const std::vector<int64_t>&, int64_t) override {}
+  void end(int64_t) override {}
+  /// Errors: those of StreamedWeights::end_pass().
+  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
 
  private:
   distributed::DistributedModel& model_;

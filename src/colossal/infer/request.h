@@ -1,49 +1,67 @@
-// What somebody asks of a model, and what becomes of it.
+// What a caller asks of a model, and what it is told.
+//
+//   engine.add({.prompt = ids, .end_ids = end_ids, .options = {.max_tokens = 20}}, [&](const infer::Event& event) {
+//     if (event.is_answer()) answer.push_back(event.token);
+//   });
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/generation_options.h"
 #include "colossal/infer/token_constraint.h"
 
 namespace colossal::infer {
 
 struct Request {
   std::vector<int64_t> prompt;     ///< ids, at least one
-  int64_t max_tokens = 100;        ///< new ones at most
-  std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
-  SamplingOptions sampling{};
-  int64_t log_probabilities = -1;  ///< told with each token: its own, and the so many best; -1: none
-  /// If at least 0, the first token's event reports the log-probabilities of the prompt's tokens, each with those of
-  /// the N most probable; -1 = off. Not together with sinks. The prompt is then computed whole: blocks of earlier
-  /// requests that begin alike are not reused.
-  int64_t prompt_log_probabilities = -1;
-  /// Of a text that is longer than the engine's longest, the first so many tokens stay (attention sinks) and the newest
-  /// ones, about half of the others, and it goes on without an end; -1: it ends there
-  int64_t sinks = -1;
-  std::shared_ptr<TokenConstraint> constraint{};  ///< of this request alone; null: any token
+  std::vector<int64_t> end_ids{};  ///< tokens that end the answer and are no part of it
+  GenerationOptions options{};
+  std::shared_ptr<TokenConstraint> constraint{};  ///< of this request alone; null: any token may follow
+  /// For a model with an encoder: the token that the encoder reads after the prompt, unless the prompt ends with it.
+  /// -1 = none.
+  int64_t prompt_end = -1;
 };
 
-/// Of a token that was drawn, as the model gives them: whatever temperature, penalties and filters it was drawn with.
-/// Natural logarithms, in fp64 of the logits.
+/// Natural logarithms of probabilities of one token, computed in fp64 from the model's logits: temperature, penalties
+/// and filters do not change them.
 struct LogProbabilities {
   double own;
   std::vector<std::pair<int64_t, double>> best;  ///< ids, the most probable first; of equal ones the lower id
 };
-/// Of `token` by logits [V]. Cost: the host waits for the device.
+/// Returns the log-probabilities of `token` and of the `best` most probable tokens by logits [V].
+/// Cost: the host waits for the device.
 LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best);
 
+/// How an answer ended.
 enum class Ended {
   No,
-  AtEnd,        ///< with an end id
-  AtLength,     ///< after max_tokens
+  AtEnd,        ///< with one of Request::end_ids
+  AtLength,     ///< after GenerationOptions::max_tokens
   AtPositions,  ///< at the model's last position, or the engine's (EngineOptions::most_length)
-  AtStop,       ///< with a stop string, as whoever reads the text finds (answer_stream.h)
-  Cancelled,
-  Failed,  ///< its constraint threw (Engine::Event::error)
+  AtStop,       ///< with a stop string, which the caller finds in the text (answer_stream.h)
+  Cancelled,    ///< by Engine::cancel()
+  Failed,       ///< an error of its constraint or sampler (Event::error)
 };
+
+/// A token of a request, or its end.
+struct Event {
+  int64_t id;                                           ///< of the request
+  int64_t token;                                        ///< -1: the request ended without one
+  Ended ended = Ended::No;                              ///< the last event of a request has another value
+  std::string error{};                                  ///< the reason of Ended::Failed
+  std::optional<LogProbabilities> log_probabilities{};  ///< of `token`, if the request asks for them
+  /// Log-probabilities of the prompt's second to last token, in the first event of a request that asks for them.
+  std::vector<LogProbabilities> prompt_log_probabilities{};
+
+  /// Returns true if `token` is a part of the answer: it is there, and it is no end token.
+  bool is_answer() const { return token >= 0 && ended != Ended::AtEnd; }
+};
+
+using OnEvent = std::function<void(const Event&)>;
 
 }  // namespace colossal::infer

@@ -38,7 +38,7 @@ std::vector<Arrival> random_arrivals(const LoadOptions& options, int64_t vocabul
   int64_t drawn = 0;
   for (int64_t i = 0; i < options.requests; ++i) {
     at += -std::log1p(-uniform(options.seed, "arrivals", i)) / options.rate;
-    Request request{.max_tokens = about(options.new_tokens, uniform(options.seed, "answers", i))};
+    Request request{.options = {.max_tokens = about(options.new_tokens, uniform(options.seed, "answers", i))}};
     const int64_t length = about(options.prompt_tokens, uniform(options.seed, "prompts", i));
     for (int64_t t = 0; t < length; ++t)
       request.prompt.push_back(
@@ -51,17 +51,20 @@ std::vector<Arrival> random_arrivals(const LoadOptions& options, int64_t vocabul
 Served serve(Engine& engine, const std::vector<Arrival>& arrivals, const std::function<double()>& now) {
   Served served;
   std::map<int64_t, UnderWay> under_way;
+  std::vector<Event> events;  // of a step; its end, which is when they came, is known after it
+  const auto hear = [&events](const Event& event) { events.push_back(event); };
   size_t added = 0;
   while (added < arrivals.size() || engine.has_work()) {
     const double before = now();
     for (; added < arrivals.size() && arrivals[added].at <= before; ++added)
-      under_way[engine.add(arrivals[added].request)] = {arrivals[added].at};
+      under_way[engine.add(arrivals[added].request, hear)] = {arrivals[added].at};
     if (!engine.has_work()) continue;
-    const std::vector<Engine::Event> events = engine.step();
+    events.clear();
+    engine.step();
     const double after = now();
-    for (const Engine::Event& event : events) {
+    for (const Event& event : events) {
       UnderWay& request = under_way.at(event.id);
-      if (event.token >= 0 && request.tokens++ == 0) request.first = after;
+      if (event.is_answer() && request.tokens++ == 0) request.first = after;
       if (event.ended == Ended::No) continue;
       served.first_token.push_back(request.first - request.arrived);
       served.whole.push_back(after - request.arrived);

@@ -1,8 +1,8 @@
 // A model on disk, wherever it came from: a run folder of ours, a Hugging Face folder or a GGUF file.
 //
 //   const run::SavedModel saved = run::load_model("runs/quickstart", mesh, layout, at::kCPU, {});
-//   infer::generate(*saved.model, saved.tokenizer->encode_prompt("TEST("),
-//                   {.max_tokens = 100, .weights = saved.weights.get()}, each_token);
+//   infer::generate(*saved.model, {.prompt = saved.tokenizer->encode_prompt("TEST("), .end_ids = saved.end_ids},
+//                   each_token, saved.weights.get());
 #pragma once
 #include <memory>
 #include <optional>

@@ -1,0 +1,73 @@
+#include "colossal/infer/lone_runner.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::infer {
+
+LoneRunner::LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights)
+    : model_(model), weights_(weights), has_encoder_(shape().task().objective == models::Objective::Target) {
+  const models::Task task = shape().task();
+  require(task.generates(), "generate", "generation needs a model that predicts the next token: got a ",
+          shape().architecture->name, ", which ", task.purpose());
+}
+
+std::vector<std::string> LoneRunner::unused_options() {
+  return {"cache", "cache_type", "step_tokens", "guess", "draft", "sinks", "prompt_logprobs"};
+}
+
+std::string LoneRunner::name() const { return has_encoder_ ? shape().architecture->name : "a request that runs alone"; }
+
+SchedulerOptions LoneRunner::scheduling(const models::ModelShape& shape) {
+  return {.blocks = 1,
+          .block_tokens = shape.positions,
+          .step_tokens = shape.positions,
+          .most_running = 1,
+          .keeps_prefixes = false};
+}
+
+std::vector<int64_t> LoneRunner::text_of(const Request& request) const {
+  std::vector<int64_t> text = request.prompt;
+  if (!has_encoder_) return text;
+  if (request.prompt_end >= 0 && text.back() != request.prompt_end) text.push_back(request.prompt_end);
+  text.push_back(shape().task().start_id);
+  return text;
+}
+
+void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) {
+  const auto length = static_cast<int64_t>(text.size());
+  const int64_t source = has_encoder_ ? length - 1 : 0;
+  texts_[id] = {.source = source, .capacity = std::min(shape().positions, length + most_new) - source};
+}
+
+void LoneRunner::end(int64_t id) { texts_.erase(id); }
+
+at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
+  const at::NoGradGuard no_grad;
+  const Scheduler::Run& run = step.at(0);
+  const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
+  Text& text = texts_.at(run.id);
+  const bool is_first = text.cache == nullptr;
+  if (is_first) text.cache = model_.make_cache(text.capacity);
+  // A layout that splits the batch gets copies of the row, of which the first counts.
+  const int64_t rows = model_.decoding_model().batch_parts;
+  // Tensors are made on the device, so that only logits make the host wait.
+  const auto ids = at::TensorOptions().dtype(at::kLong).device(model_.parameters().options().device);
+  const at::Tensor input = run.count == 1 ? at::full({rows, 1}, tokens[run.first], ids)
+                                          : at::tensor(tokens, ids).slice(0, run.first).repeat({rows, 1});
+  const int64_t held = is_first ? 0 : text.cache->lengths().front();
+  nn::Step pass;
+  pass.positions = at::arange(held, held + run.count, ids).repeat({rows, 1});
+  pass.cache = text.cache.get();
+  if (has_encoder_) pass.source_tokens = is_first ? text.source : 0;
+  const at::Tensor logits = model_.next_logits({input, pass});
+  if (weights_) weights_->end_pass();
+  return logits.unsqueeze(0);
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,64 @@
+// Runs one request at a time, with a cache of the size that it needs.
+//
+//   infer::LoneRunner runner(model, weights);
+//   infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
+//   runner.begin(id, text, most_new);
+//   scheduler.add(id, text, most_new - 1);
+//   const at::Tensor logits = runner.logits(scheduler, scheduler.next());   // [1, V]
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/runner.h"
+#include "colossal/nn/attention_cache.h"
+#include "colossal/run/streamed_weights.h"
+
+namespace colossal::infer {
+
+/// Models:        all that generate text. A model with an encoder reads the prompt once with the encoder; its text is
+///                the prompt, Request::prompt_end and the decoder's start token.
+/// Layouts:       all of them. Ranks of parallel.sequence share the activations of a prompt, and the cache.
+/// Positions:     all of the model's, also where rotary frequencies depend on the length of the text.
+/// Communication: that of DistributedModel::next_logits(), for the text and then for each token.
+/// Cost:          one pass over the text, then one pass over the weights per token. The cache holds the text and
+///                max_tokens.
+class LoneRunner final : public Runner {
+ public:
+  /// `weights`: the model's, if budgets move them; or null. Both must outlive the runner.
+  /// Errors ("generate"): a model that does not generate text.
+  LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights);
+
+  /// Options that have no effect on a request that runs alone: those of the batching engine and of its cache.
+  static std::vector<std::string> unused_options();
+
+  /// Options of a scheduler that gives whole texts of one request at a time to a runner of such a model.
+  static SchedulerOptions scheduling(const models::ModelShape& shape);
+
+  const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
+  int64_t longest() const override { return shape().positions; }
+  std::vector<int64_t> text_of(const Request& request) const override;
+  std::vector<std::string> unused() const override { return unused_options(); }
+  std::string name() const override;
+  void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) override;
+  void end(int64_t id) override;
+  /// Errors: those of StreamedWeights::end_pass().
+  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
+
+ private:
+  struct Text {
+    int64_t source;    // tokens that the encoder reads, which the cache does not hold
+    int64_t capacity;  // tokens that the cache has room for
+    std::unique_ptr<nn::AttentionCache> cache{};
+  };
+
+  distributed::DistributedModel& model_;
+  run::StreamedWeights* weights_;
+  bool has_encoder_;
+  std::map<int64_t, Text> texts_;  // only the one that runs has a cache
+};
+
+}  // namespace colossal::infer

@@ -1,0 +1,124 @@
+#include "colossal/infer/prompt_answers.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/infer/grammar_constraint.h"
+
+namespace colossal::infer {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* name_of(Ended ended) {
+  switch (ended) {
+    case Ended::AtEnd:
+      return "end";
+    case Ended::AtPositions:
+      return "positions";
+    case Ended::AtStop:
+      return "stop";
+    case Ended::Failed:
+      return "error";
+    default:
+      return "length";
+  }
+}
+
+/// Empty for ids that only the model has: its vocabulary may be larger than the tokenizer's.
+std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) {
+  return id < tokenizer.vocabulary_size() ? text::valid_utf8(tokenizer.piece(id)) : "";
+}
+
+}  // namespace
+
+PromptAnswers::PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
+                             const std::vector<PromptLine>& lines)
+    : engine_(engine), tokenizer_(tokenizer), lines_(lines) {
+  std::map<std::string, std::function<std::shared_ptr<TokenConstraint>()>> constraints;  // by schemas
+  answers_.reserve(lines.size());  // requests refer to their answers
+  for (const PromptLine& line : lines) {
+    auto& constraint = constraints[line.options.json_schema];
+    if (!constraint) constraint = json_constraints(line.options.json_schema, "the schema", tokenizer, end_ids);
+    Request request{.prompt = tokenizer.encode_prompt(line.prompt),
+                    .end_ids = end_ids,
+                    .options = line.options,
+                    .constraint = constraint()};
+    try {
+      Answer& answer = answers_.emplace_back(Answer{-1, {tokenizer, line.options.stop}, request.prompt});
+      answer.id = engine.add(std::move(request), [this, &answer](const Event& event) { hear(event, answer); });
+      const int64_t first = answer.prompt.front();
+      answer.prompt_log_probabilities.push_back({{"id", first},
+                                                 {"piece", piece_of(tokenizer, first)},
+                                                 {"logprob", nullptr},
+                                                 {"best", ordered_json::array()}});
+    } catch (const Error& error) {
+      for (const Answer& answer : answers_) engine.drop(answer.id);
+      throw Error(error.component(), concat("prompt ", answers_.size(), ": ", error.message()));
+    }
+  }
+}
+
+PromptAnswers::~PromptAnswers() {
+  for (const Answer& answer : answers_) engine_.drop(answer.id);
+}
+
+ordered_json PromptAnswers::json_of(const LogProbabilities& reported, int64_t token) const {
+  ordered_json best = ordered_json::array();
+  for (const auto& [id, logarithm] : reported.best)
+    best.push_back({{"id", id}, {"piece", piece_of(tokenizer_, id)}, {"logprob", logarithm}});
+  return {{"id", token}, {"piece", piece_of(tokenizer_, token)}, {"logprob", reported.own}, {"best", std::move(best)}};
+}
+
+void PromptAnswers::hear(const Event& event, Answer& answer) const {
+  if (event.is_answer()) {
+    ++answer.tokens;
+    answer.text += answer.stream.push(event.token);
+    if (event.log_probabilities) answer.log_probabilities.push_back(json_of(*event.log_probabilities, event.token));
+  }
+  for (const LogProbabilities& reported : event.prompt_log_probabilities) {
+    const size_t next = answer.prompt_log_probabilities.size();
+    answer.prompt_log_probabilities.push_back(json_of(reported, answer.prompt[next]));
+  }
+  answer.ended = event.ended;
+  answer.error = event.error;
+  if (event.ended != Ended::No) answer.text += answer.stream.finish();
+  if (!answer.stream.is_stopped()) return;
+  answer.ended = Ended::AtStop;
+  engine_.drop(event.id);
+}
+
+std::string PromptAnswers::line_of(const Answer& answer, const PromptLine& line) const {
+  ordered_json object;
+  if (!line.id.is_null()) object["id"] = line.id;
+  object["prompt"] = line.prompt, object["text"] = answer.text;
+  object["ended"] = name_of(answer.ended), object["tokens"] = answer.tokens;
+  if (answer.ended == Ended::Failed) object["error"] = answer.error;
+  if (line.options.logprobs >= 0) object["logprobs"] = answer.log_probabilities;
+  if (line.options.prompt_logprobs >= 0) object["prompt_logprobs"] = answer.prompt_log_probabilities;
+  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void PromptAnswers::run(const std::function<void(const std::string& line)>& emit) {
+  for (size_t next = 0; next < answers_.size();) {
+    engine_.step();
+    for (; next < answers_.size() && answers_[next].ended != Ended::No; ++next)
+      emit(line_of(answers_[next], lines_[next]));
+  }
+}
+
+int64_t PromptAnswers::tokens() const {
+  int64_t tokens = 0;
+  for (const Answer& answer : answers_) tokens += answer.tokens;
+  return tokens;
+}
+
+int64_t PromptAnswers::failed() const {
+  return std::count_if(answers_.begin(), answers_.end(),
+                       [](const Answer& answer) { return answer.ended == Ended::Failed; });
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,64 @@
+// The answers to a file of prompts, an object of JSON on a line for each, in their order:
+//
+//   {"prompt": "To be", "text": ", or not", "ended": "length", "tokens": 4}
+//
+//   infer::PromptAnswers answers(engine, *saved.tokenizer, saved.end_ids, infer::read_prompts(path, defaults));
+//   answers.run([](const std::string& line) { std::puts(line.c_str()); });
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/infer/answer_stream.h"
+#include "colossal/infer/engine.h"
+#include "colossal/infer/prompt_lines.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::infer {
+
+/// Communication: that of the engine. All ranks of a layout must construct and run it alike.
+class PromptAnswers {
+ public:
+  /// Adds a request for each line. `engine`, `tokenizer` and `lines` must outlive it.
+  /// Errors: those of Engine::add(), with the number of the prompt; those of json_constraints().
+  PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
+                const std::vector<PromptLine>& lines);
+  ~PromptAnswers();
+  PromptAnswers(const PromptAnswers&) = delete;
+  PromptAnswers& operator=(const PromptAnswers&) = delete;
+
+  /// Steps the engine until all requests have ended. Calls `emit` with each line as soon as those before it are there.
+  ///
+  /// Members: "id" if the prompt has one, "prompt", "text", "ended" (end, length, positions, stop or error), "tokens",
+  /// and "error" if the request failed. "logprobs", if the line asks for them, has for each token its id, its piece of
+  /// text, its log-probability and the best ones. "prompt_logprobs" has the same for each token of the prompt; the
+  /// "logprob" of the first one is null, because nothing predicts it.
+  void run(const std::function<void(const std::string& line)>& emit);
+
+  int64_t tokens() const;  ///< of all answers
+  int64_t failed() const;  ///< requests that ended with an error
+
+ private:
+  struct Answer {
+    int64_t id;  // of its request
+    AnswerStream stream;
+    std::vector<int64_t> prompt;
+    std::string text{};
+    int64_t tokens = 0;
+    nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
+    nlohmann::ordered_json prompt_log_probabilities = nlohmann::ordered_json::array();
+    Ended ended = Ended::No;
+    std::string error{};
+  };
+  void hear(const Event& event, Answer& answer) const;
+  nlohmann::ordered_json json_of(const LogProbabilities& reported, int64_t token) const;
+  std::string line_of(const Answer& answer, const PromptLine& line) const;
+
+  Engine& engine_;
+  const text::Tokenizer& tokenizer_;
+  const std::vector<PromptLine>& lines_;
+  std::vector<Answer> answers_;
+};
+
+}  // namespace colossal::infer

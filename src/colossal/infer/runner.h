@@ -1,0 +1,46 @@
+// What runs the steps of an engine.
+//
+//   const std::vector<Scheduler::Run> step = scheduler.next();
+//   const at::Tensor logits = runner.logits(scheduler, step);   // a row for each place where a token is wanted
+//
+// ModelRunner runs packed rows of many requests over a paged cache. LoneRunner runs one request at a time.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/infer/request.h"
+#include "colossal/infer/scheduler.h"
+#include "colossal/models/shape.h"
+
+namespace colossal::infer {
+
+/// Communication: logits() sends what the model's forward pass sends. All ranks of a layout must call it for the same
+///                steps.
+/// Thread safety: none.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  virtual const models::ModelShape& shape() const = 0;
+  /// Returns the number of tokens of the longest text that it can read.
+  virtual int64_t longest() const = 0;
+  /// Returns the text that the model reads before the first token of the answer.
+  virtual std::vector<int64_t> text_of(const Request& request) const { return request.prompt; }
+  /// Returns the options that it does not use, by their names in JSON, and its own name in messages.
+  virtual std::vector<std::string> unused() const = 0;
+  virtual std::string name() const = 0;
+
+  /// Announces a request of the scheduler, which reads `text` and gets at most `most_new` tokens.
+  virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) = 0;
+  /// The request is over, whether it had a step or not.
+  virtual void end(int64_t id) = 0;
+
+  /// Returns logits [n, V]. Each run of `step` has a row for each scored token, then, if it is the last of its request,
+  /// a row for the next token and one for each token proposed there.
+  virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) = 0;
+};
+
+}  // namespace colossal::infer
