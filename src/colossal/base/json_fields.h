@@ -1,7 +1,8 @@
 // Reads a JSON object into a struct that has fields() (base/fields.h), as base/config.h reads TOML.
 //
 //   infer::GenerationOptions options = defaults;
-//   const auto given = read_json(parse_ordered_json(R"({"max_tokens": 5})", "the line", "generate"), options, "generate");
+//   const auto object = parse_ordered_json(R"({"max_tokens": 5})", "the line", "generate");
+//   const std::vector<std::string> given = read_json(object, options, "generate");
 //   // options.max_tokens is 5, every other option is that of defaults, and given is {"max_tokens"}
 #pragma once
 #include <functional>

@@ -4,8 +4,8 @@
 //   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, {.system = "Be brief"});
 //   conversation.answer("Hello", [](const std::string& text) { std::cout << text << std::flush; return true; });
 //
-// Each turn is a request of its own, of all messages so far by the template; the engine finds the blocks of what was
-// said before, so that a long conversation costs what is new in it.
+// Each turn is a new request with all messages so far, as the template writes them. The engine finds the blocks of
+// earlier turns in its cache, so a turn costs its new tokens only.
 #pragma once
 #include <functional>
 #include <string>
@@ -23,21 +23,22 @@ struct ConversationOptions {
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
 };
 
-/// Communication: that of the engine; all ranks of a layout must say the same, and `emit` must return the same.
+/// Communication: that of the engine. All ranks of a layout must pass the same messages, and `emit` must return the
+/// same on each.
 class Conversation {
  public:
-  /// What it is given must outlive it; `end_ids` are those of run::SavedModel.
+  /// All arguments must outlive it. `end_ids` are those of run::SavedModel.
   /// Errors ("conversation"): an option of unused(). Those of json_constraints().
   Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
                std::vector<int64_t> end_ids, ConversationOptions options);
 
-  /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
-  /// then ends there. Returns how it ended.
+  /// Calls `emit` with the answer, piece by piece, as far as it can be printed. The answer ends where `emit` returns
+  /// false. Returns how it ended.
   /// The engine may have other requests: their callers hear their events while this waits.
   /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
   ///         tokenizer, of AnswerStream, of `emit` and of the constraint; the conversation is then what it was before.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
-  /// Forgets all but the system message, which may be another: empty means none.
+  /// Forgets all messages and sets the system message; "" = none.
   void begin(const std::string& system);
 
   /// Generation options that have no effect on a conversation, by their names in JSON: it reports text alone.

@@ -28,54 +28,52 @@ namespace colossal::infer {
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
-  /// Of what it holds: codes of 8 bits, kChar or kFloat8_e4m3fn (ops/row_codes.h); none: the model's
+  /// Element type of the cache: kChar or kFloat8_e4m3fn, codes of 8 bits (ops/row_codes.h); none: the model's dtype.
   std::optional<at::ScalarType> cache_dtype{};
-  int64_t block_tokens = 64;   ///< that a rank has of a block: a multiple of ops::kPageUnit
-  int64_t step_tokens = 512;   ///< of all requests in a step, at most
+  int64_t block_tokens = 64;   ///< tokens that a rank has of a block: a multiple of ops::kPageUnit
+  int64_t step_tokens = 512;   ///< tokens of all requests in a step, at most
   int64_t most_running = 256;  ///< requests that have blocks at a time
-  int64_t most_waiting = 0;    ///< requests that wait for their first step; 0: any number
-  int64_t most_length = 0;     ///< tokens of a text, with its prompt; 0: as positions and cache allow
-  bool keeps_prefixes = true;  ///< what requests begin with alike is computed once
-  int64_t guesses = 0;         ///< of a request's tokens in a step, at most; 0: none
-  /// Who guesses: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
-  /// the same cache_bytes; null: what was said before (ngram_lookup.h)
+  int64_t most_waiting = 0;    ///< requests that wait for their first step; 0 = any number
+  int64_t most_length = 0;     ///< tokens of a text with its prompt; 0 = as positions and cache allow
+  bool keeps_prefixes = true;  ///< a prefix that requests have in common is computed once
+  int64_t guesses = 0;         ///< draft tokens of a request in a step, at most; 0 = off
+  /// Draft model: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
+  /// the same cache_bytes. Null: draft tokens are looked up in the text (ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
-  run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
+  run::StreamedWeights* weights = nullptr;  ///< the model's, if budgets move them; or null
   /// Requests run one at a time, each with a cache of its own size (LoneRunner): for models with an encoder, prompts
   /// that ranks of parallel.sequence share, positions that depend on the length of a text, and accelerators. The
-  /// options of the cache, of steps and of guesses have no effect then; they are refused where they differ from "off".
+  /// options of the cache, of steps and of draft tokens have no effect then. Draft tokens, a draft model and a
+  /// cache_dtype are refused.
   bool alone = false;
 };
 
 /// Layouts, communication: those of ModelRunner, of at most step_tokens tokens a step, or of LoneRunner. All ranks of a
 ///                layout must add and cancel the same requests in the same order.
-/// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
-///                request's tokens are the same bits whatever else runs, is preempted or is found in blocks; otherwise
-///                products of LibTorch may differ in the last bits.
-/// Guesses:       are run behind a request's last token; the first that the request is not answered with ends the run.
-///                Where they are looked up, or nothing is drawn (temperature 0), each token is chosen as without them,
-///                from logits that its guesses had no part in: they are the tokens that it has without guesses, by the
-///                same draws. What a draft model draws is judged by Sampler::judge(): the tokens have the distribution
-///                that they have without, by other draws, and are a function of the request, of both models and of how
-///                many guesses there are, whatever room a step has for them.
-/// Positions:     those of the model; of one whose rotary frequencies depend on the length of a text those before they
-///                do (models::ModelShape::even_positions), so that no request depends on those beside it.
-/// Order:         requests begin in the order in which they came. Who began goes on with every step; where blocks lack,
-///                the one that began last waits, before all that did not begin: nobody is overtaken.
+/// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) the
+///                tokens of a request are the same bits for any other requests, preemptions and cached blocks. Without
+///                them, products of LibTorch may differ in the last bits.
+/// Draft tokens:  run behind the last token of a request, up to the first one that is not drawn. Looked-up ones, and
+///                all at temperature 0, leave the answer as it is without them: each token is chosen by the same draw,
+///                from logits that draft tokens had no part in. Drawn tokens of a draft model are judged by
+///                Sampler::judge(): the distribution of the answer stays, by other draws. The answer is then a function
+///                of the request, both models and `guesses`, whatever room a step has.
+/// Positions:     the runner's longest() (models::ModelShape::even_positions), so that no request depends on others.
+/// Order:         requests begin in the order in which they came, and each that has begun goes on with every step. If
+///                blocks lack, the request that began last waits, before all that have not begun. No request is
+///                overtaken.
 /// Events:        step() calls the function that was given with a request for each of its events, after the step has
 ///                run: in the order of requests, and those of a request in the order of its tokens. That function may
 ///                call add(), cancel() and drop(), but not step(). If it throws, the error passes through step(), and
 ///                the next step() delivers the events that are left.
-/// Endless texts: (GenerationOptions::sinks) when a text is longer than positions, cache and most_length allow, tokens behind its
-///                sinks go and what is left is read again, as a text of its own. So it is answered as the model answers
-///                that text, whatever its positions are made of; moving keys instead, as in StreamingLLM
-///                (arXiv:2309.17453), is measured there by how near it comes to this. Cost: of an answer's token about
-///                one token of a prompt.
+/// Endless texts: (GenerationOptions::sinks) when a text is longer than positions, cache and most_length allow, tokens
+///                after its sinks are dropped, and the rest is read again as a new text. The answer is then that of the
+///                model to this text, for any kind of positions. Cost: about one prompt token per new token.
 /// Thread safety: none.
 class Engine {
  public:
   struct Guesses {
-    int64_t proposed = 0, accepted = 0;  ///< tokens that were run before they were drawn; those that were drawn then
+    int64_t proposed = 0, accepted = 0;  ///< draft tokens that were run; those that were drawn, too
   };
   /// Errors ("engine"): a model that continues no text, a cache that holds no block, a limit that is negative.
   /// With `alone` ("generate"): a model that generates no text, guesses, a draft model, a cache of another dtype.

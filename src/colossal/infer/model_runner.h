@@ -19,9 +19,9 @@
 
 namespace colossal::infer {
 
-/// Layouts:       all of them. Those that deal out rows are given copies of the packed row, and each of their parts
-///                computes the same. Where parallel.sequence deals out tokens, its ranks share keys and values, a page
-///                of each block for each of them; everything else of a step they all compute.
+/// Layouts:       all of them. Layouts that split rows get copies of the packed row, and each of their parts computes
+///                the same. With parallel.sequence the ranks share keys and values, a page of each block on each rank;
+///                every rank computes everything else of a step.
 /// Communication: a forward pass of the model (DistributedModel::everywhere).
 /// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
 ///                sequence's logits are the same bits whatever else is in the step; otherwise products of LibTorch may
@@ -31,12 +31,13 @@ class ModelRunner final : public Runner {
  public:
   struct Cache {
     int64_t blocks, block_tokens;           ///< block_tokens: that a rank has of a block
-    std::optional<at::ScalarType> dtype{};  ///< of what it holds, int8 or e4m3 (ops/row_codes.h); none: the model's
+    std::optional<at::ScalarType> dtype{};  ///< int8 or e4m3, codes of 8 bits (ops/row_codes.h); none: the model's
   };
-  /// Of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has some of them.
+  /// Returns the bytes of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has
+  /// some of them.
   static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
 
-  /// `weights`: the model's, where they come and go; or null. Errors ("engine"): a model that continues no text.
+  /// `weights`: the model's, if budgets move them; or null. Errors ("engine"): a model that continues no text.
   ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }

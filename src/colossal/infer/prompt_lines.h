@@ -19,9 +19,9 @@ struct PromptLine {
   GenerationOptions options{};
 };
 
-/// Reads the lines of a file, once, so that it may be a pipe. Lines of a .jsonl file are objects with a string "prompt",
-/// perhaps an "id", and options by their names (GenerationOptions::fields). Options that a line leaves out are those of
-/// `common`; prompt i then draws by the seed of `common` + i. Empty lines are skipped.
+/// Reads the lines of a file, once, so that it may be a pipe. Lines of a .jsonl file are objects with a string
+/// "prompt", perhaps an "id", and options by their names (GenerationOptions::fields). Options that a line leaves out
+/// are those of `common`; prompt i then draws by the seed of `common` + i. Empty lines are skipped.
 /// Errors ("generate"): a file that cannot be read or holds no prompt. With its number a line that is no UTF-8 or no
 ///                      such object, that has an unknown option, or a value that GenerationOptions::check() refuses.
 std::vector<PromptLine> read_prompts(const std::string& path, const GenerationOptions& common);
