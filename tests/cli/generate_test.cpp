@@ -209,7 +209,7 @@ TEST(GenerateByT5, RefusesOptionsOfTheEngine) {
   EXPECT_EQ(refused.out, "");
   EXPECT_THAT(refused.err,
               HasSubstr("t5 does not use cache_type, guess and sinks: leave out --cache-type, --guess and --sinks"));
-  EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("t5 does not use cache: leave out --cache"));
+  EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("--cache has no effect on a single --prompt"));
 }
 
 TEST_F(Generate, OptionsOfALineEqualFlags) {

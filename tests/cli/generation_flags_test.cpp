@@ -78,7 +78,7 @@ TEST(GenerationFlags, AreThoseThatACommandAsksFor) {
                        {.left_out = {"logprobs"}, .max_tokens_help = "tokens of an answer", .least_tokens = 1});
   const std::string help = app.help();
   EXPECT_THAT(help, testing::HasSubstr("tokens of an answer"));
-  EXPECT_THAT(help, testing::HasSubstr("[1024]"));
+  EXPECT_THAT(help, testing::HasSubstr("--max-tokens INT:POSITIVE=1024"));
   EXPECT_THAT(help, testing::Not(testing::HasSubstr("--logprobs")));
   EXPECT_THAT(help, testing::HasSubstr("--prompt-logprobs"));
   EXPECT_THROW(parse(app, {"--max-tokens", "0"}), UsageError);
