@@ -24,6 +24,7 @@
 #pragma once
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/metric.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"

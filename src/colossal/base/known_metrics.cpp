@@ -1,0 +1,71 @@
+#include "colossal/base/known_metrics.h"
+
+#include <algorithm>
+#include <array>
+
+#include "colossal/base/error.h"
+
+namespace colossal {
+namespace {
+
+/// A Metric without its value, made of literals, so that the table needs no code at the start of the program.
+struct KnownMetric {
+  const char *name, *unit, *plot, *legend, *tag, *line;
+};
+
+// In the order of a line of metrics.jsonl. Numbers of tokens and seconds are the x axes of the page, so TensorBoard,
+// which has axes of its own, gets no scalar of them.
+constexpr std::array kKnown{
+    KnownMetric{"loss", "nats", "Loss", "training loss", "", "loss %.4f"},
+    KnownMetric{"learning_rate", "", "Learning rate", "learning rate", "", "lr %.2e"},
+    KnownMetric{"grad_norm", "", "Gradient norm", "gradient norm", "", "norm %.3f"},
+    KnownMetric{"tokens", "tokens", "", "", "-", ""},
+    KnownMetric{"tokens_per_second", "tokens/s", "Tokens per second", "tokens per second", "speed/tokens_per_second",
+                "%.0f tokens/s"},
+    KnownMetric{"mfu", "share", "Share of the peak", "model FLOPs", "speed/mfu", ""},
+    KnownMetric{"peak_bytes", "bytes", "Peak memory of a rank", "peak memory", "speed/peak_gigabytes", ""},
+    KnownMetric{"seconds", "s", "Step time", "step time", "-", ""},
+    KnownMetric{"tiers.host_bytes", "bytes", "Parameters, gradients and states", "host memory", "memory/host_gigabytes",
+                "host %s"},
+    KnownMetric{"tiers.disk_bytes", "bytes", "Parameters, gradients and states", "disk alone", "memory/disk_gigabytes",
+                "disk %s"},
+    KnownMetric{"tiers.bytes_read", "bytes", "Moved in a step", "read from the disk", "memory/read_gigabytes",
+                "moved %s"},
+    KnownMetric{"tiers.bytes_written", "bytes", "Moved in a step", "written to the disk", "memory/written_gigabytes",
+                "moved %s"},
+    KnownMetric{"tiers.device_model_bytes", "bytes", "Largest device of a rank", "parameters and states",
+                "memory/device_model_gigabytes", ""},
+    KnownMetric{"tiers.device_peak_bytes", "bytes", "Largest device of a rank", "all", "memory/device_peak_gigabytes",
+                "device %s"},
+    KnownMetric{"tiers.device_bytes_in", "bytes", "Copied in a step", "to devices", "memory/device_in_gigabytes",
+                "copied %s"},
+    KnownMetric{"tiers.device_bytes_out", "bytes", "Copied in a step", "from devices", "memory/device_out_gigabytes",
+                "copied %s"},
+    KnownMetric{"stall_seconds", "s", "", "", "speed/stall_seconds", ""},
+    KnownMetric{"eval_loss", "nats", "Loss", "evaluation loss", "eval/loss", "held-out %.4f"},
+    KnownMetric{"perplexity", "", "", "", "eval/perplexity", ""},
+    KnownMetric{"accuracy", "share", "Held-out accuracy", "held-out accuracy", "eval/accuracy", "accuracy %.1f %%"},
+};
+
+}  // namespace
+
+std::optional<Metric> find_known_metric(std::string_view name) {
+  const auto row = std::find_if(kKnown.begin(), kKnown.end(), [&](const auto& known) { return known.name == name; });
+  if (row == kKnown.end()) return std::nullopt;
+  return Metric{.name = row->name,
+                .value = int64_t{0},
+                .unit = row->unit,
+                .plot = row->plot,
+                .legend = row->legend,
+                .tag = row->tag,
+                .line = row->line};
+}
+
+Metric known_metric(std::string_view name, Metric::Value value) {
+  std::optional<Metric> metric = find_known_metric(name);
+  require(metric.has_value(), "metrics", "`", name, "` must be a metric of base/known_metrics.cpp; add its row there");
+  metric->value = value;
+  return *std::move(metric);
+}
+
+}  // namespace colossal
