@@ -50,9 +50,7 @@ TEST(AtomicFile, IsInvisibleUntilCommitted) {
 TEST(AtomicFile, LeavesNothingWithoutCommit) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
-  {
-    AtomicFile(folder / "x").write("new");
-  }
+  { AtomicFile(folder / "x").write("new"); }
   EXPECT_EQ(read_file(folder / "x", kPlenty), "old");
   EXPECT_EQ(entries(folder.path()), 1u);
 }
@@ -199,6 +197,7 @@ TEST(RunFolder, CreatesItsFoldersAndNamesItsFiles) {
   EXPECT_TRUE(fs::is_directory(run.tensorboard()));
   EXPECT_EQ(run.config(), run.path() + "/config.toml");
   EXPECT_EQ(run.metrics(), run.path() + "/metrics.jsonl");
+  EXPECT_EQ(run.metric_names(), run.path() + "/metrics.json");
   EXPECT_EQ(run.report(), run.path() + "/report.html");
   EXPECT_EQ(run.pipeline_trace(), run.path() + "/pipeline_trace.json");
   EXPECT_EQ(run.builtin_text(), run.path() + "/builtin_text");

@@ -9,6 +9,7 @@
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/report/metrics.h"
+#include "support/steps.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::report_test {
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 void write_run(const std::string& folder, const std::string& config) {
   std::filesystem::create_directories(folder);
   write_file(folder + "/config.toml", config);
-  write_file(folder + "/metrics.jsonl", report::to_json_line({.step = 1, .loss = 2}) + "\n");
+  write_file(folder + "/metrics.jsonl", report::to_json_line(test::step_of(1, {{"loss", 2.0}})) + "\n");
 }
 
 TEST(ReportCommand, WritesOnePageOfSeveralRuns) {
@@ -41,7 +42,7 @@ TEST(ReportCommand, DrawsLossesWithTheirLargestDifference) {
     write_run(folder / name, "");
     std::string lines;
     for (int step = 1; step <= 3; ++step)
-      lines += report::to_json_line({.step = step, .loss = step == 2 ? loss : 1.0}) + "\n";
+      lines += report::to_json_line(test::step_of(step, {{"loss", step == 2 ? loss : 1.0}})) + "\n";
     write_file((folder / name) + "/metrics.jsonl", lines);
   }
   const auto draw = [&](std::vector<std::string> runs) {

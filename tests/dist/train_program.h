@@ -43,11 +43,7 @@ class TrainProgram : public testing::Test {
     words.insert(words.end(), flags.begin(), flags.end());
     return words;
   }
-  std::vector<double> losses() const {
-    std::vector<double> out;
-    for (const auto& m : report::read_metrics(base + "/run/metrics.jsonl")) out.push_back(m.loss);
-    return out;
-  }
+  std::vector<double> losses() const { return report::read_metrics(base + "/run/metrics.jsonl").values("loss", 0); }
   void expect_same_curve(const std::vector<double>& got, const std::vector<double>& want) const {
     ASSERT_EQ(got.size(), want.size());
     // fp32, 12 steps

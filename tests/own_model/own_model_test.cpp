@@ -50,9 +50,7 @@ class OwnModel : public testing::Test {
               "--precision.mode=fp64"};
     const Finished outcome = run(program, all, flags);
     EXPECT_EQ(outcome.status, 0) << outcome.output;
-    std::vector<double> out;
-    for (const auto& m : report::read_metrics(folder / (name + "/metrics.jsonl"))) out.push_back(m.loss);
-    return out;
+    return report::read_metrics(folder / (name + "/metrics.jsonl")).values("loss", 0);
   }
   const TemporaryFolder folder;
   const std::string program = COLOSSAL_OWN_MODEL;

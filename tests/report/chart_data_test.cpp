@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace colossal::report::chart_data_test {
@@ -18,10 +19,11 @@ nlohmann::json data_of(const RecordedRun& run) {
   return nlohmann::json::parse(element.substr(begin, element.rfind('<') - begin)).at("runs").at(0);
 }
 
-RecordedRun run_of(int64_t steps, size_t ranks) {
+RecordedRun run_of(int64_t steps, size_t ranks, const std::map<int64_t, double>& losses = {}) {
   RecordedRun run{.name = "x"};
   for (int64_t step = 1; step <= steps; ++step) {
-    run.steps.push_back({.step = step, .loss = 2, .tokens = 10, .seconds = 0.5});
+    const auto loss = losses.find(step);
+    run.steps.add(step, {{"loss", loss == losses.end() ? 2 : loss->second}, {"tokens", 10}, {"seconds", 0.5}});
     RankMetrics record{.step = step};
     for (size_t rank = 0; rank < ranks; ++rank) {
       record.seconds.push_back(static_cast<double>(rank));
@@ -33,9 +35,9 @@ RecordedRun run_of(int64_t steps, size_t ranks) {
 }
 
 TEST(ChartData, SumsTimeAndTokens) {
-  RecordedRun run = run_of(3, 1);
-  run.steps[1].seconds = std::numeric_limits<double>::quiet_NaN();
-  run.steps[2].eval_loss = 7;
+  RecordedRun run = run_of(1, 1);
+  run.steps.add(2, {{"tokens", 10}, {"seconds", std::numeric_limits<double>::quiet_NaN()}});
+  run.steps.add(3, {{"tokens", 10}, {"seconds", 0.5}, {"eval_loss", 7}});
   const auto data = data_of(run);
   EXPECT_THAT(data["rows"]["step"].get<std::vector<int>>(), ElementsAre(1, 2, 3));
   EXPECT_THAT(data["rows"]["time"].get<std::vector<double>>(), ElementsAre(0.5, 0.5, 1));
@@ -46,10 +48,8 @@ TEST(ChartData, SumsTimeAndTokens) {
 }
 
 TEST(ChartData, KeepsExtremesOfLongRuns) {
-  RecordedRun run = run_of(200'000, 2);
-  run.steps[123'456].loss = 99;
-  run.steps[77'777].loss = -99;
-  run.steps[5].loss = std::numeric_limits<double>::infinity();
+  const RecordedRun run =
+      run_of(200'000, 2, {{123'457, 99}, {77'778, -99}, {6, std::numeric_limits<double>::infinity()}});
   const auto data = data_of(run);
   const auto& loss = data["series"]["loss"];
   const auto at = [&](const nlohmann::json& value) {

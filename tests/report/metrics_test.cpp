@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/steps.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::report::metrics_test {
@@ -19,171 +21,219 @@ using ::testing::HasSubstr;
 constexpr int64_t kPlenty = 1 << 20;
 
 StepMetrics step(int64_t number) {
-  return {.step = number,
-          .loss = 1.0 / 3 + static_cast<double>(number),
-          .learning_rate = 3e-4,
-          .grad_norm = 0.1,
-          .tokens = 2048,
-          .tokens_per_second = 12345.678,
-          .peak_bytes = int64_t{3} << 40,
-          .seconds = 0.25,
-          .mfu = 0.4};
+  return test::step_of(number, {{"loss", 1.0 / 3 + static_cast<double>(number)},
+                                {"learning_rate", 3e-4},
+                                {"grad_norm", 0.1},
+                                {"tokens", int64_t{2048}},
+                                {"tokens_per_second", 12345.678},
+                                {"mfu", 0.4},
+                                {"peak_bytes", int64_t{3} << 40},
+                                {"seconds", 0.25}});
 }
 
-std::vector<int64_t> steps_of(const std::string& path) {
-  std::vector<int64_t> numbers;
-  for (const auto& metrics : read_metrics(path)) numbers.push_back(metrics.step);
-  return numbers;
+MetricsWriter writer_in(const test::TemporaryFolder& folder, std::optional<int64_t> resumed_after = std::nullopt) {
+  return MetricsWriter(folder / "m", folder / "names", resumed_after);
 }
+
+std::vector<int64_t> steps_in(const test::TemporaryFolder& folder) { return read_metrics(folder / "m").numbers(); }
 
 void write_steps(MetricsWriter& writer, int64_t first, int64_t last) {
   for (int64_t i = first; i <= last; ++i) writer.write(step(i));
 }
 
-TEST(Metrics, ALineHoldsTheKeysInOrder) {
-  StepMetrics metrics{.step = 7,
-                      .loss = 2.5,
-                      .learning_rate = 0.001,
-                      .grad_norm = 1,
-                      .tokens = 64,
-                      .tokens_per_second = 10,
-                      .peak_bytes = 100,
-                      .seconds = 2,
-                      .mfu = 0.5};
-  EXPECT_EQ(
-      to_json_line(metrics),
-      R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,"mfu":0.5,)"
-      R"("peak_bytes":100,"seconds":2.0})");
-  metrics.stall_seconds = 12;
-  EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"stall_seconds":12.0})"));
-  metrics.stall_seconds.reset();
-  metrics.tiers = TierMetrics{.host_bytes = 1, .disk_bytes = 2, .bytes_read = 3, .bytes_written = 4};
-  EXPECT_THAT(to_json_line(metrics),
-              HasSubstr(R"("seconds":2.0,"tiers":{"host_bytes":1,"disk_bytes":2,"bytes_read":3,"bytes_written":4}})"));
-  metrics.tiers->device = DeviceMetrics{.model_bytes = 5, .peak_bytes = 6, .bytes_in = 7, .bytes_out = 8};
-  EXPECT_THAT(to_json_line(metrics),
-              HasSubstr(R"("bytes_written":4,"device_model_bytes":5,"device_peak_bytes":6,"device_bytes_in":7,)"
-                        R"("device_bytes_out":8}})"));
-  metrics.tiers.reset();
-  metrics.eval_loss = 1.5;
-  metrics.perplexity = 4.5;
-  EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"perplexity":4.5})"));
-  metrics.perplexity.reset();
-  metrics.accuracy = 0.25;
-  EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"accuracy":0.25})"));
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The members, their order and their digits are those of versions whose steps had no rows.
+TEST(Metrics, ALineHasTheMembersOfOlderVersions) {
+  EXPECT_EQ(to_json_line(test::step_of(7, {{"loss", 2.5},
+                                           {"learning_rate", 0.001},
+                                           {"grad_norm", 1.0},
+                                           {"tokens", int64_t{64}},
+                                           {"tokens_per_second", 10.0},
+                                           {"mfu", 0.5},
+                                           {"peak_bytes", int64_t{100}},
+                                           {"seconds", 2.0},
+                                           {"tiers.host_bytes", int64_t{1}},
+                                           {"tiers.disk_bytes", int64_t{2}},
+                                           {"tiers.bytes_read", int64_t{3}},
+                                           {"tiers.bytes_written", int64_t{4}},
+                                           {"tiers.device_model_bytes", int64_t{5}},
+                                           {"tiers.device_peak_bytes", int64_t{6}},
+                                           {"tiers.device_bytes_in", int64_t{7}},
+                                           {"tiers.device_bytes_out", int64_t{8}},
+                                           {"stall_seconds", 12.0},
+                                           {"eval_loss", 1.5},
+                                           {"perplexity", 4.5},
+                                           {"accuracy", 0.25}})),
+            R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,)"
+            R"("mfu":0.5,"peak_bytes":100,"seconds":2.0,"tiers":{"host_bytes":1,"disk_bytes":2,"bytes_read":3,)"
+            R"("bytes_written":4,"device_model_bytes":5,"device_peak_bytes":6,"device_bytes_in":7,)"
+            R"("device_bytes_out":8},"stall_seconds":12.0,"eval_loss":1.5,"perplexity":4.5,"accuracy":0.25})");
+}
+
+TEST(Metrics, DotsNestMembers) {
+  StepMetrics metrics(1);
+  metrics.add({.name = "blocks.0.load", .value = 3});
+  metrics.add({.name = "rmse", .value = 0.5});
+  metrics.add({.name = "blocks.1.load", .value = 4});
+  EXPECT_EQ(to_json_line(metrics), R"({"step":1,"blocks":{"0":{"load":3},"1":{"load":4}},"rmse":0.5})");
 }
 
 TEST(Metrics, ReadBackExactly) {
   const test::TemporaryFolder folder;
-  StepMetrics strange = step(2);
-  strange.loss = std::numeric_limits<double>::quiet_NaN();
-  strange.grad_norm = std::numeric_limits<double>::infinity();
-  strange.eval_loss = -std::numeric_limits<double>::infinity();
-  strange.accuracy = 0.125;
-  strange.stall_seconds = 12.5;
-  strange.tiers = TierMetrics{.host_bytes = int64_t{5} << 40, .bytes_written = 7};
-  strange.tiers->device = DeviceMetrics{.model_bytes = 1, .peak_bytes = 2, .bytes_in = 3, .bytes_out = 4};
+  const double infinite = std::numeric_limits<double>::infinity();
   {
-    MetricsWriter writer(folder / "m", std::nullopt);
+    MetricsWriter writer = writer_in(folder);
     writer.write(step(1));
+    StepMetrics strange = test::step_of(2, {{"loss", std::numeric_limits<double>::quiet_NaN()},
+                                            {"grad_norm", infinite},
+                                            {"tiers.host_bytes", int64_t{5} << 40},
+                                            {"stall_seconds", 12.5},
+                                            {"eval_loss", -infinite}});
+    strange.add({.name = "blocks.0.load", .value = 3});
     writer.write(strange);
   }
-  const auto read = read_metrics(folder / "m");
-  ASSERT_EQ(read.size(), 2u);
-  EXPECT_EQ(read[0].loss, step(1).loss);
-  EXPECT_EQ(read[0].tokens_per_second, 12345.678);
-  EXPECT_EQ(read[0].peak_bytes, int64_t{3} << 40);
-  EXPECT_FALSE(read[0].eval_loss);
-  EXPECT_TRUE(std::isnan(read[1].loss));
-  EXPECT_EQ(read[1].grad_norm, strange.grad_norm);
-  EXPECT_EQ(read[1].eval_loss, strange.eval_loss);
-  EXPECT_EQ(read[1].accuracy, strange.accuracy);
-  EXPECT_EQ(read[1].stall_seconds, strange.stall_seconds);
-  EXPECT_FALSE(read[0].tiers);
-  ASSERT_TRUE(read[1].tiers);
-  EXPECT_EQ(read[1].tiers->host_bytes, int64_t{5} << 40);
-  EXPECT_EQ(read[1].tiers->disk_bytes, 0);
-  EXPECT_EQ(read[1].tiers->bytes_written, 7);
-  ASSERT_TRUE(read[1].tiers->device);
-  EXPECT_EQ(read[1].tiers->device->model_bytes, 1);
-  EXPECT_EQ(read[1].tiers->device->peak_bytes, 2);
-  EXPECT_EQ(read[1].tiers->device->bytes_in, 3);
-  EXPECT_EQ(read[1].tiers->device->bytes_out, 4);
+  const RecordedSteps read = read_metrics(folder / "m");
+  EXPECT_THAT(read.numbers(), ElementsAre(1, 2));
+  EXPECT_EQ(read.value("loss", 0), 1.0 / 3 + 1);
+  EXPECT_EQ(read.value("tokens_per_second", 0), 12345.678);
+  EXPECT_EQ(read.value("peak_bytes", 0), static_cast<double>(int64_t{3} << 40));
+  EXPECT_FALSE(read.value("eval_loss", 0));
+  EXPECT_FALSE(read.value("tiers.host_bytes", 0));
+  EXPECT_TRUE(std::isnan(read.value("loss", 1).value()));
+  EXPECT_EQ(read.value("grad_norm", 1), infinite);
+  EXPECT_EQ(read.value("eval_loss", 1), -infinite);
+  EXPECT_EQ(read.value("stall_seconds", 1), 12.5);
+  EXPECT_EQ(read.value("tiers.host_bytes", 1), static_cast<double>(int64_t{5} << 40));
+  EXPECT_EQ(read.value("blocks.0.load", 1), 3);
+}
+
+TEST(Metrics, NewNamesAreDescribedBesideTheLines) {
+  const test::TemporaryFolder folder;
+  MetricsWriter writer = writer_in(folder);
+  writer.write(test::step_of(1, {{"loss", 1.0}}));
+  EXPECT_EQ(read_file(folder / "names", kPlenty),
+            "{\n  \"loss\": {\n    \"unit\": \"nats\",\n    \"plot\": \"Loss\",\n"
+            "    \"legend\": \"training loss\"\n  }\n}\n");
+  StepMetrics metrics = test::step_of(2, {{"loss", 1.0}});
+  metrics.add({.name = "rmse", .value = 0.5, .unit = "m", .plot = "Error"});
+  metrics.add({.name = "hidden", .value = 0.5});
+  writer.write(metrics);
+  const MetricNames names = read_metric_names(folder / "names");
+  ASSERT_EQ(names.size(), 3u);
+  EXPECT_EQ(names.at("rmse").unit, "m");
+  EXPECT_EQ(names.at("rmse").plot, "Error");
+  EXPECT_EQ(names.at("hidden").plot, "");
+}
+
+TEST(Metrics, ResumingKeepsDescribedNamesAndAddsOthers) {
+  const test::TemporaryFolder folder;
+  StepMetrics metrics(1);
+  metrics.add({.name = "rmse", .value = 0.5, .unit = "m", .plot = "Error"});
+  writer_in(folder).write(metrics);
+  writer_in(folder, 1).write(step(2));
+  EXPECT_EQ(read_metric_names(folder / "names").at("rmse").plot, "Error");
+  EXPECT_EQ(read_metric_names(folder / "names").count("loss"), 1u);
+  write_file(folder / "names", "[]");  // damaged: the names of the next step are described anew
+  writer_in(folder, 2).write(step(3));
+  EXPECT_EQ(read_metric_names(folder / "names").count("loss"), 1u);
+  writer_in(folder).write(step(1));  // and a new run forgets the names of the old one
+  EXPECT_EQ(read_metric_names(folder / "names").count("rmse"), 0u);
+}
+
+TEST(Metrics, NamesThatCannotBeWrittenAreTriedAgain) {
+  const test::TemporaryFolder folder;
+  MetricsWriter writer(folder / "m", folder / "later/names", std::nullopt);
+  EXPECT_THROW(writer.write(step(1)), Error);
+  std::filesystem::create_directories(folder / "later");
+  writer.write(step(2));
+  EXPECT_EQ(read_metric_names(folder / "later/names").count("loss"), 1u);
+  EXPECT_THAT(steps_in(folder), ElementsAre(1, 2)) << "the lines do not wait for the names";
 }
 
 TEST(Metrics, EachLineReachesTheFileAtOnce) {
   const test::TemporaryFolder folder;
-  MetricsWriter writer(folder / "m", std::nullopt);
+  MetricsWriter writer = writer_in(folder);
   writer.write(step(1));
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1));
+  EXPECT_THAT(steps_in(folder), ElementsAre(1));
 }
 
 TEST(Metrics, ResumingDropsTheStepsBehindTheCheckpoint) {
   const test::TemporaryFolder folder;
   {
-    MetricsWriter writer(folder / "m", std::nullopt);
+    MetricsWriter writer = writer_in(folder);
     write_steps(writer, 1, 5);
   }
   {
-    MetricsWriter writer(folder / "m", 3);
+    MetricsWriter writer = writer_in(folder, 3);
     write_steps(writer, 4, 6);
   }
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1, 2, 3, 4, 5, 6));
-  {
-    MetricsWriter writer(folder / "m", 0);
-  }
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre());
+  EXPECT_THAT(steps_in(folder), ElementsAre(1, 2, 3, 4, 5, 6));
+  { MetricsWriter writer = writer_in(folder, 0); }
+  EXPECT_THAT(steps_in(folder), ElementsAre());
 }
 
 TEST(Metrics, ResumingKeepsLinesAsTheyWere) {
   const test::TemporaryFolder folder;
   {
-    MetricsWriter writer(folder / "m", std::nullopt);
+    MetricsWriter writer = writer_in(folder);
     write_steps(writer, 1, 3);
   }
   const std::string before = read_file(folder / "m", kPlenty);
-  {
-    MetricsWriter writer(folder / "m", 3);
-  }
+  { MetricsWriter writer = writer_in(folder, 3); }
   EXPECT_EQ(read_file(folder / "m", kPlenty), before);
+}
+
+TEST(Metrics, ResumingKeepsMembersOfOtherVersions) {
+  const test::TemporaryFolder folder;
+  const std::string line = "{\"step\": 1, \"loss\": 2.50, \"new\": {\"member\": 7}}\n";
+  folder.write("m", line + "{\"step\": 2, \"loss\": 2.25}\n");
+  writer_in(folder, 1);
+  EXPECT_EQ(read_file(folder / "m", kPlenty), line);
 }
 
 TEST(Metrics, ANewRunStartsAnew) {
   const test::TemporaryFolder folder;
   {
-    MetricsWriter writer(folder / "m", std::nullopt);
+    MetricsWriter writer = writer_in(folder);
     write_steps(writer, 1, 5);
   }
   {
-    MetricsWriter writer(folder / "m", std::nullopt);
+    MetricsWriter writer = writer_in(folder);
     write_steps(writer, 1, 1);
   }
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1));
+  EXPECT_THAT(steps_in(folder), ElementsAre(1));
 }
 
 TEST(Metrics, ALineCutShortByAKillIsLeftOut) {
   const test::TemporaryFolder folder;
   write_file(folder / "m", to_json_line(step(1)) + "\n" + to_json_line(step(2)).substr(0, 20));
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1));
+  EXPECT_THAT(steps_in(folder), ElementsAre(1));
   {
-    MetricsWriter writer(folder / "m", 1);
+    MetricsWriter writer = writer_in(folder, 1);
     writer.write(step(2));
   }
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1, 2));
+  EXPECT_THAT(steps_in(folder), ElementsAre(1, 2));
 }
 
 TEST(Metrics, ResumingWithoutAFileStartsOne) {
   const test::TemporaryFolder folder;
-  {
-    MetricsWriter(folder / "m", 10).write(step(11));
-  }
-  EXPECT_THAT(steps_of(folder / "m"), ElementsAre(11));
+  { writer_in(folder, 10).write(step(11)); }
+  EXPECT_THAT(steps_in(folder), ElementsAre(11));
 }
 
 TEST(MetricsErrors, NameTheLine) {
   const test::TemporaryFolder folder;
-  for (const char* bad : {"nonsense", "{}", "[1]", "3", R"({"step":"x"})", "{\"step\":1,\"loss\":\"abc\"}", "\xff",
-                          R"({"step":1e999})"}) {
+  for (const char* bad :
+       {"nonsense", "{}", "[1]", "3", R"({"step":"x"})", "{\"step\":1,\"loss\":\"abc\"}", "\xff", R"({"step":1e999})",
+        R"({"step":1.5})", R"({"step":1,"loss":null})", R"({"step":1,"loss":[2]})"}) {
     write_file(folder / "m", to_json_line(step(1)) + "\n" + bad + "\n");
     try {
       read_metrics(folder / "m");
@@ -191,14 +241,24 @@ TEST(MetricsErrors, NameTheLine) {
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("[metrics] " + (folder / "m") + ":2: not a line of metrics")) << bad;
     }
-    EXPECT_THROW(MetricsWriter(folder / "m", 1), Error) << "would lose what it cannot read";
+    EXPECT_THROW(writer_in(folder, 1), Error) << "would lose what it cannot read";
   }
 }
 
+TEST(MetricsErrors, NameTheEntryOfTheNames) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.write("names", R"({"loss":{"unit":"nats"},"rmse":{"unit":3}})");
+  EXPECT_EQ(message_of([&] { read_metric_names(path); }),
+            "[metrics] " + path + ": `rmse` must be an object of texts (unit, plot, legend); remove the file");
+  folder.write("names", R"({"rmse":3})");
+  EXPECT_THAT(message_of([&] { read_metric_names(path); }), HasSubstr("`rmse` must be an object of texts"));
+}
+
 TEST(MetricsErrors, UnwritableAndFullPlaces) {
-  EXPECT_THROW(MetricsWriter("/nonexistent/m", std::nullopt), Error);
+  EXPECT_THROW(MetricsWriter("/nonexistent/m", "/nonexistent/names", std::nullopt), Error);
   if (std::filesystem::exists("/dev/full")) {
-    MetricsWriter writer("/dev/full", std::nullopt);
+    const test::TemporaryFolder folder;
+    MetricsWriter writer("/dev/full", folder / "names", std::nullopt);
     EXPECT_THROW(writer.write(step(1)), Error);
   }
 }

@@ -7,10 +7,12 @@
 #include <fstream>
 
 #include "colossal/base/error.h"
+#include "support/steps.h"
 
 namespace colossal::report::recorded_run_test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -27,7 +29,7 @@ class RecordedRunTest : public testing::Test {
     std::ofstream(path(name), std::ios::binary | std::ios::app) << text;
   }
   std::string line(int64_t step, double loss) const {
-    return to_json_line(StepMetrics{.step = step, .loss = loss}) + "\n";
+    return to_json_line(test::step_of(step, {{"loss", loss}})) + "\n";
   }
   std::string message() const {
     try {
@@ -39,12 +41,6 @@ class RecordedRunTest : public testing::Test {
   }
   std::string folder;
 };
-
-std::vector<int64_t> steps_of(const RecordedRun& run) {
-  std::vector<int64_t> steps;
-  for (const StepMetrics& metrics : run.steps) steps.push_back(metrics.step);
-  return steps;
-}
 
 TEST_F(RecordedRunTest, ReadsWhatARecorderWrote) {
   write("config.toml", "[training]\nsteps = 2\n");
@@ -63,7 +59,7 @@ TEST_F(RecordedRunTest, ReadsWhatARecorderWrote) {
   }
   const RecordedRun run = read_run(folder);
   EXPECT_THAT(run.missing, IsEmpty());
-  EXPECT_THAT(steps_of(run), ElementsAre(1, 2));
+  EXPECT_THAT(run.steps.numbers(), ElementsAre(1, 2));
   ASSERT_EQ(run.starts.size(), 1u);
   EXPECT_THAT(run.starts[0].command, ElementsAre("colossal", "train", "\xEF\xBF\xBD"));
   EXPECT_EQ(run.starts[0].revision, "abc");
@@ -89,8 +85,9 @@ TEST_F(RecordedRunTest, AResumeReplacesOlderSteps) {
   record(true, "new", 0, 1, 4);
   record(false, "resume", 2, 3, 3);
   const RecordedRun run = read_run(folder);
-  EXPECT_THAT(steps_of(run), ElementsAre(1, 2, 3));
-  EXPECT_EQ(run.steps.back().loss, 9);
+  EXPECT_THAT(run.steps.numbers(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(test::last(run.steps, "loss"), 9);
+  EXPECT_EQ(run.steps.find("loss")->values.size(), 3u);
   EXPECT_EQ(run.starts.size(), 2u);
   ASSERT_EQ(run.ranks.size(), 3u);
   EXPECT_EQ(run.ranks[2].seconds[0], 2);
@@ -102,11 +99,11 @@ TEST_F(RecordedRunTest, AResumeReplacesOlderSteps) {
 
 TEST_F(RecordedRunTest, LeavesOutLinesThatCannotBeRead) {
   write("config.toml", "[training");
-  write("metrics.jsonl", line(1, 3) + "{\"step\": 2, \"lo\n" + line(3, 2) + line(4, 1).substr(0, 30));
+  write("metrics.jsonl", line(1, 3) + "{\"step\": 2, \"lo\n" + line(3, 2) + line(4, 1).substr(0, 15));
   write("history.jsonl", "[1]\n{\"start\": {\"kind\": 3}}\n{\"sample\"");
   write("ranks.jsonl", "{\"step\":1,\"seconds\":[1,2],\"peak_bytes\":[1]}\n" + std::string(300'000, '['));
   const RecordedRun run = read_run(folder);
-  EXPECT_THAT(steps_of(run), ElementsAre(1, 3));
+  EXPECT_THAT(run.steps.numbers(), ElementsAre(1, 3));
   EXPECT_THAT(run.missing,
               ElementsAre(HasSubstr("config.toml cannot be read"),
                           "metrics.jsonl: 2 lines cannot be read (the first: line 2); the other lines are shown",
@@ -119,6 +116,18 @@ TEST_F(RecordedRunTest, ReadsRunsWithoutRecords) {
   write("metrics.jsonl", line(1, 3));
   EXPECT_THAT(read_run(folder).missing, ElementsAre("config.toml is missing", HasSubstr("history.jsonl has no start"),
                                                     HasSubstr("ranks.jsonl is missing")));
+}
+
+TEST_F(RecordedRunTest, ReadsHowMetricsAreDrawn) {
+  write("config.toml", "");
+  write("metrics.jsonl", line(1, 3));
+  EXPECT_TRUE(read_run(folder).names.empty()) << "of an older version";
+  write("metrics.json", R"({"rmse": {"unit": "m", "plot": "Error", "new": 1}})");
+  EXPECT_EQ(read_run(folder).names.at("rmse").plot, "Error");
+  write("metrics.json", "}");
+  const RecordedRun run = read_run(folder);
+  EXPECT_TRUE(run.names.empty());
+  EXPECT_THAT(run.missing, Contains(HasSubstr("metrics.json cannot be read: ")));
 }
 
 TEST_F(RecordedRunTest, RefusesWhatIsNoRun) {

@@ -32,17 +32,16 @@ Report report_of(int64_t steps) {
                  .facts = {{"model", "tiny"}}}};
   run.samples = {{5, "once ", "was"}, {10, "once ", "upon a time"}};
   for (int64_t i = 1; i <= steps; ++i) {
-    StepMetrics metrics{.step = i,
-                        .loss = 5.0 / static_cast<double>(i),
-                        .learning_rate = 1e-3,
-                        .grad_norm = 1,
-                        .tokens = 100,
-                        .tokens_per_second = 1000,
-                        .peak_bytes = int64_t{3} << 30,
-                        .seconds = 0.1,
-                        .mfu = 0.25};
-    if (i % 10 == 0) metrics.eval_loss = 1.5;
-    run.steps.push_back(metrics);
+    RecordedSteps::Values metrics{{"loss", 5.0 / static_cast<double>(i)},
+                                  {"learning_rate", 1e-3},
+                                  {"grad_norm", 1},
+                                  {"tokens", 100},
+                                  {"tokens_per_second", 1000},
+                                  {"mfu", 0.25},
+                                  {"peak_bytes", 3.0 * (1 << 30)},
+                                  {"seconds", 0.1}};
+    if (i % 10 == 0) metrics.emplace_back("eval_loss", 1.5);
+    run.steps.add(i, metrics);
     run.ranks.push_back({i, {0.1, 0.2, 0.3, 0.4}, {1, 2, 3, 4}});
   }
   return {.runs = {run}};
@@ -113,8 +112,8 @@ TEST(Report, SaysWhatIsMissing) {
 TEST(Report, ShowsAccuracyWhereThereIsOne) {
   Report report = report_of(40);
   expect_lacks(render_report(report), "<span>held-out accuracy</span>");
-  report.runs[0].steps[19].accuracy = 0.25;
-  report.runs[0].steps[39].accuracy = 0.5125;
+  report.runs[0].steps.add(41, {{"eval_loss", 1}, {"accuracy", 0.25}});
+  report.runs[0].steps.add(42, {{"eval_loss", 1}, {"accuracy", 0.5125}});
   const std::string page = render_report(report);
   expect_balanced(page);
   expect_holds(page, "\"accuracy\":{\"i\":");

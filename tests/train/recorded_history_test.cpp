@@ -50,7 +50,7 @@ TEST_F(Run, RecordsEachStartAndRank) {
     EXPECT_EQ(run.ranks[i].step, static_cast<int64_t>(i) + 1);
     EXPECT_THAT(run.ranks[i].seconds, ElementsAre(Gt(0.0), Gt(0.0)));
     ASSERT_EQ(run.ranks[i].peak_bytes.size(), 2u);
-    EXPECT_EQ(std::max(run.ranks[i].peak_bytes[0], run.ranks[i].peak_bytes[1]), run.steps[i].peak_bytes);
+    EXPECT_EQ(std::max(run.ranks[i].peak_bytes[0], run.ranks[i].peak_bytes[1]), run.steps.value("peak_bytes", i));
   }
 }
 

@@ -33,8 +33,9 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string config() const { return path_ + "/config.toml"; }  // resolved: every key with its value
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  std::string history() const { return path_ + "/history.jsonl"; }  // starts and samples
-  std::string ranks() const { return path_ + "/ranks.jsonl"; }      // measurements of each rank
+  std::string metric_names() const { return path_ + "/metrics.json"; }  // unit and plot of each name in metrics()
+  std::string history() const { return path_ + "/history.jsonl"; }      // starts and samples
+  std::string ranks() const { return path_ + "/ranks.jsonl"; }          // measurements of each rank
   std::string report() const { return path_ + "/report.html"; }
   // planned and measured, of a run in a pipeline
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/report/charts.h"
 #include "colossal/report/plot.h"
 
 namespace colossal::report {
@@ -21,79 +21,6 @@ constexpr size_t kRankPoints = 24000;   // of all ranks of a chart together
 constexpr size_t kDrawnRanks = 64;      // one curve each
 constexpr size_t kMeans = 500;
 
-using StepValue = std::function<std::optional<double>(const StepMetrics&)>;
-
-struct ChartLine {
-  const char* key;
-  const char* name;
-  StepValue value;
-};
-
-struct Chart {
-  const char* title;
-  const char* unit;  // "number", "bytes", "seconds" or "share"
-  bool from_zero = false, smooth = false, log = true;
-  std::vector<ChartLine> lines;
-};
-
-template <class Number>
-StepValue step_value(Number StepMetrics::* member) {
-  return [member](const StepMetrics& m) -> std::optional<double> {
-    const std::optional<Number> value = m.*member;
-    return value ? std::optional<double>(static_cast<double>(*value)) : std::nullopt;
-  };
-}
-
-StepValue step_value(std::optional<double> StepMetrics::* member) {
-  return [member](const StepMetrics& m) { return m.*member; };
-}
-
-StepValue tier_value(int64_t TierMetrics::* member) {
-  return [member](const StepMetrics& m) -> std::optional<double> {
-    return m.tiers ? std::optional<double>(static_cast<double>((*m.tiers).*member)) : std::nullopt;
-  };
-}
-
-StepValue device_value(int64_t DeviceMetrics::* member) {
-  return [member](const StepMetrics& m) -> std::optional<double> {
-    if (!m.tiers || !m.tiers->device) return std::nullopt;
-    return static_cast<double>((*m.tiers->device).*member);
-  };
-}
-
-std::vector<Chart> all_charts() {
-  const ChartLine evaluation{"eval_loss", "evaluation loss", step_value(&StepMetrics::eval_loss)};
-  return {
-      {"Loss", "number", false, true, true,
-       {{"loss", "training loss", step_value(&StepMetrics::loss)}, evaluation}},
-      {"Evaluation loss", "number", false, false, true, {evaluation}},
-      {"Held-out accuracy", "share", true, false, false,
-       {{"accuracy", "held-out accuracy", step_value(&StepMetrics::accuracy)}}},
-      {"Learning rate", "number", true, false, true,
-       {{"learning_rate", "learning rate", step_value(&StepMetrics::learning_rate)}}},
-      {"Gradient norm", "number", true, true, true,
-       {{"grad_norm", "gradient norm", step_value(&StepMetrics::grad_norm)}}},
-      {"Tokens per second", "number", true, true, true,
-       {{"tokens_per_second", "tokens per second", step_value(&StepMetrics::tokens_per_second)}}},
-      {"Share of the peak", "share", true, true, false, {{"mfu", "model FLOPs", step_value(&StepMetrics::mfu)}}},
-      {"Step time", "seconds", true, true, true, {{"seconds", "step time", step_value(&StepMetrics::seconds)}}},
-      {"Peak memory of a rank", "bytes", true, false, true,
-       {{"peak_bytes", "peak memory", step_value(&StepMetrics::peak_bytes)}}},
-      {"Parameters, gradients and states", "bytes", true, false, true,
-       {{"host_bytes", "host memory", tier_value(&TierMetrics::host_bytes)},
-        {"disk_bytes", "disk alone", tier_value(&TierMetrics::disk_bytes)}}},
-      {"Moved in a step", "bytes", true, false, true,
-       {{"bytes_read", "read from the disk", tier_value(&TierMetrics::bytes_read)},
-        {"bytes_written", "written to the disk", tier_value(&TierMetrics::bytes_written)}}},
-      {"Largest device of a rank", "bytes", true, false, true,
-       {{"device_peak", "all", device_value(&DeviceMetrics::peak_bytes)},
-        {"device_model", "parameters and states", device_value(&DeviceMetrics::model_bytes)}}},
-      {"Copied in a step", "bytes", true, false, true,
-       {{"bytes_in", "to devices", device_value(&DeviceMetrics::bytes_in)},
-        {"bytes_out", "from devices", device_value(&DeviceMetrics::bytes_out)}}},
-  };
-}
-
 /// A value as the page has it: six digits, or a text if it is not finite.
 ChartJson chart_number(double value) {
   if (!std::isfinite(value)) return short_number(value);
@@ -105,20 +32,21 @@ ChartJson chart_number(double value) {
 /// The rows of a run that its series use. Points refer to steps by their index until number() gives them their rows.
 class ChartRows {
  public:
-  explicit ChartRows(const std::vector<StepMetrics>& steps) : steps_(steps), rows_(steps.size(), -1) {}
+  explicit ChartRows(const RecordedSteps& steps) : steps_(steps), rows_(steps.size(), -1) {}
 
   void use(size_t step) { rows_[step] = 0; }
   /// Numbers the rows in use, and returns {"step", "time", "tokens"}: time and tokens are sums over the steps so far.
   ChartJson number() {
     ChartJson step = ChartJson::array(), time = ChartJson::array(), tokens = ChartJson::array();
+    const std::vector<double> step_seconds = steps_.values("seconds", 0), step_tokens = steps_.values("tokens", 0);
     double seconds = 0, seen = 0;
     int64_t count = 0;
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      seconds += std::isfinite(steps_[i].seconds) && steps_[i].seconds > 0 ? steps_[i].seconds : 0;
-      seen += static_cast<double>(steps_[i].tokens);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      seconds += std::isfinite(step_seconds[i]) && step_seconds[i] > 0 ? step_seconds[i] : 0;
+      seen += std::isfinite(step_tokens[i]) ? step_tokens[i] : 0;
       if (rows_[i] < 0) continue;
       rows_[i] = count++;
-      step.push_back(steps_[i].step);
+      step.push_back(steps_.numbers()[i]);
       time.push_back(std::round(seconds * 1000) / 1000);
       tokens.push_back(seen);
     }
@@ -127,7 +55,7 @@ class ChartRows {
   int64_t row(size_t step) const { return rows_[step]; }
 
  private:
-  const std::vector<StepMetrics>& steps_;
+  const RecordedSteps& steps_;
   std::vector<int64_t> rows_;
 };
 
@@ -184,27 +112,26 @@ ChartJson json_of(const ChartSeries& series, const ChartRows& rows) {
   return out;
 }
 
-Series values_of(const std::vector<StepMetrics>& steps, const StepValue& value) {
+/// The values of a metric over the steps that have one; x counts the steps of the run.
+Series values_of(const RecordedSteps& steps, const std::string& name) {
   Series series;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const std::optional<double> y = value(steps[i]);
-    if (!y) continue;
-    series.x.push_back(static_cast<double>(i));
-    series.y.push_back(*y);
+  if (const MetricColumn* column = steps.find(name)) {
+    series.x.assign(column->at.begin(), column->at.end());
+    series.y = column->values;
   }
   return series;
 }
 
 /// The curves of one measurement of the ranks: that of each rank, or of the lowest, median and highest.
 template <class Number>
-std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number> RankMetrics::* member, size_t ranks,
+std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number> RankMetrics::*member, size_t ranks,
                                      ChartRows& rows) {
   const bool each = ranks <= kDrawnRanks;
+  const std::vector<int64_t>& numbers = run.steps.numbers();
   std::vector<Series> all(each ? ranks : 3);
   for (const RankMetrics& record : run.ranks) {
-    const auto at = std::lower_bound(run.steps.begin(), run.steps.end(), record.step,
-                                     [](const StepMetrics& m, int64_t step) { return m.step < step; });
-    if (at == run.steps.end() || at->step != record.step) continue;
+    const auto at = std::lower_bound(numbers.begin(), numbers.end(), record.step);
+    if (at == numbers.end() || *at != record.step) continue;
     std::vector<double> values((record.*member).begin(), (record.*member).end());
     if (values.empty()) continue;
     if (!each) {
@@ -212,7 +139,7 @@ std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number>
       values = {values.front(), values[values.size() / 2], values.back()};
     }
     for (size_t i = 0; i < std::min(all.size(), values.size()); ++i) {
-      all[i].x.push_back(static_cast<double>(at - run.steps.begin()));
+      all[i].x.push_back(static_cast<double>(at - numbers.begin()));
       all[i].y.push_back(values[i]);
     }
   }
@@ -222,14 +149,14 @@ std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number>
   return out;
 }
 
-ChartJson run_data(const RecordedRun& run) {
+ChartJson run_data(const RecordedRun& run, const std::vector<Chart>& charts) {
   ChartRows rows(run.steps);
   std::vector<std::pair<std::string, ChartSeries>> series;
-  for (const Chart& chart : all_charts()) {
+  for (const Chart& chart : charts) {
     for (const ChartLine& line : chart.lines) {
-      const bool is_there = std::any_of(series.begin(), series.end(), [&](auto& s) { return s.first == line.key; });
-      const Series all = is_there ? Series{} : values_of(run.steps, line.value);
-      if (!all.x.empty()) series.emplace_back(line.key, chart_series(all, kSeriesPoints, chart.smooth, rows));
+      const bool is_there = std::any_of(series.begin(), series.end(), [&](auto& s) { return s.first == line.name; });
+      const Series all = is_there ? Series{} : values_of(run.steps, line.name);
+      if (!all.x.empty()) series.emplace_back(line.name, chart_series(all, kSeriesPoints, chart.smooth, rows));
     }
   }
   size_t ranks = 0;
@@ -254,20 +181,21 @@ ChartJson run_data(const RecordedRun& run) {
 }  // namespace
 
 std::string chart_data(const std::vector<RecordedRun>& runs) {
-  ChartJson charts = ChartJson::array(), all = ChartJson::array();
-  for (const Chart& chart : all_charts()) {
+  const std::vector<Chart> charts = charts_of(runs);
+  ChartJson drawn = ChartJson::array(), all = ChartJson::array();
+  for (const Chart& chart : charts) {
     ChartJson lines = ChartJson::array();
-    for (const ChartLine& line : chart.lines) lines.push_back({{"key", line.key}, {"name", line.name}});
-    charts.push_back({{"title", chart.title},
-                      {"unit", chart.unit},
-                      {"zero", chart.from_zero},
-                      {"smooth", chart.smooth},
-                      {"log", chart.log},
-                      {"lines", lines}});
+    for (const ChartLine& line : chart.lines) lines.push_back({{"key", line.name}, {"name", line.legend}});
+    drawn.push_back({{"title", chart.title},
+                     {"unit", chart.unit},
+                     {"zero", chart.from_zero},
+                     {"smooth", chart.smooth},
+                     {"log", chart.log},
+                     {"lines", lines}});
   }
-  for (const RecordedRun& run : runs) all.push_back(run_data(run));
+  for (const RecordedRun& run : runs) all.push_back(run_data(run, charts));
   const std::string json =
-      ChartJson({{"charts", charts}, {"runs", all}}).dump(-1, ' ', true, ChartJson::error_handler_t::replace);
+      ChartJson({{"charts", drawn}, {"runs", all}}).dump(-1, ' ', true, ChartJson::error_handler_t::replace);
   std::string out = "<script type='application/json' id='data'>";
   for (const char c : json) c == '<' ? out += "\\u003c" : out += c;  // no text can end the element
   return out + "</script>\n";

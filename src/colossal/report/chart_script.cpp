@@ -368,7 +368,7 @@ function figuresOfRuns() {
   for (const chart of data.charts) {
     const sources = [];
     chart.lines.forEach((line, l) => data.runs.forEach((run, r) => {
-      if (!run.series[line.key]) return;
+      if (!Object.hasOwn(run.series, line.key)) return;  // a metric may be named "constructor"
       const dash = l ? 'stroke-dasharray:6 3' : '';
       sources.push({run: r, series: run.series[line.key], dash, number: l ? '' : `${r + 1}`, kind: line.name,
                     name: several ? `${r + 1} ${line.name}` : line.name,

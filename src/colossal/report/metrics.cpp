@@ -18,13 +18,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kLargestFile = int64_t{4} << 30;  // about 15 million steps
 
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
+Json to_json_number(const Metric::Value& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
+  const double number = std::get<double>(value);
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  return number;
 }
 
-double number_of(const nlohmann::json& value) {
+double from_json_number(const Json& value) {
   if (value.is_number()) return value.get<double>();
   const std::string text = value.get<std::string>();
   if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
@@ -33,44 +35,44 @@ double number_of(const nlohmann::json& value) {
   throw std::invalid_argument("`" + text + "` is not a number");
 }
 
-StepMetrics parse_line(std::string_view line) {
-  const nlohmann::json object = parse_json_object(line, "JSON", "metrics");
-  StepMetrics metrics;
-  metrics.step = object.at("step").get<int64_t>();
-  metrics.loss = number_of(object.at("loss"));
-  metrics.learning_rate = number_of(object.at("learning_rate"));
-  metrics.grad_norm = number_of(object.at("grad_norm"));
-  metrics.tokens = object.at("tokens").get<int64_t>();
-  metrics.tokens_per_second = number_of(object.at("tokens_per_second"));
-  if (object.contains("mfu")) metrics.mfu = number_of(object.at("mfu"));
-  metrics.peak_bytes = object.at("peak_bytes").get<int64_t>();
-  metrics.seconds = number_of(object.at("seconds"));
-  if (object.contains("tiers")) {
-    const nlohmann::json& tiers = object.at("tiers");
-    const auto bytes = [&](const char* name) { return tiers.at(name).get<int64_t>(); };
-    metrics.tiers = {bytes("host_bytes"), bytes("disk_bytes"), bytes("bytes_read"), bytes("bytes_written")};
-    if (tiers.contains("device_model_bytes"))
-      metrics.tiers->device = {bytes("device_model_bytes"), bytes("device_peak_bytes"), bytes("device_bytes_in"),
-                               bytes("device_bytes_out")};
+/// The numbers of an object; those of an object within it have its name before a dot.
+void read_members(const Json& object, const std::string& prefix, RecordedSteps::Values& values) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      read_members(value, prefix + name + ".", values);
+    } else if (!prefix.empty() || name != "step") {
+      values.emplace_back(prefix + name, from_json_number(value));
+    }
   }
-  if (object.contains("stall_seconds")) metrics.stall_seconds = number_of(object.at("stall_seconds"));
-  if (object.contains("eval_loss")) metrics.eval_loss = number_of(object.at("eval_loss"));
-  if (object.contains("perplexity")) metrics.perplexity = number_of(object.at("perplexity"));
-  if (object.contains("accuracy")) metrics.accuracy = number_of(object.at("accuracy"));
-  return metrics;
 }
 
-std::vector<StepMetrics> parse_lines(const std::string& text, const std::string& path) {
-  std::vector<StepMetrics> steps;
+struct MetricsLine {
+  int64_t step = 0;
+  RecordedSteps::Values values;
+};
+
+MetricsLine parse_line(std::string_view text) {
+  const Json object = parse_ordered_json(text, "JSON", "metrics");
+  if (!object.is_object()) throw std::invalid_argument("it is no JSON object");
+  if (!object.at("step").is_number_integer()) throw std::invalid_argument("`step` is not an integer");
+  MetricsLine line{object.at("step").get<int64_t>(), {}};
+  read_members(object, "", line.values);
+  return line;
+}
+
+/// Calls `use` with each line's text and contents. What follows the last end of line was cut short by a kill.
+template <class Use>
+void each_line(std::string_view text, const std::string& path, const Use& use) {
   size_t begin = 0;
-  for (int64_t line = 1;; ++line) {
+  for (int64_t number = 1;; ++number) {
     const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return steps;  // what follows the last end of line was cut short by a kill
+    if (end == std::string_view::npos) return;
+    const std::string_view line = text.substr(begin, end - begin);
     try {
-      steps.push_back(parse_line(std::string_view(text).substr(begin, end - begin)));
+      use(line, parse_line(line));
     } catch (const std::exception& error) {
-      throw Error("metrics",
-                  concat(path, ":", line, ": not a line of metrics (", error.what(), "); remove the line or the file"));
+      throw Error("metrics", concat(path, ":", number, ": not a line of metrics (", error.what(),
+                                    "); remove the line or the file"));
     }
     begin = end + 1;
   }
@@ -84,69 +86,74 @@ std::string_view next_line(std::string_view text, size_t& begin) {
   return line;
 }
 
-/// `path`, when lines of later steps than `last` and one cut short are dropped from it; without `last` or a file
+std::string regular_file(const std::string& path) {
+  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path,
+          " must be a regular file");
+  return read_file(path, kLargestFile);
+}
+
+/// `path`, after lines of later steps than `last` and one cut short are removed from it; without `last` or a file
 /// nothing is done.
 std::string without_later_steps(const std::string& path, std::optional<int64_t> last) {
   if (!last || !std::filesystem::exists(path)) return path;
   std::string kept;
-  for (const auto& metrics : read_metrics(path)) {
-    if (metrics.step <= *last) kept += to_json_line(metrics) + "\n";
-  }
+  each_line(regular_file(path), path, [&](std::string_view text, const MetricsLine& line) {
+    if (line.step <= *last) kept.append(text).append("\n");
+  });
   write_file(path, kept);
   return path;
+}
+
+MetricNames names_before(const std::string& path, bool resumes) {
+  if (!resumes || !std::filesystem::exists(path)) return {};
+  try {
+    return read_metric_names(path);
+  } catch (const Error&) {
+    return {};  // the names of the next step replace what cannot be read
+  }
 }
 
 }  // namespace
 
 std::string to_json_line(const StepMetrics& metrics) {
-  Json object = {{"step", metrics.step},
-                 {"loss", number(metrics.loss)},
-                 {"learning_rate", number(metrics.learning_rate)},
-                 {"grad_norm", number(metrics.grad_norm)},
-                 {"tokens", metrics.tokens},
-                 {"tokens_per_second", number(metrics.tokens_per_second)}};
-  if (metrics.mfu) object["mfu"] = number(*metrics.mfu);
-  object["peak_bytes"] = metrics.peak_bytes;
-  object["seconds"] = number(metrics.seconds);
-  if (const auto& tiers = metrics.tiers)
-    object["tiers"] = {{"host_bytes", tiers->host_bytes},
-                       {"disk_bytes", tiers->disk_bytes},
-                       {"bytes_read", tiers->bytes_read},
-                       {"bytes_written", tiers->bytes_written}};
-  if (metrics.tiers && metrics.tiers->device) {
-    const DeviceMetrics& device = *metrics.tiers->device;
-    object["tiers"].update({{"device_model_bytes", device.model_bytes},
-                            {"device_peak_bytes", device.peak_bytes},
-                            {"device_bytes_in", device.bytes_in},
-                            {"device_bytes_out", device.bytes_out}});
+  Json object = {{"step", metrics.step()}};
+  for (const Metric& row : metrics.rows()) {
+    Json* holder = &object;
+    size_t begin = 0;
+    for (size_t dot; (dot = row.name.find('.', begin)) != std::string::npos; begin = dot + 1)
+      holder = &(*holder)[row.name.substr(begin, dot - begin)];
+    (*holder)[row.name.substr(begin)] = to_json_number(row.value);
   }
-  if (metrics.stall_seconds) object["stall_seconds"] = number(*metrics.stall_seconds);
-  if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
-  if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);
-  if (metrics.accuracy) object["accuracy"] = number(*metrics.accuracy);
   return object.dump();
 }
 
-MetricsWriter::MetricsWriter(const std::string& path, std::optional<int64_t> resumed_after)
-    : file_(without_later_steps(path, resumed_after), "metrics", !resumed_after) {}
+MetricsWriter::MetricsWriter(const std::string& lines, std::string names, std::optional<int64_t> resumed_after)
+    : file_(without_later_steps(lines, resumed_after), "metrics", !resumed_after),
+      names_path_(std::move(names)),
+      names_(names_before(names_path_, resumed_after.has_value())) {}
 
 void MetricsWriter::write(const StepMetrics& metrics) {
+  for (const Metric& row : metrics.rows())
+    has_new_names_ |= names_.try_emplace(row.name, MetricEntry{row.unit, row.plot, row.legend}).second;
   file_.add(to_json_line(metrics) + "\n");
   file_.flush();
+  if (!has_new_names_) return;
+  write_file(names_path_, to_json(names_));
+  has_new_names_ = false;
 }
 
-std::vector<StepMetrics> salvage_metrics(const std::string& path, DamagedLines& damaged) {
+RecordedSteps salvage_metrics(const std::string& path, DamagedLines& damaged) {
   const std::string text = read_file(path, kLargestFile);
-  std::vector<StepMetrics> steps;
+  RecordedSteps steps;
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const std::string_view line = next_line(text, begin);
     ++number;
     if (line.empty()) continue;
     try {
-      const StepMetrics metrics = parse_line(line);
-      while (!steps.empty() && steps.back().step >= metrics.step) steps.pop_back();
-      steps.push_back(metrics);
+      const MetricsLine read = parse_line(line);
+      while (!steps.empty() && steps.numbers().back() >= read.step) steps.remove_last();
+      steps.add(read.step, read.values);
     } catch (const std::exception&) {
       if (damaged.count++ == 0) damaged.first = number;
     }
@@ -154,10 +161,11 @@ std::vector<StepMetrics> salvage_metrics(const std::string& path, DamagedLines& 
   return steps;
 }
 
-std::vector<StepMetrics> read_metrics(const std::string& path) {
-  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path,
-          " must be a regular file");
-  return parse_lines(read_file(path, kLargestFile), path);
+RecordedSteps read_metrics(const std::string& path) {
+  RecordedSteps steps;
+  each_line(regular_file(path), path,
+            [&](std::string_view, const MetricsLine& line) { steps.add(line.step, line.values); });
+  return steps;
 }
 
 }  // namespace colossal::report

@@ -41,6 +41,15 @@ void read_steps(RecordedRun& run, const std::string& path) {
   note_damage(run, path, damaged);
 }
 
+void read_names(RecordedRun& run, const std::string& path) {
+  if (!is_there(path)) return;  // a run of an older version, whose metrics are known
+  try {
+    run.names = read_metric_names(path);
+  } catch (const Error& error) {
+    run.missing.push_back(concat("metrics.json cannot be read: ", error.message(), "; its plots have no units"));
+  }
+}
+
 void read_records(RecordedRun& run, const RunFolder& folder) {
   if (is_there(folder.history())) {
     DamagedLines damaged;
@@ -56,7 +65,7 @@ void read_records(RecordedRun& run, const RunFolder& folder) {
     run.ranks = read_rank_metrics(folder.ranks(), damaged);
     note_damage(run, folder.ranks(), damaged);
     // steps that a resume has not repeated yet
-    while (!run.ranks.empty() && (run.steps.empty() || run.ranks.back().step > run.steps.back().step))
+    while (!run.ranks.empty() && (run.steps.empty() || run.ranks.back().step > run.steps.numbers().back()))
       run.ranks.pop_back();
   } else {
     run.missing.push_back("ranks.jsonl is missing: step time and memory of each rank are unknown");
@@ -92,6 +101,7 @@ RecordedRun read_run(const std::string& path) {
   run.name = path;
   read_config_of(run, folder.config());
   read_steps(run, folder.metrics());
+  read_names(run, folder.metric_names());
   read_records(run, folder);
   return run;
 }

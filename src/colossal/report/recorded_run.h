@@ -12,17 +12,18 @@
 namespace colossal::report {
 
 struct RecordedRun {
-  std::string name;                  ///< the folder as it was named
-  std::vector<StepMetrics> steps;    ///< by step, each once
-  std::vector<RankMetrics> ranks;    ///< by step; empty if the run did not record them
-  std::vector<StartRecord> starts;   ///< in order of time; empty if the run did not record them
+  std::string name;                   ///< the folder as it was named
+  RecordedSteps steps;                ///< by step, each once
+  MetricNames names;                  ///< how the metrics of steps are drawn; empty in a run of an older version
+  std::vector<RankMetrics> ranks;     ///< by step; empty if the run did not record them
+  std::vector<StartRecord> starts;    ///< in order of time; empty if the run did not record them
   std::vector<SampleRecord> samples;  ///< by step
-  std::string config;                ///< the resolved config as TOML; empty if it is missing
-  std::vector<std::string> missing;  ///< a sentence for each thing that could not be read
+  std::string config;                 ///< the resolved config as TOML; empty if it is missing
+  std::vector<std::string> missing;   ///< a sentence for each thing that could not be read
 };
 
-/// Reads config.toml, metrics.jsonl, history.jsonl and ranks.jsonl of the folder. A step that is there twice counts as
-/// its newer line says, and drops the older lines of later steps.
+/// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl and ranks.jsonl of the folder. If a step is there
+/// twice, its newer line counts, and the older lines of later steps are removed.
 /// Errors ("report"): no such folder; a folder that holds neither config.toml nor metrics.jsonl; one of the files is no
 /// regular file. ("file"): a file cannot be read.
 RecordedRun read_run(const std::string& folder);

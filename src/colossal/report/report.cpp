@@ -32,12 +32,13 @@ std::string tenths(double value) { return short_number(std::round(10 * value) / 
 
 std::string percent(double share) { return short_number(std::round(1000 * share) / 10) + " %"; }
 
-std::string tiles_of(const std::vector<StepMetrics>& steps) {
+std::string tiles_of(const RecordedSteps& steps) {
   if (steps.empty()) return "<p class='card'>No step has been taken yet.</p>";
   const RunSummary run = summarize(steps);
   std::string out = "<section class='tiles'>";
   out += tile(concat(run.steps), "steps", readable_duration(run.seconds) + " of training");
-  out += tile(short_number(*run.loss), "loss", "from " + short_number(*run.first_loss));
+  if (run.loss)
+    out += tile(short_number(*run.loss), "loss", run.first_loss ? "from " + short_number(*run.first_loss) : "");
   if (run.eval_loss) {
     const std::string note = run.perplexity ? "perplexity " + short_number(*run.perplexity) : "";
     out += tile(short_number(*run.eval_loss), "evaluation loss", note);
@@ -201,14 +202,15 @@ std::string render_report(const Report& report) {
 }
 
 std::string render_losses(const std::vector<RecordedRun>& runs) {
-  Plot plot{.title = "training loss (nats)", .series = {}};
+  const MetricEntry loss = entry_of(runs.empty() ? MetricNames{} : runs[0].names, "loss");
+  Plot plot{.title = concat(loss.legend, loss.unit.empty() ? "" : concat(" (", loss.unit, ")")), .series = {}};
   for (const RecordedRun& run : runs) {
     const std::filesystem::path folder = std::filesystem::path(run.name).lexically_normal();
     const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
     Series series{name, "", {}, {}};
-    for (const StepMetrics& step : run.steps) {
-      series.x.push_back(static_cast<double>(step.step));
-      series.y.push_back(step.loss);
+    if (const MetricColumn* column = run.steps.find("loss")) {
+      for (const size_t at : column->at) series.x.push_back(static_cast<double>(run.steps.numbers()[at]));
+      series.y = column->values;
     }
     plot.series.push_back(std::move(series));
   }

@@ -26,8 +26,9 @@ std::string cell(const std::string& text) { return concat("<td>", html_text(text
 std::string badge(size_t run) { return concat("<span class='badge c", run % 8 + 1, "'>", run + 1, "</span>"); }
 
 std::string quoted_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                             "0123456789-_=./:,+@%") == std::string::npos;
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789-_=./:,+@%") == std::string::npos;
   if (plain) return word;
   std::string out = "'";
   for (const char c : word) c == '\'' ? out += "'\\''" : out += c;
@@ -86,15 +87,14 @@ std::string sample_of(const SampleRecord& sample, bool open) {
 std::string samples_of(const RecordedRun& run) {
   std::string out;
   const std::vector<size_t> shown = shown_samples(run.samples.size());
-  for (size_t i = shown.size(); i-- > 0;)
-    out += sample_of(run.samples[shown[i]], shown.size() - i <= kOpenSamples);
+  for (size_t i = shown.size(); i-- > 0;) out += sample_of(run.samples[shown[i]], shown.size() - i <= kOpenSamples);
   if (shown.size() < run.samples.size())
     out += concat("<p>", run.samples.size() - shown.size(), " more samples are in history.jsonl</p>");
   return out;
 }
 
 std::string keys_table(const std::vector<RecordedRun>& runs, const std::vector<ConfigKeyRow>& keys,
-                       bool ConfigKeyRow::* which) {
+                       bool ConfigKeyRow::*which) {
   std::string out;
   for (const ConfigKeyRow& row : keys) {
     if (!(row.*which)) continue;
@@ -128,7 +128,7 @@ std::string missing_section(const std::vector<RecordedRun>& runs) {
     out += concat("<p>", runs.size() > 1 ? badge(run) + " " : "", html_text(what), "</p>");
   };
   for (size_t i = 0; i < runs.size(); ++i) {
-    const int64_t done = runs[i].steps.empty() ? 0 : runs[i].steps.back().step, wanted = steps_wanted(runs[i]);
+    const int64_t done = runs[i].steps.empty() ? 0 : runs[i].steps.numbers().back(), wanted = steps_wanted(runs[i]);
     if (done < wanted)
       note(i, concat(done, " of ", wanted, " steps are done: the run still trains, or it was stopped"));
     for (const std::string& what : runs[i].missing) note(i, what);
@@ -138,8 +138,8 @@ std::string missing_section(const std::vector<RecordedRun>& runs) {
 
 std::string runs_section(const std::vector<RecordedRun>& runs) {
   std::string out = "<section class='card'><h2>Runs</h2><div class='scroll'><table class='rows runs'><tr>";
-  for (const char* name : {"run", "started", "steps", "loss", "evaluation loss", "tokens per second", "peak memory",
-                           "training", "layout"})
+  for (const char* name :
+       {"run", "started", "steps", "loss", "evaluation loss", "tokens per second", "peak memory", "training", "layout"})
     out += head(name);
   out += "</tr>";
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -8,14 +8,15 @@
 namespace colossal::report {
 namespace {
 
+/// The values of a name; empty if no step has it.
+std::vector<double> column_values(const RecordedSteps& steps, std::string_view name) {
+  const MetricColumn* column = steps.find(name);
+  return column ? column->values : std::vector<double>();
+}
+
 /// Median of the finite values but the first, which warms up; of the only one if there is one; 0 without any.
-template <class Number>
-double median(const std::vector<StepMetrics>& steps, Number StepMetrics::* member) {
-  std::vector<double> values;
-  for (const StepMetrics& metrics : steps) {
-    const std::optional<double> value = metrics.*member;
-    if (value && std::isfinite(*value)) values.push_back(*value);
-  }
+double median(std::vector<double> values) {
+  values.erase(std::remove_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); }), values.end());
   if (values.size() > 1) values.erase(values.begin());
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -25,23 +26,26 @@ double median(const std::vector<StepMetrics>& steps, Number StepMetrics::* membe
 
 }  // namespace
 
-RunSummary summarize(const std::vector<StepMetrics>& steps) {
+RunSummary summarize(const RecordedSteps& steps) {
   RunSummary summary;
   if (steps.empty()) return summary;
-  for (const StepMetrics& metrics : steps) {
-    summary.tokens += static_cast<double>(metrics.tokens);
-    summary.seconds += std::isfinite(metrics.seconds) && metrics.seconds > 0 ? metrics.seconds : 0;
-    summary.peak_bytes = std::max(summary.peak_bytes, metrics.peak_bytes);
-    if (!metrics.eval_loss) continue;
-    summary.eval_loss = metrics.eval_loss;
-    summary.perplexity = metrics.perplexity;
-    summary.accuracy = metrics.accuracy;
+  for (const double tokens : column_values(steps, "tokens")) summary.tokens += tokens;
+  for (const double seconds : column_values(steps, "seconds"))
+    summary.seconds += std::isfinite(seconds) && seconds > 0 ? seconds : 0;
+  for (const double bytes : column_values(steps, "peak_bytes"))
+    if (bytes > static_cast<double>(summary.peak_bytes) && bytes < 1e18)
+      summary.peak_bytes = static_cast<int64_t>(bytes);
+  const size_t last = steps.size() - 1;
+  if (const MetricColumn* evaluated = steps.find("eval_loss"); evaluated && !evaluated->at.empty()) {
+    summary.eval_loss = evaluated->values.back();
+    summary.perplexity = steps.value("perplexity", evaluated->at.back());
+    summary.accuracy = steps.value("accuracy", evaluated->at.back());
   }
-  summary.steps = steps.back().step;
-  summary.first_loss = steps.front().loss;
-  summary.loss = steps.back().loss;
-  summary.tokens_per_second = median(steps, &StepMetrics::tokens_per_second);
-  if (steps.back().mfu) summary.mfu = median(steps, &StepMetrics::mfu);
+  summary.steps = steps.numbers().back();
+  summary.first_loss = steps.value("loss", 0);
+  summary.loss = steps.value("loss", last);
+  summary.tokens_per_second = median(column_values(steps, "tokens_per_second"));
+  if (steps.value("mfu", last)) summary.mfu = median(column_values(steps, "mfu"));
   return summary;
 }
 

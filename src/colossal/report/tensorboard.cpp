@@ -105,28 +105,12 @@ void EventWriter::scalar(std::string_view tag, int64_t step, double value) {
 }
 
 void EventWriter::write(const StepMetrics& metrics) {
-  scalar("train/loss", metrics.step, metrics.loss);
-  scalar("train/learning_rate", metrics.step, metrics.learning_rate);
-  scalar("train/grad_norm", metrics.step, metrics.grad_norm);
-  scalar("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
-  if (metrics.mfu) scalar("speed/mfu", metrics.step, *metrics.mfu);
-  scalar("speed/peak_gigabytes", metrics.step, static_cast<double>(metrics.peak_bytes) / 1e9);
-  if (const auto& tiers = metrics.tiers) {
-    scalar("memory/host_gigabytes", metrics.step, static_cast<double>(tiers->host_bytes) / 1e9);
-    scalar("memory/disk_gigabytes", metrics.step, static_cast<double>(tiers->disk_bytes) / 1e9);
-    scalar("memory/read_gigabytes", metrics.step, static_cast<double>(tiers->bytes_read) / 1e9);
-    scalar("memory/written_gigabytes", metrics.step, static_cast<double>(tiers->bytes_written) / 1e9);
-    if (const auto& device = tiers->device) {
-      scalar("memory/device_model_gigabytes", metrics.step, static_cast<double>(device->model_bytes) / 1e9);
-      scalar("memory/device_peak_gigabytes", metrics.step, static_cast<double>(device->peak_bytes) / 1e9);
-      scalar("memory/device_in_gigabytes", metrics.step, static_cast<double>(device->bytes_in) / 1e9);
-      scalar("memory/device_out_gigabytes", metrics.step, static_cast<double>(device->bytes_out) / 1e9);
-    }
+  for (const Metric& row : metrics.rows()) {
+    if (row.tag == "-") continue;
+    const std::string tag = row.tag.empty() ? "train/" + row.name : row.tag;
+    const bool in_gigabytes = row.unit == "bytes" && tag.ends_with("_gigabytes");
+    scalar(tag, metrics.step(), in_gigabytes ? number_of(row) / 1e9 : number_of(row));
   }
-  if (metrics.stall_seconds) scalar("speed/stall_seconds", metrics.step, *metrics.stall_seconds);
-  if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);
-  if (metrics.perplexity) scalar("eval/perplexity", metrics.step, *metrics.perplexity);
-  if (metrics.accuracy) scalar("eval/accuracy", metrics.step, *metrics.accuracy);
   flush();
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "colossal/report/metrics.h"
 #include "colossal/report/record_file.h"
+#include "colossal/report/step_metrics.h"
 
 namespace colossal::report {
 
@@ -18,7 +18,7 @@ class EventWriter {
  public:
   explicit EventWriter(const std::string& folder, std::optional<int64_t> resumed_after = std::nullopt);
   void scalar(std::string_view tag, int64_t step, double value);
-  /// The scalars of one step, under train/, eval/ and speed/.
+  /// Writes the scalars of one step: those of its rows that have a tag (Metric::tag).
   void write(const StepMetrics& metrics);
   /// Hands what was written to the system.
   void flush() { file_.flush(); }

@@ -19,8 +19,8 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// What belongs to a run beside its checkpoints; logs go on from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  return {folder.config(), folder.metrics(),        folder.history(),     folder.ranks(),
-          folder.report(), folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text()};
+  return {folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),     folder.ranks(),
+          folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text()};
 }
 
 void rename(const std::string& from, const std::string& to) {

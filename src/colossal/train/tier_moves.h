@@ -1,15 +1,15 @@
-// What a training step moved between devices, host memory and the disk, and what lies where: of all ranks.
+// Bytes that a training step moved between devices, host memory and the disk, and bytes that each holds, of all ranks.
 //
 //   TierMoves moves(*engine);
 //   moves.begin_step();
 //   ...
-//   metrics.tiers = moves.end_step(mesh.all());
+//   metrics.add(moves.end_step(mesh.all()));      // rows "tiers.host_bytes", "tiers.disk_bytes", ...
 #pragma once
-#include <optional>
+#include <vector>
 
+#include "colossal/base/metric.h"
 #include "colossal/comm/group.h"
 #include "colossal/memory/tiers/tiered_home.h"
-#include "colossal/report/metrics.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
@@ -19,9 +19,11 @@ class TierMoves {
   /// `engine` outlives it.
   explicit TierMoves(const Engine& engine) : engine_(engine) {}
   void begin_step();
-  /// What moved since begin_step(), and where it is now; none without tiers. Communication: with tiers, which all ranks
-  /// have or none, an all_reduce of 48 bytes; with memory.device one of 16, too.
-  std::optional<report::TierMetrics> end_step(comm::Group& ranks) const;
+  /// Rows of the sums over all ranks: bytes that host and disk hold now, and bytes moved since begin_step(). With
+  /// memory.device also rows of the devices: the largest of any rank, and bytes copied. No row without tiers.
+  /// Communication: with tiers, which all ranks have or none, an all_reduce of 48 bytes; with memory.device another of
+  /// 16 bytes.
+  std::vector<Metric> end_step(comm::Group& ranks) const;
 
  private:
   struct Counts {

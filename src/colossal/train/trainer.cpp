@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/known_metrics.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/progress.h"
 #include "colossal/base/version.h"
@@ -67,18 +67,32 @@ class Tolerated {
   std::string message_;
 };
 
-std::string number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 /// The flags that decide what a run starts from.
 RankInputs start_inputs(const TrainerOptions& options) {
   const char* start = options.start == Start::New ? "new" : options.start == Start::Resume ? "--resume" : "--overwrite";
   return {"run",
           {{"the start", start}, {"--resume-from", options.resume_step ? std::to_string(*options.resume_step) : ""}},
           "start all ranks with the same flags"};
+}
+
+/// The measurements of one update.
+struct StepWork {
+  double loss = 0;  // mean over the labels of the global batch
+  StepResult result{};
+  double seconds = 0;
+  int64_t tokens = 0;  // of the global batch
+  std::optional<double> mfu{};
+};
+
+/// The rows that every step has. Of an image its patches and the class token count as tokens.
+std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ranks) {
+  std::vector<Metric> rows{known_metric("loss", work.loss), known_metric("learning_rate", work.result.learning_rate),
+                           known_metric("grad_norm", work.result.gradient_norm), known_metric("tokens", work.tokens),
+                           known_metric("tokens_per_second", static_cast<double>(work.tokens) / work.seconds)};
+  if (work.mfu) rows.push_back(known_metric("mfu", *work.mfu));
+  rows.push_back(known_metric("peak_bytes", *std::max_element(ranks.peak_bytes.begin(), ranks.peak_bytes.end())));
+  rows.push_back(known_metric("seconds", work.seconds));
+  return rows;
 }
 
 /// The data of all ranks begins with the same batch and has the same traits.
@@ -94,7 +108,7 @@ RankInputs inputs_of(const run::RunData& data) {
 
 struct Trainer::Output {
   Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
-      : metrics(folder.metrics(), resumed_after),
+      : metrics(folder.metrics(), folder.metric_names(), resumed_after),
         events(folder.tensorboard(), resumed_after),
         records(folder.history(), folder.ranks(), !resumed_after),
         progress("step", steps) {}
@@ -106,18 +120,7 @@ struct Trainer::Output {
     metrics_try.run(log, [&] { metrics.write(m); });
     record(ranks, log);
     events_try.run(log, [&] { events.write(m); });
-    std::string text =
-        concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
-               number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
-    if (m.tiers)
-      text += concat("  host ", readable_bytes(m.tiers->host_bytes), "  disk ", readable_bytes(m.tiers->disk_bytes),
-                     "  moved ", readable_bytes(m.tiers->bytes_read + m.tiers->bytes_written));
-    if (m.tiers && m.tiers->device)
-      text += concat("  device ", readable_bytes(m.tiers->device->peak_bytes), "  copied ",
-                     readable_bytes(m.tiers->device->bytes_in + m.tiers->device->bytes_out));
-    if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
-    if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
-    progress.update(m.step, text);
+    progress.update(m.step(), report::progress_line(m));
   }
   report::MetricsWriter metrics;
   report::EventWriter events;
@@ -380,12 +383,14 @@ void Trainer::evaluate(report::StepMetrics& m) {
   for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
     evaluation += engine_->evaluate(data_.held_out->next());
   tell_notices(*data_.held_out);
-  m.eval_loss = evaluation.loss();
-  m.accuracy = evaluation.accuracy();
-  if (!m.accuracy) m.perplexity = std::exp(*m.eval_loss);
+  m.add(known_metric("eval_loss", evaluation.loss()));
+  if (const auto accuracy = evaluation.accuracy())
+    m.add(known_metric("accuracy", *accuracy));
+  else
+    m.add(known_metric("perplexity", std::exp(evaluation.loss())));
 }
 
-bool Trainer::agree_on_step(double seconds, report::StepMetrics& m, report::RankMetrics& ranks) {
+bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks) {
   constexpr int64_t kValues = 3;
   const bool stop = options_.stop_requested && options_.stop_requested();
   const int64_t bytes = memory::peak_bytes(engine_->device());
@@ -393,14 +398,12 @@ bool Trainer::agree_on_step(double seconds, report::StepMetrics& m, report::Rank
   at::Tensor all = at::empty({world_.size() * kValues}, at::kDouble);
   all_ranks().all_gather(all, own).wait();
   bool stops = false;
-  ranks.step = m.step;
   for (int rank = 0; rank < world_.size(); ++rank) {
     const double* values = all.const_data_ptr<double>() + rank * kValues;
     stops = stops || values[0] > 0;
     ranks.peak_bytes.push_back(static_cast<int64_t>(values[1]));
     ranks.seconds.push_back(values[2]);
   }
-  m.peak_bytes = *std::max_element(ranks.peak_bytes.begin(), ranks.peak_bytes.end());
   return stops;
 }
 
@@ -435,25 +438,24 @@ bool Trainer::run() {
     tell_notices(*data_.training);
     moves.begin_step();
     engine_->zero_grad();
-    report::StepMetrics m;
-    m.loss = engine_->train_step(batch);
-    const StepResult result = engine_->step();
-    m.step = engine_->steps_done();
-    m.seconds = watch.restart();
-    m.learning_rate = result.learning_rate;
-    m.grad_norm = result.gradient_norm;
-    m.tokens = t.batch_size * data_.sample_tokens;
-    m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
-    if (flops) m.mfu = *flops / m.seconds / peak;
-    report::RankMetrics ranks;
-    stopped = agree_on_step(own.seconds(), m, ranks);
-    m.tiers = moves.end_step(all_ranks());
-    if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
-    const bool is_last = m.step == t.steps;
-    const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);
-    const bool saves = is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0);
+    StepWork work{.loss = engine_->train_step(batch)};
+    work.result = engine_->step();
+    const int64_t step = engine_->steps_done();
+    work.seconds = watch.restart();
+    work.tokens = t.batch_size * data_.sample_tokens;
+    if (flops) work.mfu = *flops / work.seconds / peak;
+    report::RankMetrics ranks{.step = step};
+    stopped = agree_on_step(own.seconds(), ranks);
+    report::StepMetrics m(step);
+    m.add(rows_of(work, ranks));
+    m.add(moves.end_step(all_ranks()));
+    // Ranks notice different stalls. Those that rank 0 knows of are in the files that it writes.
+    if (const double stalled = stalls_->take_seconds(); stalled > 0) m.add(known_metric("stall_seconds", stalled));
+    const bool is_last = step == t.steps;
+    const bool evaluates = is_last || (t.evaluate_every > 0 && step % t.evaluate_every == 0);
+    const bool saves = is_last || stopped || (t.save_every > 0 && step % t.save_every == 0);
     if (evaluates) evaluate(m);
-    const bool samples = options_.sample && !is_last && !stopped && t.sample_every > 0 && m.step % t.sample_every == 0;
+    const bool samples = options_.sample && !is_last && !stopped && t.sample_every > 0 && step % t.sample_every == 0;
     if (output_) output_->write(m, ranks, log_);
     if (saves) save(is_last || stopped);
     if (samples) keep_sample(options_.sample(*this));

@@ -24,7 +24,7 @@ struct PipelineTimeline;
 struct RankMetrics;
 struct Report;
 struct StartRecord;
-struct StepMetrics;
+class StepMetrics;
 }  // namespace colossal::report
 
 namespace colossal::train {
@@ -100,11 +100,11 @@ class Trainer {
   void save(bool last);
   /// Into the log: what was passed over on the way to the last batch.
   void tell_notices(data::Batches& batches);
-  /// On held-out data, into the metrics of the step; nothing where there is none.
+  /// Evaluates on held-out data and adds the rows to the step. Adds nothing if there are no held-out data.
   void evaluate(report::StepMetrics& metrics);
-  /// What all ranks must know after a step, in one message: memory and step time of each, and whether one of them was
-  /// asked to stop, which is returned. `seconds`: those of this rank.
-  bool agree_on_step(double seconds, report::StepMetrics& metrics, report::RankMetrics& ranks);
+  /// Gathers memory and step time of each rank into `ranks`, and returns true if a rank was asked to stop, in one
+  /// message. `seconds`: the step time of this rank.
+  bool agree_on_step(double seconds, report::RankMetrics& ranks);
   /// Into the record of samples: a text of the model after the steps so far. No communication.
   void keep_sample(const std::string& text);
   report::StartRecord start_record(int64_t steps_done) const;

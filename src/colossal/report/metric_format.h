@@ -1,0 +1,18 @@
+// The text of a metric on the progress line, from the printf format of its row.
+//
+//   formatted({.name = "rmse", .value = 0.25, .line = "rmse %.3f"});                          // "rmse 0.250"
+//   formatted({.name = "cache", .value = 1 << 20, .unit = "bytes", .line = "cache %s"});      // "cache 1.0 MiB"
+#pragma once
+#include <string>
+
+#include "colossal/base/metric.h"
+
+namespace colossal::report {
+
+/// Errors ("metrics"): the row has a format that is not text with one conversion, as Metric::line describes it.
+void check_format(const Metric& metric);
+
+/// The text of a row whose format check_format() accepts.
+std::string formatted(const Metric& metric);
+
+}  // namespace colossal::report

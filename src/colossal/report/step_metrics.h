@@ -1,0 +1,41 @@
+// The rows of one training step, checked as they are added.
+//
+//   StepMetrics metrics(/*step=*/1);
+//   metrics.add(known_metric("loss", 2.5));
+//   metrics.add({.name = "rmse", .value = 0.25, .unit = "m", .plot = "Error", .line = "rmse %.3f"});
+//   progress.update(metrics.step(), progress_line(metrics));      // "loss 2.5000  rmse 0.250"
+#pragma once
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "colossal/base/metric.h"
+
+namespace colossal::report {
+
+class StepMetrics {
+ public:
+  /// `step` counts from 1.
+  explicit StepMetrics(int64_t step) : step_(step) {}
+
+  /// Appends a row. All ranks add the same names, so all of them throw the same error.
+  /// Errors ("metrics"): the name is taken, by a row, by the object of dotted names or by another metric of the
+  /// library; a name or a format of the progress line that breaks the rules of Metric.
+  void add(Metric metric);
+  void add(std::vector<Metric> metrics);
+
+  int64_t step() const { return step_; }
+  const std::vector<Metric>& rows() const { return rows_; }
+
+ private:
+  int64_t step_;
+  std::vector<Metric> rows_;
+  std::set<std::string> names_, objects_;  ///< of the rows; and "tiers" of "tiers.host_bytes"
+};
+
+/// The text of the progress line: rows with a format, two spaces between them. The line begins with `loss` and
+/// `tokens_per_second`; the others follow in the order of the rows.
+std::string progress_line(const StepMetrics& metrics);
+
+}  // namespace colossal::report
