@@ -7,6 +7,7 @@
 namespace models = colossal::models;
 namespace nn = colossal::nn;
 namespace ops = colossal::ops;
+namespace tensor = colossal::tensor;
 using colossal::concat;
 using colossal::require;
 
@@ -74,7 +75,10 @@ class Block {
 models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
-  model.embed = [tokens](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  model.fields = {"ids", "positions"};
+  model.embed = [tokens](const tensor::Batch& batch, const nn::Step& step) {
+    return tokens->forward(batch.at("ids"), step);
+  };
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const Block>(s, i, layers);
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });

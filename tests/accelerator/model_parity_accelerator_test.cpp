@@ -48,7 +48,7 @@ TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
     c.batch = 1;
     c.sequence = c.shape.positions = 150;
     c.first_document = 38;
-    EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).documents).lengths,
+    EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).at("documents")).lengths,
               parallel::sequence_cut(c.sequences, c.sequence, {}).lengths)
         << "a zigzag";
     expect_parity(c, sequences.mode + ", dealt out by documents");

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
@@ -82,15 +83,16 @@ TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
 }
 
 /// Batches that a model can learn a little of: images or texts by formula, labels that their place tells.
-data::Batch evaluated_batch(const models::ModelShape& shape) {
-  data::Batch batch = test::batch_of_ones(shape, 8, 6);
-  const int64_t words = shape.task().reads == models::Reads::Images ? 0 : 37, labels = batch.labels.numel();
-  if (words == 0)
-    batch.inputs.copy_(at::arange(batch.inputs.numel()).mul(0.37).sin().view_as(batch.inputs));
+tensor::Batch evaluated_batch(const models::ModelShape& shape) {
+  const tensor::Batch batch = test::batch_of_ones(shape, 8, 6);
+  const bool has_images = shape.task().reads == models::Reads::Images;
+  const at::Tensor &inputs = batch.at(has_images ? "images" : "ids"), &labels = batch.at("labels");
+  if (has_images)
+    inputs.copy_(at::arange(inputs.numel()).mul(0.37).sin().view_as(inputs));
   else
-    batch.inputs.copy_(at::arange(batch.inputs.numel()).mul(11).remainder(words).view_as(batch.inputs));
-  batch.labels.copy_(at::arange(labels).remainder(words == 0 ? 2 : 3).view_as(batch.labels));
-  batch.labels.view(-1)[1] = data::kIgnored;
+    inputs.copy_(at::arange(inputs.numel()).mul(11).remainder(37).view_as(inputs));
+  labels.copy_(at::arange(labels.numel()).remainder(has_images ? 2 : 3).view_as(labels));
+  labels.view(-1)[1] = data::kIgnored;
   return batch;
 }
 
@@ -101,7 +103,7 @@ TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
       if (!test::has_accelerators_for(stages)) continue;
       if (stages > 1) config.parallel.pipeline = {.size = stages, .micro_batches = 2};
       const auto found = [&](Engine& engine) {
-        const data::Batch batch = evaluated_batch(shape);
+        const tensor::Batch batch = evaluated_batch(shape);
         for (int step = 0; step < 2; ++step) {
           engine.zero_grad();
           engine.train_step(batch);

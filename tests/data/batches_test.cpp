@@ -50,7 +50,7 @@ std::vector<std::vector<int64_t>> global_batches(int64_t size, TextOptions optio
     options.ranks = ranks;
     TextBatches mine(counting(size), options);
     for (auto& batch : batches) {
-      const std::vector<int64_t> rows = values(mine.next().inputs);
+      const std::vector<int64_t> rows = values(mine.next().at("ids"));
       batch.insert(batch.end(), rows.begin(), rows.end());
     }
   }
@@ -90,7 +90,7 @@ TEST(Batches, ResumeInTheMiddleOfAnEpoch) {
     resumed.restore(state);
     EXPECT_EQ(resumed.state(), state);
     for (int i = 0; i < 10; ++i)
-      EXPECT_TRUE(resumed.next().inputs.equal(through.next().inputs)) << before << " + " << i;
+      EXPECT_TRUE(resumed.next().at("ids").equal(through.next().at("ids"))) << before << " + " << i;
   }
 }
 
@@ -102,31 +102,31 @@ TEST(Batches, StateIsEqualOnEveryRankAndLoadsUnderAnotherNumberOfThem) {
   EXPECT_EQ(one.state(), two.state());
   two.next();
   two.restore(one.state());
-  EXPECT_TRUE(two.next().inputs.equal(one.next().inputs.narrow(0, 2, 2)));
+  EXPECT_TRUE(two.next().at("ids").equal(one.next().at("ids").narrow(0, 2, 2)));
 }
 
 TEST(Batches, EvaluationGoesInOrderAndRewinds) {
   TextBatches batches(counting(9), {.sequence = 2, .batch_size = 2, .shuffle = false});
-  EXPECT_THAT(values(batches.next().inputs), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(values(batches.next().inputs), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(4, 5, 6, 7));
   batches.rewind();
-  const Batch first = batches.next();
-  EXPECT_THAT(values(first.inputs), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(values(first.labels), ElementsAre(1, 2, 3, 4));
+  const tensor::Batch first = batches.next();
+  EXPECT_THAT(values(first.at("ids")), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(values(first.at("labels")), ElementsAre(1, 2, 3, 4));
 }
 
 TEST(Batches, OfASetThatIsToCountOnceRowsOfTheNextEpochDoNotCount) {
   const auto samples = std::make_shared<TextSamples>(counting(7), 2, Documents::Joined);  // 3 samples
   for (int rank = 0; rank < 2; ++rank) {
     Batches batches(samples, {.batch_size = 4, .rank = rank, .ranks = 2, .shuffle = false, .counts_once = true});
-    const Batch first = batches.next();
+    const tensor::Batch first = batches.next();
     if (rank == 0)
-      EXPECT_THAT(values(first.labels), ElementsAre(1, 2, 3, 4));
+      EXPECT_THAT(values(first.at("labels")), ElementsAre(1, 2, 3, 4));
     else
-      EXPECT_THAT(values(first.labels), ElementsAre(5, 6, kIgnored, kIgnored));
-    EXPECT_THAT(values(batches.next().labels), testing::Each(kIgnored));
+      EXPECT_THAT(values(first.at("labels")), ElementsAre(5, 6, kIgnored, kIgnored));
+    EXPECT_THAT(values(batches.next().at("labels")), testing::Each(kIgnored));
     batches.rewind();
-    EXPECT_TRUE(batches.next().labels.equal(first.labels));
+    EXPECT_TRUE(batches.next().at("labels").equal(first.at("labels")));
   }
 }
 
@@ -135,27 +135,27 @@ Corpus three_documents() { return Corpus::of({1, 2, kEnd, 3, kEnd, 4, 5, 6, 7}, 
 
 TEST(Batches, SeparateDocumentsDoNotSeeEachOther) {
   TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1});
-  const Batch batch = batches.next();
-  EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{1, 8}));
-  EXPECT_THAT(values(batch.inputs), ElementsAre(1, 2, kEnd, 3, kEnd, 4, 5, 6));
-  EXPECT_THAT(values(batch.labels), ElementsAre(2, kEnd, kIgnored, kEnd, kIgnored, 5, 6, 7));
-  EXPECT_THAT(values(batch.positions), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
-  EXPECT_THAT(values(batch.documents), ElementsAre(0, 0, 0, 1, 1, 2, 2, 2));
+  const tensor::Batch batch = batches.next();
+  EXPECT_EQ(batch.at("ids").sizes(), (std::vector<int64_t>{1, 8}));
+  EXPECT_THAT(values(batch.at("ids")), ElementsAre(1, 2, kEnd, 3, kEnd, 4, 5, 6));
+  EXPECT_THAT(values(batch.at("labels")), ElementsAre(2, kEnd, kIgnored, kEnd, kIgnored, 5, 6, 7));
+  EXPECT_THAT(values(batch.at("positions")), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
+  EXPECT_THAT(values(batch.at("documents")), ElementsAre(0, 0, 0, 1, 1, 2, 2, 2));
 }
 
 TEST(Batches, JoinedDocumentsAreOneStream) {
   TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1, .documents = Documents::Joined});
-  const Batch batch = batches.next();
-  EXPECT_THAT(values(batch.labels), ElementsAre(2, kEnd, 3, kEnd, 4, 5, 6, 7));
-  EXPECT_THAT(values(batch.positions), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_THAT(values(batch.documents), testing::Each(0));
+  const tensor::Batch batch = batches.next();
+  EXPECT_THAT(values(batch.at("labels")), ElementsAre(2, kEnd, 3, kEnd, 4, 5, 6, 7));
+  EXPECT_THAT(values(batch.at("positions")), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_FALSE(batch.find("documents").defined()) << "a token sees all others of its row";
 }
 
 TEST(Batches, BatchesDoNotShareMemory) {
   TextBatches batches(counting(5), {.sequence = 2, .batch_size = 2, .shuffle = false});
-  const Batch first = batches.next();
-  batches.next().inputs.fill_(-1);
-  EXPECT_THAT(values(first.inputs), ElementsAre(0, 1, 2, 3));
+  const tensor::Batch first = batches.next();
+  batches.next().at("ids").fill_(-1);
+  EXPECT_THAT(values(first.at("ids")), ElementsAre(0, 1, 2, 3));
 }
 
 std::string refusal(int64_t size, TextOptions options) {
@@ -227,19 +227,19 @@ TEST(Batches, OfWantedTokensReadNoOthers) {
         Corpus::of(tokens, -1, kWords),
         TextOptions{.sequence = kSequence, .batch_size = 3, .shuffle = false, .documents = documents});
   };
-  const std::vector<TokenRun> wanted{{0, 2}, {9, 3}};
+  const std::vector<tensor::TokenRun> wanted{{0, 2}, {9, 3}};
   const auto joined = batches(Documents::Joined);
   joined->want(wanted);
   for (int i = 0; i < 2; ++i) {
-    const Batch batch = joined->next();
+    const tensor::Batch batch = joined->next();
     const at::Tensor place = at::arange(3 * kSequence, at::kLong).view({3, kSequence});
-    for (const TokenRun& run : wanted) {
+    for (const tensor::TokenRun& run : wanted) {
       const auto own = [&](const at::Tensor& t) { return t.narrow(1, run.first, run.size); };
-      EXPECT_TRUE(at::equal(own(batch.inputs), own(place)));
-      EXPECT_TRUE(at::equal(own(batch.labels), own(place + 1)));
+      EXPECT_TRUE(at::equal(own(batch.at("ids")), own(place)));
+      EXPECT_TRUE(at::equal(own(batch.at("labels")), own(place + 1)));
     }
-    EXPECT_TRUE(at::equal(batch.positions, place.remainder(kSequence))) << "of whole rows";
-    EXPECT_EQ(batch.labels.eq(kIgnored).sum().item<int64_t>(), 0) << "as many labels count as in whole rows";
+    EXPECT_TRUE(at::equal(batch.at("positions"), place.remainder(kSequence))) << "of whole rows";
+    EXPECT_EQ(batch.at("labels").eq(kIgnored).sum().item<int64_t>(), 0) << "as many labels count as in whole rows";
   }
   const auto separate = batches(Documents::Separate);
   separate->want(wanted);
@@ -248,7 +248,7 @@ TEST(Batches, OfWantedTokensReadNoOthers) {
 
 TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
   TextBatches batches(Corpus::of({0, 1, 2, 3, 99, 5, 6}, -1, 10), {.sequence = 2, .batch_size = 1, .shuffle = false});
-  EXPECT_THAT(values(batches.next().inputs), ElementsAre(0, 1));
+  EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(0, 1));
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       batches.next();

@@ -37,17 +37,16 @@ Ids row_of(const at::Tensor& x) {
 }
 
 struct Row {
-  Ids source, read, answer, documents;
+  Ids source, read, answer;
 };
 
 Row filled(const CorruptedSpans& samples, const PairSizes& sizes, int64_t index, uint64_t seed) {
-  Batch batch = samples.make(1);
+  tensor::Batch batch = samples.make(1);
   samples.fill(index, seed, batch, 0);
-  const Ids inputs = row_of(batch.inputs);
+  const Ids inputs = row_of(batch.at("ids"));
   return {{inputs.begin(), inputs.begin() + sizes.source},
           {inputs.begin() + sizes.source, inputs.end()},
-          row_of(batch.labels),
-          row_of(batch.documents)};
+          row_of(batch.at("labels"))};
 }
 
 /// The text of a sample: the source, in which each sentinel is replaced by what the answer has after it.

@@ -53,11 +53,12 @@ class ADocumentStream : public testing::Test {
   Rows rows(BatchReader& reader, int batches) const {
     Rows all;
     for (int i = 0; i < batches; ++i) {
-      const Batch batch = reader.next({});
-      for (int64_t row = 0; row < batch.inputs.size(0); ++row) {
-        all.push_back(numbers(batch.inputs[row]));
-        for (const at::Tensor& of : {batch.labels, batch.positions, batch.documents}) {
-          const auto more = numbers(of[row]);
+      const tensor::Batch batch = reader.next({});
+      for (int64_t row = 0; row < batch.at("ids").size(0); ++row) {
+        all.push_back(numbers(batch.at("ids")[row]));
+        for (const auto& [name, field] : batch.fields()) {
+          if (name == "ids") continue;
+          const auto more = numbers(field.tensor[row]);
           all.back().insert(all.back().end(), more.begin(), more.end());
         }
       }
@@ -68,7 +69,7 @@ class ADocumentStream : public testing::Test {
   std::vector<std::string> documents(BatchReader& reader, int batches) const {
     std::vector<std::string> found(1);
     for (int i = 0; i < batches; ++i)
-      for (const int64_t token : numbers(reader.next({}).inputs)) {
+      for (const int64_t token : numbers(reader.next({}).at("ids"))) {
         if (token == tokenizer->end_id())
           found.emplace_back();
         else
@@ -225,12 +226,12 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
   nlohmann::json state = batches.state();
   Batches again(stream(), false);
   again.restore(state);
-  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs));
+  EXPECT_EQ(numbers(again.next().at("ids")), numbers(batches.next().at("ids")));
   EXPECT_EQ(again.state(), batches.state());
   nlohmann::json damaged = state;
   damaged["at"]["sources"]["web"]["taken"] = -1;
   EXPECT_THAT(test::thrown_message([&] { again.restore(damaged); }), HasSubstr("damaged"));
-  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs)) << "goes on from where it was";
+  EXPECT_EQ(numbers(again.next().at("ids")), numbers(batches.next().at("ids"))) << "goes on from where it was";
   for (const nlohmann::json& wrong :
        {nlohmann::json("1"), nlohmann::json(0.5), nlohmann::json(1e300), nlohmann::json(true), nlohmann::json(-1),
         nlohmann::json(~0ull), nlohmann::json(), nlohmann::json({1}), nlohmann::json(1ll << 62)})
@@ -243,7 +244,7 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
                   HasSubstr("the checkpoint's data position is damaged"))
           << place << " " << wrong;
     }
-  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs)) << "goes on from where it was";
+  EXPECT_EQ(numbers(again.next().at("ids")), numbers(batches.next().at("ids"))) << "goes on from where it was";
   // What only reading can tell.
   for (const auto& [place, wrong] : {std::pair{"/tokens_before", 1ll << 40},
                                      {"/at/sources/web/offset", 1ll << 40},
@@ -277,7 +278,7 @@ TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
   const nlohmann::json state = nlohmann::json::parse(batches.state().dump());
   Batches again(reversed(), false);
   again.restore(state);
-  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs));
+  EXPECT_EQ(numbers(again.next().at("ids")), numbers(batches.next().at("ids")));
   Batches renamed(std::make_unique<DocumentStream>(std::vector{StreamSource::open("web", folder / "web", 3),
                                                                StreamSource::open("b", folder / "books.jsonl", 1)},
                                                    tokenizer, options),
@@ -285,7 +286,9 @@ TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
   EXPECT_THAT(
       test::thrown_message([&] { renamed.restore(state); }),
       testing::AllOf(HasSubstr("the data or its keys changed"), HasSubstr("books is gone"), HasSubstr("b is new")));
-  EXPECT_THAT(test::thrown_message([&] { DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options);
+              }),
               HasSubstr("two sources are named web"));
 }
 

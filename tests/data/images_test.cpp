@@ -134,29 +134,29 @@ ImageSet random_images(int64_t count) {
   return set;
 }
 
-Batch global_batch(const ImageSet& set, BatchOptions options, int ranks, int64_t number) {
+tensor::Batch global_batch(const ImageSet& set, BatchOptions options, int ranks, int64_t number) {
   std::vector<at::Tensor> inputs, labels;
   for (int rank = 0; rank < ranks; ++rank) {
     options.rank = rank;
     options.ranks = ranks;
     Batches mine(std::make_shared<ImageSamples>(set, true), options);
     for (int64_t i = 0; i < number; ++i) mine.next();
-    const Batch batch = mine.next();
-    inputs.push_back(batch.inputs);
-    labels.push_back(batch.labels);
+    const tensor::Batch batch = mine.next();
+    inputs.push_back(batch.at("images"));
+    labels.push_back(batch.at("labels"));
   }
-  return {at::cat(inputs), at::cat(labels), {}, {}};
+  return image_batch(at::cat(inputs), at::cat(labels));
 }
 
 TEST(ImageBatches, AreTheSameForAnyNumberOfRanks) {
   const ImageSet set = random_images(21);
   const BatchOptions options{.batch_size = 4, .seed = 9};
   for (const int64_t number : {0, 5, 12}) {  // batch 5 holds the end of the first epoch
-    const Batch serial = global_batch(set, options, 1, number);
+    const tensor::Batch serial = global_batch(set, options, 1, number);
     for (const int ranks : {2, 4}) {
-      const Batch batch = global_batch(set, options, ranks, number);
-      EXPECT_TRUE(batch.inputs.equal(serial.inputs));
-      EXPECT_TRUE(batch.labels.equal(serial.labels));
+      const tensor::Batch batch = global_batch(set, options, ranks, number);
+      EXPECT_TRUE(batch.at("images").equal(serial.at("images")));
+      EXPECT_TRUE(batch.at("labels").equal(serial.at("labels")));
     }
   }
 }
@@ -165,12 +165,12 @@ TEST(ImageBatches, AnEpochHoldsEachImageOnceWithItsLabel) {
   Batches batches(std::make_shared<ImageSamples>(numbered(20), false), {.batch_size = 5, .seed = 3});
   std::vector<at::Tensor> labels;
   for (int i = 0; i < 4; ++i) {
-    const Batch batch = batches.next();
-    EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{5, 1, 8, 8}));
-    EXPECT_EQ(batch.labels.sizes(), (std::vector<int64_t>{5, 1}));
-    EXPECT_TRUE(at::allclose(batch.inputs.flatten(1).amax(1), batch.labels.flatten().to(at::kFloat)));
-    EXPECT_TRUE(batch.inputs.flatten(1).amax(1).equal(batch.inputs.flatten(1).amin(1)));
-    labels.push_back(batch.labels.flatten());
+    const tensor::Batch batch = batches.next();
+    EXPECT_EQ(batch.at("images").sizes(), (std::vector<int64_t>{5, 1, 8, 8}));
+    EXPECT_EQ(batch.at("labels").sizes(), (std::vector<int64_t>{5, 1}));
+    EXPECT_TRUE(at::allclose(batch.at("images").flatten(1).amax(1), batch.at("labels").flatten().to(at::kFloat)));
+    EXPECT_TRUE(batch.at("images").flatten(1).amax(1).equal(batch.at("images").flatten(1).amin(1)));
+    labels.push_back(batch.at("labels").flatten());
   }
   EXPECT_TRUE(std::get<0>(at::cat(labels).sort()).equal(at::arange(20, at::kLong)));
 }
@@ -182,7 +182,8 @@ TEST(ImageBatches, ResumeAnywhere) {
     Batches through(samples, options), resumed(samples, options);
     for (int i = 0; i < before; ++i) through.next();
     resumed.restore(nlohmann::json::parse(through.state().dump()));
-    for (int i = 0; i < 5; ++i) EXPECT_TRUE(resumed.next().inputs.equal(through.next().inputs)) << before << " + " << i;
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(resumed.next().at("images").equal(through.next().at("images"))) << before << " + " << i;
   }
 }
 
@@ -204,9 +205,9 @@ TEST(ImageBatches, RefuseThePositionInOtherImages) {
 }
 
 at::Tensor filled(const ImageSamples& samples, int64_t index, uint64_t seed) {
-  Batch batch = samples.make(1);
+  tensor::Batch batch = samples.make(1);
   samples.fill(index, seed, batch, 0);
-  return batch.inputs[0];
+  return batch.at("images")[0];
 }
 
 TEST(ImageSamples, AreNormalisedByChannel) {

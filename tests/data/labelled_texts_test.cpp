@@ -45,7 +45,9 @@ TEST(LabelledTexts, AreNumberedAsAModelNamesItsClasses) {
   EXPECT_THAT(texts.labels, ElementsAre(0, 2, 0));
   EXPECT_EQ(texts.classes, 3);
   EXPECT_THAT(texts.split(0.5).second.names, ElementsAre("spam", "other", "ham"));
-  EXPECT_THAT(test::thrown_message([&] { texts.number_as({"spam", "ham"}); }),
+  EXPECT_THAT(test::thrown_message([&] {
+                texts.number_as({"spam", "ham"});
+              }),
               HasSubstr("the classes of the texts must be those of the model: got other; set model.class_names"));
   LabelledTexts numbers = read_labelled_texts(file("m.tsv", "1\ta\n0\tb\n"));
   numbers.number_as({"spam", "ham"});
@@ -117,16 +119,16 @@ TEST(LabelledTexts, EachTextIsInOnePart) {
 TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
   LabelledTexts texts{.texts = {"ab", "abcdefgh"}, .labels = {3, 1}, .classes = 4};
   const LabelledSamples samples(texts, text::ByteTokenizer(), 6);
-  Batch batch = samples.make(2);
+  tensor::Batch batch = samples.make(2);
   samples.fill(0, 0, batch, 0);
   samples.fill(1, 0, batch, 1);
   const auto same = [](const at::Tensor& got, at::ArrayRef<int64_t> want) {
     EXPECT_TRUE(at::equal(got.flatten(), at::tensor(want, at::kLong))) << got;
   };
-  same(batch.inputs, {256, 'a', 'b', 256, 256, 256, 256, 'a', 'b', 'c', 'd', 256});
-  same(batch.positions, {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5});
-  same(batch.documents, {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
-  same(batch.labels, {3, 1});
+  same(batch.at("ids"), {256, 'a', 'b', 256, 256, 256, 256, 'a', 'b', 'c', 'd', 256});
+  same(batch.at("positions"), {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5});
+  same(batch.at("documents"), {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
+  same(batch.at("labels"), {3, 1});
 }
 
 /// The bytes of a text in the other order.

@@ -24,8 +24,8 @@ MaskedSamples samples_of(const Masking& masking, int64_t sequence = 200) {
   return MaskedSamples(repeating(20001), sequence, Documents::Separate, masking);
 }
 
-Batch filled(const Samples& samples, int64_t index, uint64_t seed) {
-  Batch batch = samples.make(1);
+tensor::Batch filled(const Samples& samples, int64_t index, uint64_t seed) {
+  tensor::Batch batch = samples.make(1);
   samples.fill(index, seed, batch, 0);
   return batch;
 }
@@ -37,18 +37,18 @@ TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
   const TextSamples texts(repeating(20001), 200);
   int64_t masked = 0, kept = 0, labelled = 0;
   for (int64_t i = 0; i < samples.count(); ++i) {
-    const Batch batch = filled(samples, i, 900 + i), whole = filled(texts, i, 0);
-    const at::Tensor asked = batch.labels.ne(kIgnored);
+    const tensor::Batch batch = filled(samples, i, 900 + i), whole = filled(texts, i, 0);
+    const at::Tensor asked = batch.at("labels").ne(kIgnored);
     EXPECT_EQ(count(asked), std::lround(0.15 * 196));  // four of 200 are end tokens
-    EXPECT_TRUE(at::equal(batch.labels.masked_select(asked), whole.inputs.masked_select(asked)));
-    EXPECT_TRUE(
-        at::equal(batch.inputs.masked_select(asked.logical_not()), whole.inputs.masked_select(asked.logical_not())));
-    EXPECT_EQ(count(asked.logical_and(whole.inputs.eq(kEnd))), 0);
-    EXPECT_TRUE(at::equal(batch.documents, whole.documents));
-    EXPECT_TRUE(at::equal(batch.positions, whole.positions));
+    EXPECT_TRUE(at::equal(batch.at("labels").masked_select(asked), whole.at("ids").masked_select(asked)));
+    EXPECT_TRUE(at::equal(batch.at("ids").masked_select(asked.logical_not()),
+                          whole.at("ids").masked_select(asked.logical_not())));
+    EXPECT_EQ(count(asked.logical_and(whole.at("ids").eq(kEnd))), 0);
+    EXPECT_TRUE(at::equal(batch.at("documents"), whole.at("documents")));
+    EXPECT_TRUE(at::equal(batch.at("positions"), whole.at("positions")));
     labelled += count(asked);
-    masked += count(batch.inputs.eq(kMask));
-    kept += count(asked.logical_and(batch.inputs.eq(whole.inputs)));
+    masked += count(batch.at("ids").eq(kMask));
+    kept += count(asked.logical_and(batch.at("ids").eq(whole.at("ids"))));
   }
   // Of n draws with probability p the number deviates by sqrt(n p (1 - p)); six of those are one in 10^8.
   const auto n = static_cast<double>(labelled);
@@ -58,15 +58,15 @@ TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
 
 TEST(MaskedSamples, AreAFunctionOfTheSeed) {
   const MaskedSamples samples = samples_of({.mask_id = kMask, .vocabulary = kWords});
-  const Batch a = filled(samples, 3, 11), again = filled(samples, 3, 11), other = filled(samples, 3, 12);
-  EXPECT_TRUE(at::equal(a.inputs, again.inputs) && at::equal(a.labels, again.labels));
-  EXPECT_FALSE(at::equal(a.labels, other.labels));
+  const tensor::Batch a = filled(samples, 3, 11), again = filled(samples, 3, 11), other = filled(samples, 3, 12);
+  EXPECT_TRUE(at::equal(a.at("ids"), again.at("ids")) && at::equal(a.at("labels"), again.at("labels")));
+  EXPECT_FALSE(at::equal(a.at("labels"), other.at("labels")));
 }
 
 TEST(MaskedSamples, SharesAreTheCallers) {
   const auto hidden = [](const Masking& masking) {
-    const Batch batch = filled(samples_of(masking), 0, 5);
-    return std::vector<int64_t>{count(batch.labels.ne(kIgnored)), count(batch.inputs.eq(kMask))};
+    const tensor::Batch batch = filled(samples_of(masking), 0, 5);
+    return std::vector<int64_t>{count(batch.at("labels").ne(kIgnored)), count(batch.at("ids").eq(kMask))};
   };
   const Masking all{.share = 1, .random = 0, .kept = 0, .mask_id = kMask, .vocabulary = kWords};
   EXPECT_THAT(hidden(all), testing::ElementsAre(196, 196));
@@ -81,7 +81,7 @@ TEST(MaskedSamples, SharesAreTheCallers) {
 TEST(MaskedSamples, OfEndTokensAloneHaveNoLabels) {
   const MaskedSamples samples(Corpus::of(std::vector<uint32_t>(9, kEnd), kEnd, kWords), 4, Documents::Separate,
                               {.mask_id = kMask, .vocabulary = kWords});
-  EXPECT_EQ(count(filled(samples, 1, 3).labels.ne(kIgnored)), 0);
+  EXPECT_EQ(count(filled(samples, 1, 3).at("labels").ne(kIgnored)), 0);
 }
 
 TEST(MaskedSamples, NeedATokenThatStandsForHiddenOnes) {

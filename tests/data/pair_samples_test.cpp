@@ -60,16 +60,16 @@ TEST(PairSamples, ShiftTheAnswerAndMarkWhatFillsUp) {
   const int64_t end = tokenizer.end_id();
   TextPairs texts{{"ab", "abcdef"}, {"x", "uvwxyz"}, "f"};
   const PairSamples samples(texts, tokenizer, {.source = 4, .target = 3, .start_id = 7});
-  Batch batch = samples.make(2);
+  tensor::Batch batch = samples.make(2);
   samples.fill(0, 0, batch, 0);
   samples.fill(1, 0, batch, 1);
-  EXPECT_THAT(numbers(batch.inputs[0]), ElementsAre('a', 'b', end, 7, 7, 'x', 7));
-  EXPECT_THAT(numbers(batch.labels[0]), ElementsAre('x', end, kIgnored));
-  EXPECT_THAT(numbers(batch.documents[0]), ElementsAre(0, 0, 0, 1, 0, 0, 0));
-  EXPECT_THAT(numbers(batch.inputs[1]), ElementsAre('a', 'b', 'c', end, 7, 'u', 'v'));
-  EXPECT_THAT(numbers(batch.labels[1]), ElementsAre('u', 'v', end));
-  EXPECT_THAT(numbers(batch.documents[1]), ElementsAre(0, 0, 0, 0, 0, 0, 0));
-  EXPECT_THAT(numbers(batch.positions[1]), ElementsAre(0, 1, 2, 3, 0, 1, 2));
+  EXPECT_THAT(numbers(batch.at("ids")[0]), ElementsAre('a', 'b', end, 7, 7, 'x', 7));
+  EXPECT_THAT(numbers(batch.at("labels")[0]), ElementsAre('x', end, kIgnored));
+  EXPECT_THAT(numbers(batch.at("documents")[0]), ElementsAre(0, 0, 0, 1, 0, 0, 0));
+  EXPECT_THAT(numbers(batch.at("ids")[1]), ElementsAre('a', 'b', 'c', end, 7, 'u', 'v'));
+  EXPECT_THAT(numbers(batch.at("labels")[1]), ElementsAre('u', 'v', end));
+  EXPECT_THAT(numbers(batch.at("documents")[1]), ElementsAre(0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(numbers(batch.at("positions")[1]), ElementsAre(0, 1, 2, 3, 0, 1, 2));
   texts.targets[0] = "y";
   EXPECT_NE(samples.traits()["tokens"],
             PairSamples(texts, tokenizer, {.source = 4, .target = 3, .start_id = 7}).traits()["tokens"]);

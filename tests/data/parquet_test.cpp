@@ -149,7 +149,7 @@ TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
   for (int i = 0; i < 5; ++i) first.next();
   Batches second(stream(), false);
   second.restore(nlohmann::json::parse(first.state().dump()));
-  for (int i = 0; i < 12; ++i) EXPECT_TRUE(at::equal(first.next().inputs, second.next().inputs)) << i;
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(at::equal(first.next().at("ids"), second.next().at("ids"))) << i;
 
   EXPECT_THAT(test::thrown_message([&] { read_text_pairs(kFiles + "snappy.parquet", {.target_column = "label"}); }),
               HasSubstr("snappy.parquet:1: column label must be text"));

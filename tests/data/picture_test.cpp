@@ -305,10 +305,10 @@ TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {
     for (int rank = 0; rank < ranks; ++rank) {
       Batches batches(samples, {.batch_size = 4, .rank = rank, .ranks = ranks, .seed = 5, .threads = threads});
       for (int batch = 0; batch < 4; ++batch) {
-        const Batch mine = batches.next();
+        const tensor::Batch mine = batches.next();
         for (int row = 0; row < 4 / ranks; ++row)
           rows[batch * 4 + rank * 4 / ranks + row] =
-              at::cat({mine.inputs[row].flatten(), mine.labels[row].to(at::kFloat)});
+              at::cat({mine.at("images")[row].flatten(), mine.at("labels")[row].to(at::kFloat)});
       }
     }
     return at::stack(rows);
@@ -325,7 +325,7 @@ TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
     const PictureSamples samples(PictureFolder::open(folder.path()), options);
     const auto& names = PictureFolder::open(folder.path()).names;
     const int64_t index = std::find(names.begin(), names.end(), name) - names.begin();
-    Batch batch = samples.make(1);
+    tensor::Batch batch = samples.make(1);
     samples.fill(index, 0, batch, 0);
     const Picture whole = decode_picture(bytes, "a");
     const double side = 224.0 / 256 * static_cast<double>(std::min(whole.width, whole.height));
@@ -334,7 +334,7 @@ TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
     const Picture shown = resample(whole, middle, 2);
     for (int64_t c = 0; c < 3; ++c)
       for (int64_t i = 0; i < 4; ++i)
-        EXPECT_NEAR(batch.inputs[0][c][i / 2][i % 2].item<float>(),
+        EXPECT_NEAR(batch.at("images")[0][c][i / 2][i % 2].item<float>(),
                     (shown.rgb[i * 3 + c] / 255.0 - options.mean[c]) / options.deviation[c], 1e-6)
             << name << " channel " << c << " pixel " << i;
   }
@@ -356,13 +356,13 @@ TEST_F(OfAPictureFolder, PicturesThatAreNoneAreNamedOrPassedOver) {
   const PictureFolder found = PictureFolder::open(folder.path());
   PictureOptions options{.side = 2};
   const PictureSamples strict(found, options);
-  Batch batch = strict.make(1);
+  tensor::Batch batch = strict.make(1);
   EXPECT_THAT(test::thrown_message([&] { strict.fill(2, 0, batch, 0); }), HasSubstr("ant/more/2.jpeg is neither"));
   options.faults = Faults::Skip;
   const PictureSamples mild(found, options);
   mild.fill(2, 0, batch, 0);
-  EXPECT_EQ(batch.labels.item<int64_t>(), 0);
-  EXPECT_TRUE(at::isfinite(batch.inputs).all().item<bool>());
+  EXPECT_EQ(batch.at("labels").item<int64_t>(), 0);
+  EXPECT_TRUE(at::isfinite(batch.at("images")).all().item<bool>());
   EXPECT_THAT(mild.take_notices(), testing::ElementsAre(HasSubstr("2.jpeg is neither")));
 }
 

@@ -16,6 +16,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/grammar_constraint.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/byte_tokenizer.h"
 #include "support/generated_text.h"
@@ -128,7 +129,7 @@ at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
   const at::NoGradGuard no_grad;
   return model
       .everywhere(
-          {texts, {.positions = at::arange(texts.size(1)).expand_as(texts)}},
+          nn::step_of(nn::token_batch(texts, at::arange(texts.size(1)).expand_as(texts))),
           [&](int, const at::Tensor& hidden, const nn::Step& step) {
             return model.decoding_model().head->logits(hidden.select(1, -1), step);
           },

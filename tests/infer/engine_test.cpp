@@ -14,6 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
@@ -113,7 +114,7 @@ at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
   const at::NoGradGuard no_grad;
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   return model.everywhere(
-      {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
+      nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
       [&](int, const at::Tensor& hidden, const nn::Step& step) {
         return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
       },

@@ -8,6 +8,7 @@
 #include "colossal/checkpoint/gguf_export.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/gguf_vocabulary.h"
 #include "support/generated_text.h"
@@ -62,8 +63,8 @@ TEST(Gguf, BlocksStayCodes) {
       const at::NoGradGuard no_grad;
       const auto cache = saved.model->make_cache(8);
       const at::Tensor ids = at::arange(60, 68).unsqueeze(0);
-      const at::Tensor own =
-          saved.model->next_logits({ids, {.positions = at::arange(8).unsqueeze(0), .cache = cache.get()}});
+      const at::Tensor own = saved.model->next_logits(
+          nn::step_of(nn::token_batch(ids, at::arange(8).unsqueeze(0)), {.cache = cache.get()}));
       if (bytes) *bytes = saved.packed->bytes();
       all = own.clone();
     });

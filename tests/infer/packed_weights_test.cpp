@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
@@ -31,10 +32,9 @@ class PackedWeights : public testing::TestWithParam<std::string> {
       const run::SavedModel saved = run::load_model(folder / "hf", mesh, layout, at::kCPU, loading);
       const at::NoGradGuard no_grad;
       const auto cache = saved.model->make_cache(4);
-      nn::Step step;
-      step.positions = at::arange(4).unsqueeze(0);
-      step.cache = cache.get();
-      found = saved.model->next_logits({at::tensor({84, 111, 32, 98}).unsqueeze(0), step});
+      found = saved.model->next_logits(
+          nn::step_of(nn::token_batch(at::tensor({84, 111, 32, 98}).unsqueeze(0), at::arange(4).unsqueeze(0)),
+                      {.cache = cache.get()}));
       if (packed_bytes) *packed_bytes = saved.packed->bytes();
       if (!saved.packed) return;
       for (const nn::Parameter& p : saved.model->parameters()) {

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
@@ -50,11 +51,10 @@ double surprise(const std::string& folder, const std::vector<int64_t>& text, int
     const run::SavedModel saved = run::load_model(folder, mesh, layout, at::kCPU, {.tokenizer = "none"});
     const at::NoGradGuard no_grad;
     const auto cache = saved.model->make_cache(i - first);
-    nn::Step step;
-    step.positions = at::arange(i - first).unsqueeze(0);
-    step.cache = cache.get();
     const std::vector<int64_t> read(text.begin() + first, text.begin() + i);
-    const at::Tensor logits = saved.model->next_logits({at::tensor(read, at::kLong).unsqueeze(0), step});
+    const at::Tensor logits = saved.model->next_logits(
+        nn::step_of(nn::token_batch(at::tensor(read, at::kLong).unsqueeze(0), at::arange(i - first).unsqueeze(0)),
+                    {.cache = cache.get()}));
     value = -logits.to(at::kDouble).log_softmax(0)[text[static_cast<size_t>(i)]].item<double>();
   });
   return value;

@@ -8,6 +8,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/engine.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "infer/engine_answers.h"
 #include "support/generated_text.h"
@@ -40,7 +41,7 @@ std::vector<double> in_training(distributed::DistributedModel& model, const Toke
   const at::NoGradGuard no_grad;
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   const at::Tensor all = model.everywhere(
-      {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
+      nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
       [&](int, const at::Tensor& hidden, const nn::Step& step) {
         return model.decoding_model().head->logits(hidden, step)[0];
       },

@@ -1,8 +1,8 @@
 // Our models, those of the library and of examples/own_model, for the scripts that compare them with transformers'.
 //
 // Usage: colossal_model_probe FOLDER BATCH OUT [--section.key=value ...]
-//   reads the Hugging Face folder FOLDER and BATCH, a safetensors file with `inputs`, `labels` and perhaps `documents`
-//   (as data::Batch has them); runs one training step in fp64 on threads, as the flags lay them out, and writes
+//   reads the Hugging Face folder FOLDER and BATCH, a safetensors file with `inputs`, `labels` and perhaps `documents`;
+//   runs one training step in fp64 on threads, as the flags lay them out, and writes
 //   OUT/logits.safetensors (logits [B, S, V] or [B, 1, classes], and the loss) and, as Hugging Face folders of their
 //   own, OUT/gradients and OUT/weights.
 //
@@ -24,9 +24,11 @@
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/train/engine.h"
 #include "stablelm.h"
@@ -54,8 +56,9 @@ void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local,
 
 checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
   const models::HuggingFace& folder = shape.architecture->hugging_face;
-  return {folder.names(shape), folder.prefix, folder.ignored_names(), {}, folder.old_endings,
-          models::copies_in_folder(shape)};
+  return {folder.names(shape),    folder.prefix,
+          folder.ignored_names(), {},
+          folder.old_endings,     models::copies_in_folder(shape)};
 }
 
 /// Tensors under our names as a folder under theirs.
@@ -72,21 +75,21 @@ void write_folder(const std::string& path, const models::ModelShape& shape, cons
   });
 }
 
-data::Batch read_batch(const std::string& path) {
+tensor::Batch read_batch(const std::string& path) {
   const checkpoint::SafetensorsReader file(path);
   const auto read = [&](const char* name) { return file.contains(name) ? file.tensor(name).clone() : at::Tensor(); };
-  data::Batch batch{read("inputs"), read("labels"), {}, read("documents")};
-  if (batch.inputs.dim() != 2) return batch;  // images
-  if (!batch.documents.defined()) batch.documents = at::zeros_like(batch.inputs);
-  batch.positions = at::arange(batch.inputs.size(1), at::kLong).expand_as(batch.inputs).contiguous();
-  return batch;
+  const at::Tensor inputs = read("inputs"), labels = read("labels"), documents = read("documents");
+  if (inputs.dim() != 2) return data::image_batch(inputs, labels);
+  return data::text_batch(inputs, labels, at::arange(inputs.size(1), at::kLong).expand_as(inputs).contiguous(),
+                          documents.defined() ? documents : at::zeros_like(inputs),
+                          labels.size(1) == 1 ? tensor::Dim::Other : tensor::Dim::Token);
 }
 
 struct Results {
   Tensors gradients, weights, logits;
 };
 
-Results step(const std::string& folder, const data::Batch& batch, const run::Config& config,
+Results step(const std::string& folder, const tensor::Batch& batch, const run::Config& config,
              const models::ModelShape& shape) {
   Results results;
   std::mutex mutex;
@@ -100,9 +103,7 @@ Results step(const std::string& folder, const data::Batch& batch, const run::Con
       return engine->distributed().decoding_model().head->logits(hidden, its_step);
     };
     const at::NoGradGuard no_grad;
-    const at::Tensor logits =
-        engine->distributed().everywhere({batch.inputs, {.positions = batch.positions, .documents = batch.documents}},
-                                         head, at::empty({0}, at::kDouble));
+    const at::Tensor logits = engine->distributed().everywhere(nn::step_of(batch), head, at::empty({0}, at::kDouble));
     const std::lock_guard lock(mutex);
     const tensor::Place& place = engine->mesh().place();
     for (const nn::Parameter& p : engine->parameters()) {
@@ -144,7 +145,7 @@ int main(int argc, char** argv) try {
   }
   require(argc >= 4, "probe", "at least three arguments are expected: got ", argc - 1);
   const std::string folder = argv[1], out = argv[3];
-  const data::Batch batch = read_batch(argv[2]);
+  const tensor::Batch batch = read_batch(argv[2]);
   ConfigDocument flags;
   for (int i = 4; i < argc; ++i) flags.set(argv[i]);
   run::Config config;
@@ -153,8 +154,8 @@ int main(int argc, char** argv) try {
           "one replica and one stage are expected");
   config.precision.mode = "fp64";
   config.model.from = folder;
-  config.training.batch_size = batch.inputs.size(0);
-  if (batch.positions.defined()) config.data.sequence = batch.inputs.size(1);
+  config.training.batch_size = batch.rows();
+  if (batch.has_tokens()) config.data.sequence = batch.tokens();
   const models::ModelShape shape = all_models().resolve(config.model);
   const Results results = step(folder, batch, config, shape);
   std::filesystem::create_directories(out);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
@@ -252,7 +253,7 @@ TEST(Decoder, DropsTheEmbeddingWhereItsFamilyDoes) {
     nn::SerialLayers layers(parameters);
     const Model model = make_decoder(shape, {.block = {.activation = ops::gelu}, .embedding_dropout = drops}, layers);
     const at::Tensor where = at::zeros({1, 8}, at::kLong);
-    const at::Tensor x = model.embed(where, {.positions = where, .training = true, .dropout_seed = 5});
+    const at::Tensor x = model.embed(nn::token_batch(where), {.positions = where, .training = true, .dropout_seed = 5});
     EXPECT_EQ(x.eq(0).any().item<bool>(), drops);
   }
 }
@@ -266,7 +267,8 @@ TEST(Decoder, RoundsItsScaleToTheDtypeOfTheEmbedding) {
     const Model model =
         make_decoder(shape, {.block = {.activation = ops::gelu}, .embedding_scale = std::sqrt(24.0)}, layers);
     parameters.at("embedding.weight").value.detach().fill_(1);
-    const at::Tensor x = model.embed(at::zeros({1, 1}, at::kLong), {.positions = at::zeros({1, 1}, at::kLong)});
+    const at::Tensor x =
+        model.embed(nn::token_batch(at::zeros({1, 1}, at::kLong)), {.positions = at::zeros({1, 1}, at::kLong)});
     const float want = std::sqrt(24.0f);
     EXPECT_EQ(x.scalar_type(), dtype);
     EXPECT_EQ(x[0][0][0].item<double>(), dtype == at::kBFloat16 ? 4.90625 : static_cast<double>(want));

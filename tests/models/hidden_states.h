@@ -6,9 +6,16 @@
 
 namespace colossal::models {
 
-/// What the head is given, this rank's part of it.
-inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
+/// What the head is given, this rank's part of it, of token ids [B, S] or images [B, C, side, side].
+inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, nn::Step step) {
+  using tensor::Dim;
+  tensor::Batch batch;
+  if (inputs.dim() == 2)
+    batch.add("ids", {inputs, {Dim::Row, Dim::Token}});
+  else
+    batch.add("images", {inputs, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
+  step.batch = std::make_shared<const tensor::Batch>(std::move(batch));
+  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, {}, step);
 }
 
 }  // namespace colossal::models

@@ -10,6 +10,7 @@
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/batch_step.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -34,7 +35,7 @@ struct Asked {
     const auto head = [&](int, const at::Tensor& hidden, const nn::Step& s) {
       return model.model().head->logits(hidden, s);
     };
-    return model.forward(1, [&](int) { return distributed::DistributedModel::Pass{inputs, step}; }, head).front();
+    return model.forward({nn::step_of(nn::token_batch(inputs, step.positions), step)}, head).front();
   }
   /// Of tokens [from, to) of the rows, without a cache.
   at::Tensor alone(int64_t from, int64_t to) {

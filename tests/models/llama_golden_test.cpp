@@ -14,6 +14,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "support/parity.h"
 
 namespace colossal::models::llama_golden_test {
@@ -55,9 +56,9 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
       const auto prompt = item.at("prompt_ids").get<std::vector<int64_t>>();
       const auto want_ids = item.at("greedy_ids").get<std::vector<int64_t>>();
       const auto want_logits = item.at("logits_last_prompt_position").get<std::vector<double>>();
-      const nn::Step step{.positions = at::arange(static_cast<int64_t>(prompt.size()), at::kLong).repeat({rows, 1})};
+      const at::Tensor positions = at::arange(static_cast<int64_t>(prompt.size()), at::kLong).repeat({rows, 1});
       const at::Tensor logits = loaded->everywhere(
-          {at::tensor(prompt, at::kLong).repeat({rows, 1}), step},
+          nn::step_of(nn::token_batch(at::tensor(prompt, at::kLong).repeat({rows, 1}), positions)),
           [&](int, const at::Tensor& hidden, const nn::Step& s) {
             return model.head->logits(hidden.select(1, -1), s)[rows - 1];
           },

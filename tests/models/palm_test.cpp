@@ -6,6 +6,7 @@
 #include <map>
 
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/tolerance.h"
 
@@ -74,7 +75,7 @@ TEST(Palm, IsTheFormulasOfItsPaper) {
   const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten(), {}, at::Reduction::Sum);
   loss.backward();
 
-  at::Tensor h = model.embed(ids, step);
+  at::Tensor h = model.embed(nn::token_batch(ids), step);
   for (const Block& each : model.blocks) h = each(h, step);
   h = model.norm(h, step);
   test::expect_close(model.head->logits(h, step).detach(), logits.detach(), kTerms, "logits");

@@ -39,7 +39,9 @@ BlockVariant variant_of(const ModelShape& s) {
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+    return tokens->forward(batch.at("ids"), step);
+  };
   add_transformer_blocks(model, s, variant_of(s), layers);
   model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
@@ -210,7 +212,7 @@ std::string refusal_of_model(Model (*make)(const ModelShape&, nn::Layers&)) {
   return test::thrown_message([&] { make_model(shape, layers); });
 }
 
-template <Block Model::* part>
+template <auto part>
 Model make_without(const ModelShape& s, nn::Layers& layers) {
   Model model = make(s, layers);
   model.*part = nullptr;
@@ -247,8 +249,9 @@ TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
                 return model;
               }),
               HasSubstr("made after the blocks must have names that begin with `norm.` or `head.`: got final_norm."));
-  EXPECT_THAT(test::thrown_message(
-                  [] { stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4}); }),
+  EXPECT_THAT(test::thrown_message([] {
+                stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4});
+              }),
               HasSubstr("must be named `blocks.<i>.<name>`"));
 }
 

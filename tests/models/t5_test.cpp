@@ -15,6 +15,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/config.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -106,12 +107,11 @@ TEST(T5, EncoderAloneReadsWhatItReadsInFrontOfAnAnswer) {
   const Model model = make_model(s, layers);
   const at::Tensor row = at::arange(9, at::kLong).view({1, 9});
   const Stage encoder{.last = 2, .ends = false};
-  const at::Tensor with_answer = run_stage(model, encoder, row, {});
-  nn::Step step;
-  step.source_tokens = 4;
-  EXPECT_TRUE(at::equal(run_stage(model, encoder, row.narrow(1, 0, 4), step), with_answer.narrow(1, 0, 4)));
-  step.source_tokens = 10;
-  EXPECT_THAT(test::thrown_message([&] { run_stage(model, encoder, row, step); }),
+  const at::Tensor with_answer = run_stage(model, encoder, {}, nn::step_of(nn::token_batch(row)));
+  nn::Step step = nn::step_of(nn::token_batch(row.narrow(1, 0, 4)), {.source_tokens = 4});
+  EXPECT_TRUE(at::equal(run_stage(model, encoder, {}, step), with_answer.narrow(1, 0, 4)));
+  step = nn::step_of(nn::token_batch(row), {.source_tokens = 10});
+  EXPECT_THAT(test::thrown_message([&] { run_stage(model, encoder, {}, step); }),
               HasSubstr("source_tokens must be at most the row's length, 9: got 10"));
 }
 
@@ -124,11 +124,11 @@ TEST(T5, DoesNotSeeWhatFillsUpASource) {
   const Stage all{.last = 5};
   const at::Tensor answer = at::arange(5, at::kLong) + 20;
   const at::Tensor filled = at::cat({at::tensor({3, 1, 9, 9}, at::kLong), answer}).unsqueeze(0);
-  nn::Step step, exact;
+  nn::Step step = nn::step_of(nn::token_batch(filled));
   step.documents = at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).unsqueeze(0);
-  exact.source_tokens = 2;
   const at::Tensor alone = at::cat({filled.narrow(1, 0, 2), filled.narrow(1, 4, 5)}, 1);
-  EXPECT_TRUE(at::allclose(run_stage(model, all, filled, step), run_stage(model, all, alone, exact), 1e-12, 1e-12));
+  const nn::Step exact = nn::step_of(nn::token_batch(alone), {.source_tokens = 2});
+  EXPECT_TRUE(at::allclose(run_stage(model, all, {}, step), run_stage(model, all, {}, exact), 1e-12, 1e-12));
 }
 
 /// Greedy answers to a prompt on the ranks of a layout, with a cache, and on one process by reading all of the row
@@ -147,12 +147,11 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
       found = infer::generate(
           model, {.prompt = {5, 9, 2, 30, 7}, .end_ids = {1}, .options = {.max_tokens = 6}, .prompt_end = 1});
     } else {
-      nn::Step step;
-      step.source_tokens = 6;
       row.push_back(0);
       for (; found.size() < 6; row.push_back(found.back())) {
         const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(0);
-        const at::Tensor hidden = run_stage(model.model(), {.last = shape.layers}, ids, step);
+        const nn::Step step = nn::step_of(nn::token_batch(ids), {.source_tokens = 6});
+        const at::Tensor hidden = run_stage(model.model(), {.last = shape.layers}, {}, step);
         found.push_back(model.model().head->logits(hidden, step)[0][-1].argmax().item<int64_t>());
         if (found.back() == 1) break;
       }

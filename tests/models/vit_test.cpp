@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/serial_layers.h"
 #include "models/hidden_states.h"
 #include "support/parity.h"
@@ -138,10 +139,22 @@ TEST(Vit, BuildsWhatItsShapeSays) {
   EXPECT_EQ(made.parameters.size(), names.size());
 }
 
+std::vector<tensor::Dim> kinds(const at::Tensor& field) {
+  std::vector<tensor::Dim> kinds(static_cast<size_t>(field.dim()), tensor::Dim::Other);
+  kinds[0] = tensor::Dim::Row;
+  return kinds;
+}
+
 TEST(Vit, RefusesInputsItDoesNotHave) {
   const ModelShape s = test::tiny_vit();
+  const auto pictures = [](const at::Tensor& images, const at::Tensor& labels) {
+    tensor::Batch batch;
+    batch.add("images", {images, kinds(images)});
+    batch.add("labels", {labels, kinds(labels)});
+    return batch;
+  };
   auto check = [&](at::IntArrayRef images, const at::Tensor& labels) {
-    return test::thrown_message([&] { check_batch(s, at::zeros(images), labels); });
+    return test::thrown_message([&] { check_batch(s, pictures(at::zeros(images), labels)); });
   };
   const at::Tensor labels = at::tensor({0, 6}, at::kLong).view({2, 1});
   EXPECT_EQ(check({2, 3, 8, 8}, labels), "");
@@ -149,7 +162,9 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
   EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"),
             std::string::npos);
   EXPECT_NE(check({2, 8}, labels).find("images must be"), std::string::npos);
-  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one per sample: got [2, 1] for 3 samples"),
+  EXPECT_NE(check({3, 3, 8, 8}, labels).find("field `labels` must have the 3 rows of the batch: got 2"),
+            std::string::npos);
+  EXPECT_NE(check({1, 3, 8, 8}, labels.view({1, 2})).find("labels must be [B, 1], one per sample: got [1, 2]"),
             std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels + 1).find("which has 7: got 7"), std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels - 1).find("got -1"), std::string::npos);

@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "parallel/summed_gradients.h"
@@ -58,19 +59,19 @@ class Trained {
     const int64_t replica = mesh_.index("data"), replicas = mesh_.size("data");
     const Batch batch{part_of(whole.inputs, replica, replicas), part_of(whole.labels, replica, replicas)};
     double total = 0;
-    const auto pass = [&](int i) {
+    std::vector<nn::Step> micro_batches;
+    for (int64_t i = 0; i < kMicroBatches; ++i) {
       const at::Tensor inputs = part_of(batch.inputs, i, kMicroBatches);
-      nn::Step step{.positions = at::arange(kSequence, inputs.options()).expand_as(inputs).contiguous()};
-      step.training = true;
-      return DistributedModel::Pass{inputs, step};
-    };
+      const at::Tensor positions = at::arange(kSequence, inputs.options()).expand_as(inputs).contiguous();
+      micro_batches.push_back(nn::step_of(nn::token_batch(inputs, positions), {.training = true}));
+    }
     const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
       const at::Tensor sum = model_.model().head->loss_sum(hidden, part_of(batch.labels, i, kMicroBatches), step);
       const at::Tensor share = sum / static_cast<double>(whole.labels.numel());
       total += share.item<double>();
       return share;
     };
-    model_.train(pass, loss, [](auto...) {});
+    model_.train(micro_batches, loss, [](auto...) {});
     sum_gradients(parameters(), mesh_);
     at::Tensor sum = at::full({1}, total, at::kDouble);
     mesh_.group({"pipeline", "data"}).all_reduce(sum, comm::Reduce::Sum).wait();

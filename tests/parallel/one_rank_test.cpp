@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
@@ -19,17 +21,20 @@ struct Inputs {
     const auto longs = at::TensorOptions().dtype(at::kLong);
     auto generator = at::detail::createCPUGenerator(7);
     const models::Task task = shape.task();
-    inputs = task.reads == models::Reads::Images
-                 ? at::randn({kBatch, task.channels, task.side, task.side}, generator, at::kFloat)
-                 : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
+    const bool has_images = task.reads == models::Reads::Images;
+    const at::Tensor inputs = has_images
+                                  ? at::randn({kBatch, task.channels, task.side, task.side}, generator, at::kFloat)
+                                  : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
     labels = task.objective == models::Objective::Class
                  ? at::randint(0, task.classes, {kBatch, 1}, generator, longs)
                  : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
-    step.positions = at::arange(kSequence, longs).expand({kBatch, kSequence});
+    step = nn::step_of(
+        has_images ? data::image_batch(inputs, labels)
+                   : data::text_batch(inputs, labels, at::arange(kSequence, longs).expand({kBatch, kSequence})));
     step.training = true;
     step.dropout_seed = 3;
   }
-  at::Tensor inputs, labels;
+  at::Tensor labels;
   nn::Step step;
 };
 
@@ -38,7 +43,7 @@ std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& mak
   const models::Model model = models::make_model(shape, make);
   const Inputs in(shape);
   const models::Stage all{.last = static_cast<int64_t>(model.blocks.size())};
-  const at::Tensor hidden = models::run_stage(model, all, in.inputs, in.step);
+  const at::Tensor hidden = models::run_stage(model, all, {}, in.step);
   const at::Tensor loss = model.head->loss_sum(hidden, in.labels, in.step);
   std::vector<at::Tensor> results{loss.detach(), model.head->logits(hidden, in.step).detach(),
                                   model.head->found(hidden, in.labels, in.step)};

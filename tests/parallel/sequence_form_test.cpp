@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/distributed/config.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
@@ -48,12 +50,12 @@ int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& s
     parallel::TensorLayers make(parameters, layout);
     const models::Model model = models::make_model(wide_gpt2(), make);
     const auto longs = at::TensorOptions().dtype(at::kLong);
-    const nn::Step step =
-        layout.with_cut({.positions = at::arange(kSequence, longs).expand({kBatch, kSequence}).contiguous(),
-                         .training = true,
-                         .dropout_seed = 1},
-                        kSequence);
-    const at::Tensor x = model.embed(at::ones({kBatch, kSequence}, longs), step).detach().requires_grad_();
+    const nn::Step step = layout.with_cut(
+        nn::step_of(nn::token_batch(at::ones({kBatch, kSequence}, longs),
+                                    at::arange(kSequence, longs).expand({kBatch, kSequence}).contiguous()),
+                    {.training = true, .dropout_seed = 1}),
+        kSequence);
+    const at::Tensor x = model.embed(*step.batch, step).detach().requires_grad_();
     const memory::Account account;
     const memory::KindScope kind(memory::Kind::Activations);
     at::Tensor h = x;
@@ -121,9 +123,11 @@ std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline,
       const auto longs = at::TensorOptions().dtype(at::kLong);
       const at::Tensor tokens = at::arange(4 * 7, longs).mul(step + 3).remainder(37).view({4, 7});
       engine->zero_grad();
-      engine->train_step({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, longs).repeat({4, 1}), {}});
+      const tensor::Batch batch =
+          data::text_batch(tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, longs).repeat({4, 1}));
+      engine->train_step(batch);
       engine->step();
-      engine->evaluate({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, longs).repeat({4, 1}), {}});
+      engine->evaluate(batch);
     }
     ids[world.rank()] = infer::generate(engine->distributed(), {.prompt = {5, 1, 7}, .options = {.max_tokens = 8}});
   });

@@ -95,7 +95,7 @@ TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
   c.shape.positions = 150;
   c.batch = 2;
   c.first_document = 38;
-  EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).documents).lengths,
+  EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).at("documents")).lengths,
             parallel::sequence_cut(c.sequences, c.sequence, {}).lengths)
       << "a zigzag";
   both(c);

@@ -10,10 +10,12 @@
 
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/llama.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -70,7 +72,7 @@ struct Decoder {
     const at::Tensor ids = at::tensor(prompt_of(model.model().shape, to), at::kLong).slice(0, from);
     const int64_t rows = model.decoding_model().batch_parts;
     return model.next_logits(
-        {ids.repeat({rows, 1}), {.positions = at::arange(from, to).repeat({rows, 1}), .cache = &cache}});
+        nn::step_of(nn::token_batch(ids.repeat({rows, 1}), at::arange(from, to).repeat({rows, 1})), {.cache = &cache}));
   }
   /// Of a prompt, and of each of the tokens behind it: [1 + kNew, V].
   at::Tensor logits(int64_t prompt) {
@@ -265,9 +267,9 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
     const auto pass = [&](nn::AttentionCache* cache, int64_t tokens, const at::Tensor& documents) {
       const at::NoGradGuard no_grad;
       return complaint([&] {
+        const at::Tensor ones = at::ones({1, tokens}, at::kLong);
         decoder.model.next_logits(
-            {at::ones({1, tokens}, at::kLong),
-             {.positions = at::arange(tokens).unsqueeze(0), .documents = documents, .cache = cache}});
+            nn::step_of(data::text_batch(ones, ones, at::arange(tokens).unsqueeze(0), documents), {.cache = cache}));
       });
     };
     EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("decoding needs a cache: got a step without one"));
@@ -283,14 +285,10 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
     EXPECT_THAT(pass(cache.get(), 9, {}),
                 testing::HasSubstr("the sequence must fit the cache: got 9 tokens, capacity 8"));
     EXPECT_EQ(pass(cache.get(), 4, {}), "no complaint");
-    const nn::Step more{.positions = at::arange(4).unsqueeze(0), .cache = cache.get()};
+    const nn::Step more =
+        nn::step_of(nn::token_batch(at::ones({1, 4}, at::kLong), at::arange(4).unsqueeze(0)), {.cache = cache.get()});
     EXPECT_THAT(complaint([&] {
-                  decoder.model.forward(
-                      1,
-                      [&](int) {
-                        return DistributedModel::Pass{at::ones({1, 4}, at::kLong), more};
-                      },
-                      [](int, const at::Tensor& hidden, const nn::Step&) { return hidden; });
+                  decoder.model.forward({more}, [](int, const at::Tensor& hidden, const nn::Step&) { return hidden; });
                 }),
                 testing::HasSubstr("got a cache that holds tokens"));
   });

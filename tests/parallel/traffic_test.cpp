@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
@@ -16,10 +17,10 @@ namespace {
 
 using comm::Phase;
 
-data::Batch batch_of(int64_t rows, int64_t sequence) {
+tensor::Batch batch_of(int64_t rows, int64_t sequence) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
-  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
-          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::Tensor()};
+  return data::text_batch(at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+                          at::arange(sequence, ids).expand({rows, sequence}).contiguous());
 }
 
 struct Sent {

@@ -14,6 +14,7 @@
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/quantization/quantize.h"
 #include "colossal/run/saved_model.h"
@@ -43,9 +44,8 @@ struct Made {
   }
   at::Tensor logits(const at::Tensor& ids) {
     const at::NoGradGuard no_grad;
-    nn::Step step;
-    step.positions = at::arange(ids.size(1)).expand({ids.size(0), -1});
-    at::Tensor x = model.embed(ids, step);
+    const nn::Step step = nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).expand({ids.size(0), -1})));
+    at::Tensor x = model.embed(*step.batch, step);
     for (const models::Block& block : model.blocks) x = block(x, step);
     return model.head->logits(model.norm(x, step), step);
   }

@@ -46,9 +46,9 @@ class OfABert : public testing::Test {
 TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
   const RunData masked = open_data(config("masked-token"), models::built_in(), "", 0);
   EXPECT_EQ(masked.shape.vocabulary, 258);  // 257 of bytes and the one that hides
-  EXPECT_EQ(masked.training->next().labels.sizes(), (std::vector<int64_t>{8, 16}));
+  EXPECT_EQ(masked.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 16}));
   const RunData classes = open_data(config("class"), models::built_in(), "", 0);
-  EXPECT_EQ(classes.training->next().labels.sizes(), (std::vector<int64_t>{8, 1}));
+  EXPECT_EQ(classes.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 1}));
   EXPECT_EQ(classes.training->samples() + classes.held_out->samples(), 60);
 }
 
@@ -73,7 +73,7 @@ TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
   c.model.own = models::own_keys({"objective=class", "classes=2", R"(class_names=["spam","ham"])"});
   const RunData given = open_data(c, models::built_in(), "", 0);
   EXPECT_THAT(names(given.shape), testing::ElementsAre("spam", "ham"));
-  const auto sum = [](const RunData& run) { return run.training->next().labels.sum().item<int64_t>(); };
+  const auto sum = [](const RunData& run) { return run.training->next().at("labels").sum().item<int64_t>(); };
   EXPECT_EQ(sum(learnt) + sum(given), 8);
   EXPECT_NE(test::thrown_message([&] { given.training->restore(learnt.training->state()); }), "");
 
@@ -115,7 +115,7 @@ TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
   const RunData data = open_data(config("class"), models::built_in(), "", 0);
   int64_t counted = 0;
   for (int64_t i = 0; i < data.held_out->samples(); ++i)
-    counted += data.held_out->next().labels.ne(data::kIgnored).sum().item<int64_t>();
+    counted += data.held_out->next().at("labels").ne(data::kIgnored).sum().item<int64_t>();
   EXPECT_EQ(counted, data.held_out->samples());
   EXPECT_NE(counted % 8, 0);  // or no batch would have gone on with the next epoch
 }
@@ -166,11 +166,12 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
   const RunData run = open_data(c, models::built_in(), folder.path(), 0);
   const int64_t spans = data::span_counts({.source = 48, .target = 16}, {}).spans;
   EXPECT_EQ(run.shape.vocabulary, 257 + spans);  // bytes have no sentinels of their own
-  const data::Batch batch = run.training->next();
-  EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{4, 64}));
-  EXPECT_EQ(batch.labels.sizes(), (std::vector<int64_t>{4, 16}));
-  EXPECT_TRUE(batch.labels.select(1, 0).eq(257).all().item<bool>());  // each answer begins with the first sentinel
-  EXPECT_EQ(run.held_out->next().labels.sizes(), (std::vector<int64_t>{4, 16}));
+  const tensor::Batch batch = run.training->next();
+  EXPECT_EQ(batch.at("ids").sizes(), (std::vector<int64_t>{4, 64}));
+  EXPECT_EQ(batch.at("labels").sizes(), (std::vector<int64_t>{4, 16}));
+  EXPECT_TRUE(
+      batch.at("labels").select(1, 0).eq(257).all().item<bool>());  // each answer begins with the first sentinel
+  EXPECT_EQ(run.held_out->next().at("labels").sizes(), (std::vector<int64_t>{4, 16}));
 
   Config other = c;
   other.data.documents = "separate";
@@ -215,7 +216,7 @@ TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
   c.data.text_columns = {"body"};
   const RunData streamed = open_data(c, models::built_in(), "", 0);
   EXPECT_EQ(streamed.training->samples(), -1);
-  EXPECT_EQ(streamed.training->next().labels.sizes(), (std::vector<int64_t>{8, 16}));
+  EXPECT_EQ(streamed.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 16}));
   EXPECT_GT(streamed.held_out->samples(), 20);
   c.data.sources = {"a=" + (folder / "lines/a.jsonl"), "b=" + (folder / "lines")};
   EXPECT_THAT(refusal(c), HasSubstr("leave one out"));
@@ -285,7 +286,7 @@ TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
   c.training.batch_size = 8;
   const RunData split = open_data(c, models::built_in(), "", 0);
   EXPECT_EQ(split.training->samples() + split.held_out->samples(), 60);
-  EXPECT_EQ(split.training->next().inputs.sizes(), (std::vector<int64_t>{8, 3, 32, 32}));
+  EXPECT_EQ(split.training->next().at("images").sizes(), (std::vector<int64_t>{8, 3, 32, 32}));
   std::filesystem::create_directories(folder / "parts");
   std::filesystem::copy(folder / "all", folder / "parts/train", std::filesystem::copy_options::recursive);
   c.data.path = folder / "parts";
@@ -295,7 +296,7 @@ TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
   const RunData parts = open_data(c, models::built_in(), "", 0);
   EXPECT_EQ(parts.training->samples(), 60);
   EXPECT_EQ(parts.held_out->samples(), 1);
-  EXPECT_EQ(parts.held_out->next().labels[0].item<int64_t>(), 1) << "numbered as the training pictures are";
+  EXPECT_EQ(parts.held_out->next().at("labels")[0].item<int64_t>(), 1) << "numbered as the training pictures are";
   folder.write("parts/val/cow/1.jpg", kJpeg);
   EXPECT_THAT(refusal(), HasSubstr("the class cow of"));
   c.data.noise_density = 0.15;

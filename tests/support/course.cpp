@@ -6,19 +6,20 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/train/checkpoints.h"
 
 namespace colossal::test {
 
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& text) {
+tensor::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& text) {
   constexpr int64_t kSequence = 6;
   const auto ids = at::TensorOptions().dtype(at::kLong);
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
   const int64_t rows = text.rows / parts;
   const at::Tensor tokens =
       at::randint(0, text.vocabulary, {text.rows, kSequence + 1}, generator, ids).narrow(0, part * rows, rows);
-  return {tokens.narrow(1, 0, kSequence), tokens.narrow(1, 1, kSequence),
-          at::arange(kSequence, ids).expand({rows, kSequence}).contiguous(), at::Tensor()};
+  return data::text_batch(tokens.narrow(1, 0, kSequence), tokens.narrow(1, 1, kSequence),
+                          at::arange(kSequence, ids).expand({rows, kSequence}).contiguous());
 }
 
 run::Config course_config() {

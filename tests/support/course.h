@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "colossal/data/batches.h"
 #include "colossal/run/config.h"
+#include "colossal/tensor/batch.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::test {
@@ -15,7 +15,7 @@ struct Text {
 };
 
 /// Part `part` of `parts` of the batch of a step: a function of `step` alone. Labels are the tokens one further on.
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& text = {});
+tensor::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& text = {});
 
 /// In fp64, with parameters in several chunks; 8 rows a step.
 run::Config course_config();

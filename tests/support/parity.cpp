@@ -6,9 +6,12 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -58,24 +61,19 @@ struct Trace {
   std::map<std::string, at::Tensor> parameters;
 };
 
-data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
-  auto cut = [&](const at::Tensor& t) {
-    return !t.defined() ? t : t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts);
-  };
-  return {cut(b.inputs), cut(b.labels), cut(b.positions), cut(b.documents)};
+tensor::Batch rows_of(const tensor::Batch& b, int64_t part, int64_t parts) {
+  const int64_t rows = b.rows() / parts;
+  return b.part(part * rows, rows);
 }
 
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
-at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
-  auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
-  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), on_host.documents};
+at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
-  const nn::Step step = engine.distributed().layout().with_cut({.positions = b.positions, .documents = b.documents},
-                                                               models::tokens_of(model, b.inputs));
-  at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
+  const nn::Step step = engine.distributed().ready(nn::step_of(batch));
+  at::Tensor x = model.embed(*step.batch, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
-  model.head->loss_sum(model.norm(h, step), b.labels, step).backward();
+  models::loss_sum(model, model.norm(h, step), step).backward();
   engine.zero_grad();
   return x.grad().cpu();
 }
@@ -111,7 +109,7 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 /// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
   const tensor::Place& place = engine.mesh().place();
-  const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).documents;
+  const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).find("documents");
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
@@ -122,41 +120,40 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::E
 
 }  // namespace
 
-data::Batch random_batch(const ParityCase& c, int64_t step) {
+tensor::Batch random_batch(const ParityCase& c, int64_t step) {
   auto generator = at::detail::createCPUGenerator(1234 + step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
-  data::Batch b;
-  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
-    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
-    return b;
+  const models::Task task = c.shape.task();
+  if (task.reads == models::Reads::Images) {
+    const at::Tensor images = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
+    at::Tensor classes = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    classes[0][0] = data::kIgnored;  // replicas count different numbers of images
+    return data::image_batch(images, classes);
   }
-  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;
-  } else {
-    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, task.labels_of(c.sequence)}, generator, ids);
-    b.labels[0][-1] = data::kIgnored;  // replicas count different numbers of tokens
-    b.labels[0][0] = data::kIgnored;
-  }
-  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
-  b.documents = at::zeros({c.batch, c.sequence}, ids);
-  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Target)
-    b.documents[0][task.source_of(c.sequence) - 1] = 1;  // fills up the source
+  const bool has_classes = task.objective == models::Objective::Class;
+  const at::Tensor tokens = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  at::Tensor labels = at::randint(0, has_classes ? task.classes : c.shape.vocabulary,
+                                  {c.batch, task.labels_of(c.sequence)}, generator, ids);
+  labels[0][-1] = data::kIgnored;  // replicas count different numbers of tokens
+  labels[0][0] = data::kIgnored;
+  at::Tensor documents = at::zeros({c.batch, c.sequence}, ids);
+  if (task.objective == models::Objective::Target)
+    documents[0][task.source_of(c.sequence) - 1] = 1;  // fills up the source
   else
-    b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
-  return b;
+    documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
+  return data::text_batch(tokens, labels, at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous(),
+                          documents, has_classes ? tensor::Dim::Other : tensor::Dim::Token);
 }
 
-data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
+tensor::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const models::Task task = shape.task();
   if (task.reads == models::Reads::Images)
-    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
-  return {at::ones({rows, sequence}, ids), at::ones({rows, task.labels_of(sequence)}, ids),
-          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
+    return data::image_batch(at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids));
+  return data::text_batch(at::ones({rows, sequence}, ids), at::ones({rows, task.labels_of(sequence)}, ids),
+                          at::arange(sequence, ids).expand({rows, sequence}).contiguous(),
+                          at::zeros({rows, sequence}, ids),
+                          task.objective == models::Objective::Class ? tensor::Dim::Other : tensor::Dim::Token);
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

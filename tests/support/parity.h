@@ -6,11 +6,11 @@
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/data/batches.h"
 #include "colossal/models/shape.h"
 #include "colossal/parallel/pipeline/plan.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::test {
 
@@ -54,10 +54,10 @@ models::ModelShape tiny_mixed();
 models::ModelShape tiny_projected();
 
 /// The whole batch of a step of check_parity().
-data::Batch random_batch(const ParityCase& c, int64_t step);
+tensor::Batch random_batch(const ParityCase& c, int64_t step);
 
 /// What a model of `shape` reads, all ones: where sizes and calls are looked at, and no numbers. One document a row.
-data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);
+tensor::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);
 
 /// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of 6.
 std::vector<parallel::TensorConfig> tensor_modes();

@@ -17,7 +17,9 @@ namespace {
 models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+    return tokens->forward(batch.at("ids"), step);
+  };
   models::add_transformer_blocks(
       model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});

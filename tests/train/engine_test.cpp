@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "support/decorated_world.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -39,10 +40,10 @@ TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
   EXPECT_NE(message.find("(rank "), std::string::npos) << message;
 }
 
-data::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
+tensor::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
-  return {at::full({rows, sequence}, token, ids), at::full({rows, sequence}, token, ids),
-          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::Tensor()};
+  return data::text_batch(at::full({rows, sequence}, token, ids), at::full({rows, sequence}, token, ids),
+                          at::arange(sequence, ids).expand({rows, sequence}).contiguous());
 }
 
 TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
@@ -75,7 +76,7 @@ TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
       auto engine = initialize(watched, config, test::tiny_gpt2());
       EXPECT_FALSE(made.empty());
       made.clear();
-      const data::Batch batch = batch_of(4, 4, 1);
+      const tensor::Batch batch = batch_of(4, 4, 1);
       engine->zero_grad();
       engine->train_step(batch);
       engine->step();
@@ -88,8 +89,8 @@ TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
 TEST(Engine, ABatchWithoutCountedTokensChangesNothingButTheStep) {
   comm::run_ranks(2, [](comm::World& world) {
     auto engine = initialize(world, config_of(2, 1, 2), test::tiny_gpt2());
-    data::Batch batch = batch_of(1, 4, 1);
-    batch.labels.fill_(data::kIgnored);
+    const tensor::Batch batch = batch_of(1, 4, 1);
+    batch.at("labels").fill_(data::kIgnored);
     engine->zero_grad();
     EXPECT_EQ(engine->train_step(batch), 0);
     EXPECT_EQ(engine->step().gradient_norm, 0);

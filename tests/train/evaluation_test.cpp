@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
@@ -58,10 +59,10 @@ Outcome evaluated(int tensor, const at::Tensor& labels) {
     models::ModelShape shape = test::tiny_bert();
     shape.vocabulary = kVocabulary;
     const auto engine = initialize(world, config, shape);
-    data::Batch batch = test::batch_of_ones(shape, kRows, kSequence);
-    batch.inputs = at::arange(kRows * kSequence, at::kLong).view({kRows, kSequence});
-    batch.positions = at::arange(kSequence, at::kLong).expand({kRows, kSequence}).contiguous();
-    batch.labels = labels;
+    const tensor::Batch batch =
+        data::text_batch(at::arange(kRows * kSequence, at::kLong).view({kRows, kSequence}), labels,
+                         at::arange(kSequence, at::kLong).expand({kRows, kSequence}).contiguous(),
+                         at::zeros({kRows, kSequence}, at::kLong));
     Seen here;
     const Answers watched(here);
     const Evaluation result = engine->evaluate(batch);

@@ -53,7 +53,7 @@ struct Gradient {
 };
 
 /// Of the first step of one rank, without the loss scale.
-std::vector<Gradient> gradients(const run::Config& config, const data::Batch& batch) {
+std::vector<Gradient> gradients(const run::Config& config, const tensor::Batch& batch) {
   std::vector<Gradient> found;
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
@@ -107,7 +107,7 @@ TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
 }
 
 TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
-  const data::Batch batch = test::batch_of(0, 0, 1, kText);
+  const tensor::Batch batch = test::batch_of(0, 0, 1, kText);
   expect_close(gradients(config_of({.precision = GetParam()}), batch), gradients(config_of({}), batch),
                error_of(GetParam()));
 }
@@ -116,12 +116,12 @@ TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
 // each of n is rounded once, and their sum.
 TEST_P(Formats, AddUpMicroBatchesInFp32) {
   run::Config config = config_of({.precision = GetParam()});
-  const auto compare = [&](const data::Batch& batch, double roundings) {
-    config.training.batch_size = batch.inputs.size(0);
+  const auto compare = [&](const tensor::Batch& batch, double roundings) {
+    config.training.batch_size = batch.rows();
     config.training.accumulate = 1;
     config.parallel.zero = 0;
     const auto want = gradients(config, batch);
-    config.training.accumulate = batch.inputs.size(0);
+    config.training.accumulate = batch.rows();
     for (const int64_t zero : {0, 2}) {
       config.parallel.zero = zero;
       expect_close(gradients(config, batch), want, roundings * roundoff_of(GetParam()));
@@ -130,9 +130,8 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
   // Of 12 that differ the sum is about sqrt(12) times as large as one of them, and each is a rounding of that.
   compare(test::batch_of(0, 0, 1, kText), 1 + std::sqrt(12));
   // 192 that are the same, of which a narrow sum would round each partial one.
-  const auto again = [](const at::Tensor& t) { return t.narrow(0, 0, 1).repeat({192, 1}); };
-  const data::Batch one = test::batch_of(0, 0, 1, kText);
-  compare({again(one.inputs), again(one.labels), again(one.positions), {}}, 2);
+  const auto again = [](const tensor::Field& f) { return f.tensor.narrow(0, 0, 1).repeat({192, 1}); };
+  compare(test::batch_of(0, 0, 1, kText).map(again), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),

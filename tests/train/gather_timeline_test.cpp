@@ -1,5 +1,4 @@
 // The measured timeline of a pipeline holds every step of every rank, in the order in which one needs the other.
-#include "colossal/distributed/distributed_model.h"
 #include "colossal/train/gather_timeline.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +9,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
@@ -40,8 +41,8 @@ std::optional<report::PipelineTimeline> timeline_of(const run::Config& config, i
     const at::Tensor tokens = at::arange(rows * 7, at::kLong).view({rows, 7}).remainder(43);
     for (int step = 0; step < steps; ++step) {
       engine->zero_grad();
-      engine->train_step({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6),
-                          at::arange(6, at::kLong).expand({rows, 6}).contiguous(), at::Tensor()});
+      engine->train_step(data::text_batch(tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6),
+                                          at::arange(6, at::kLong).expand({rows, 6}).contiguous()));
       engine->step();
     }
     auto timeline = gather_pipeline_timeline(engine->mesh(), engine->distributed().executor());

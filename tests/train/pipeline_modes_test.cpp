@@ -11,6 +11,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
@@ -149,7 +150,7 @@ std::vector<parallel::PipelineConfig> evaluated() {
 
 /// Of all ranks, which must agree.
 Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::ModelShape& shape,
-                    const data::Batch& batch) {
+                    const tensor::Batch& batch) {
   std::vector<Evaluation> all(pipeline.size);
   comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
     auto engine = initialize(world, config_of({.pipeline = pipeline}), shape);
@@ -182,9 +183,9 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
 }
 
 TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
-  data::Batch batch = test::batch_of(7, 0, 1);
-  batch.labels = batch.labels.clone();  // the inputs are the same memory, one token on
-  batch.labels[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
+  // labels and inputs are the same memory, one token on
+  const tensor::Batch batch = test::batch_of(7, 0, 1).map([](const tensor::Field& f) { return f.tensor.clone(); });
+  batch.at("labels")[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
   const Evaluation want = evaluate({}, shape, batch);
   EXPECT_FALSE(want.accuracy().has_value());
@@ -198,10 +199,10 @@ TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
 TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
   const models::ModelShape shape = shape_of(test::tiny_vit(), 4);
   auto generator = at::detail::createCPUGenerator(5);
-  data::Batch batch;
-  batch.inputs = at::randn({64, 3, 8, 8}, generator, at::kDouble);
-  batch.labels = at::randint(0, 7, {64, 1}, generator, at::TensorOptions().dtype(at::kLong));
-  batch.labels[0][0] = data::kIgnored;
+  const at::Tensor images = at::randn({64, 3, 8, 8}, generator, at::kDouble);
+  const tensor::Batch batch =
+      data::image_batch(images, at::randint(0, 7, {64, 1}, generator, at::TensorOptions().dtype(at::kLong)));
+  batch.at("labels")[0][0] = data::kIgnored;
   const Evaluation want = evaluate({}, shape, batch);
   EXPECT_GT(want.accuracy(), 0);
   EXPECT_LT(want.accuracy(), 1);

@@ -8,6 +8,7 @@
 
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/models/llama.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -33,25 +34,28 @@ run::Config config_of(const Parallel& parallel, const std::string& documents) {
   return config;
 }
 
-/// A short document and a long one in each row.
-data::Batch batch() {
+/// A short document and a long one in each row, which joined ones do not show.
+tensor::Batch batch(const std::string& documents) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor at = at::arange(kTokens, ids).expand({kRows, kTokens}).contiguous();
-  return {at.remainder(43), (at + 1).remainder(43), at, at.gt(6).to(at::kLong)};
+  return data::text_batch(at.remainder(43), (at + 1).remainder(43), at,
+                          documents == "separate" ? at.gt(6).to(at::kLong) : at::Tensor());
 }
 
-/// The numbers of tokens a row that the embedding was given in a step and an evaluation: of ids and of positions.
+/// The numbers of tokens a row that the embedding was given in a step and an evaluation: of all fields that are cut.
 std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
   const auto engine = initialize(world, config, test::tiny_gpt2());
   std::set<int64_t> seen;
-  models::Block& embed = engine->model().embed;
-  embed = [inner = embed, &seen](const at::Tensor& ids, const nn::Step& step) {
-    seen.insert({ids.size(1), step.positions.size(1)});
-    return inner(ids, step);
+  models::Embed& embed = engine->model().embed;
+  embed = [inner = embed, &seen](const tensor::Batch& given, const nn::Step& step) {
+    for (const char* name : {"ids", "labels", "positions"}) seen.insert(given.at(name).size(1));
+    seen.insert(step.positions.size(1));
+    return inner(given, step);
   };
+  const tensor::Batch whole = batch(config.data.documents);
   engine->zero_grad();
-  engine->train_step(batch());
-  const Evaluation evaluation = engine->evaluate(batch());
+  engine->train_step(whole);
+  const Evaluation evaluation = engine->evaluate(whole);
   EXPECT_EQ(evaluation.labels, kRows * kTokens) << "those of whole rows";
   return seen;
 }
@@ -77,7 +81,7 @@ TEST(SequenceTokens, OfOtherRanksDoNotGoToTheDevice) {
     }
 }
 
-using Runs = std::vector<data::TokenRun>;
+using Runs = std::vector<tensor::TokenRun>;
 
 Runs as_runs(const std::vector<ops::PositionRun>& runs) {
   Runs all;
@@ -122,7 +126,7 @@ TEST(SequenceTokens, AreAllReadWhereDocumentsSayWhoseTheyAre) {
 TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
   comm::run_ranks(2, [](comm::World& world) {
     const auto engine = initialize(world, config_of({.sequence = {2, "ring"}}, "joined"), test::tiny_gpt2());
-    data::Batch b = batch();
+    tensor::Batch b = batch("joined");
     b.wanted = {{1, 3}, {12, 2}};
     for (const auto& call :
          std::vector<std::function<void()>>{[&] { engine->train_step(b); }, [&] { engine->evaluate(b); }})
@@ -137,24 +141,22 @@ TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
 TEST(SequenceTokens, OfAGroupThatSharesMatricesGoToAllOfIt) {
   run::Config config = config_of({.sequence = {2, "ring"}, .tensor = {.size = 2, .sequence = true}}, "joined");
   config.data.sequence = kDividing;
-  const data::Batch b = batch();
-  const auto narrow = [](const at::Tensor& t) { return t.narrow(1, 0, kDividing); };
+  const tensor::Batch b =
+      batch("joined").map([](const tensor::Field& field) { return field.tensor.narrow(1, 0, kDividing); });
   double want = 0;
   comm::run_ranks(1, [&](comm::World& world) {
     run::Config one = config;
     one.parallel = {};
-    want = initialize(world, one, test::tiny_gpt2())
-               ->evaluate({narrow(b.inputs), narrow(b.labels), narrow(b.positions), {}})
-               .loss_sum;
+    want = initialize(world, one, test::tiny_gpt2())->evaluate(b).loss_sum;
   });
   comm::run_ranks(4, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
-    models::Block& embed = engine->model().embed;
-    embed = [inner = embed](const at::Tensor& ids, const nn::Step& step) {
-      EXPECT_EQ(ids.size(1), kDividing / 2);
-      return inner(ids, step);
+    models::Embed& embed = engine->model().embed;
+    embed = [inner = embed](const tensor::Batch& given, const nn::Step& step) {
+      EXPECT_EQ(given.at("ids").size(1), kDividing / 2);
+      return inner(given, step);
     };
-    const double got = engine->evaluate({narrow(b.inputs), narrow(b.labels), narrow(b.positions), {}}).loss_sum;
+    const double got = engine->evaluate(b).loss_sum;
     test::expect_close(at::scalar_tensor(got, at::kDouble), at::scalar_tensor(want, at::kDouble),
                        64 * kRows * kDividing, "loss");
   });

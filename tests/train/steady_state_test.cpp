@@ -6,6 +6,7 @@
 #include <string>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
@@ -23,7 +24,7 @@ TEST(SteadyState, TakesNothingFromTheSystem) {
     auto engine = initialize(world, config, shape);
     const auto ids = at::TensorOptions().dtype(at::kLong);
     const at::Tensor tokens = at::arange(8 * 128, ids).remainder(257).view({8, 128});
-    const data::Batch batch{tokens, tokens, at::arange(128, ids).expand({8, 128}).contiguous(), at::Tensor()};
+    const tensor::Batch batch = data::text_batch(tokens, tokens, at::arange(128, ids).expand({8, 128}).contiguous());
     auto steps = [&](int count) {
       for (int i = 0; i < count; ++i) {
         engine->zero_grad();
@@ -63,7 +64,7 @@ TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
     auto engine = initialize(world, config, shape);
     const auto ids = at::TensorOptions().dtype(at::kLong);
     const at::Tensor tokens = at::arange(2 * 32, ids).remainder(257).view({2, 32});
-    const data::Batch batch{tokens, tokens, at::arange(32, ids).expand({2, 32}).contiguous(), at::Tensor()};
+    const tensor::Batch batch = data::text_batch(tokens, tokens, at::arange(32, ids).expand({2, 32}).contiguous());
     auto steps = [&](int count) {
       for (int i = 0; i < count; ++i) {
         engine->zero_grad();

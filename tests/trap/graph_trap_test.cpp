@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batches.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/ops/activation.h"
@@ -124,20 +125,19 @@ struct Trace {
 };
 
 /// Other inputs each step, and other numbers of labels that count.
-data::Batch batch_of(const Course& course, int64_t step, int64_t part) {
+tensor::Batch batch_of(const Course& course, int64_t step, int64_t part) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(77 + step));
-  data::Batch b = test::batch_of_ones(course.shape, 8, 6);
-  if (b.inputs.is_floating_point())
-    b.inputs.normal_(0, 1, generator);
+  const tensor::Batch b = test::batch_of_ones(course.shape, 8, 6);
+  const bool has_images = !b.has_tokens();
+  if (has_images)
+    b.at("images").normal_(0, 1, generator);
   else
-    b.inputs.random_(0, course.shape.vocabulary, generator);
-  b.labels.random_(0, b.inputs.is_floating_point() ? 3 : course.shape.vocabulary, generator);
-  b.labels.view({-1}).narrow(0, 0, step % 4).fill_(data::kIgnored);
-  if (b.documents.defined() && step >= course.documents_from) b.documents.narrow(1, 2, 4).fill_(1);
+    b.at("ids").random_(0, course.shape.vocabulary, generator);
+  b.at("labels").random_(0, has_images ? 3 : course.shape.vocabulary, generator);
+  b.at("labels").view({-1}).narrow(0, 0, step % 4).fill_(data::kIgnored);
+  if (!has_images && step >= course.documents_from) b.at("documents").narrow(1, 2, 4).fill_(1);
   const int64_t rows = 8 / course.data;
-  for (at::Tensor* t : {&b.inputs, &b.labels, &b.positions, &b.documents})
-    if (t->defined()) *t = t->narrow(0, part * rows, rows).contiguous();
-  return data::pinned(b);
+  return data::pinned(b.part(part * rows, rows).map([](const tensor::Field& f) { return f.tensor.contiguous(); }));
 }
 
 run::Config config_of(const Course& course, bool graph) {
@@ -164,7 +164,7 @@ std::vector<Trace> traces_of(const Course& course, bool graph) {
     const auto engine = initialize(world, config_of(course, graph), course.shape, device);
     const tensor::FlopCount count;
     for (int64_t step = 0; step < kSteps; ++step) {
-      const data::Batch batch = batch_of(course, step, world.rank());
+      const tensor::Batch batch = batch_of(course, step, world.rank());
       const test::TrapWaits waits(device);
       engine->zero_grad();
       trace.losses.push_back(engine->train_step(batch));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
@@ -55,8 +56,8 @@ test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice,
     own.layers = choice.layers, own.dropout = choice.dropout;
     const at::Device device = test::trap_device(world.rank());
     auto engine = initialize(world, config, own, device);
-    data::Batch batch = test::batch_of_ones(own, 4, 8);
-    if (choice.several_documents) batch.documents.narrow(1, 5, 3).fill_(1);
+    const tensor::Batch batch = test::batch_of_ones(own, 4, 8);
+    if (choice.several_documents) batch.at("documents").narrow(1, 5, 3).fill_(1);
     const auto step = [&] {
       engine->zero_grad();
       engine->train_step(choice.pinned ? data::pinned(batch) : batch);
@@ -197,26 +198,29 @@ TEST_F(WaitsOnTrap, OfTiersAreForTheLossAndForGradientsThatAreUnderWay) {
 class Sevens : public data::Samples {
  public:
   int64_t count() const override { return 4; }
-  data::Batch make(int64_t rows) const override { return {at::zeros({rows, 3}), at::zeros({rows, 1}, at::kLong)}; }
-  void fill(int64_t, uint64_t, data::Batch& batch, int64_t row) const override { batch.inputs[row].fill_(7); }
+  tensor::Batch make(int64_t rows) const override {
+    return data::image_batch(at::zeros({rows, 3, 1, 1}), at::zeros({rows, 1}, at::kLong));
+  }
+  void fill(int64_t, uint64_t, tensor::Batch& batch, int64_t row) const override { batch.at("images")[row].fill_(7); }
   nlohmann::json traits() const override { return nlohmann::json::object(); }
 };
 
 TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
   const auto samples = std::make_shared<Sevens>();
   data::Batches batches(samples, {.batch_size = 2, .pinned = true});
-  const data::Batch batch = batches.next();
-  EXPECT_TRUE(batch.inputs.is_pinned() && batch.labels.is_pinned() && !batch.documents.defined());
-  EXPECT_TRUE(at::equal(batch.inputs, at::full({2, 3}, 7.0F)));
-  EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().inputs.is_pinned());
+  const tensor::Batch batch = batches.next();
+  EXPECT_TRUE(batch.at("images").is_pinned() && batch.at("labels").is_pinned());
+  EXPECT_TRUE(at::equal(batch.at("images"), at::full({2, 3, 1, 1}, 7.0F)));
+  EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().at("images").is_pinned());
 }
 
 // The host would read what has not come yet.
 TEST_F(WaitsOnTrap, AreForABatchOfADeviceThatTheHostTrainsOn) {
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, run::Config{}, test::tiny_llama(), at::kCPU);
-    data::Batch batch = test::batch_of_ones(test::tiny_llama(), 4, 8);
-    for (at::Tensor* x : {&batch.inputs, &batch.labels, &batch.positions}) *x = x->to(test::trap_device());
+    const tensor::Batch batch = test::batch_of_ones(test::tiny_llama(), 4, 8).map([](const tensor::Field& field) {
+      return field.stays_whole ? field.tensor : field.tensor.to(test::trap_device());
+    });
     const test::TrapWaits waits(test::trap_device());
     engine->train_step(batch);
     EXPECT_EQ(waits.counts().copies_not_awaited, 0) << waits.counts();
@@ -230,7 +234,7 @@ TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
     comm::run_ranks(1, [&](comm::World& world) {
       shape.layers = layers;
       const auto engine = initialize(world, run::Config{}, shape, test::trap_device());
-      const data::Batch batch = data::pinned(test::batch_of_ones(shape, 4, 8));
+      const tensor::Batch batch = data::pinned(test::batch_of_ones(shape, 4, 8));
       engine->evaluate(batch);
       const test::TrapWaits during(test::trap_device());
       engine->evaluate(batch);

@@ -14,6 +14,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
@@ -59,7 +60,7 @@ Cost measured(const Workload& work, int64_t ranks, int64_t zero, int64_t* paddin
                     const memory::Account account;
                     const auto engine = train::initialize(world, config_of(work, ranks, zero), work.shape);
                     const at::Tensor ids = at::zeros({1, work.sequence}, at::kLong);
-                    const data::Batch batch{ids, ids, at::arange(work.sequence).unsqueeze(0), {}};
+                    const tensor::Batch batch = data::text_batch(ids, ids, at::arange(work.sequence).unsqueeze(0));
                     memory::Account::Usage before_update;
                     for (int step = 0; step < 2; ++step) {  // in the first one nothing is foretold
                       world.traffic().reset();

@@ -10,6 +10,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/machine.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batch_fields.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/memory/tiers/offline_optimum.h"
 #include "colossal/memory/tiers/tiered_home.h"
@@ -23,15 +24,13 @@ namespace {
 constexpr int64_t kHeadSize = 64;
 constexpr int kPasses = 8;  // of the offline optimum, of which the second half counts: it begins with nothing in memory
 
-data::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_t step) {
+tensor::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_t step) {
   const auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.training.seed + step));
   const int64_t rows = config.training.batch_size, tokens = config.data.sequence;
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor text = at::randint(0, vocabulary, {rows, tokens + 1}, generator, ids);
-  return {text.narrow(1, 0, tokens).contiguous(),
-          text.narrow(1, 1, tokens).contiguous(),
-          at::arange(tokens, ids).expand({rows, tokens}).contiguous(),
-          {}};
+  return data::text_batch(text.narrow(1, 0, tokens).contiguous(), text.narrow(1, 1, tokens).contiguous(),
+                          at::arange(tokens, ids).expand({rows, tokens}).contiguous());
 }
 
 void add_moves(MemoryTry& result, const memory::TieredHome& tiers, const memory::TieredHome::Counts& before,
@@ -74,7 +73,7 @@ MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_event
     const memory::TieredHome* tiers = engine->tiers();
     result.parameters = engine->parameters().numel();
     for (int64_t step = 0; step < steps; ++step) {
-      const data::Batch batch = random_batch(config, shape.vocabulary, step);
+      const tensor::Batch batch = random_batch(config, shape.vocabulary, step);
       const bool is_last = step + 1 == steps;
       if (is_last && tiers) tiers->begin_record();
       const auto before = tiers ? tiers->counts() : memory::TieredHome::Counts{};

@@ -52,9 +52,9 @@ class SampleReader final : public BatchReader {
             batch, ", data ranks ", options_.ranks);
   }
 
-  Batch next(const std::vector<TokenRun>& wanted) override {
+  tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override {
     const int64_t rows = options_.batch_size / options_.ranks;
-    Batch batch = samples_->make(rows);
+    tensor::Batch batch = samples_->make(rows);
     batch.wanted = wanted;
     std::atomic<int64_t> next_row = 0;
     std::vector<std::exception_ptr> failures(rows);
@@ -97,13 +97,15 @@ class SampleReader final : public BatchReader {
   std::vector<std::string> take_notices() override { return samples_->take_notices(); }
 
  private:
-  void fill(Batch& batch, int64_t row) const {
+  void fill(tensor::Batch& batch, int64_t row) const {
     const int64_t rows = options_.batch_size / options_.ranks, global = row_ + options_.rank * rows + row;
     const int64_t epoch = global / count_, position = global % count_;
     const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
     const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
     samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
-    if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
+    if (!options_.counts_once || epoch == 0) return;
+    for (const auto& [name, field] : batch.fields())
+      if (field.ignored) field.tensor.select(0, row).fill_(*field.ignored);
   }
 
   std::shared_ptr<const Samples> samples_;
@@ -114,9 +116,8 @@ class SampleReader final : public BatchReader {
 
 }  // namespace
 
-Batch pinned(const Batch& batch) {
-  const auto pin = [](const at::Tensor& t) { return t.defined() ? t.pin_memory() : t; };
-  return {pin(batch.inputs), pin(batch.labels), pin(batch.positions), pin(batch.documents), batch.wanted};
+tensor::Batch pinned(const tensor::Batch& batch) {
+  return batch.map([](const tensor::Field& field) { return field.tensor.pin_memory(); });
 }
 
 Batches::Batches(std::shared_ptr<const Samples> samples, BatchOptions options)
@@ -132,7 +133,7 @@ Batches::Batches(std::unique_ptr<BatchReader> reader, bool pinned)
 
 Batches::~Batches() = default;  // the producer is asked to stop, and joined
 
-void Batches::want(std::vector<TokenRun> tokens) {
+void Batches::want(std::vector<tensor::TokenRun> tokens) {
   producer_ = {};  // which reads them
   wanted_ = std::move(tokens);
   move_to(*next_);
@@ -185,11 +186,11 @@ void Batches::produce(std::stop_token stop) {
   }
 }
 
-Batch Batches::next() {
+tensor::Batch Batches::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !ready_.empty() || failure_; });
   if (ready_.empty()) std::rethrow_exception(failure_);
-  Batch batch = std::move(ready_.front().batch);
+  tensor::Batch batch = std::move(ready_.front().batch);
   next_ = std::move(ready_.front().behind);
   for (std::string& notice : ready_.front().notices) notices_.push_back(std::move(notice));
   ready_.pop_front();

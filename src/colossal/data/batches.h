@@ -1,7 +1,5 @@
 // Batches of samples for one data rank, prepared ahead of the training step.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -14,55 +12,38 @@
 #include <utility>
 #include <vector>
 
-namespace colossal::data {
+#include "colossal/data/batch_fields.h"
+#include "colossal/tensor/batch.h"
 
-constexpr int64_t kIgnored = -100;  ///< a label that has no part in the loss
+namespace colossal::data {
 
 struct BatchOptions {
   int64_t batch_size = 0;   ///< B of all data ranks together; divides by `ranks`
   int rank = 0, ranks = 1;  ///< of the data axis: this one takes rows [rank * B/ranks, (rank + 1) * B/ranks)
   uint64_t seed = 0;
   bool shuffle = true;  ///< false: samples in their own order (evaluation)
-  /// The labels of rows behind the first epoch are kIgnored: no sample counts twice (evaluation).
+  /// In rows after the first epoch, fields with an ignored value have that value: no sample counts twice (evaluation).
   bool counts_once = false;
   int threads = 1;      ///< that fill rows, where samples are read from the disk
   bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
 };
 
-/// Tokens [first, first + size) of a row.
-struct TokenRun {
-  int64_t first, size;
-  bool operator==(const TokenRun&) const = default;
-};
-
-/// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].
-struct Batch {
-  at::Tensor inputs;     ///< token ids, or images
-  at::Tensor labels;     ///< the next token, or the class; kIgnored: not counted
-  at::Tensor positions;  ///< within the document, counted from the start of the sample; undefined for images
-  at::Tensor documents;  ///< 0, 1, ... within the sample; undefined for images
-  /// Whoever reads the batch takes no other ids and labels than these tokens', but counts the labels of whole rows that
-  /// are not kIgnored. Samples that find these tokens without the rest of the row may leave the others 0; a label left
-  /// out must count exactly where the true one does, so samples that ignore some labels find those of whole rows.
-  /// Empty: all
-  std::vector<TokenRun> wanted{};
-};
-
 /// The same batch in page-locked memory, from which the accelerator of this process copies (non_blocking) while the
 /// host goes on. Cost: a copy on the host, and such memory as long as the batch lives and its copies are under way.
 /// Errors: of LibTorch, where there is no accelerator.
-Batch pinned(const Batch& batch);
+tensor::Batch pinned(const tensor::Batch& batch);
 
 /// What a stream of batches is made of. Thread safety: const members may be called from several threads.
 class Samples {
  public:
   virtual ~Samples() = default;
   virtual int64_t count() const = 0;
-  /// An empty batch of that many rows.
-  virtual Batch make(int64_t rows) const = 0;
-  /// Fills row `row` of `batch` with sample `index`, at least the tokens of batch.wanted, and of the others labels that
-  /// count as the true ones do. `seed` is that of this sample in this epoch: all randomness comes from it.
-  virtual void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const = 0;
+  /// A batch of that many rows with all fields of these samples, for fill().
+  virtual tensor::Batch make(int64_t rows) const = 0;
+  /// Fills row `row` of `batch`, which make() made, with sample `index`: at least the tokens of batch.wanted, and for
+  /// the other tokens labels that count as the true ones do. All randomness comes from `seed`, which belongs to this
+  /// sample in this epoch.
+  virtual void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const = 0;
   /// An object, by name: what must not change under a position in these samples.
   virtual nlohmann::json traits() const = 0;
   /// What was passed over since the last call, a line each for people.
@@ -74,9 +55,9 @@ class Samples {
 class BatchReader {
  public:
   virtual ~BatchReader() = default;
-  /// This rank's rows of the next batch, made for these tokens (Batch::wanted). Errors: of reading a sample; the
-  /// position then stays.
-  virtual Batch next(const std::vector<TokenRun>& wanted) = 0;
+  /// This rank's rows of the next batch, made for these tokens (tensor::Batch::wanted). Errors: those of reading a
+  /// sample; the position then stays.
+  virtual tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) = 0;
   /// An object: where the next batch starts, equal on every rank.
   virtual nlohmann::json position() const = 0;
   /// Goes there; members that are not of a position are passed over. Errors: one that is damaged.
@@ -105,15 +86,15 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  Batch next();
+  tensor::Batch next();
   /// What was passed over on the way to the last batch and those before it, since the last call.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   /// The next take_notices() begins with these: of what was passed over before there were batches.
   void tell(const std::vector<std::string>& notices);
   int64_t samples() const { return reader_->samples(); }  ///< of an epoch; -1: not known
-  /// The batches to come are asked for with these tokens wanted (Batch::wanted): those that a rank takes, where ranks
+  /// Sets the tokens that the next batches are made for (tensor::Batch::wanted): those that this rank reads if ranks
   /// share the tokens of a row.
-  void want(std::vector<TokenRun> tokens);
+  void want(std::vector<tensor::TokenRun> tokens);
   /// Goes to batch 0: of evaluation, before each round.
   void rewind();
 
@@ -124,7 +105,7 @@ class Batches {
 
  private:
   struct Ready {
-    Batch batch;
+    tensor::Batch batch;
     std::shared_ptr<const nlohmann::json> behind;  // the position of the batch after it
     std::vector<std::string> notices;
   };
@@ -134,7 +115,7 @@ class Batches {
   std::unique_ptr<BatchReader> reader_;
   bool pinned_;
   std::shared_ptr<const nlohmann::json> first_, next_;  // positions: of batch 0, and of the one that next() returns
-  std::vector<TokenRun> wanted_;
+  std::vector<tensor::TokenRun> wanted_;
   std::vector<std::string> notices_;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -82,7 +82,7 @@ CorruptedSpans::CorruptedSpans(Corpus corpus, const PairSizes& sizes, const Span
           counts_.text, "; name more text in data.path, or lower data.sequence or data.held_out");
 }
 
-void CorruptedSpans::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
+void CorruptedSpans::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
   std::vector<int64_t> ids(static_cast<size_t>(counts_.text));
   corpus_.read(index * counts_.text, counts_.text, ids.data());
   const std::vector<int64_t> visible = divided(counts_.text - counts_.hidden, counts_.spans, derive_seed(seed, 0)),

@@ -40,15 +40,15 @@ std::vector<int64_t> sentinel_ids(const text::Tokenizer& tokenizer, int64_t coun
 /// Sample i is the tokens [i text, i text + text) of the corpus, end tokens among them. Visible and hidden spans
 /// alternate; the first is visible, the last is hidden. Their lengths are drawn from all ways to divide the visible and
 /// the hidden tokens, each with the same probability, as a function of (seed, epoch, sample). Rows are those of
-/// PairSamples.
+/// PairSamples, without documents: a source may have a few tokens of padding, which other tokens see.
 class CorruptedSpans : public Samples {
  public:
   /// `sentinels`: one for each span. Errors ("data"): those of span_counts(); a corpus without an end token, or shorter
   /// than one sample; fewer sentinels than spans.
   CorruptedSpans(Corpus corpus, const PairSizes& sizes, const SpanOptions& options, std::vector<int64_t> sentinels);
   int64_t count() const override { return corpus_.size() / counts_.text; }
-  Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_); }
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_, false); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   nlohmann::json traits() const override;
 
  private:

@@ -162,11 +162,11 @@ void DocumentStream::copy_tokens(int64_t first, int64_t count, int64_t* out) con
   }
 }
 
-Batch DocumentStream::next(const std::vector<TokenRun>& wanted) {
+tensor::Batch DocumentStream::next(const std::vector<tensor::TokenRun>& wanted) {
   const int64_t sequence = options_.sequence, taken = options_.batch_size * sequence;
   while (available_ - before_ < taken + 1) take_document();
   const int64_t rows = options_.batch_size / options_.ranks;
-  Batch batch = make_text_batch(rows, sequence);
+  tensor::Batch batch = make_text_batch(rows, sequence, options_.documents);
   batch.wanted = wanted;
   std::vector<int64_t> ids(rows * sequence + 1);  // of this rank's rows, and the last label
   copy_tokens(before_ + options_.rank * rows * sequence, rows * sequence + 1, ids.data());

@@ -47,7 +47,7 @@ class DocumentStream final : public BatchReader {
   /// The tokenizer lives as long as this; its encode() is called from several threads.
   DocumentStream(std::vector<StreamSource> sources, std::shared_ptr<const text::Tokenizer> tokenizer,
                  DocumentStreamOptions options);
-  Batch next(const std::vector<TokenRun>& wanted) override;
+  tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override;
   nlohmann::json position() const override;
   void seek(const nlohmann::json& position) override;
   nlohmann::json traits() const override;

@@ -26,8 +26,8 @@ class ImageSamples : public Samples {
  public:
   ImageSamples(ImageSet set, bool augment);
   int64_t count() const override { return set_.pixels.size(0); }
-  Batch make(int64_t rows) const override;
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override;
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   nlohmann::json traits() const override;
 
  private:

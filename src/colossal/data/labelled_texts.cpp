@@ -220,15 +220,15 @@ LabelledSamples::LabelledSamples(const LabelledTexts& texts, const text::Tokeniz
   tokens_fingerprint_ = concat(begin_id_, " ", end_id_, " ", sum.hex());
 }
 
-Batch LabelledSamples::make(int64_t rows) const {
+tensor::Batch LabelledSamples::make(int64_t rows) const {
   const auto zeros = [&](int64_t columns) { return at::zeros({rows, columns}, at::kLong); };
-  return {zeros(sequence_), zeros(1), zeros(sequence_), zeros(sequence_)};
+  return text_batch(zeros(sequence_), zeros(1), zeros(sequence_), zeros(sequence_), tensor::Dim::Other);
 }
 
-void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
-  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence_;
+void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batch, int64_t row) const {
+  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* documents = batch.at("documents").mutable_data_ptr<int64_t>() + row * sequence_;
   const std::vector<int32_t>& text = tokens_[index];
   const auto length = static_cast<int64_t>(text.size()) + 2;
   for (int64_t i = 0; i < sequence_; ++i) {
@@ -236,7 +236,7 @@ void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64
     positions[i] = i < length ? i : i - length;
     documents[i] = i < length ? 0 : 1;
   }
-  batch.labels.mutable_data_ptr<int64_t>()[row] = labels_[index];
+  batch.at("labels").mutable_data_ptr<int64_t>()[row] = labels_[index];
 }
 
 nlohmann::json LabelledSamples::traits() const {

@@ -52,8 +52,8 @@ class LabelledSamples : public Samples {
  public:
   LabelledSamples(const LabelledTexts& texts, const text::Tokenizer& tokenizer, int64_t sequence);
   int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
-  Batch make(int64_t rows) const override;
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override;
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   /// The file, its tokens as the tokenizer made them, and the names of the classes.
   nlohmann::json traits() const override;
 

@@ -18,10 +18,10 @@ MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents document
           masking.vocabulary);
 }
 
-void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {
-  const int64_t length = batch.inputs.size(1);
-  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * length;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * length;
+void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {
+  const int64_t length = batch.at("ids").size(1);
+  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * length;
+  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * length;
   std::fill(labels, labels + length, kIgnored);
   std::vector<int64_t> places;
   for (int64_t i = 0; i < length; ++i)
@@ -41,8 +41,8 @@ void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const
   }
 }
 
-void MaskedSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
-  Batch whole = batch;  // what is hidden is drawn from all tokens of a row
+void MaskedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+  tensor::Batch whole = batch;  // what is hidden is drawn from all tokens of a row
   whole.wanted.clear();
   texts_.fill(index, seed, whole, row);
   hide_tokens(batch, row, seed, end_id_, masking_);

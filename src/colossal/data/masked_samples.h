@@ -12,7 +12,7 @@ struct Masking {
 };
 
 /// Makes of row `row`, filled by fill_text_row(), one in which tokens are hidden as MaskedSamples says.
-void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking);
+void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking);
 
 /// Sample i is that of TextSamples, of whose n tokens max(1, round(share * n)) have a label, the token itself, and the
 /// others kIgnored (BERT, arXiv:1810.04805, section 3.1). An end token is never one of them; a sample of end tokens
@@ -22,8 +22,8 @@ class MaskedSamples : public Samples {
  public:
   MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking);
   int64_t count() const override { return texts_.count(); }
-  Batch make(int64_t rows) const override { return texts_.make(rows); }
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override { return texts_.make(rows); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   nlohmann::json traits() const override;
 
  private:

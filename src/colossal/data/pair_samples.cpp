@@ -108,35 +108,36 @@ PairSamples::PairSamples(const TextPairs& texts, const text::Tokenizer& tokenize
   tokens_fingerprint_ = concat(sizes.start_id, " ", sum.hex());
 }
 
-void PairSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+void PairSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batch, int64_t row) const {
   const Pair& pair = pairs_[static_cast<size_t>(index)];
   fill_pair_row(pair.source, pair.target, sizes_, batch, row);
 }
 
-Batch make_pair_batch(int64_t rows, const PairSizes& sizes) {
+tensor::Batch make_pair_batch(int64_t rows, const PairSizes& sizes, bool hides_padding) {
   const auto zeros = [&](int64_t columns) { return at::zeros({rows, columns}, at::kLong); };
   const int64_t all = sizes.source + sizes.target;
-  return {zeros(all), zeros(sizes.target), zeros(all), zeros(all)};
+  return text_batch(zeros(all), zeros(sizes.target), zeros(all), hides_padding ? zeros(all) : at::Tensor());
 }
 
 void fill_pair_row(const std::vector<int32_t>& source, const std::vector<int32_t>& answer, const PairSizes& sizes,
-                   Batch& batch, int64_t row) {
+                   tensor::Batch& batch, int64_t row) {
   const int64_t all = sizes.source + sizes.target;
-  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * all;
-  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * all;
-  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * all;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sizes.target;
+  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * all;
+  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * all;
+  const at::Tensor kept = batch.find("documents");
+  int64_t* documents = kept.defined() ? kept.mutable_data_ptr<int64_t>() + row * all : nullptr;
+  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * sizes.target;
   const auto source_size = static_cast<int64_t>(source.size()), answer_size = static_cast<int64_t>(answer.size());
   for (int64_t i = 0; i < sizes.source; ++i) {
     tokens[i] = i < source_size ? source[i] : sizes.start_id;
     positions[i] = i;
-    documents[i] = i < source_size ? 0 : 1;
+    if (documents) documents[i] = i < source_size ? 0 : 1;
   }
   for (int64_t i = 0; i < sizes.target; ++i) {
     const int64_t at = sizes.source + i;
     tokens[at] = i > 0 && i < answer_size ? answer[i - 1] : sizes.start_id;
     positions[at] = i;
-    documents[at] = 0;
+    if (documents) documents[at] = 0;
     labels[i] = i < answer_size ? answer[i] : kIgnored;
   }
 }

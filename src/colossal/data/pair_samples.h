@@ -40,15 +40,16 @@ struct PairSizes {
   int64_t start_id;  ///< in front of the answer that the decoder reads, and what fills up
 };
 
-/// An empty batch of rows of pairs.
-Batch make_pair_batch(int64_t rows, const PairSizes& sizes);
+/// A batch of rows of pairs, all zeros: text_batch() of labels [B, target]. With `hides_padding` it has documents, so
+/// that no token attends to the padding of a source.
+tensor::Batch make_pair_batch(int64_t rows, const PairSizes& sizes, bool hides_padding);
 
 /// Fills row `row` of `batch` with a source and an answer, which have their end tokens and fit `sizes`. The row is the
 /// source, padded to sizes.source, then the start token and the answer without its last token, padded to sizes.target.
-/// Labels are [B, target]: the answer, then kIgnored. The padding of a source is a document of its own, number 1, to
-/// which no token attends. The padding of an answer comes after all tokens that count.
+/// Labels are [B, target]: the answer, then kIgnored. If the batch has documents, the padding of a source is one of its
+/// own, number 1, to which no token attends. The padding of an answer comes after all tokens that count.
 void fill_pair_row(const std::vector<int32_t>& source, const std::vector<int32_t>& answer, const PairSizes& sizes,
-                   Batch& batch, int64_t row);
+                   tensor::Batch& batch, int64_t row);
 
 /// Sample i is pair i: the first tokens of the source and of the answer that fit, each with the end token, as
 /// fill_pair_row() lays them out.
@@ -57,8 +58,8 @@ class PairSamples : public Samples {
  public:
   PairSamples(const TextPairs& texts, const text::Tokenizer& tokenizer, const PairSizes& sizes);
   int64_t count() const override { return static_cast<int64_t>(pairs_.size()); }
-  Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_); }
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_, true); }
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   /// The file and its tokens as the tokenizer made them.
   nlohmann::json traits() const override;
 

@@ -128,8 +128,8 @@ PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
   fingerprint_ = concat(folder_.names.size(), " pictures, ", sum.hex());
 }
 
-Batch PictureSamples::make(int64_t rows) const {
-  return {at::empty({rows, 3, options_.side, options_.side}, at::kFloat), at::zeros({rows, 1}, at::kLong), {}, {}};
+tensor::Batch PictureSamples::make(int64_t rows) const {
+  return image_batch(at::empty({rows, 3, options_.side, options_.side}, at::kFloat), at::zeros({rows, 1}, at::kLong));
 }
 
 void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
@@ -151,12 +151,12 @@ void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
       }
 }
 
-void PictureSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
-  float* out = batch.inputs.mutable_data_ptr<float>() + row * 3 * options_.side * options_.side;
+void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
+  float* out = batch.at("images").mutable_data_ptr<float>() + row * 3 * options_.side * options_.side;
   for (int64_t tried = 0;; ++tried, index = (index + 1) % count()) {
     try {
       read(index, seed, out);
-      batch.labels.mutable_data_ptr<int64_t>()[row] = folder_.labels[index];
+      batch.at("labels").mutable_data_ptr<int64_t>()[row] = folder_.labels[index];
       return;
     } catch (const Error& error) {
       if (options_.faults == Faults::Refuse)

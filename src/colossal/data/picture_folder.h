@@ -52,8 +52,8 @@ class PictureSamples final : public Samples {
  public:
   PictureSamples(PictureFolder folder, PictureOptions options);
   int64_t count() const override { return static_cast<int64_t>(folder_.names.size()); }
-  Batch make(int64_t rows) const override;
-  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  tensor::Batch make(int64_t rows) const override;
+  void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
   /// Number of pictures and a checksum of their names and sizes.
   nlohmann::json traits() const override;
   std::vector<std::string> take_notices() const override;

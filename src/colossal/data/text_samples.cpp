@@ -16,24 +16,25 @@ TextSamples::TextSamples(Corpus corpus, int64_t sequence, Documents documents)
           "; name more text in data.path, or lower data.sequence or data.held_out");
 }
 
-Batch make_text_batch(int64_t rows, int64_t sequence) {
+tensor::Batch make_text_batch(int64_t rows, int64_t sequence, Documents documents) {
   const auto zeros = [&] { return at::zeros({rows, sequence}, at::kLong); };
-  return {zeros(), zeros(), zeros(), zeros()};
+  return text_batch(zeros(), zeros(), zeros(), documents == Documents::Separate ? zeros() : at::Tensor());
 }
 
-void fill_text_row(const int64_t* ids, Documents documents_kept, int64_t end_id, Batch& batch, int64_t row) {
-  const int64_t sequence = batch.inputs.size(1);
-  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence;
+void fill_text_row(const int64_t* ids, Documents documents_kept, int64_t end_id, tensor::Batch& batch, int64_t row) {
+  const int64_t sequence = batch.at("ids").size(1);
+  int64_t* tokens = batch.at("ids").mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t* labels = batch.at("labels").mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t* positions = batch.at("positions").mutable_data_ptr<int64_t>() + row * sequence;
+  const bool are_separate = documents_kept == Documents::Separate;
+  int64_t* documents = are_separate ? batch.at("documents").mutable_data_ptr<int64_t>() + row * sequence : nullptr;
   int64_t position = 0, document = 0;
   for (int64_t i = 0; i < sequence; ++i) {
-    const bool ends = documents_kept == Documents::Separate && ids[i] == end_id;
+    const bool ends = are_separate && ids[i] == end_id;
     tokens[i] = ids[i];
     labels[i] = ends ? kIgnored : ids[i + 1];
     positions[i] = position++;
-    documents[i] = document;
+    if (are_separate) documents[i] = document;
     if (ends) {
       position = 0;
       ++document;
@@ -41,12 +42,12 @@ void fill_text_row(const int64_t* ids, Documents documents_kept, int64_t end_id,
   }
 }
 
-Batch TextSamples::make(int64_t rows) const { return make_text_batch(rows, sequence_); }
+tensor::Batch TextSamples::make(int64_t rows) const { return make_text_batch(rows, sequence_, documents_); }
 
-void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+void TextSamples::fill(int64_t index, uint64_t /*seed*/, tensor::Batch& batch, int64_t row) const {
   const bool has_parts = documents_ == Documents::Joined && !batch.wanted.empty();
   std::vector<int64_t> ids(sequence_ + 1);
-  for (const TokenRun& run : has_parts ? batch.wanted : std::vector<TokenRun>{{0, sequence_}})
+  for (const tensor::TokenRun& run : has_parts ? batch.wanted : std::vector<tensor::TokenRun>{{0, sequence_}})
     corpus_.read(index * sequence_ + run.first, run.size + 1, ids.data() + run.first);
   fill_text_row(ids.data(), documents_, corpus_.end_id(), batch, row);
 }

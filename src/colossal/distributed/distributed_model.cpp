@@ -3,17 +3,21 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/sequence/spread_cache.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::distributed {
 namespace {
@@ -80,61 +84,121 @@ DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, 
   return runner;
 }
 
-parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const PassOf& pass,
+at::Tensor DistributedModel::on_device(const at::Tensor& t) const {
+  const at::Device device = parameters_->options().device;
+  // The host waits for no copy of pinned memory: kernels run after it, and the host reads none of these fields.
+  return t.to(t.options().device(device), t.is_cpu() && tensor::is_elsewhere(device));
+}
+
+tensor::Batch DistributedModel::on_device(const tensor::Batch& batch) const {
+  return batch.map(
+      [&](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : on_device(field.tensor); });
+}
+
+bool DistributedModel::cuts_tokens(const tensor::Batch& batch) const {
+  return training_.layout.cut && batch.has_tokens();
+}
+
+std::vector<tensor::TokenRun> DistributedModel::tokens_read(int64_t tokens) const {
+  const parallel::Layout& layout = training_.layout;
+  const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
+  std::vector<tensor::TokenRun> runs;
+  if (own.is_all()) return runs;
+  for (const ops::PositionRun& run : parallel::runs_of(own, tokens)) runs.push_back({run.first, run.size});
+  return runs;
+}
+
+nn::Step DistributedModel::ready(const Runner& runner, const nn::Step& micro_batch) const {
+  require(micro_batch.batch != nullptr, "model",
+          "a pass must have the micro-batch in its step: got none; nn::step_of() makes it");
+  const tensor::Batch& batch = *micro_batch.batch;
+  models::check_fields(runner.model, batch);
+  const int64_t tokens = batch.tokens();
+  nn::Step step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, batch));
+  const nn::Share own = step.cut && tokens > 0 ? runner.layout.tokens_read(step) : nn::Share{};
+  const at::Device device = parameters_->options().device;
+  const auto is_there = [&](const tensor::Batch::Named& named) {
+    const at::Tensor& t = named.field.tensor;
+    return named.field.stays_whole ? t.is_cpu() || t.is_meta() : t.device() == device;
+  };
+  if (own.is_all() && std::all_of(batch.fields().begin(), batch.fields().end(), is_there)) return step;
+  if (!own.is_all()) {
+    auto cut = std::make_shared<nn::SequenceCut>(*step.cut);
+    cut->given = own.held;
+    step.cut = std::move(cut);
+  }
+  return nn::step_of(on_device(batch.map([&](const tensor::Field& field) {
+                       if (own.is_all() || field.stays_whole) return field.tensor;
+                       at::Tensor part = field.tensor;
+                       for (int64_t dim = 0; dim < part.dim(); ++dim)
+                         if (field.dims.at(dim) == tensor::Dim::Token && part.size(dim) == tokens)
+                           part = own.of(part, dim, "sequence");
+                       const bool was_pinned = tensor::is_elsewhere(device) && field.tensor.is_pinned();
+                       return was_pinned ? part.contiguous().pin_memory() : part;
+                     })),
+                     std::move(step));
+}
+
+std::vector<nn::Step> DistributedModel::ready(const Runner& runner, const std::vector<nn::Step>& micro_batches) const {
+  std::vector<nn::Step> steps;
+  for (const nn::Step& step : micro_batches) steps.push_back(ready(runner, step));
+  return steps;
+}
+
+parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
                                                          const ResultOf& result) const {
-  return [this, &runner, pass, result](int stage, int micro_batch, const at::Tensor& input) {
+  return [this, &runner, &ready, result](int stage, int micro_batch, const at::Tensor& input) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
-    const Pass p = pass(micro_batch);
-    const nn::Step step = runner.layout.with_cut(p.step, models::tokens_of(runner.model, p.inputs));
-    const at::Tensor hidden = models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends},
-                                                embeds ? p.inputs : input, step);
+    const nn::Step& step = ready.at(micro_batch);
+    const at::Tensor hidden =
+        models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, input, step);
     return ends ? result(micro_batch, hidden, step) : hidden;
   };
 }
 
-std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const Pass& pass) {
-  const parallel::Layout& layout = runner.layout;
-  const int64_t given = models::tokens_of(runner.model, pass.inputs);
-  const nn::Step step = layout.with_cut(pass.step, given);
-  return parallel::local_sizes(layout, layout.outside, pass.inputs.size(0), step.cut ? step.cut->tokens() : given,
-                               runner.model.shape.hidden, step);
+std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const nn::Step& ready) {
+  const tensor::Batch& batch = *ready.batch;
+  return parallel::local_sizes(runner.layout, runner.layout.outside, batch.rows(),
+                               ready.cut ? ready.cut->tokens() : models::tokens_of(runner.model, batch),
+                               runner.model.shape.hidden, ready);
 }
 
-void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
+void DistributedModel::train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
-  training_.executor->train(stage_function(training_, pass, loss), hidden_sizes(training_, pass(0)), before_gradients);
+  const std::vector<nn::Step> steps = ready(training_, micro_batches);
+  training_.executor->train(stage_function(training_, steps, loss), hidden_sizes(training_, steps.at(0)),
+                            before_gradients);
 }
 
-void DistributedModel::train_one(const Pass& pass, const ResultOf& loss) {
+void DistributedModel::train_one(const nn::Step& micro_batch, const ResultOf& loss) {
   require(cuts_.size() == 2, "pipeline", "train_one() needs one pipeline stage with all layers: got ", cuts_.size() - 1,
           " stages; use train()");
-  const at::Tensor lost = stage_function(training_, [&](int) { return pass; }, loss)(0, 0, at::Tensor());
+  const std::vector<nn::Step> steps = ready(training_, std::vector<nn::Step>{micro_batch});
+  const at::Tensor lost = stage_function(training_, steps, loss)(0, 0, at::Tensor());
   torch::autograd::backward({lost}, {at::ones_like(lost)});
 }
 
-std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {
-  return forward(training_, micro_batches, pass, result);
+std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result) {
+  return forward(training_, micro_batches, result);
 }
 
-std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micro_batches, const PassOf& pass,
+std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
                                                   const ResultOf& result) const {
-  auto results =
-      runner.executor->forward(stage_function(runner, pass, result), micro_batches, hidden_sizes(runner, pass(0)));
-  for (int i = 0; i < micro_batches; ++i)
-    if (const Pass p = pass(i); p.step.cache) {
-      const int64_t tokens = p.inputs.size(1);
-      p.step.cache->advance(runner.layout.with_cut(p.step, tokens), tokens);
-    }
+  const std::vector<nn::Step> steps = ready(runner, micro_batches);
+  auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
+                                          hidden_sizes(runner, steps.at(0)));
+  for (const nn::Step& step : steps)
+    if (step.cache) step.cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
   return results;
 }
 
-at::Tensor DistributedModel::everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like) {
-  return everywhere(decoding(), pass, result, like);
+at::Tensor DistributedModel::everywhere(const nn::Step& micro_batch, const ResultOf& result, const at::Tensor& like) {
+  return everywhere(decoding(), micro_batch, result, like);
 }
 
-at::Tensor DistributedModel::everywhere(const Runner& runner, const Pass& pass, const ResultOf& result,
+at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                                         const at::Tensor& like) {
-  const auto results = forward(runner, 1, [&](int) { return pass; }, result);
+  const auto results = forward(runner, {micro_batch}, result);
   comm::Group& ranks = mesh_.group("pipeline");
   if (ranks.size() == 1) return results.front();
   at::Tensor value = results.empty() ? at::empty_like(like) : results.front().to(like.scalar_type()).contiguous();
@@ -162,17 +226,18 @@ std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages
                                           dtype);
 }
 
-at::Tensor DistributedModel::next_logits(const Pass& pass) {
-  require(pass.step.cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
+at::Tensor DistributedModel::next_logits(const nn::Step& given) {
+  require(given.cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
+  require(given.batch != nullptr, "model", "decoding needs the tokens in the step: got none; nn::step_of() makes it");
   const bool is_dealt_out =
-      sequence_.size > 1 && pass.step.cache->lengths().empty() && pass.inputs.size(1) >= sequence_.size;
+      sequence_.size > 1 && given.cache->lengths().empty() && given.batch->tokens() >= sequence_.size;
   const Runner& runner = is_dealt_out ? prompting() : decoding();
   const models::Model& model = decoding().model;
   const nn::Parameters::Options& options = parameters_->options();
   return everywhere(
-      runner, pass,
+      runner, given,
       [&](int, const at::Tensor& hidden, const nn::Step& step) {
-        return model.head->logits(parallel::last_token(runner.layout, hidden, step), pass.step)[0];
+        return model.head->logits(parallel::last_token(runner.layout, hidden, step), given)[0];
       },
       at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));
 }

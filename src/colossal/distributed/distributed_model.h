@@ -1,5 +1,10 @@
-// A model over the ranks of a mesh: its parameters here, its layers, its stages. What training and inference both stand
-// on.
+// A model over the ranks of a mesh: the parameters, layers and stages of this rank, for training and inference.
+//
+//   std::vector<nn::Step> micro_batches;
+//   for (int64_t i = 0; i < 4; ++i) micro_batches.push_back(nn::step_of(batch.part(i * rows, rows)));
+//   const auto results = model.forward(micro_batches, [&](int, const at::Tensor& hidden, const nn::Step& step) {
+//     return models::loss_sum(model.model(), hidden, step);
+//   });
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,6 +19,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/parallel/pipeline/executor.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::distributed {
 
@@ -24,15 +30,8 @@ class DistributedModel {
     int64_t micro_batches = 1;  ///< of a training step
     int64_t sequence = 1;       ///< tokens of a sample of text
   };
-  /// What goes through the model at once.
-  struct Pass {
-    /// A micro-batch, the same on all ranks of a replica, or what step.cut says that this one was given of it
-    at::Tensor inputs;
-    nn::Step step;
-  };
-  using PassOf = std::function<Pass(int micro_batch)>;
-  /// Made of the head's input on the last stage, and of the step that the layers were given: in training a scalar, the
-  /// micro-batch's share of the loss.
+  /// Makes a result of the head's input on the last stage, and of the step that the layers were given, ready(): in
+  /// training a scalar, the micro-batch's share of the loss.
   using ResultOf = std::function<at::Tensor(int micro_batch, const at::Tensor& hidden, const nn::Step& step)>;
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
@@ -42,17 +41,36 @@ class DistributedModel {
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload);
 
+  // A pass is given the step of each micro-batch (nn::step_of), whole and the same on all ranks of a replica. All
+  // micro-batches of a call have the same sizes.
+  // Errors of all passes, before any communication: "data", a field that the model reads and the batch does not have;
+  // "model", a step without a batch; "parallel", a batch that does not divide (parallel::Layout::with_cut).
+
   /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
-  void train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients);
+  void train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
+             const parallel::BeforeGradients& before_gradients);
   /// Forward and backward of one micro-batch outside of any schedule: nothing is timed, and nothing known of it
   /// afterwards, so that it can be recorded (tensor/graph.h). Errors ("pipeline"): a rank that has not all layers.
-  void train_one(const Pass& pass, const ResultOf& loss);
+  void train_one(const nn::Step& micro_batch, const ResultOf& loss);
   /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache
   /// is advanced.
-  std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);
+  std::vector<at::Tensor> forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result);
   /// Of a pass with one micro-batch through decoding_model(): the result, on all ranks of the replica. `like`: its
   /// sizes and dtype. step.cache is advanced.
-  at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
+  at::Tensor everywhere(const nn::Step& micro_batch, const ResultOf& result, const at::Tensor& like);
+
+  /// Returns the step that the layers of model() are given: with the cut of its tokens, and with a batch on the device
+  /// whose fields have the tokens that this rank reads. Passes call it for each micro-batch. Cost: copies to the device
+  /// of fields that are elsewhere; the host does not wait for copies of pinned memory.
+  nn::Step ready(const nn::Step& micro_batch) const { return ready(training_, micro_batch); }
+  /// Returns true if ready() takes a part of the tokens of such a batch: ranks split sequences, and a field has a
+  /// dimension tensor::Dim::Token.
+  bool cuts_tokens(const tensor::Batch& batch) const;
+  /// The tokens that ready() takes of rows of `tokens` tokens if no documents are given, in order; runs that touch are
+  /// one. Empty: all.
+  std::vector<tensor::TokenRun> tokens_read(int64_t tokens) const;
+  /// The batch on the device, except fields that stay whole, which are on the host.
+  tensor::Batch on_device(const tensor::Batch& batch) const;
 
   /// A cache with room for `capacity` tokens of a sequence, for next_logits(): a nn::EncoderDecoderCache of a model
   /// with an encoder; a parallel::SpreadCache where parallel.sequence deals out tokens; else a nn::PagedCache, or a
@@ -63,13 +81,13 @@ class DistributedModel {
   /// `dtype`: of what pages hold, as nn::PagedCache.
   std::unique_ptr<nn::PagedCache> make_paged_cache(int64_t pages, int64_t page_tokens,
                                                    std::optional<at::ScalarType> dtype = {}) const;
-  /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all
-  /// ranks of the replica. step.cache is advanced.
+  /// Logits [V] of what follows the last token of the first row of the batch of `step`, which has a cache, of
+  /// make_cache(): on all ranks of the replica. step.cache is advanced.
   ///
   /// Communication: into an empty cache a prompt that has a token for each rank of the sequence goes as in training, by
   ///                the mode; the last hidden state [B, H] is broadcast to these ranks. Everything else goes through
   ///                decoding_model(): see parallel::with_spread_cache. Behind either what head and pipeline send.
-  at::Tensor next_logits(const Pass& pass);
+  at::Tensor next_logits(const nn::Step& step);
 
   nn::Parameters& parameters() { return *parameters_; }
   models::Model& model() { return training_.model; }
@@ -93,15 +111,22 @@ class DistributedModel {
   };
   Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
   const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
-  /// What a pass with an empty cache goes through if its tokens are dealt out.
+  /// What a prompt goes through if its tokens are dealt out.
   const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }
-  parallel::StageFunction stage_function(const Runner& runner, const PassOf& pass, const ResultOf& result) const;
-  std::vector<at::Tensor> forward(const Runner& runner, int micro_batches, const PassOf& pass,
+  /// ready(), for the layers of `runner`: the one place that cuts a micro-batch and makes its step.
+  nn::Step ready(const Runner& runner, const nn::Step& micro_batch) const;
+  std::vector<nn::Step> ready(const Runner& runner, const std::vector<nn::Step>& micro_batches) const;
+  at::Tensor on_device(const at::Tensor& tensor) const;
+  /// `ready`: steps that outlive the function.
+  parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
+                                         const ResultOf& result) const;
+  std::vector<at::Tensor> forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
                                   const ResultOf& result) const;
-  /// Of the hidden states [B, S, H] that this rank holds between blocks of such a pass.
-  static std::vector<int64_t> hidden_sizes(const Runner& runner, const Pass& pass);
+  /// The sizes of the hidden states [B, S, H] that this rank holds between blocks of such a pass.
+  static std::vector<int64_t> hidden_sizes(const Runner& runner, const nn::Step& ready);
   /// The one result of a pass through `runner`, on all ranks of the replica.
-  at::Tensor everywhere(const Runner& runner, const Pass& pass, const ResultOf& result, const at::Tensor& like);
+  at::Tensor everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
+                        const at::Tensor& like);
 
   comm::Mesh& mesh_;
   parallel::SequenceConfig sequence_;

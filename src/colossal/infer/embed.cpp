@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 
 namespace colossal::infer {
 namespace {
@@ -89,13 +90,12 @@ at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vecto
   std::vector<int64_t> positions;
   for (const int64_t length : lengths)
     for (int64_t i = 0; i < length; ++i) positions.push_back(i);
-  nn::Step step;
-  step.positions = at::tensor(positions, on_device).unsqueeze(0);
+  const auto row = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, on_device).unsqueeze(0); };
+  nn::Step step = nn::step_of(nn::token_batch(row(ids), row(positions)));
   step.sequences.lengths = lengths;
   const auto count = static_cast<int64_t>(lengths.size());
   at::Tensor vectors = model_.everywhere(
-      {at::tensor(ids, on_device).unsqueeze(0), step},
-      [](int, const at::Tensor& made, const nn::Step&) { return made; },
+      step, [](int, const at::Tensor& made, const nn::Step&) { return made; },
       at::empty({count, model_.model().shape.hidden},
                 at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device)));
   if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/ops/paged_attention.h"
 
 namespace colossal::infer {
@@ -68,12 +69,13 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const models::Model& model = model_.decoding_model();
   // a layout that splits the batch gets copies of the row, of which the first counts
   const int64_t rows = model.batch_parts;
-  pass.positions = there(positions).repeat({rows, 1});
+  const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
+  pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)), std::move(pass));
   pass.cache = cache_.get();
   const at::Tensor wanted = there(last);
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   at::Tensor logits = model_.everywhere(
-      {there(ids).repeat({rows, 1}), pass},
+      pass,
       [&](int, const at::Tensor& hidden, const nn::Step& own) {
         return last.empty() ? none : model.head->logits(hidden.index_select(1, wanted), own)[0];
       },

@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 
 namespace colossal::infer {
 namespace {
@@ -84,11 +85,11 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).to(on_device.device());
     for (const Window& w : windows_of(ids.numel(), window, stride)) {
-      nn::Step step;
-      step.positions = at::arange(w.end - w.begin, on_device).repeat({rows, 1});
+      const nn::Step step = nn::step_of(nn::token_batch(ids.slice(0, w.begin, w.end).repeat({rows, 1}),
+                                                        at::arange(w.end - w.begin, on_device).repeat({rows, 1})));
       const at::Tensor next = ids.slice(0, w.begin + 1, w.end + 1);
       const at::Tensor sum = distributed.everywhere(
-          {ids.slice(0, w.begin, w.end).repeat({rows, 1}), step},
+          step,
           [&](int, const at::Tensor& hidden, const nn::Step& s) {
             return sum_of(model, hidden, s, w.counted - w.begin, next);
           },

@@ -62,12 +62,14 @@ void add_class_head(Model& model, const ModelShape& s, nn::Layers& layers) {
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
+  model.fields = {"ids", "positions"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> types = layers.positions("types", s.own.as<BertSizes>().types, s.hidden, kDeviation);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, {s.norm_epsilon});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+    const at::Tensor& ids = batch.at("ids");
     const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
     return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);
   };
@@ -202,26 +204,25 @@ nlohmann::json to_json(const ModelShape& s) {
 
 Architecture bert_architecture() {
   using namespace bert;
-  return {
-      .name = "bert",
-      .own = BertSizes{},
-      .presets = presets(),
-      .make = make,
-      .task = task,
-      .settle = settle,
-      .hugging_face = {.model_type = "bert",
-                       .names = external_names,
-                       .from_json = from_json,
-                       .to_json = to_json,
-                       .prefix = "bert.",
-                       .head = "cls.predictions.decoder.weight",
-                       .copies = {tied_copy(kOwnBias, kTiedBias)},
-                       .ignored = ignored_tensors(),
-                       // Before version 5 transformers wrote the one bias of both under the first name.
-                       .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
-                                       {"LayerNorm.bias", "LayerNorm.beta"},
-                                       {"predictions.decoder.bias", "predictions.bias"}},
-                       .own_head = {"objective", "classes", "class_names"}}};
+  return {.name = "bert",
+          .own = BertSizes{},
+          .presets = presets(),
+          .make = make,
+          .task = task,
+          .settle = settle,
+          .hugging_face = {.model_type = "bert",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "bert.",
+                           .head = "cls.predictions.decoder.weight",
+                           .copies = {tied_copy(kOwnBias, kTiedBias)},
+                           .ignored = ignored_tensors(),
+                           // Before version 5 transformers wrote the one bias of both under the first name.
+                           .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                           {"LayerNorm.bias", "LayerNorm.beta"},
+                                           {"predictions.decoder.bias", "predictions.bias"}},
+                           .own_head = {"objective", "classes", "class_names"}}};
 }
 
 }  // namespace colossal::models

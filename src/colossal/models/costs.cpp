@@ -7,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/tensor/flops.h"
 
@@ -15,29 +17,11 @@ namespace {
 
 constexpr double kForwardAndBackward = 3;  // each product has two in backward: the gradients of its factors
 
-struct Sample {
-  at::Tensor inputs, labels;
-  nn::Step step;
-};
-
-Sample sample_of(const Task& task, int64_t sequence) {
-  const auto ids = at::TensorOptions().dtype(at::kLong).device(at::kMeta);
-  if (task.reads == Reads::Images)
-    return {at::empty({1, task.channels, task.side, task.side}, at::TensorOptions().device(at::kMeta)),
-            at::empty({1, 1}, ids),
-            {}};
-  if (task.objective == Objective::Target)  // or a stack would cost nothing
-    sequence = std::max({sequence, int64_t{2}, task.source_tokens + 1});
-  return {at::empty({1, sequence}, ids),
-          at::empty({1, task.labels_of(sequence)}, ids),
-          {.positions = at::empty({1, sequence}, ids)}};
-}
-
 Costs announced(const ModelShape& shape, int64_t sequence) {
   nn::Parameters parameters({}, {.device = at::kMeta});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
-  const Sample sample = sample_of(shape.task(), sequence);
+  const nn::Step step = nn::step_of(example_batch(shape, 1, sequence));
   const at::NoGradGuard no_grad;
   at::Tensor hidden;
   const auto cost_of = [](const auto& part) {
@@ -46,9 +30,9 @@ Costs announced(const ModelShape& shape, int64_t sequence) {
     return kForwardAndBackward * count.total();
   };
   Costs costs;
-  costs.first = cost_of([&] { hidden = model.embed(sample.inputs, sample.step); });
-  for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, sample.step); }));
-  costs.last = cost_of([&] { model.head->loss_sum(model.norm(hidden, sample.step), sample.labels, sample.step); });
+  costs.first = cost_of([&] { hidden = model.embed(*step.batch, step); });
+  for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, step); }));
+  costs.last = cost_of([&] { loss_sum(model, model.norm(hidden, step), step); });
   return costs;
 }
 

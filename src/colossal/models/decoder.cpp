@@ -24,7 +24,7 @@ int64_t word_features(const ModelShape& s, const DecoderVariant& variant) {
   return variant.word_features == 0 ? s.hidden : variant.word_features;
 }
 
-Block make_embedding(const ModelShape& s, const DecoderVariant& variant, std::shared_ptr<nn::Embedding> tokens,
+Embed make_embedding(const ModelShape& s, const DecoderVariant& variant, std::shared_ptr<nn::Embedding> tokens,
                      nn::Layers& layers) {
   const int64_t offset = variant.position_offset;
   std::shared_ptr<nn::Dense> projection =
@@ -36,8 +36,8 @@ Block make_embedding(const ModelShape& s, const DecoderVariant& variant, std::sh
   if (variant.embedding_norm) norm = make_norm("embedding_norm", variant.block.norm, s, layers);
   std::shared_ptr<nn::Dropout> dropout =
       layers.dropout("embedding.dropout", s.hidden, variant.embedding_dropout ? s.dropout : 0);
-  return [=, scale = variant.embedding_scale](const at::Tensor& ids, const nn::Step& step) {
-    at::Tensor x = scaled(tokens->forward(ids, step), scale);
+  return [=, scale = variant.embedding_scale](const tensor::Batch& batch, const nn::Step& step) {
+    at::Tensor x = scaled(tokens->forward(batch.at("ids"), step), scale);
     if (projection) x = projection->forward(x);
     if (positions) x = x + positions->forward(offset == 0 ? step.positions : step.positions + offset, step);
     if (norm) x = norm->forward(x);
@@ -60,6 +60,7 @@ ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_
 
 Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layers& layers) {
   Model model;
+  model.fields = {"ids", "positions"};
   std::shared_ptr<nn::Embedding> tokens =
       layers.embedding("embedding", s.vocabulary, word_features(s, variant), variant.embedding_deviation);
   model.embed = make_embedding(s, variant, tokens, layers);

@@ -12,7 +12,9 @@
 namespace colossal::models {
 
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
-  at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
+  require(!stage.embeds || step.batch, "model",
+          "the first stage must have the micro-batch in its step: got none; nn::step_of() makes it");
+  at::Tensor hidden = stage.embeds ? model.embed(*step.batch, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {
     const auto block = [&block = model.blocks[i], step](const at::Tensor& h) { return block(h, step); };
     hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden, step.inputs.get())
@@ -21,8 +23,12 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
   return stage.ends ? model.norm(hidden, step) : hidden;
 }
 
-int64_t tokens_of(const Model& model, const at::Tensor& inputs) {
-  return inputs.dim() == 2 ? inputs.size(1) : model.shape.positions;
+void check_fields(const Model& model, const tensor::Batch& batch) {
+  for (const std::string& name : model.fields) batch.field(name);
+}
+
+int64_t tokens_of(const Model& model, const tensor::Batch& batch) {
+  return batch.has_tokens() ? batch.tokens() : model.shape.positions;
 }
 
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {

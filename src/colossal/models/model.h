@@ -3,8 +3,9 @@
 //
 //   Model make(const ModelShape& s, nn::Layers& layers) {                  // by hand; a language model: decoder.h
 //     Model model;
+//     model.fields = {"ids", "positions"};
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-//     model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+//     model.embed = [=](const tensor::Batch& b, const nn::Step& step) { return tokens->forward(b.at("ids"), step); };
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
 //     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
@@ -21,19 +22,27 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/models/shape.h"
 #include "colossal/nn/layers.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::models {
 
-/// hidden [B, S, H] -> hidden [B, S, H] (the embedding: token ids [B, S] or images [B, C, side, side] -> hidden).
+/// From the fields of a micro-batch to hidden [B, S, H]. It reads those that the family names: token `ids` [B, S], or
+/// `images` [B, C, side, side].
+using Embed = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;
+/// hidden [B, S, H] -> hidden [B, S, H]. A block may read fields of step.batch, too (nn::Layers::field_part).
 using Block = std::function<at::Tensor(const at::Tensor&, const nn::Step&)>;
 
 struct Model {
   ModelShape shape;
-  Block embed;
+  /// Names of fields that the embedding or blocks read. A pass refuses a batch without one of them before any
+  /// communication. The head and its labels are the caller's, so labels are not among them
+  std::vector<std::string> fields{};
+  Embed embed;
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
@@ -43,13 +52,14 @@ struct Model {
 /// A run of blocks, with what stands before the first and behind the last of the model.
 struct Stage {
   int64_t first = 0, last = 0;  ///< blocks [first, last)
-  bool embeds = true;           ///< starts from inputs instead of a hidden state
+  bool embeds = true;           ///< starts from the micro-batch of the step instead of a hidden state
   bool ends = true;             ///< applies the final norm
 };
 
-/// A stage of the forward pass: of inputs or the hidden state that the stage before returned. step.cache is the
-/// caller's to advance.
-at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step);
+/// A stage of the forward pass: from step.batch, or from the hidden state that the stage before returned (undefined if
+/// stage.embeds). step.cache is the caller's to advance.
+/// Errors ("data"): a field that the model reads and the batch does not have.
+at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& hidden, const nn::Step& step);
 
 /// The block that the parameter of that name is of; none: of no block.
 /// Errors ("model"): "blocks." without the number of one of `layers` blocks and a name behind.
@@ -61,7 +71,12 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 
-/// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
-int64_t tokens_of(const Model& model, const at::Tensor& inputs);
+/// Errors ("data"): a field of model.fields that the batch does not have. All ranks must call it before they
+/// communicate, because in a pipeline one stage alone reads the field.
+void check_fields(const Model& model, const tensor::Batch& batch);
+
+/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions if the
+/// batch has none, as images.
+int64_t tokens_of(const Model& model, const tensor::Batch& batch);
 
 }  // namespace colossal::models

@@ -241,10 +241,11 @@ Block block_of_kind(const ModelShape& s, int64_t index, std::shared_ptr<Position
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
+  model.fields = {"ids"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids, step), step);
+  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+    return dropout->forward(tokens->forward(batch.at("ids"), step), step);
   };
   const auto of_encoder = std::make_shared<Positions>(kEncoderPositions, s, true, layers);
   const auto of_decoder = std::make_shared<Positions>(kDecoderPositions, s, false, layers);

@@ -10,9 +10,10 @@
 //
 // The encoder by itself, to read texts for another model: its hidden states are what comes out of its blocks,
 //
+//   nn::Step step = nn::step_of(nn::token_batch(ids));
 //   step.source_tokens = ids.size(1);                                             // no answer
 //   const models::Stage encoder{.last = s.layers - s.own.as<models::T5Sizes>().decoder_layers, .ends = false};
-//   const at::Tensor read = models::run_stage(model, encoder, ids, step);         // [B, S, H], normed
+//   const at::Tensor read = models::run_stage(model, encoder, {}, step);          // [B, S, H], normed
 #pragma once
 #include "colossal/models/registry.h"
 #include "colossal/models/t5_sizes.h"

@@ -1,8 +1,6 @@
 // What a model reads and what is asked of it: that decides which data a run opens, what labels are, and which metrics
 // an evaluation has.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,10 +43,5 @@ struct Task {
   /// What it does, behind "which": "continues text".
   const char* purpose() const;
 };
-
-/// Errors, of a batch that the model does not have: ids or labels outside the vocabulary, images of other sizes, labels
-/// that are no classes ("data"), more tokens than positions ("model"). What the layers are given was checked by this
-/// before any communication.
-void check_batch(const ModelShape& shape, const at::Tensor& inputs, const at::Tensor& labels);
 
 }  // namespace colossal::models

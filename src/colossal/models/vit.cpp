@@ -89,6 +89,7 @@ class MeanHead : public nn::LossHead {
 template <const Kind& kind>
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
+  model.fields = {"images"};
   const auto i = s.own.as<VitSizes>();
   // The heads read two tokens of an image, so a rank must have both.
   require(!i.distillation_head || !layers.deals_out_tokens(), "parallel",
@@ -101,7 +102,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   const at::ScalarType dtype = layers.parameters().options().dtype;
-  model.embed = [=, count = s.positions](const at::Tensor& images, const nn::Step& step) {
+  model.embed = [=, count = s.positions](const tensor::Batch& batch, const nn::Step& step) {
+    const at::Tensor& images = batch.at("images");
     const auto ids = at::TensorOptions(images.device()).dtype(at::kLong);
     const at::Tensor tokens = patches->forward(images.to(dtype), step);
     const at::Tensor where = at::arange(count, ids).expand({images.size(0), count});

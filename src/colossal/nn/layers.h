@@ -16,15 +16,17 @@
 //   };
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
-// are logical. A batch (ids, labels, positions, documents, images) is given whole, the same on all ranks of the model,
-// or of ids, labels and positions what Step::cut says; hidden states are what the layout gives a rank, its part of B,
-// of S and of H (Tokens, and a run of features): a model takes no size of a hidden state for the whole one. Which
-// tokens a rank has may differ from batch to batch, so every layer that must know is given the Step; a model hands on
-// the one that it was given.
+// are logical. The fields of a micro-batch (Step::batch) are whole and the same on all ranks of the model, except that
+// a rank may have some of their tokens alone (SequenceCut::given). Embeddings and heads take their part of a field;
+// field_part() does for other layers. Hidden states are what the layout gives a rank, its part of B, of S and of H
+// (Tokens, and a run of features): a model takes no size of a hidden state for the whole one. Which tokens a rank has
+// may differ from batch to batch, so every layer that must know is given the Step; a model hands on the one that it was
+// given.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,18 +39,22 @@
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
 #include "colossal/nn/tokens.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::nn {
 
 class BatchDocuments;  // nn/batch_documents.h
 class InputHome;       // nn/input_home.h
 
-/// What a forward pass carries beside the hidden state.
+/// What a forward pass carries in addition to the hidden state. step_of() (nn/batch_step.h) makes it of a micro-batch.
 struct Step {
-  at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their tokens
-  /// [B, S] int64: a token attends only inside its own document; undefined: one document a row. Never beside a cache,
-  /// of whose tokens this does not tell the documents (Error "model"): give `sequences` there
+  at::Tensor positions;  ///< [B, S] int64, of the whole batch like `documents`: layers take their tokens
+  /// [B, S] int64: a token attends only inside its own document; undefined: one document a row. Never together with a
+  /// cache, of whose tokens this does not tell the documents (Error "model"): give `sequences` there
   at::Tensor documents;
+  /// The micro-batch. Embedding, blocks and head of every stage may read its fields, so a constant input is never sent
+  /// from stage to stage. `positions` and `documents` are two of its fields. Null only in calls of single layers
+  std::shared_ptr<const tensor::Batch> batch{};
   /// What layers have found out about `documents` so far, which the others need not find out again; null: each looks at
   /// them
   std::shared_ptr<BatchDocuments> known_documents{};
@@ -65,7 +71,7 @@ struct Step {
   /// Hidden states are one token a row, that of its class, whatever ranks have it: dropout counts rows alone
   bool is_class_token = false;
   /// How this batch's sequence is dealt out to the ranks that split it, and what of it this rank was given; null: in
-  /// equal runs, one a rank, of the whole. Whoever runs the model sets it, from the layout of the layers
+  /// equal runs, one a rank, of the whole. distributed::DistributedModel sets it, from the layout of the layers
   /// (parallel::Layout::with_cut), and layers alone read it
   std::shared_ptr<const SequenceCut> cut{};
   /// Of a model with an encoder: so many tokens of each row, the first ones, are what the encoder reads; 0: it has read
@@ -188,6 +194,11 @@ class LossHead {
   virtual at::Tensor logits(const at::Tensor& hidden, const Step& step) = 0;
 };
 
+/// Takes this rank's part of a field of step.batch, divided by the kinds of its dimensions like hidden states between
+/// blocks. A dimension Token whose length is not that of the batch is divided evenly.
+/// Errors ("parallel"): a length that does not divide; "model": a step without a batch, if the layout divides anything.
+using FieldPart = std::function<at::Tensor(const tensor::Field& field, const Step& step)>;
+
 struct LinearOptions {
   bool bias = true;
   double deviation = 0.02;  ///< of the initial weight; biases start at zero
@@ -258,6 +269,11 @@ class Layers {
   /// rank has of each row; that of the row's first token counts.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
+
+  /// For layers that read a field by themselves: `part(step.batch->field("weights"), step)` in their forward().
+  virtual FieldPart field_part() const {
+    return [](const tensor::Field& field, const Step&) { return field.tensor; };
+  }
 
   /// Ranks among which the rows of a batch are dealt out: every B must divide by it.
   virtual int64_t batch_parts() const { return 1; }

@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/quantization/folding.h"
 #include "colossal/quantization/gptq.h"
@@ -39,7 +40,11 @@ class Passage {
     for (nn::Parameter& p : parameters_) p.value.set_data(values.at(p.name).value.detach());
     if (!samples.defined()) return;
     const int64_t rows = std::max<int64_t>(1, options.tokens_at_once / samples.size(1));
-    for (const at::Tensor& part : samples.split(rows)) hidden_.push_back(model_.embed(part, step_of(part)));
+    for (const at::Tensor& part : samples.split(rows)) {
+      const at::Tensor positions = at::arange(part.size(1), at::kLong).expand({part.size(0), -1});
+      const nn::Step& step = steps_.emplace_back(nn::step_of(nn::token_batch(part, positions)));
+      hidden_.push_back(model_.embed(*step.batch, step));
+    }
   }
 
   Quantized run(const std::function<void(int64_t)>& progress) {
@@ -48,25 +53,20 @@ class Passage {
       if (options_.method == Method::Awq || options_.method == Method::SmoothQuant) fold(block, done.without_factors);
       if (options_.rounds) round(block, done);
       recorder_.watch({});
-      for (at::Tensor& x : hidden_) x = output(block, x);
+      for (size_t i = 0; i < hidden_.size(); ++i) hidden_[i] = output(block, hidden_[i], steps_[i]);
       if (progress) progress(block);
     }
     return done;
   }
 
  private:
-  static nn::Step step_of(const at::Tensor& x) {
-    nn::Step step;
-    step.positions = at::arange(x.size(1), at::kLong).expand({x.size(0), -1});
-    return step;
-  }
-  at::Tensor output(int64_t block, const at::Tensor& x) {
-    return model_.blocks[static_cast<size_t>(block)](x, step_of(x));
+  at::Tensor output(int64_t block, const at::Tensor& x, const nn::Step& step) {
+    return model_.blocks[static_cast<size_t>(block)](x, step);
   }
   /// Sends the samples through the block to see what goes into these layers.
   void record(int64_t block, std::set<std::string> weights) {
     recorder_.watch(std::move(weights));
-    for (const at::Tensor& x : hidden_) output(block, x);
+    for (size_t i = 0; i < hidden_.size(); ++i) output(block, hidden_[i], steps_[i]);
   }
 
   void fold(int64_t block, std::vector<std::string>& without_factors) {
@@ -74,9 +74,10 @@ class Passage {
     std::set<std::string> weights;
     recorder_.watch({});
     const at::Tensor one = hidden_.front().narrow(0, 0, 1);
+    const nn::Step its_step = nn::step_of(steps_.front().batch->part(0, 1));
     for (Fold& fold : folds_of(model_.shape, parameters_, block)) {
       if (options_.method == Method::SmoothQuant && !fold.is_norm) continue;
-      if (changes_nothing(fold, parameters_, [&] { return output(block, one); })) {
+      if (changes_nothing(fold, parameters_, [&] { return output(block, one, its_step); })) {
         weights.insert(fold.consumers.begin(), fold.consumers.end());
         folds.push_back(std::move(fold));
       }
@@ -120,6 +121,7 @@ class Passage {
   nn::SerialLayers layers_;
   models::Model model_;
   std::vector<at::Tensor> hidden_;  // what the next block reads
+  std::vector<nn::Step> steps_;     // one for each of them
 };
 
 void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "colossal/tensor/flops.h"
@@ -11,9 +12,20 @@
 namespace colossal::train {
 namespace {
 
-bool are_alike(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+/// The fields on the device, which a recording can read.
+tensor::Batch recordable(const tensor::Batch& batch) {
+  tensor::Batch fields;
+  for (const auto& [name, field] : batch.fields())
+    if (!field.stays_whole) fields.add(name, field);
+  return fields;
+}
+
+bool are_alike(const tensor::Batch& a, const tensor::Batch& b) {
+  return std::equal(a.fields().begin(), a.fields().end(), b.fields().begin(), b.fields().end(),
+                    [](const tensor::Batch::Named& x, const tensor::Batch::Named& y) {
+                      const at::Tensor &t = x.field.tensor, &u = y.field.tensor;
+                      return x.name == y.name && t.sizes() == u.sizes() && t.scalar_type() == u.scalar_type();
+                    });
 }
 
 }  // namespace
@@ -22,21 +34,19 @@ CapturedPass::CapturedPass(at::Device device, Body body) : device_(device), body
 
 CapturedPass::~CapturedPass() = default;
 
-bool CapturedPass::fits(const data::Batch& b) const {
-  return !held_.inputs.defined() || (are_alike(b.inputs, held_.inputs) && are_alike(b.labels, held_.labels) &&
-                                     are_alike(b.positions, held_.positions));
+bool CapturedPass::fits(const tensor::Batch& b) const {
+  return held_.fields().empty() || are_alike(held_, recordable(b));
 }
 
-at::Tensor CapturedPass::run(const data::Batch& b, double factor) {
-  const bool is_first = !held_.inputs.defined();
+at::Tensor CapturedPass::run(const tensor::Batch& b, double factor) {
+  const bool is_first = held_.fields().empty();
   {
     const at::NoGradGuard no_grad;
-    const auto hold = [&](at::Tensor& held, const at::Tensor& given) {
-      if (is_first && given.defined()) held = at::empty(given.sizes(), given.options());
-      if (given.defined()) held.copy_(given);
-    };
-    hold(held_.inputs, b.inputs), hold(held_.labels, b.labels), hold(held_.positions, b.positions);
-    if (is_first) factor_ = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    if (is_first) {
+      held_ = recordable(b).map([](const tensor::Field& f) { return at::empty(f.tensor.sizes(), f.tensor.options()); });
+      factor_ = at::empty({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    }
+    for (const auto& [name, field] : held_.fields()) field.tensor.copy_(b.at(name));
     factor_.fill_(factor);
   }
   if (is_first) return body_(held_, factor_);

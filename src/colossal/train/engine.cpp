@@ -12,12 +12,11 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/batch_documents.h"
+#include "colossal/models/task_batch.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention_mask.h"
-#include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/tensor/vocabulary.h"
-#include "colossal/tensor/elsewhere.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/captured_pass.h"
@@ -36,15 +35,9 @@ nn::Recompute recompute_of(const run::MemoryConfig& memory) {
                                            : nn::Recompute::None;
 }
 
-at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
-  if (!t.defined()) return t;
-  const int64_t rows = t.size(0) / parts;
-  return t.narrow(0, part * rows, rows);
-}
-
-data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
-  return {slice(b.inputs, part, parts), slice(b.labels, part, parts), slice(b.positions, part, parts),
-          slice(b.documents, part, parts)};
+tensor::Batch part_of(const tensor::Batch& b, int64_t part, int64_t parts) {
+  const int64_t rows = b.rows() / parts;
+  return b.part(part * rows, rows);
 }
 
 /// What a run on meta stands for: CUDA where the config asks for it, also on a machine that has none.
@@ -63,13 +56,10 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
   return mesh.group(axes);
 }
 
-/// Labels that count, on their device.
-at::Tensor counted(const at::Tensor& labels) { return (labels != data::kIgnored).sum(); }
-
 /// "tokens 0-3, 12-15"
-std::string text_of(const std::vector<data::TokenRun>& runs) {
+std::string text_of(const std::vector<tensor::TokenRun>& runs) {
   std::string text;
-  for (const data::TokenRun& run : runs)
+  for (const tensor::TokenRun& run : runs)
     text += concat(text.empty() ? "tokens " : ", ", run.first, "-", run.first + run.size - 1);
   return text.empty() ? "all tokens" : text;
 }
@@ -119,7 +109,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   if (fp8_) holders_of(mesh_, *fp8_);
   if (config.training.graph && !device.is_meta())
     captured_ = std::make_unique<CapturedPass>(
-        device, [this](const data::Batch& part, const at::Tensor& factor) { return captured(part, factor); });
+        device, [this](const tensor::Batch& part, const at::Tensor& factor) { return captured(part, factor); });
 }
 
 Engine::~Engine() = default;
@@ -140,20 +130,13 @@ std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->w
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
-bool Engine::deals_out_tokens() const {
-  return model_->layout().cut && model_->model().shape.task().reads != models::Reads::Images;
+std::vector<tensor::TokenRun> Engine::tokens_read() const {
+  return tokens_read(models::example_batch(model_->model().shape, 1, config_.data.sequence));
 }
 
-std::vector<data::TokenRun> Engine::tokens_read() const { return tokens_read(config_.data.sequence); }
-
-std::vector<data::TokenRun> Engine::tokens_read(int64_t tokens) const {
-  if (!deals_out_tokens() || config_.data.documents == "separate") return {};
-  const parallel::Layout& layout = model_->layout();
-  const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
-  std::vector<data::TokenRun> runs;
-  if (own.is_all()) return runs;
-  for (const ops::PositionRun& run : parallel::runs_of(own, tokens)) runs.push_back({run.first, run.size});
-  return runs;
+std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
+  if (!model_->cuts_tokens(batch) || config_.data.documents == "separate") return {};
+  return model_->tokens_read(batch.tokens());
 }
 
 models::Model& Engine::model() { return model_->model(); }
@@ -164,61 +147,23 @@ memory::ChunkStore& Engine::store() { return optimization_->store(); }
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
-/// Of pinned memory (data::pinned) nobody waits for the copy: kernels come behind it, which the host's do not.
-at::Tensor Engine::on_device(const at::Tensor& t) const {
-  if (!t.defined()) return t;
-  return t.to(t.options().device(device()), t.is_cpu() && tensor::is_elsewhere(device()));
-}
-
-/// On the device, unless that is to have a part of its tokens: see ready().
-data::Batch Engine::checked(const data::Batch& b) const {
-  models::check_batch(model_->model().shape, b.inputs, b.labels);
+/// The batch on the device, unless a rank is to have a part of its tokens: then each micro-batch is cut before it is
+/// copied, by documents that the host reads.
+tensor::Batch Engine::checked(const tensor::Batch& b) const {
+  models::check_batch(model_->model().shape, b);
+  models::check_fields(model_->model(), b);
   if (!b.wanted.empty()) {
-    const std::vector<data::TokenRun> own = tokens_read(b.inputs.size(1));
+    const std::vector<tensor::TokenRun> own = tokens_read(b);
     require(b.wanted == own, "data", "a partial batch must hold the tokens that this rank reads: got ",
             text_of(b.wanted), ", needed ", text_of(own),
             "; pass Engine::tokens_read() to Batches::want, or read all tokens");
   }
-  // Documents stay: the host reads their borders.
-  const at::Tensor documents = b.documents.defined() ? b.documents.cpu() : b.documents;
-  if (deals_out_tokens()) return {b.inputs, b.labels, b.positions, documents};
-  return {on_device(b.inputs), on_device(b.labels), on_device(b.positions), documents};
+  if (!model_->cuts_tokens(b)) return model_->on_device(b);
+  return b.map([](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : field.tensor; });
 }
 
-Engine::MicroBatch Engine::ready(const data::Batch& b, nn::Step step) const {
-  const models::Task task = model_->model().shape.task();
-  const parallel::Layout& layout = model_->layout();
-  if (!deals_out_tokens()) {
-    step.positions = on_device(b.positions);
-    return {on_device(b.inputs), on_device(b.labels), std::move(step)};
-  }
-  step = layout.with_cut(std::move(step), b.inputs.size(1));
-  const nn::Share own = layout.tokens_read(step);
-  const auto take = [&](const at::Tensor& t) {
-    const at::Tensor part = own.of(t, 1, "sequence");
-    const bool was_pinned = t.defined() && tensor::is_elsewhere(device()) && t.is_pinned();
-    return on_device(was_pinned ? part.contiguous().pin_memory() : part);
-  };
-  auto cut = std::make_shared<nn::SequenceCut>(*step.cut);
-  if (!own.is_all()) cut->given = own.held;
-  step.cut = std::move(cut);
-  step.positions = take(b.positions);
-  return {take(b.inputs), task.objective == models::Objective::Class ? on_device(b.labels) : take(b.labels),
-          std::move(step)};
-}
-
-nn::Step Engine::step_of(const data::Batch& micro_batch) const {
-  nn::Step step;
-  step.positions = micro_batch.positions;
-  if (config_.data.documents == "separate" && micro_batch.documents.defined()) {
-    step.documents = micro_batch.documents;
-    step.known_documents = std::make_shared<nn::BatchDocuments>(step.documents);
-  }
-  return step;
-}
-
-nn::Step Engine::training_step_of(const data::Batch& micro_batch, int64_t index) const {
-  nn::Step step = step_of(micro_batch);
+nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t index) const {
+  nn::Step step = nn::step_of(micro_batch);
   step.training = true;
   step.recompute = recompute_of(config_.memory);
   step.inputs = optimization_->inputs();
@@ -227,15 +172,16 @@ nn::Step Engine::training_step_of(const data::Batch& micro_batch, int64_t index)
   // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
   // consecutive ones of those.
   step.first_row =
-      (mesh_.place().index(mesh_.place().row_axes()) * config_.micro_batches() + index) * micro_batch.inputs.size(0);
+      (mesh_.place().index(mesh_.place().row_axes()) * config_.micro_batches() + index) * micro_batch.rows();
   return step;
 }
 
-double Engine::train_step(const data::Batch& batch) {
+double Engine::train_step(const tensor::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
-  const data::Batch b = checked(batch);
+  const tensor::Batch b = checked(batch);
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(counted(batch.labels))));
+  const double labels =
+      std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(models::counted_labels(batch))));
   const double factor = optimization_->loss_scale() / labels;
   const std::vector<at::Tensor> losses = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
   {
@@ -249,28 +195,24 @@ double Engine::train_step(const data::Batch& batch) {
 }
 
 /// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
-std::vector<at::Tensor> Engine::train(const data::Batch& b, double factor) {
+std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor) {
   const int64_t parts = config_.micro_batches();
-  std::vector<MicroBatch> micro;
-  for (int64_t i = 0; i < parts; ++i) {
-    const data::Batch part = part_of(b, i, parts);
-    micro.push_back(ready(part, training_step_of(part, i)));
-  }
-  const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro[i].inputs, micro[i].step}; };
+  std::vector<nn::Step> micro;
+  for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
   const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro[i].labels, step);
+    const at::Tensor sum = models::loss_sum(model(), hidden, step);
     losses[i] = sum.detach();
     return sum * factor;
   };
-  model_->train(pass, loss, [&](bool last) { optimization_->reducer().begin(last); });
+  model_->train(micro, loss, [&](bool last) { optimization_->reducer().begin(last); });
   // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
   std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
   return losses;
 }
 
 /// The same by replays. Gradients leave when they are over: in a recording, nobody would hear that one is complete.
-std::vector<at::Tensor> Engine::train_by_graph(const data::Batch& b, double factor) {
+std::vector<at::Tensor> Engine::train_by_graph(const tensor::Batch& b, double factor) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Forward);
   const int64_t parts = config_.micro_batches();
   std::vector<at::Tensor> losses;
@@ -279,21 +221,22 @@ std::vector<at::Tensor> Engine::train_by_graph(const data::Batch& b, double fact
   return losses;
 }
 
-/// Where a row holds several documents, their number and borders would be recorded.
-bool Engine::is_for_graph(const data::Batch& b) const {
-  return captured_ && captured_->fits(part_of(b, 0, config_.micro_batches())) &&
-         (config_.data.documents != "separate" || !b.documents.defined() || ops::is_document_a_row(b.documents));
+/// If a row holds several documents, their number and borders would be recorded.
+bool Engine::is_for_graph(const tensor::Batch& b) const {
+  if (!captured_ || !captured_->fits(part_of(b, 0, config_.micro_batches()))) return false;
+  const at::Tensor documents = nn::step_of(b).documents;
+  return !documents.defined() || ops::is_document_a_row(documents);
 }
 
 /// The body of the recording. The seed and rows of dropout, which differ from pass to pass, are asked for by nobody.
-at::Tensor Engine::captured(const data::Batch& micro_batch, const at::Tensor& factor) {
+at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro_batch.labels, step);
+    const at::Tensor sum = models::loss_sum(model(), hidden, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
-  model_->train_one({micro_batch.inputs, training_step_of(micro_batch, 0)}, loss);
+  model_->train_one(training_step_of(micro_batch, 0), loss);
   return lost;
 }
 
@@ -308,31 +251,28 @@ StepResult Engine::step() {
   return optimization_->step();
 }
 
-Evaluation Engine::evaluate(const data::Batch& batch) {
+Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
-  const data::Batch b = checked(batch);
+  const tensor::Batch b = checked(batch);
   const models::Task task = model().shape.task();
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
-  const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
-  std::vector<MicroBatch> micro;
-  std::vector<at::Tensor> labelled;  // of whole rows, as losses are
+  const int64_t parts = b.rows() % (wanted * model().batch_parts) == 0 ? wanted : 1;
+  std::vector<nn::Step> micro;
+  std::vector<at::Tensor> labelled;  // counted in whole rows, as losses are
   for (int64_t i = 0; i < parts; ++i) {
-    const data::Batch part = part_of(b, i, parts);
-    micro.push_back(ready(part, step_of(part)));
-    labelled.push_back(on_device(counted(part.labels)));
+    tensor::Batch part = part_of(b, i, parts);
+    labelled.push_back(models::counted_labels(part).to(device(), /*non_blocking=*/true));
+    micro.push_back(nn::step_of(std::move(part)));
   }
-  const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro[i].inputs, micro[i].step}; };
   const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor labels = micro[i].labels;
-    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels, step), labelled[i]};
-    if (task.has_accuracy()) sums.push_back(model().head->found(hidden, labels, step));
+    std::vector<at::Tensor> sums{models::loss_sum(model(), hidden, step), labelled[i]};
+    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), hidden, step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };
   at::Tensor mine;
-  for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of))
-    mine = mine.defined() ? mine + part : part;
+  for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;
   optimization_->end_pass();
   // of the losses, of the labels, of those that were found
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};

@@ -13,9 +13,9 @@
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
-#include "colossal/data/batches.h"
 #include "colossal/models/model.h"
 #include "colossal/run/config.h"
+#include "colossal/tensor/batch.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
 #include "colossal/train/step_result.h"
@@ -76,15 +76,15 @@ class Engine : public Resumable {
   ///                the tensor mode: see parallel::TensorLayers.
   /// Cost:          on a device the host waits once, at the end, and for no batch that is data::pinned(). It reads with
   ///                the loss what step() has to know of the gradients; who changes these in between does so by store().
-  /// Errors:        inputs or labels that the model does not have (models::check_batch); a batch with other tokens left
-  ///                out than those that this rank does not take ("data"); before any communication.
-  double train_step(const data::Batch& batch);
+  /// Errors:        a batch that the model does not have (models::check_batch); a batch with other tokens left out than
+  ///                those that this rank does not take ("data"); before any communication.
+  double train_step(const tensor::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks. Cost: no wait for the
   /// device.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
   /// the axes that deal out rows all_reduce of [3].
-  Evaluation evaluate(const data::Batch& batch);
+  Evaluation evaluate(const tensor::Batch& batch);
 
   /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
   /// an error of one rank is thrown on all. Communication: with tiers that of comm::agree().
@@ -104,9 +104,9 @@ class Engine : public Resumable {
   const memory::TieredHome* tiers() const;
   /// What this rank's device had; none without memory.device.
   std::optional<DeviceUse> device_use() const;
-  /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
-  /// of ids and labels. Empty: all. A batch may leave out the others (data::Batch::wanted).
-  std::vector<data::TokenRun> tokens_read() const;
+  /// The tokens of each row of a batch that this rank reads, if ranks share them and no documents say which: its own
+  /// of all fields that are cut. Empty: all. A batch may leave out the others (tensor::Batch::wanted).
+  std::vector<tensor::TokenRun> tokens_read() const;
 
   models::Model& model();
   nn::Parameters& parameters();
@@ -116,24 +116,14 @@ class Engine : public Resumable {
   at::Device device() const;
 
  private:
-  /// A micro-batch on the device, where tokens are dealt out those of this rank alone, and the step of its layers.
-  struct MicroBatch {
-    at::Tensor inputs, labels;
-    nn::Step step;
-  };
-  MicroBatch ready(const data::Batch& micro_batch, nn::Step step) const;
-  at::Tensor on_device(const at::Tensor& t) const;
-  nn::Step step_of(const data::Batch& micro_batch) const;
-  nn::Step training_step_of(const data::Batch& micro_batch, int64_t index) const;
-  std::vector<at::Tensor> train(const data::Batch& batch, double factor);
-  std::vector<at::Tensor> train_by_graph(const data::Batch& batch, double factor);
-  bool is_for_graph(const data::Batch& batch) const;
-  at::Tensor captured(const data::Batch& micro_batch, const at::Tensor& factor);
-  data::Batch checked(const data::Batch& batch) const;
-  /// Whether a rank takes a part of the tokens of each row that it is given.
-  bool deals_out_tokens() const;
-  /// tokens_read() of rows of `tokens`, in order; runs that touch are one.
-  std::vector<data::TokenRun> tokens_read(int64_t tokens) const;
+  nn::Step training_step_of(const tensor::Batch& micro_batch, int64_t index) const;
+  std::vector<at::Tensor> train(const tensor::Batch& batch, double factor);
+  std::vector<at::Tensor> train_by_graph(const tensor::Batch& batch, double factor);
+  bool is_for_graph(const tensor::Batch& batch) const;
+  at::Tensor captured(const tensor::Batch& micro_batch, const at::Tensor& factor);
+  tensor::Batch checked(const tensor::Batch& batch) const;
+  /// tokens_read() of a batch that has these fields.
+  std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;
 
   run::Config config_;
   comm::Mesh mesh_;

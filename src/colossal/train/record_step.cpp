@@ -1,33 +1,22 @@
 #include "colossal/train/record_step.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <string>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/idle_world.h"
-#include "colossal/models/task.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
 namespace {
 
-/// A replica's share of a batch. Ids and labels are ones: the host checks them, and then only their sizes count.
-data::Batch example_of(const run::Config& config, const models::ModelShape& shape) {
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const models::Task task = shape.task();
-  const int64_t rows = config.training.batch_size / config.parallel.data, tokens = config.data.sequence;
-  if (task.reads == models::Reads::Images)
-    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
-  return {at::ones({rows, tokens}, ids), at::ones({rows, task.labels_of(tokens)}, ids),
-          at::arange(tokens, ids).expand({rows, tokens}).contiguous(), at::zeros({rows, tokens}, ids)};
-}
-
 StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
   const auto engine = initialize(world, config, shape, at::kMeta);
-  const data::Batch batch = example_of(config, shape);
+  // Only sizes count, but the host checks values.
+  const tensor::Batch batch = models::batch_of_ones(shape, config.training.batch_size / config.parallel.data,
+                                                    config.data.sequence, config.data.documents != "joined");
   const auto step = [&] {
     engine->zero_grad();
     engine->train_step(batch);

@@ -434,7 +434,7 @@ bool Trainer::run() {
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const Stopwatch own;  // of this rank: the last step's agreement is over on all of them
-    const data::Batch batch = data_.training->next();
+    const tensor::Batch batch = data_.training->next();
     tell_notices(*data_.training);
     moves.begin_step();
     engine_->zero_grad();

@@ -74,6 +74,39 @@ at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& w
   return tokens_of(layout, split, step).of(whole).narrow(2, place.index(split.columns) * width, width);
 }
 
+at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step) {
+  require(step.batch != nullptr, "model",
+          "a step must have its micro-batch, of which a layer reads a field: got none; nn::step_of() makes it");
+  const tensor::Place& place = layout.mesh->place();
+  const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
+  const nn::Tokens tokens = tokens_of(layout, split, step);
+  nn::Share cut = tokens.sequence;
+  int64_t length = step.batch->tokens();  // of the fields that the cut divides
+  if (field.stays_whole && step.cut) {
+    cut.given.clear();
+    length = step.cut->tokens();
+  }
+  at::Tensor part = field.tensor;
+  for (int64_t dim = 0; dim < part.dim(); ++dim) {
+    switch (field.dims.at(dim)) {
+      case tensor::Dim::Row:
+        part = tokens.batch.of(part, dim, "batch");
+        break;
+      case tensor::Dim::Token: {
+        const bool is_cut = part.size(dim) == length;
+        part = (is_cut ? cut : evenly(split.sequence)).of(part, dim, "tokens of a field");
+        break;
+      }
+      case tensor::Dim::Feature:
+        part = evenly(split.columns).of(part, dim, "features of a field");
+        break;
+      case tensor::Dim::Other:
+        break;
+    }
+  }
+  return part;
+}
+
 GatheredTokens::GatheredTokens(std::shared_ptr<const Layout> layout, const AxisNames& axes)
     : layout_(std::move(layout)) {
   const Split& split = layout_->outside;

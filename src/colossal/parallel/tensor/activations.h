@@ -10,6 +10,7 @@
 
 #include "colossal/nn/tokens.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::parallel {
 
@@ -22,6 +23,11 @@ std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64
                                  int64_t features, const nn::Step& step = {});
 /// That part of `whole` [B, S, F]. Errors: sizes that do not divide.
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step = {});
+
+/// That part of a field of step.batch: its rows, tokens and features are divided under `split`, other dimensions are
+/// whole. Tokens are divided by the cut of the step if the field has as many as the batch, and evenly otherwise.
+/// Errors ("parallel"): a length that does not divide; "model": a step without a batch.
+at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step);
 
 /// What the ranks along some axes hold together, one rank's tokens behind another's along dimension 0: the order in
 /// which a product gathers rows and a reduce_scatter deals them out.

@@ -70,7 +70,7 @@ struct Layout {
       attention{};
 
   /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch, unless it has
-  /// one.
+  /// one. distributed::DistributedModel calls it for each micro-batch.
   /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not deal out each run once
   ///                      or not all tokens, or unequal shares of ranks whose tokens are gathered.
   nn::Step with_cut(nn::Step step, int64_t tokens) const;

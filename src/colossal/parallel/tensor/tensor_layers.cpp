@@ -189,6 +189,12 @@ struct TensorDropout : nn::Dropout {
 TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
     : Layers(parameters), layout_(std::make_shared<const Layout>(std::move(layout))) {}
 
+nn::FieldPart TensorLayers::field_part() const {
+  return [layout = layout_](const tensor::Field& field, const nn::Step& step) {
+    return part_of(*layout, layout->outside, field, step);
+  };
+}
+
 int64_t TensorLayers::batch_parts() const { return layout_->mesh->place().size(layout_->outside.batch); }
 
 bool TensorLayers::deals_out_tokens() const { return !layout_->outside.sequence.empty(); }

@@ -51,6 +51,7 @@ class TensorLayers : public nn::Layers {
                                         const nn::LmHeadOptions&) override;
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
+  nn::FieldPart field_part() const override;
   int64_t batch_parts() const override;
   bool deals_out_tokens() const override;
 

@@ -1,0 +1,26 @@
+#include "colossal/nn/batch_step.h"
+
+#include <utility>
+
+#include "colossal/nn/batch_documents.h"
+
+namespace colossal::nn {
+
+using tensor::Dim;
+
+Step step_of(tensor::Batch micro_batch, Step step) {
+  step.positions = micro_batch.find("positions");
+  step.documents = micro_batch.find("documents");
+  step.known_documents = step.documents.defined() ? std::make_shared<BatchDocuments>(step.documents) : nullptr;
+  step.batch = std::make_shared<const tensor::Batch>(std::move(micro_batch));
+  return step;
+}
+
+tensor::Batch token_batch(at::Tensor ids, at::Tensor positions) {
+  tensor::Batch batch;
+  batch.add("ids", {std::move(ids), {Dim::Row, Dim::Token}});
+  if (positions.defined()) batch.add("positions", {std::move(positions), {Dim::Row, Dim::Token}});
+  return batch;
+}
+
+}  // namespace colossal::nn

@@ -1,0 +1,19 @@
+// The step of a micro-batch: what layers read of its fields.
+//
+//   nn::Step step = nn::step_of(micro_batch);                        // positions and documents are fields of it
+//   step.training = true;
+//   nn::Step decoding = nn::step_of(nn::token_batch(ids, positions));
+//   decoding.cache = cache.get();
+#pragma once
+#include "colossal/nn/layers.h"
+
+namespace colossal::nn {
+
+/// Returns `step` with that micro-batch. step.positions and step.documents are its fields `positions` and `documents`,
+/// or undefined if it has no such field; what a step knew about the documents of another batch is dropped.
+Step step_of(tensor::Batch micro_batch, Step step = {});
+
+/// A batch of tokens to read, without labels: fields `ids` [B, S] and, if defined, `positions` [B, S], int64.
+tensor::Batch token_batch(at::Tensor ids, at::Tensor positions = {});
+
+}  // namespace colossal::nn
