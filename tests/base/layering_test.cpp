@@ -267,7 +267,32 @@ std::vector<std::string> direct_json_parsers(const fs::path& source) {
   return faults;
 }
 
+/// Lines of layers that cut, copy or run any batch which look up a field by a literal name.
+std::vector<std::string> literal_field_names(const fs::path& source) {
+  static const std::regex looks_up(R"rx((\.|->)(at|find|field|add)\(\s*")rx");
+  static const std::regex is_name(R"rx("(ids|images|labels|positions)")rx");
+  std::vector<std::string> faults;
+  for (const char* layer : {"train", "parallel", "distributed", "memory"}) {
+    for (const auto& file : sources_below(source / "colossal" / layer)) {
+      std::ifstream lines(file);
+      int number = 1;
+      for (std::string line; std::getline(lines, line); ++number) {
+        const std::string code = line.substr(0, line.find("//"));
+        const bool asks_a_batch = std::regex_search(code, looks_up) && code.find("atch") != std::string::npos;
+        if (asks_a_batch || std::regex_search(code, is_name))
+          faults.push_back(fs::relative(file, source / "colossal").string() + ":" + std::to_string(number) +
+                           " names a field of a batch; read its dims, or let the model or the loss read it");
+      }
+    }
+  }
+  return faults;
+}
+
 TEST(Layering, JsonIsParsedInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
+
+TEST(Layering, FieldsOfABatchAreNamedByModelsAndSamplesAlone) {
+  EXPECT_THAT(literal_field_names(kSourceDir / "src"), IsEmpty());
+}
 
 TEST(Layering, HoldsForTheSources) { EXPECT_THAT(violations(kSourceDir / "src"), IsEmpty()); }
 
@@ -395,6 +420,14 @@ TEST_F(PlantedViolations, ADirectJsonParserIsFound) {
   EXPECT_THAT(direct_json_parsers(fs::path(folder_.path()) / "src"),
               ElementsAre("colossal/base/reads.cpp:2 parses JSON itself; call parse_json()",
                           "colossal/base/reads.cpp:3 parses JSON itself; call parse_json()"));
+}
+
+TEST_F(PlantedViolations, AFieldNamedByALayerThatServesAllBatchesIsFound) {
+  plant("train/engine.cpp", "const auto& x = micro_batch.at(\"weights\");\n");
+  plant("memory/home.cpp", "const char* kName = \"labels\";\n");
+  plant("parallel/layout.cpp", "// batch.at(\"ids\")\nmesh.group(\"data\");\n");
+  EXPECT_THAT(literal_field_names(fs::path(folder_.path()) / "src"),
+              ElementsAre(HasSubstr("train/engine.cpp:1 names a field"), HasSubstr("memory/home.cpp:1 names a field")));
 }
 
 TEST_F(PlantedViolations, ALongFileIsFound) {
