@@ -16,7 +16,7 @@ namespace colossal::train {
 ///
 /// Nothing is communicated and no parameter has memory. Time: that of the bookkeeping of two steps.
 /// Errors: those of initialize(); ("record") tiers of [memory], whose transfers are not recorded; fp8, whose scales
-///         depend on values; a model or an optimizer (galore) with operators that LibTorch cannot run on shapes alone.
+///         depend on values; a model or an optimizer (lamb) with operators that LibTorch cannot run on shapes alone.
 StepEvents record_step(const run::Config& config, const models::ModelShape& shape, int rank);
 
 }  // namespace colossal::train
