@@ -14,7 +14,7 @@
 
 namespace colossal::cli {
 
-/// What a command changes of the flags.
+/// Changes of the flags for one command.
 struct GenerationFlags {
   std::vector<std::string> left_out{};  ///< fields that have no flag
   std::string max_tokens_help{};        ///< of --max-tokens; "" = that of the field

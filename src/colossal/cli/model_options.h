@@ -44,16 +44,16 @@ void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::
 /// Errors: layouts that cannot be; ("quantize") weights in codes together with tiers. UsageError: an option of `app`
 /// that the others leave without effect.
 void check_model_options(const CLI::App& app, const ModelOptions& options);
-/// The same for commands that read or write text: a tokenizer called none is an Error, component `command`.
+/// check_model_options() for commands that read or write text. Errors (of `command`): the tokenizer `none`.
 void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command);
 
-/// What a rank has.
+/// The model of a rank.
 struct LoadedModel {
   comm::World& world;
   comm::Mesh& mesh;
   const run::SavedModel& saved;
   const run::SavedModel* draft = nullptr;  ///< with ModelOptions::draft
-  /// Of all ranks this one talks to the user.
+  /// Returns true on the one rank that talks to the user.
   bool speaks() const { return world.rank() == 0; }
   /// `options` with what was loaded: weights that come and go, the draft model.
   infer::EngineOptions engine(infer::EngineOptions options) const;

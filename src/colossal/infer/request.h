@@ -1,4 +1,4 @@
-// What a caller asks of a model, and what it is told.
+// A request to a model, and the events that answer it.
 //
 //   engine.add({.prompt = ids, .end_ids = end_ids, .options = {.max_tokens = 20}}, [&](const infer::Event& event) {
 //     if (event.is_answer()) answer.push_back(event.token);

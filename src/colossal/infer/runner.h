@@ -1,4 +1,4 @@
-// What runs the steps of an engine.
+// A runner computes the steps of an engine.
 //
 //   const std::vector<Scheduler::Run> step = scheduler.next();
 //   const at::Tensor logits = runner.logits(scheduler, step);   // a row for each place where a token is wanted
