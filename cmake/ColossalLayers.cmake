@@ -240,7 +240,9 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   # A third off the time to compile; what tests spend their time in is the libraries. It goes with the shared header, as -O0 does not.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
   set(properties LABELS ${arg_LABEL})
-  if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
+  if(folder STREQUAL "ops")  # these tests have threads, which wait for one another many times longer beside another test
+    list(APPEND properties PROCESSORS 2)
+  else()  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
   if(arg_REQUIRES)  # the fixture that another test sets up
