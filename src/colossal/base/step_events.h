@@ -1,5 +1,5 @@
-// What one rank does in a training step, as a list: the calls that it makes to other ranks, and its matrix products and
-// attention, in their order. Neither LibTorch nor a device is needed to read it.
+// StepEvents lists the work of one rank in a training step, in order: its calls to other ranks, its matrix products and
+// its attention. Reading the list needs neither LibTorch nor a device.
 //
 //   const StepEvents events = train::record_step(config, shape, 5);      // rank 5 of the run, on shapes alone
 //   for (const StepEvent& event : events.list)
@@ -20,14 +20,14 @@ struct StepEvent {
     Attention,  ///< scores and weighted sums of one attention, in forward or backward
   };
   Kind kind = Kind::Call;
-  uint8_t collective = 0;       ///< of a call: comm::Collective
+  uint8_t collective = 0;       ///< code of comm::Collective; calls only
   uint8_t phase = 0;            ///< comm::Phase
   uint8_t dtype = 0;            ///< c10::ScalarType of what is sent, or of the factors before any conversion
-  int32_t group = -1;           ///< of a call: index in StepEvents::groups
+  int32_t group = -1;           ///< index in StepEvents::groups; calls only
   int32_t peer = -1;            ///< rank within the group: the root, or the other rank of a message; -1 = none
   int64_t m = 0, n = 0, k = 0;  ///< sizes of a product
   double operations = 0;        ///< floating-point operations; a multiplication and an addition are two
-  double bytes = 0;             ///< that this rank sends by a call: 0 for a receiver
+  double bytes = 0;             ///< sent by this rank; calls only, 0 for a receiver
   bool operator==(const StepEvent&) const = default;
 };
 

@@ -60,7 +60,7 @@ struct Pass {
 Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t requests, int64_t seed, int64_t words) {
   infer::LoadOptions options = load;
   options.rate = 1, options.requests = requests, options.seed = seed;
-  std::vector<infer::Event> events;  // of a step
+  std::vector<infer::Event> events;  // filled anew by each step
   for (infer::Arrival& arrival : infer::random_arrivals(options, words)) {
     arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens), words / 2);
     arrival.request.options.max_tokens = load.new_tokens + 1;

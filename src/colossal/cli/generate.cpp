@@ -28,7 +28,7 @@ struct GenerateRequest {
   ModelOptions model;
   std::string prompt, prompts;
   infer::EngineOptions engine;
-  infer::GenerationOptions options;           ///< of the prompt, or the defaults of a file of prompts
+  infer::GenerationOptions options;           ///< the prompt has them; lines of a file start from them
   std::vector<std::string> asked;             ///< options given that a request which runs alone does not use
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
   bool ids = false;

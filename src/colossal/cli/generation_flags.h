@@ -17,7 +17,7 @@ namespace colossal::cli {
 /// Changes of the flags for one command.
 struct GenerationFlags {
   std::vector<std::string> left_out{};  ///< fields that have no flag
-  std::string max_tokens_help{};        ///< of --max-tokens; "" = that of the field
+  std::string max_tokens_help{};        ///< help of --max-tokens; "" = the help of the field
   int64_t least_tokens = 0;             ///< smallest --max-tokens
 };
 

@@ -42,7 +42,7 @@ void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_i
 }
 
 void MaskedSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const {
-  tensor::Batch whole = batch;  // what is hidden is drawn from all tokens of a row
+  tensor::Batch whole = batch;  // the draw of hidden tokens reads whole rows
   whole.wanted.clear();
   texts_.fill(index, seed, whole, row);
   hide_tokens(batch, row, seed, end_id_, masking_);

@@ -111,7 +111,7 @@ class DistributedModel {
   };
   Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
   const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
-  /// What a prompt goes through if its tokens are dealt out.
+  /// The runner of a prompt whose tokens ranks share.
   const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }
   /// ready(), for the layers of `runner`: the one place that cuts a micro-batch and makes its step.
   nn::Step ready(const Runner& runner, const nn::Step& micro_batch) const;

@@ -52,7 +52,7 @@ class RecordingWorld final : public WorldDecorator {
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                     const std::string& channel = "") override;
   std::vector<RecordedCall> calls() const;
-  /// The same calls, and what was announced while an Operations lived, in one order.
+  /// One list, in order: these calls, and the products and attention that were announced while an Operations lived.
   StepEvents events() const;
   /// Forgets everything so far, for instance between two steps.
   void clear();
