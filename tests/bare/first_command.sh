@@ -2,24 +2,11 @@
 # The README's first command in a bare Debian with pip's own defaults: makes a root file system, enters it with an empty environment, and
 # trains 20 steps of the quickstart. It takes from the host only what a network needs: name resolution, certificates, apt's mirror and proxy.
 #
-#   COLOSSAL_BARE_ROOT=1 tests/bare/first_command.sh [--keep] [suite] [command of colossal.sh...]
+#   COLOSSAL_BARE_ROOT=1 tests/bare/first_command.sh [suite] [command of colossal.sh...]
 #
-# With --keep the build and .venv go to this checkout if it has neither, and if this machine has the same system and tools of Debian: the bare
-# root holds the checkout under its own path, so that its build is continued here.
 # Without COLOSSAL_BARE_ROOT, root rights or mmdebstrap it ends with status 77, which ctest reports as skipped.
-# With COLOSSAL_BARE_ROOT_LOG it repeats what an earlier run of this script wrote to that file, with its result.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-if [ -n "${COLOSSAL_BARE_ROOT_LOG:-}" ]; then
-  cat "$COLOSSAL_BARE_ROOT_LOG"
-  case $(tail -n 1 "$COLOSSAL_BARE_ROOT_LOG") in
-    passed) exit 0 ;;
-    skipped:*) exit 77 ;;
-    *) exit 1 ;;
-  esac
-fi
-keep=no
-if [ "${1:-}" = --keep ]; then keep=yes && shift; fi
 suite=${1:-bookworm}
 shift || true
 command=${*:-train examples/quickstart.toml --training.steps=20}
@@ -44,9 +31,8 @@ apt-config dump | grep -i '^Acquire::https\?::proxy' >"$root/etc/apt/apt.conf.d/
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 cp -L "$certificates" "$root/etc/ssl/certs/ca-certificates.crt"
-checkout=$root$source_dir
-mkdir -p "$checkout"
-git -C "$source_dir" ls-files -z | tar -C "$source_dir" --null --files-from=- --create | tar -C "$checkout" --extract
+mkdir "$root/colossal"
+git -C "$source_dir" ls-files -z | tar -C "$source_dir" --null --files-from=- --create | tar -C "$root/colossal" --extract
 
 # In namespaces of its own, whose mounts end with it.
 inside() {  # unshare's options, command
@@ -55,7 +41,7 @@ inside() {  # unshare's options, command
   unshare --mount $options bash -c '
     mount --make-rprivate / && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev"
     exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
-      chroot "$0" bash -c "cd \"$2\" && $1"' "$root" "$*" "$source_dir"
+      chroot "$0" bash -c "cd /colossal && $1"' "$root" "$*"
 }
 
 began=$SECONDS
@@ -63,16 +49,16 @@ status=0
 inside "" "./colossal.sh $command" >"$root/first.log" 2>&1 || status=$?
 echo "the first command: $((SECONDS - began)) s"
 cat "$root/first.log"
-du -sm "$checkout/.venv" "$checkout/build" 2>/dev/null || true
-[ $status -eq 0 ] || { tail -n 40 "$checkout/build/setup.log"; fail "the first command ended with status $status"; }
+du -sm "$root/colossal/.venv" "$root/colossal/build" 2>/dev/null || true
+[ $status -eq 0 ] || { tail -n 40 "$root/colossal/build/setup.log"; fail "the first command ended with status $status"; }
 
 plan=$(grep -n 'download LibTorch .* GB in .venv' "$root/first.log" | cut -d: -f1)
 pip=$(grep -n '^installing LibTorch' "$root/first.log" | cut -d: -f1)
 [ -n "$plan" ] && [ -n "$pip" ] && [ "$plan" -lt "$pip" ] || fail "the sizes must be printed before pip starts"
 case $command in
-  train*) [ -s "$checkout/runs/quickstart/metrics.jsonl" ] || fail "nothing was trained" ;;
+  train*) [ -s "$root/colossal/runs/quickstart/metrics.jsonl" ] || fail "nothing was trained" ;;
 esac
-size=$(du -sm "$checkout/.venv" | cut -f1)
+size=$(du -sm "$root/colossal/.venv" | cut -f1)
 [ -e /proc/driver/nvidia/version ] || [ "$size" -le 2048 ] || fail ".venv must take at most 2048 MiB on a machine without a GPU: got $size"
 
 # Without a network: a second start downloads nothing.
@@ -82,18 +68,3 @@ seconds=$((SECONDS - began))
 [[ $said == colossal\ * ]] || fail "the second start printed more than the version: $said"
 [ $seconds -lt 10 ] || fail "a second start must take less than 10 s: got $seconds"
 echo "a second start without a network: $seconds s"
-
-# What a build depends on: the system and Debian's tools, whose folders the caller then has in front of others in PATH.
-tools='cat /etc/os-release; command -v c++ cmake ninja python3; c++ --version; cmake --version; python3 --version'
-if [ $keep = yes ]; then
-  if [ -e "$source_dir/.venv" ] || [ -e "$source_dir/build/release" ]; then
-    echo "this checkout has a build or .venv: those of the bare root are dropped"
-  elif [ "$(PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -c "$tools" 2>&1)" != "$(inside "" "$tools" 2>&1)" ]; then
-    echo "this machine has another system or other tools: the build of the bare root is dropped"
-  else
-    mv "$checkout/.venv" "$source_dir/.venv"
-    mv "$checkout/build/release" "$source_dir/build/release"
-    echo "this checkout goes on with the build and .venv of the bare root"
-  fi
-fi
-echo passed
