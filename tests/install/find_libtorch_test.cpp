@@ -35,8 +35,8 @@ class FindLibTorch : public testing::Test {
     library(torch() + "/lib/libtorch_cpu.so", "int torch_cpu;");
     const std::string project = base + "/project";
     write(project + "/CMakeLists.txt",
-          "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\ncmake_policy(SET CMP0144 "
-          "NEW)\nfind_package(Threads REQUIRED)\n"
+          "cmake_minimum_required(VERSION 3.25)\nproject(fake CXX)\n"
+          "if(POLICY CMP0144)\n  cmake_policy(SET CMP0144 NEW)\nendif()\nfind_package(Threads REQUIRED)\n"
           "list(APPEND CMAKE_MODULE_PATH " COLOSSAL_SOURCE_DIR
           "/cmake)\nfind_package(LibTorch REQUIRED)\ninclude(CudaHeaders)\n"
           "get_target_property(links LibTorch::torch INTERFACE_LINK_LIBRARIES)\nmessage(STATUS \"links: ${links}\")\n"

@@ -26,18 +26,20 @@ void on_signal(int signal) {
 
 }  // namespace
 
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
 void watch_stop_signals() {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a write under way goes on
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before{};
+    struct sigaction before {};
     sigaction(signal, nullptr, &before);
     const bool is_unwanted = signal == SIGHUP && before.sa_handler == SIG_IGN;  // nohup
     if (!is_unwanted) sigaction(signal, &action, nullptr);
   }
-  std::signal(SIGPIPE, SIG_IGN);  // whoever read the output is gone: what is to be saved is not
+  ignore_broken_pipes();
 }
 
 bool stop_requested() { return stop_signal != 0; }

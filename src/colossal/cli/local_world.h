@@ -38,9 +38,10 @@ void add_timeout(CLI::App& app, int64_t& seconds);
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device);
 
 /// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A
-/// second SIGINT or SIGTERM ends the process at once. From that call on, output that nobody reads any more is no reason
-/// to end.
+/// second SIGINT or SIGTERM ends the process at once. It also calls ignore_broken_pipes().
 void watch_stop_signals();
+/// From now on a write to a pipe that nobody reads fails instead of ending the process (`colossal train ... | head`).
+void ignore_broken_pipes();
 bool stop_requested();
 /// SIGINT was meant for what has ended since, and is as if it had not arrived: a person stopped an answer.
 void forget_interrupt();

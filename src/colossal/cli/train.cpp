@@ -51,6 +51,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
 }
 
 int train_as_rank(const run::Config& config, train::TrainerOptions options) {
+  ignore_broken_pipes();  // the run outlives the reader of its log
   memory::keep_host_memory();
   const auto world = join_run(config.run, *options.devices);
   // Who has budgets wants what waits beside them to be small: buffers of tiers are none of this memory.
