@@ -38,6 +38,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
+#include "colossal/nn/reports.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/tensor/batch.h"
 
@@ -66,6 +67,9 @@ struct Step {
   Recompute recompute = Recompute::None;  ///< while training
   /// Where the inputs of recomputed blocks lie between forward and backward; null: where they are
   std::shared_ptr<InputHome> inputs{};
+  /// Receives what layers report; null: nothing is reported and no loss term is attached, as in evaluation
+  std::shared_ptr<ReportAccumulator> reports{};
+  bool is_recomputed = false;  ///< this is the second pass of a recomputed block, which reports nothing
   /// Index in the global batch of this batch's first row: masks are drawn by logical index
   int64_t first_row = 0;
   /// Hidden states are one token a row, that of its class, whatever ranks have it: dropout counts rows alone
@@ -78,6 +82,14 @@ struct Step {
   /// them in a step before, and `cache` holds what the decoder needs of them. Not given: as many as the model's shape
   /// says (models::Task::source_of)
   std::optional<int64_t> source_tokens{};
+
+  /// Reports a value of this micro-batch: joined with others as declared. Without a gradient.
+  /// Errors ("model"): a report that was not declared; another number of elements than declared.
+  void report(const Report& what, const at::Tensor& value) const;
+  /// Reports the scalar `loss` and returns y, a hidden state, which must not be changed in place afterwards. Backward
+  /// through y also goes through `loss`, with a gradient that no layout changes: that of weight x the joined value.
+  /// Errors ("model"): a report that was not declared by add_loss(); a loss that is not one fp32 or fp64 number.
+  at::Tensor attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const;
 };
 
 /// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under
@@ -226,7 +238,7 @@ struct LmHeadOptions {
 /// The factory. Errors: every size is checked here, before any communication.
 class Layers {
  public:
-  explicit Layers(Parameters& parameters) : parameters_(parameters) {}
+  explicit Layers(Parameters& parameters) : Layers(parameters, {}) {}
   virtual ~Layers() = default;
 
   /// A pair: expand gives each rank some of the `out` features, contract takes those features in and gives whole ones.
@@ -280,8 +292,13 @@ class Layers {
   /// Returns true if the tokens of a row are split over ranks between blocks.
   virtual bool deals_out_tokens() const { return false; }
   Parameters& parameters() { return parameters_; }
+  /// The reports of the model that is made. A layer declares its own in its constructor.
+  Reports& reports() { return reports_; }
 
  protected:
+  /// `split_axes`: axes along which the layout splits rows or tokens of hidden states.
+  Layers(Parameters& parameters, const std::vector<std::string>& split_axes)
+      : parameters_(parameters), reports_(parameters.place(), split_axes) {}
   /// attention(), of checked options. Attention layers are numbered in the order in which a model asks for them: a
   /// cache keeps keys and values by it.
   virtual std::unique_ptr<Attention> make_attention(int64_t layer, const AttentionShape& shape,
@@ -291,6 +308,7 @@ class Layers {
 
  private:
   Parameters& parameters_;
+  Reports reports_;
   int64_t attentions_ = 0;
 };
 

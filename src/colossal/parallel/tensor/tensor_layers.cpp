@@ -184,10 +184,17 @@ struct TensorDropout : nn::Dropout {
   int64_t column;
 };
 
+/// The axes along which ranks have other rows or tokens between blocks.
+std::vector<std::string> split_axes(const Split& outside) {
+  std::vector<std::string> axes = outside.batch;
+  axes.insert(axes.end(), outside.sequence.begin(), outside.sequence.end());
+  return axes;
+}
+
 }  // namespace
 
 TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
-    : Layers(parameters), layout_(std::make_shared<const Layout>(std::move(layout))) {}
+    : Layers(parameters, split_axes(layout.outside)), layout_(std::make_shared<const Layout>(std::move(layout))) {}
 
 nn::FieldPart TensorLayers::field_part() const {
   return [layout = layout_](const tensor::Field& field, const nn::Step& step) {

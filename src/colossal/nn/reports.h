@@ -1,0 +1,141 @@
+// Values that layers report from inside a training step, and loss terms that they attach to hidden states.
+//
+//   struct Router {
+//     Router(const std::string& name, int64_t experts, nn::Layers& make)   // on every rank, also for other stages
+//         : load(make.reports().add({.name = name + ".load", .size = experts, .over = nn::Over::Sum})),
+//           balance(make.reports().add_loss({.name = name + ".balance", .weight = 0.01})) {}
+//     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+//       step.report(load, tokens_of_each_expert(x));                       // [experts]
+//       return step.attach_loss(balance, balance_loss(x), x);              // x; backward goes through the loss, too
+//     }
+//     nn::Report load, balance;
+//   };
+//
+//   model.end_step = [=](const nn::Reported& reported, std::vector<Metric>& rows) {   // after the update, on all ranks
+//     const std::vector<double>& loads = reported.at(load);
+//     rows.push_back({.name = "largest_load", .value = *std::max_element(loads.begin(), loads.end())});
+//   };
+//
+// A report is declared when its layer is made, so all ranks and stages know all reports and agree on one vector.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "colossal/tensor/place.h"
+
+namespace colossal::nn {
+
+/// How the values of a step are joined: over its micro-batches and over the ranks that have other rows or tokens.
+enum class Over : uint8_t {
+  Sum,
+  Mean,  ///< every micro-batch and every rank counts the same
+  Max,
+  /// Of loss terms: the layer has joined the ranks itself, so all of them report the same value; the mean over
+  /// micro-batches. Backward of its collectives must give each rank the gradient of the rank's own part
+  Same,
+};
+
+/// A value of `size` elements. Example: tokens of each expert.
+struct ReportOptions {
+  std::string name;  ///< dotted path, the same under every layout: "blocks.3.router.load"
+  int64_t size = 1;
+  Over over = Over::Sum;  ///< Sum, Mean or Max
+};
+
+/// A scalar that is added to the loss. The name is also that of its row in metrics.jsonl.
+struct LossTermOptions {
+  std::string name;
+  double weight = 1;       ///< factor of its gradient. The reported value has no factor
+  Over over = Over::Mean;  ///< Mean or Same
+};
+
+/// Handle to a declared report. A default one was not declared: its use is refused.
+struct Report {
+  int64_t index = -1;
+};
+
+/// The reports of one model, in the order of their declaration, which is the same on all ranks.
+class Reports {
+ public:
+  struct Declared {
+    std::string name;
+    int64_t size = 1;
+    Over over = Over::Sum;
+    bool is_loss = false;
+    double weight = 0;  ///< of a loss term
+    int64_t first = 0;  ///< index of its first element: of maxima among the maxima, of all others among the sums
+  };
+
+  Reports() = default;
+  /// `layout_axes`: axes along which the layout splits rows or tokens, in addition to the batch axes of `place`.
+  Reports(const tensor::Place& place, const std::vector<std::string>& layout_axes);
+
+  /// Declares a value. Errors ("model"): no name, or one that is taken; a size below 1; Over::Same.
+  Report add(const ReportOptions& options);
+  /// Declares a loss term. Errors ("model"): no name, or one that is taken; a weight that is not finite; Over::Sum and
+  /// Over::Max.
+  Report add_loss(const LossTermOptions& options);
+
+  /// Errors ("model"): a report that was not declared here.
+  const Declared& at(const Report& report) const;
+  const std::vector<Declared>& declared() const { return declared_; }
+  /// Elements of all sums, means and loss terms, and of all maxima.
+  int64_t sums() const { return sums_; }
+  int64_t maxima() const { return maxima_; }
+  /// The number of ranks that have other rows or tokens of a micro-batch.
+  int64_t ranks() const { return ranks_; }
+  /// Returns true if the values of this rank are joined with those of others. Of ranks that hold the same hidden states
+  /// or other features of the same tokens, the first one's are; with Over::Same the first rank's of the stage alone.
+  bool joins(const Declared& declared) const {
+    return is_first_copy_ && (declared.over != Over::Same || is_first_part_);
+  }
+
+ private:
+  Report declare(Declared declared);
+
+  std::vector<Declared> declared_;
+  int64_t sums_ = 0, maxima_ = 0, ranks_ = 1;
+  bool is_first_copy_ = true, is_first_part_ = true;
+};
+
+/// What the layers of this rank report in the passes of a training step, on the device of the model. Nothing waits for
+/// the device. Recorded passes (tensor/graph.h) may add to it: its tensors stay where they are.
+class ReportAccumulator {
+ public:
+  ReportAccumulator(Reports reports, at::Device device);
+
+  /// Empties all values: sums are 0, maxima -infinity. `loss_factor`: factor of the gradients of loss terms beside
+  /// their weight, which is the loss scale divided by the number of micro-batches.
+  void begin(double loss_factor);
+  /// Adds a value of a micro-batch, of any dtype and of the declared number of elements.
+  /// Errors ("model"): a report that was not declared, or another number of elements.
+  void add(const Report& report, const at::Tensor& value);
+  /// Returns y. Backward also goes through `loss`, whose gradient is weight x loss_factor, with Over::Mean divided by
+  /// Reports::ranks(). Without grad mode it is y alone.
+  /// Errors ("model"): a report that is no loss term; a loss that is not one fp32 or fp64 number.
+  at::Tensor attach(const Report& term, const at::Tensor& loss, const at::Tensor& y) const;
+  /// fp64 [sums() + maxima()]: the sums, then the maxima. A copy.
+  at::Tensor values() const;
+
+  const Reports& reports() const { return reports_; }
+
+ private:
+  Reports reports_;
+  at::Tensor sums_, maxima_;  // fp64
+  at::Tensor loss_factor_;    // fp64, a scalar of the device, because recorded passes must read what changes
+};
+
+/// The reports of a step over all micro-batches, ranks and stages. The same on all ranks, bit by bit.
+struct Reported {
+  std::vector<std::vector<double>> values;  ///< by Report::index
+  bool skipped =
+      false;  ///< gradients overflowed in fp16: parameters are as they were, the values are those of the step
+
+  /// Of a report that no pass used: zeros, or -infinity of Over::Max. Errors ("model"): a report that was not declared.
+  const std::vector<double>& at(const Report& report) const;
+};
+
+}  // namespace colossal::nn
