@@ -16,6 +16,7 @@
 #include "colossal/train/engine.h"
 #include "support/course.h"
 #include "support/parity.h"
+#include "support/reporter.h"
 #include "support/trap_device.h"
 #include "support/trap_graph.h"
 #include "support/trap_kernels.h"
@@ -119,6 +120,7 @@ constexpr int64_t kSteps = 6;
 struct Trace {
   std::vector<double> losses, norms;
   std::vector<bool> skipped;
+  std::vector<std::vector<Metric>> rows;  ///< that layers report
   std::vector<at::Tensor> weights;
   double flops = 0;
   int64_t waits = 0;  ///< of the last step
@@ -171,6 +173,7 @@ std::vector<Trace> traces_of(const Course& course, bool graph) {
       const StepResult result = engine->step();
       trace.norms.push_back(result.gradient_norm);
       trace.skipped.push_back(result.skipped);
+      trace.rows.push_back(result.rows);
       trace.waits = waits.counts().waits();
       if (step == 2) engine->evaluate(batch);
     }
@@ -196,6 +199,7 @@ class TrainedByGraph : public testing::Test {
       EXPECT_EQ(got[rank].losses, want[rank].losses) << what;
       EXPECT_EQ(got[rank].norms, want[rank].norms) << what;
       EXPECT_EQ(got[rank].skipped, want[rank].skipped) << what;
+      EXPECT_EQ(got[rank].rows, want[rank].rows) << what;
       EXPECT_EQ(got[rank].flops, want[rank].flops) << what << ": a replay announces what it computes";
       EXPECT_GT(got[rank].flops, 0) << what;
       for (size_t i = 0; i < want[rank].weights.size(); ++i)
@@ -225,6 +229,19 @@ TEST_F(TrainedByGraph, LossScalesAreNotRecorded) {
   const Trace trace = expect_same({.precision = "fp16", .accumulate = 2, .loss_scale = 0x1p18}, "fp16");
   EXPECT_THAT(trace.skipped, testing::Contains(true));
   EXPECT_THAT(trace.skipped, testing::Contains(false));
+}
+
+// A replay adds to the values that passes launched one by one add to, and reads the scale of the step.
+TEST_F(TrainedByGraph, LayersReportTheSameValuesAndLossTerms) {
+  const models::ModelShape reporter = test::tiny_reporter();
+  const Trace trace = expect_same({.shape = reporter, .accumulate = 2}, "reports");
+  EXPECT_EQ(trace.waits, 1) << "values are read with the losses";
+  ASSERT_FALSE(trace.rows[4].empty());
+  EXPECT_NE(trace.rows[4], trace.rows[5]);
+  expect_same({.shape = reporter, .recompute = "block", .accumulate = 2, .data = 2}, "reports, block, data 2");
+  EXPECT_THAT(
+      expect_same({.shape = reporter, .precision = "fp16", .accumulate = 2, .loss_scale = 0x1p18}, "fp16").skipped,
+      testing::Contains(true));
 }
 
 TEST_F(TrainedByGraph, OurKernelsDo) {

@@ -16,7 +16,12 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
           "the first stage must have the micro-batch in its step: got none; nn::step_of() makes it");
   at::Tensor hidden = stage.embeds ? model.embed(*step.batch, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {
-    const auto block = [&block = model.blocks[i], step](const at::Tensor& h) { return block(h, step); };
+    // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
+    auto block = [&block = model.blocks[i], step = step](const at::Tensor& h) mutable {
+      const at::Tensor output = block(h, step);
+      step.is_recomputed = true;
+      return output;
+    };
     hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden, step.inputs.get())
                                                                      : block(hidden);
   }

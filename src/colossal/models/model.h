@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/metric.h"
 #include "colossal/models/shape.h"
 #include "colossal/nn/layers.h"
 #include "colossal/tensor/batch.h"
@@ -36,6 +37,9 @@ namespace colossal::models {
 using Embed = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;
 /// hidden [B, S, H] -> hidden [B, S, H]. A block may read fields of step.batch, too (nn::Layers::field_part).
 using Block = std::function<at::Tensor(const at::Tensor&, const nn::Step&)>;
+/// Called once per training step after the update, on all ranks with the same values. May add rows to the metrics of
+/// the step, the same on all ranks. Not called if the step throws.
+using EndStep = std::function<void(const nn::Reported& reported, std::vector<Metric>& rows)>;
 
 struct Model {
   ModelShape shape;
@@ -47,6 +51,8 @@ struct Model {
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
   int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
+  EndStep end_step{};       ///< null: the model does nothing at the end of a step
+  nn::Reports reports{};    ///< of the model's layers (nn::Layers::reports()); make_model() sets it
 };
 
 /// A run of blocks, with what stands before the first and behind the last of the model.

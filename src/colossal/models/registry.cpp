@@ -125,6 +125,7 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   Model model = shape.architecture->make(shape, layers);
   model.shape = shape;
   model.batch_parts = layers.batch_parts();
+  model.reports = layers.reports();
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
   const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <span>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
@@ -22,6 +23,7 @@
 #include "colossal/train/captured_pass.h"
 #include "colossal/train/check_sizes.h"
 #include "colossal/train/optimization.h"
+#include "colossal/train/step_reports.h"
 
 namespace colossal::train {
 namespace {
@@ -99,6 +101,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
+  reports_ = std::make_unique<StepReports>(model(), device);
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   mesh_.connect(device);
   // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
@@ -118,7 +121,12 @@ const memory::TieredHome* Engine::tiers() const { return optimization_->tiers();
 
 std::optional<DeviceUse> Engine::device_use() const { return optimization_->device_use(); }
 
-void Engine::zero_grad() { optimization_->zero_grad(); }
+std::vector<Metric> Engine::loss_rows() const { return reports_->loss_rows(); }
+
+void Engine::zero_grad() {
+  optimization_->zero_grad();
+  reports_->begin_step();
+}
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }
 
@@ -167,6 +175,7 @@ nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t inde
   step.training = true;
   step.recompute = recompute_of(config_.memory);
   step.inputs = optimization_->inputs();
+  step.reports = reports_->accumulator();
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
@@ -183,14 +192,19 @@ double Engine::train_step(const tensor::Batch& batch) {
   const double labels =
       std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(models::counted_labels(batch))));
   const double factor = optimization_->loss_scale() / labels;
-  const std::vector<at::Tensor> losses = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
+  reports_->begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
+  std::vector<at::Tensor> numbers = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
   }
   optimization_->close_pass();
+  const size_t losses = numbers.size();  // one element each
+  for (at::Tensor& reported : reports_->numbers()) numbers.push_back(std::move(reported));
+  const std::vector<double> values = optimization_->read_before_step(numbers);
+  reports_->end_pass(std::span(values).subspan(losses), config_.micro_batches());
   double mean = 0;
-  for (const double lost : optimization_->read_before_step(losses)) mean += lost / labels;
+  for (size_t i = 0; i < losses; ++i) mean += values[i] / labels;
   return comm::sum(ranks_of_all_rows(mesh_), mean);
 }
 
@@ -248,7 +262,10 @@ StepResult Engine::step() {
     parallel::GroupReduction ranks(holders_of(mesh_, *fp8_));
     fp8_->end_step(ranks);
   }
-  return optimization_->step();
+  StepResult result = optimization_->step();
+  const PhaseScope other(mesh_.world().traffic(), Phase::Other);
+  result.rows = reports_->end_step(mesh_.all(), result.skipped);
+  return result;
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {

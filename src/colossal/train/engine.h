@@ -35,6 +35,7 @@ namespace colossal::train {
 
 class CapturedPass;
 class Optimization;
+class StepReports;
 
 /// What the model makes of a batch that it does not learn from. The same on all ranks.
 struct Evaluation {
@@ -79,8 +80,12 @@ class Engine : public Resumable {
   /// Errors:        a batch that the model does not have (models::check_batch); a batch with other tokens left out than
   ///                those that this rank does not take ("data"); before any communication.
   double train_step(const tensor::Batch& batch);
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks. Cost: no wait for the
-  /// device.
+  /// Clips, updates, counts the step, and calls models::Model::end_step with what layers reported (nn/reports.h) in all
+  /// micro-batches since zero_grad().
+  ///
+  /// Communication: one all_reduce of [1] over all ranks; of a model with reports also one of all sums and one of all
+  ///                maxima, 8 bytes per element.
+  /// Cost:          no wait for the device.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
   /// the axes that deal out rows all_reduce of [3].
@@ -89,6 +94,9 @@ class Engine : public Resumable {
   /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
   /// an error of one rank is thrown on all. Communication: with tiers that of comm::agree().
   void end_pass();
+
+  /// The rows of loss terms that each step() returns, without their values: for checks of their names.
+  std::vector<Metric> loss_rows() const;
 
   int64_t steps_done() const override;
   /// Parameters (masters, where there are some), optimizer states, the amax histories of fp8, the step.
@@ -129,6 +137,7 @@ class Engine : public Resumable {
   comm::Mesh mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
+  std::unique_ptr<StepReports> reports_;  // of model_
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<CapturedPass> captured_;  // null: every pass is launched operator by operator
 };

@@ -177,17 +177,21 @@ void Optimization::end_pass() {
 std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
   const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
   std::vector<at::Tensor> read;
-  for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
+  size_t elements = 0;
+  for (const at::Tensor& number : numbers) {
+    read.push_back(number.detach().reshape({-1}).to(at::kDouble));
+    elements += static_cast<size_t>(number.numel());
+  }
   at::Tensor own;
   const auto add_up = [&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); };
   // Whether ranks agree must not depend on what one of them looked at in between.
   std::exchange(has_agreed_, true) ? add_up() : agree(add_up);
   // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
-  if (own.defined() && !is_apart) read.push_back(own);
-  std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
+  if (own.defined() && !is_apart) read.push_back(own.reshape({-1}));
+  std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::cat(read));
   own_norm_ = is_apart ? tensor::host_value(own) : own.defined() ? values.back() : 0;
-  values.resize(numbers.size());
+  values.resize(elements);
   return values;
 }
 

@@ -53,7 +53,7 @@ class Optimization {
   }
   /// What losses are to be multiplied by before they go backward.
   double loss_scale() const { return loss_scale_.value(); }
-  /// The values of `numbers`, tensors of one element, and on the way what step() has to know of the gradients, which
+  /// The values of `numbers`, element after element, and on the way what step() has to know of the gradients, which
   /// are complete: the host waits for the device here, and not in step(). What it knows is forgotten when somebody asks
   /// for the store() or the reducer(), through which gradients may be changed.
   /// Collective where there is a home: an agreement.

@@ -163,6 +163,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   std::optional<Error> refused;
   try {
     engine_ = initialize(world_, config_, data_.shape, device);
+    report::StepMetrics(1).add(engine_->loss_rows());  // names that are taken are refused here and not after a step
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
   } catch (const Error& error) {
@@ -448,6 +449,7 @@ bool Trainer::run() {
     stopped = agree_on_step(own.seconds(), ranks);
     report::StepMetrics m(step);
     m.add(rows_of(work, ranks));
+    m.add(work.result.rows);
     m.add(moves.end_step(all_ranks()));
     // Ranks notice different stalls. Those that rank 0 knows of are in the files that it writes.
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.add(known_metric("stall_seconds", stalled));
