@@ -48,7 +48,7 @@ void require(bool ok, const char* component, const Parts&... parts) {
 /// `what()` without the C++ stack that torch appends to its own exceptions.
 std::string plain_message(const std::exception& error);
 
-/// The same message with ` (rank r of n)` at its end, once.
+/// Returns `message` with ` (rank r of n)` at its end, unless it names a rank already or `size` is 1.
 std::string with_rank(const std::string& message, int rank, int size);
 
 }  // namespace colossal

@@ -81,7 +81,8 @@ class GgufFile {
   const std::string& text(const std::string& key) const;
   int64_t integer(const std::string& key) const;
   double real(const std::string& key) const;  ///< integers too
-  /// The same where the key is there, else `otherwise`.
+  /// Returns one value, or `otherwise` if the key is not there. Errors ("gguf"): the value is of another kind, or a
+  /// list.
   std::string text(const std::string& key, const std::string& otherwise) const;
   int64_t integer(const std::string& key, int64_t otherwise) const;
   /// A list. Errors: as those of one value. Integers are reals, too.

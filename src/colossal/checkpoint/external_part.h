@@ -18,7 +18,7 @@ struct ExternalPart {
   /// Which rows of the tensor the box is (dimension 0 in our orientation): first, first + stride and so on of `rows`
   int64_t first = 0, stride = 1, rows = 0;
 
-  /// Of the whole tensor, in our orientation and as the folder has it.
+  /// Shape of the whole tensor: in our orientation, and as the folder stores it.
   std::vector<int64_t> shape() const;
   std::vector<int64_t> external_shape() const;
   /// The rows of a whole tensor of shape() that the box is: a view.

@@ -16,7 +16,7 @@ class GgufWeights final : public WeightSource {
   explicit GgufWeights(const std::string& path);
   /// A copy, but for F32, F16 and BF16 that lie alike in both.
   at::Tensor tensor(const std::string& name) const override;
-  /// Of codes_of_gguf(), whose rows are put where the folder has them.
+  /// Returns the result of codes_of_gguf() with its rows in the order of the folder.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override { file_.leave(*places_.at(name).tensor); }
 

@@ -54,10 +54,11 @@ nlohmann::json read_config(const std::string& folder);
 ///         damaged files, or an index that points outside the folder.
 /// Cost: every rank reads copies that the folder holds, and what they are copies of, whole.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
-/// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
-/// Returns the parameters that the folder lacks and may lack.
-/// `take` is offered what the folder has in codes before numbers are made of them: this rank's part of a parameter,
-/// where all of its tensors are codes of one form and cuts of inputs fall on groups. True: its value is left as it is.
+/// Fills `values` in the same way. They are named as the parameters are: whole local tensors or parts of them, of any
+/// dtype. Returns the parameters that the folder lacks and may lack.
+/// If all tensors of a parameter are quantized in one form, and inputs are cut between groups, `take` is called before
+/// they are converted. It gets the quantized values of this rank's part of the parameter. If it returns true, the value
+/// is left as it is.
 using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,

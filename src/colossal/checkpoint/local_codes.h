@@ -16,9 +16,11 @@ struct PartSource {
   std::string name;  ///< in this folder
 };
 
-/// Of `value`, a whole local matrix, what `sources` store: padding has scales of 0. Nothing: one of them is not in
-/// codes or in another form than the others, or blocks begin or end within a group of inputs, in the folder or here.
-/// Errors: those of WeightSource::codes(); Error("quantization", ...) of codes in another shape than the part's.
+/// Returns the quantized values of `value`, a whole local matrix, from the tensors that `sources` name; padding has
+/// scales of 0. Returns nothing if a tensor is not quantized, or has another form than the others. Also returns nothing
+/// if a block begins or ends within a group of inputs, in the folder or here.
+/// Errors: those of WeightSource::codes(); Error("quantization", ...) if quantized values have another shape than the
+/// part.
 std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>& sources, const WeightSource& files,
                                            const NamedTensor& value, const tensor::Place& place);
 

@@ -39,10 +39,10 @@ QuantizedFormat quantized_format(const nlohmann::json& config, const std::string
 class QuantizedFolder final : public WeightSource {
  public:
   QuantizedFolder(const std::string& folder, const QuantizedFormat& format);
-  /// Of codes: the numbers that they stand for, scale * (code - zero) in fp32.
+  /// Returns a quantized weight as the values that it stands for, scale * (code - zero), in fp32.
   at::Tensor tensor(const std::string& name) const override;
-  /// Not of a weight whose inputs of one group do not follow one another (desc_act with g_idx out of order), nor of
-  /// 8 bits where a zero is not 128 or a code is 0.
+  /// Returns nothing for a weight whose inputs of one group are not neighbours (desc_act with g_idx out of order). Also
+  /// returns nothing for 8 bits if a zero point is not 128 or a quantized value is 0.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
 

@@ -1,4 +1,4 @@
-// Who writes what: of the ranks that hold a block alike, one each, so that all are done at about the same time.
+// Chooses the rank that writes a block: one of the ranks that hold it, so that all finish at about the same time.
 #pragma once
 #include <vector>
 

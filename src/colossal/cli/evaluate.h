@@ -20,8 +20,9 @@ struct EncodedTexts {
   std::vector<std::vector<int64_t>> ids;  ///< with the special tokens that open a text
   int64_t bytes = 0;                      ///< of what is predicted: not of a first token that is text
 };
-/// Of a file: one text, or of a name that ends in .jsonl one a line, a JSON string or an object with one in "text".
-/// Errors (of `command`): a file that cannot be read or holds nothing; text that is no UTF-8; those of text_of().
+/// Reads and encodes the texts of a file. A file whose name ends in .jsonl has one text per line: a JSON string, or an
+/// object with a string in "text". Any other file is one text.
+/// Errors (of `command`): a file that cannot be read or has no text; text that is not UTF-8; those of text_of().
 EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenizer, const char* command);
 
 }  // namespace colossal::cli

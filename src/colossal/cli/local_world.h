@@ -16,7 +16,7 @@ namespace colossal::cli {
 /// `words` on this host and returns their exit status. Otherwise returns work(), which is then one rank of the world.
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work);
-/// The same of `colossal command arguments...`.
+/// Does as above with the words of `colossal command arguments...`: `command`, then `arguments`.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
 /// Prints on stderr that ranks wait for another one, and for which.

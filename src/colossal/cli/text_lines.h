@@ -19,7 +19,8 @@ void require_regular_file(const std::string& path, const char* command, const ch
 [[noreturn]] void refuse_line(const NumberedLine& line, const std::string& what, const char* command = "tokenize");
 /// Errors: those of refuse_line() for a line that is no JSON, or JSON that is nested too deeply.
 nlohmann::json parse_line(const NumberedLine& line, const std::string& what, const char* command = "tokenize");
-/// Of a line that is a JSON string, or an object with a string in "text". Errors: those of refuse_line() for another.
+/// Returns the text of a line: a JSON string, or the string "text" of an object. Errors: those of refuse_line() for any
+/// other line.
 std::string text_of(const NumberedLine& line, const char* command = "tokenize");
 
 }  // namespace colossal::cli

@@ -22,7 +22,7 @@ struct Compression {
 /// What a config may call them: "none", "fp8" (blocks of 1024: parameters of other magnitudes share a message), "int8"
 /// (blocks of 128).
 std::vector<std::string> compression_names();
-/// Of such a name; nothing for "none". Errors ("parallel"): another name.
+/// Returns the compression of that name; nothing for "none". Errors ("parallel"): an unknown name.
 std::optional<Compression> compression_of(const std::string& name);
 
 }  // namespace colossal::comm

@@ -38,16 +38,16 @@ class Store {
   };
   static std::shared_ptr<Store> tcp(const Tcp& options);
 
-  /// The same store, whose values (not counters) are signed with `secret` from now on: what others wrote without it is
-  /// as if it were not there. `note` is told once that there was such a value; it may be empty.
+  /// Returns a store over the same data that signs its values (not its counters) with `secret`. A value that was
+  /// written without the secret counts as missing. `note` is called once, for the first such value; it may be empty.
   std::shared_ptr<Store> sealed(const std::string& secret, std::function<void(const std::string&)> note) const;
-  /// The same store seen with every key behind `prefix`.
+  /// Returns a store over the same data that puts `prefix` before every key.
   std::shared_ptr<Store> with_prefix(const std::string& prefix) const;
   void set(const std::string& key, const std::string& value);
   /// Waits for the key. Errors: throws Error("launch", ...) after `limit`, saying `what` was waited for, and whether
   /// there was a value without the run's secret.
   std::string get(const std::string& key, std::chrono::milliseconds limit, const std::string& what);
-  /// The same for all of them, in a few requests however many they are.
+  /// Waits for all keys, as get() waits for one, in a few requests for any number of keys.
   std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds limit,
                                    const std::string& what);
   /// Does not wait.

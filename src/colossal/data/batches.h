@@ -28,9 +28,10 @@ struct BatchOptions {
   bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
 };
 
-/// The same batch in page-locked memory, from which the accelerator of this process copies (non_blocking) while the
-/// host goes on. Cost: a copy on the host, and such memory as long as the batch lives and its copies are under way.
-/// Errors: of LibTorch, where there is no accelerator.
+/// Returns a copy of the batch in page-locked memory, from which the accelerator of this process copies (non_blocking)
+/// while the host continues.
+/// Cost:   a copy on the host, and page-locked memory until the batch is destroyed and its copies are over.
+/// Errors: of LibTorch, if there is no accelerator.
 tensor::Batch pinned(const tensor::Batch& batch);
 
 /// What a stream of batches is made of. Thread safety: const members may be called from several threads.
@@ -64,7 +65,7 @@ class BatchReader {
   virtual void seek(const nlohmann::json& position) = 0;
   /// An object, by name: what must not change under a position.
   virtual nlohmann::json traits() const = 0;
-  /// Of an epoch; -1: known only to who reads all of it.
+  /// Number of samples in an epoch; -1 = unknown until all data was read.
   virtual int64_t samples() const = 0;
   /// What was passed over since the last call, a line each for people.
   virtual std::vector<std::string> take_notices() { return {}; }
@@ -72,9 +73,9 @@ class BatchReader {
 
 /// An endless stream of batches, read ahead of training: a thread of its own keeps two of them ready.
 ///
-/// Of `samples`, n in all: row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n): a pure
-/// function, so any number of ranks sees the same global batches, and a batch that an epoch cannot fill goes on with
-/// the next. So is the seed that the sample is given: of (seed, epoch, sample).
+/// `samples` has n samples in all. Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n).
+/// This is a pure function, so any number of ranks sees the same global batches. A batch that an epoch cannot fill
+/// continues with the next epoch. The seed that a sample is given is a pure function too: of (seed, epoch, sample).
 /// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample
 ///         threw.
 /// Thread safety: one thread calls the members.

@@ -16,8 +16,8 @@ struct LinePosition {
 /// Thread safety: one thread calls the members.
 class RecordLines {
  public:
-  /// Of a .parquet the rows, with these columns alone (ParquetRows); of any other file its lines (LineReader).
-  /// Errors: theirs.
+  /// Opens a .parquet by its rows, with these columns only (ParquetRows), and any other file by its lines (LineReader).
+  /// Errors: those of the two classes.
   static std::unique_ptr<RecordLines> open(const std::string& path, int64_t longest, LinePosition start,
                                            const std::vector<std::string>& columns);
   virtual ~RecordLines() = default;
@@ -25,7 +25,7 @@ class RecordLines {
   /// the beginning. Errors ("data"): what cannot be read, after the lines before it.
   virtual bool next(std::string& line) = 0;
   virtual bool is_cut() const = 0;
-  /// Of the line that next() gives.
+  /// Position of the line that the next call of next() reads.
   virtual LinePosition position() const = 0;
 };
 

@@ -26,14 +26,15 @@ enum class Pooling {
 Pooling pooling_of(const std::string& name);
 const std::vector<std::string>& pooling_names();
 
-/// Of hidden states [1, T, H], texts of these lengths one behind the other: [texts, H] in at least fp32. Not of
-/// Pooling::Pooler, which has weights.
+/// Returns one vector for each text: [texts, H] in at least fp32. `hidden` [1, T, H] has the hidden states of texts of
+/// these lengths, one after another. Pooling::Pooler, which has weights, is not allowed.
 at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling);
 
 struct EmbedOptions {
   Pooling pooling = Pooling::Mean;
   bool normalize = false;  ///< to length 1; what is shorter than 1e-12 is divided by that (torch's normalize)
-  /// Of texts that go through the model at once, one at least: what bounds the memory of activations
+  /// Maximum number of tokens that go through the model at once, but at least one text: bounds the memory of
+  /// activations
   int64_t tokens_at_once = 4096;
 };
 

@@ -23,20 +23,21 @@ struct Likelihood {
 
   double mean() const { return sum / static_cast<double>(tokens); }
   double perplexity() const;
-  /// Of tokens that stand for so many bytes.
+  /// Returns bits per byte if the tokens stand for `bytes` bytes.
   double bits_per_byte(int64_t bytes) const;
 };
 
-/// Of texts (ids with the special tokens that the model expects). A window reads tokens [b, b + window) and predicts
-/// the next of each; every token of a text but its first counts once, in the first window that predicts it. So with a
-/// stride of half a window all tokens behind the first window have at least that much in front, for twice the time.
+/// Computes the likelihood of texts, given as ids with the special tokens that the model expects. A window reads tokens
+/// [b, b + window) and predicts the next of each. Every token of a text but its first counts once, in the first window
+/// that predicts it. With a stride of half a window, each counted token after the first window has at least half a
+/// window of context. This takes twice the time.
 ///
 /// Numbers:       logits in the dtype of the model, their logarithms in at least fp32, sums in fp64.
 /// Memory:        logits of 256 tokens at a time.
-/// Communication: that of a forward pass a window and of the logits; all ranks of a layout must call with equal texts.
-/// Errors ("perplexity"): a model that is not asked for the next token; windows beyond its positions, strides beyond
-///                the window; ids outside the vocabulary; texts none of which has two tokens. Before any communication.
-///                Those of StreamedWeights::end_pass().
+/// Communication: of one forward pass per window, and of the logits. All ranks of a layout must call with equal texts.
+/// Errors ("perplexity"): a model that does not predict the next token; a window longer than its positions, a stride
+///                longer than the window; ids outside the vocabulary; texts none of which has two tokens. They are
+///                raised before any communication. Those of StreamedWeights::end_pass().
 Likelihood likelihood(distributed::DistributedModel& model, const std::vector<std::vector<int64_t>>& texts,
                       const LikelihoodOptions& options);
 

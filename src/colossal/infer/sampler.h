@@ -45,7 +45,7 @@ struct DraftedToken {
   at::Tensor probabilities{};  ///< by which it was drawn: fp64 [V]; undefined: it was not drawn
 };
 
-/// The same by a walk through numbers of the host: the reference.
+/// Picks the token that pick() picks, in a loop over values on the host: the reference.
 int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions& options, double uniform);
 
 /// Draws one token after another from a stream of its own, a function of the seed and of how many were drawn: every

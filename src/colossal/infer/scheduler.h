@@ -81,7 +81,8 @@ class Scheduler {
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
-  /// Of all tokens of a request that are held. Of those that no token looks at any more any block is told.
+  /// The blocks of all tokens of a request that are held, in order. A block before the window was given back: its entry
+  /// names some other block, because no token reads it any more.
   const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
   const BlockPool& pool() const { return pool_; }
   const Counts& counts() const { return counts_; }

@@ -47,8 +47,8 @@ class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
 
-  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave these: nothing
-  /// catches them there.
+  /// Observer of the uses of a chunk: it is called before an operator reads the chunk, and after. before_use() and
+  /// after_use() must not throw, because no caller catches their errors.
   class Watcher {
    public:
     virtual ~Watcher() = default;
@@ -110,7 +110,8 @@ class Chunk {
   void end_use();
   /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it is lost.
   bool release();
-  /// Of a chunk that stays: what every rank owns becomes what all see, once the Work is done. Collective likewise.
+  /// Makes the parts of all ranks visible to all sharers, once the Work is done, for a chunk that stays. Collective
+  /// among the sharers, as gather() is.
   comm::Work share();
   /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches
   /// someone who can be told.

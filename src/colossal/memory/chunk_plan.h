@@ -22,7 +22,8 @@ struct PackedChunk {
 
 struct ChunkPlan {
   std::vector<PackedChunk> chunks;  ///< by first item: about the order of use
-  /// Of the largest chunk but those of giants, without padding: the size that was chosen, elements
+  /// Elements of the largest chunk without padding, apart from chunks of one item larger than the target: the size that
+  /// was chosen
   int64_t capacity = 0;
   int64_t padding = 0;  ///< elements that hold no parameter, over all chunks
 };

@@ -50,10 +50,9 @@ struct ChunkOptions {
   int64_t capacity = 25 << 18;
   /// Dtype of what the optimizer updates, where that is not the parameters themselves
   std::optional<at::ScalarType> masters{};
-  /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
+  /// Compression of gradients and of gathered parameters, if these have masters or are sharded; none = off
   std::optional<comm::Compression> compression{};
-  /// Of masters, states and shares of gradients, and of parameters that are shared out, whenever nobody works with
-  /// them; null: InPlace
+  /// Home of masters, states, shards of gradients and sharded parameters while nothing uses them; null = InPlace
   std::shared_ptr<Home> home{};
   /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
   /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
@@ -101,9 +100,9 @@ class ChunkStore final : public Chunk::Watcher {
   /// What this rank updates of each trained chunk, in their order: a shard for each segment (Chunk::segments()),
   /// whatever is shared and wherever it lies. Gradients are the business of who reduces them.
   std::vector<Shard>& shards() { return shards_; }
-  /// The same of the frozen ones, to be saved and loaded.
+  /// This rank's shards of the frozen chunks, to be saved and loaded.
   std::vector<Shard>& frozen() { return frozen_; }
-  /// Those of one chunk.
+  /// Returns the shards of one chunk.
   std::span<const Shard> shards_of(const Chunk& chunk) const;
 
   /// Where tensors of a trained chunk lie together. Null without ChunkOptions::on_device.

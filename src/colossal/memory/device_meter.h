@@ -29,8 +29,8 @@ class DeviceMeter {
   virtual void restart() = 0;
 };
 
-/// Of the CPU an Account, of an accelerator the statistics of its allocator, whose peaks are restarted
-/// (memory/peak.h). Cost: on the CPU a map entry an allocation.
+/// Returns the meter of `device`: an Account on the CPU, the statistics of the allocator on an accelerator. The meter
+/// of an accelerator restarts the allocator's peaks (memory/peak.h). Cost: on the CPU one map entry per allocation.
 std::unique_ptr<DeviceMeter> make_device_meter(at::Device device);
 
 }  // namespace colossal::memory

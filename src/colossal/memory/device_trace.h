@@ -41,7 +41,7 @@ class DeviceTrace {
   void begin_step();
   /// Bytes of shards that lie on the device: for MovableHome to count.
   const std::shared_ptr<std::atomic<int64_t>>& on_device() const { return on_device_; }
-  /// Those that are to be expected at any moment.
+  /// Sets the bytes of shards that may be on the device at any moment.
   void reserve(int64_t bytes) { reserved_ = bytes; }
   int64_t reserved() const { return reserved_; }
   /// Passes of this step are over: what was gathered may go. What follows, the update, is a moment of its own.
@@ -75,7 +75,7 @@ class DeviceTrace {
   bool agree(comm::Mesh& mesh);
   /// Bytes that all moments of all ranks fit into where nothing but what is read is whole. The same on all ranks.
   int64_t least() const { return least_; }
-  /// Of the step, or the last one, on this rank: bytes of model data at most, and of all.
+  /// Peaks in bytes of the current or last step, on this rank: of model data, and of everything.
   int64_t peak_model() const { return peak_model_; }
   int64_t peak() const { return peak_; }
 

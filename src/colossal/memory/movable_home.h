@@ -36,7 +36,7 @@ class MovableHome final : public Home {
   /// Kept::bring() and Home::keep() behind it; then some lie here and some there, which does no harm.
   void move(bool to_device);
   bool is_on_device() const;
-  /// Of all that it keeps, wherever that is, values that were forgotten too.
+  /// Bytes of all tensors that it keeps, wherever they are; also of those whose values were forgotten.
   int64_t bytes() const;
 
  private:

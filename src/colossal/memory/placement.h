@@ -49,7 +49,7 @@ enum class Leaves {
   LongestUsed,  ///< the one that was used longest ago
   LastComer,    ///< the one that came last, so that those that came first stay
 };
-/// Of [memory] placement: "auto", "lru", "static". Errors ("memory"): no such policy.
+/// Returns the policy that [memory] placement names: "auto", "lru" or "static". Errors ("memory"): an unknown policy.
 Leaves leaves_of(const std::string& placement);
 
 /// What is released of `candidates` (each gathered, none in use) until at least `excess` bytes are free, or all.
@@ -62,13 +62,12 @@ class GatherNext final : public Placement {
   Plan before_use(const Situation& now) override;
 };
 
-/// The same within a budget: as many chunks stay as it holds, also from one pass to the next. The one that is needed
-/// last goes first (Belady 1966, which no order of leaving beats where chunks are of one size); where nothing is
-/// foretold, the one that was used longest ago.
+/// Like GatherNext, within a budget: as many chunks stay gathered as the budget holds, also from one pass to the next.
+/// The chunk that is needed last is released first (Belady 1966: no other order is better if chunks have one size). If
+/// no use is predicted, the chunk that was used longest ago is released first.
 ///
 /// Memory: the budget, or the chunk in use and the next one, whichever is more; and what one operator reads.
-/// Cost:   a pass over the chunks that are whole, and over the timeline for each, at every change of chunk that does
-///         not fit.
+/// Cost:   at every change of chunk that does not fit: a pass over the gathered chunks, and over the timeline for each.
 class GatherWithin final : public Placement {
  public:
   explicit GatherWithin(int64_t bytes) : budget_(bytes) {}

@@ -60,8 +60,8 @@ class Resident {
   Resident& operator=(const Resident&) = delete;
 
   at::Tensor values;  ///< fp64 or fp32, masters of `copy` if there is one; or bf16 that has no masters
-  /// Of values' dtype, of copy's, or fp32 (sums of several micro-batches). Defined between the last backward pass of a
-  /// step and its update, which may overwrite them
+  /// Gradients in the dtype of `values` or of `copy`, or in fp32 (sums of several micro-batches). They are defined
+  /// between the last backward pass of a step and its update, which may overwrite them
   at::Tensor gradients;
   /// The model's own parameters in a narrower dtype, to be set to the rounded values; undefined: `values` are the
   /// parameters
@@ -81,8 +81,8 @@ class Resident {
   std::shared_ptr<ShardTensors> shard_;
 };
 
-/// Who wants the tensors of a shard for longer keeps its lease. All leases of a shard at one time are the same, of all
-/// that any of them needs, until the last one ends: then the tensors go back.
+/// Ownership of a lease, which a caller keeps for as long as it uses the tensors. All leases of a shard at one time are
+/// the same object, with everything that any of them needs. When the last one ends, the tensors are returned.
 using Lease = std::shared_ptr<Resident>;
 
 /// The elements of a chunk that this rank updates: all of them, or its share of those that replicas share out.
@@ -99,16 +99,17 @@ class Shard {
     at::TensorOptions options;  ///< of the values, as the model has them
     int64_t length;             ///< elements
     std::shared_ptr<Kept> copy{};
-    /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Whole gradients
-    /// (set_whole_gradients) are never given to it
+    /// Home of gradients and states while no lease has them; null = InPlace. Whole gradients (set_whole_gradients) are
+    /// never given to it
     std::shared_ptr<Home> home{};
-    /// Of `values` [length], which `home` keeps like the rest. Errors: of Home::keep().
+    /// Makes the parts of a shard of `values` [length], which `home` keeps like the rest. Errors: those of
+    /// Home::keep().
     static Parts of(const at::Tensor& values, std::shared_ptr<Home> home = nullptr);
   };
   Shard(Parts parts, std::vector<Piece> pieces);
 
   const std::vector<Piece>& pieces() const;
-  /// The same for all handles of this shard, and for no other one.
+  /// Returns an address that all handles of this shard share, and no other shard has.
   const void* identity() const { return tensors_.get(); }
   int64_t length() const;
   /// That a lease of all of it takes of the home's memory, without gradients and directions.

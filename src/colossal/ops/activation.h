@@ -21,7 +21,7 @@ at::Tensor exact_gelu(const at::Tensor& x);
 /// silu(gate) * up, silu(x) = x / (1 + exp(-x)). Shapes: both [..., F] -> [..., F].
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-/// The same of one tensor [..., 2F] whose first half of columns is gate and second half up -> [..., F].
+/// Computes swiglu of one tensor [..., 2F], whose first half of columns is gate and second half up -> [..., F].
 /// Errors: throws if the last dimension is odd.
 at::Tensor swiglu(const at::Tensor& gate_up);
 

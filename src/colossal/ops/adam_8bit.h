@@ -9,7 +9,7 @@ namespace colossal::ops {
 struct CodedState {
   at::Tensor codes, scales;
   CodedState(at::Tensor codes, at::Tensor scales) : codes(std::move(codes)), scales(std::move(scales)) {}
-  /// Of zeros.
+  /// Makes the state of n zeros.
   CodedState(int64_t n, Codes kind, at::Device device = at::kCPU);
 };
 

@@ -73,7 +73,7 @@ at::Tensor alibi_slopes(int64_t heads);
 ///           backward.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
-/// The same by whole score matrices and ATen autograd: the reference.
+/// Computes the same attention by whole score matrices and ATen autograd: the reference.
 at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionMask& mask);
 

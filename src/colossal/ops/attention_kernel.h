@@ -14,9 +14,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kQueryBlock = 5 * kTileRows, kKeyBlock = 512;
-/// Of the heads that read a key-value head so many are taken together that they have no more queries than this, and at
-/// least one: what is kept of each query then does not grow with the group, and packing keys again for other heads is
-/// little beside products with so many queries.
+/// Maximum number of queries that are processed together: those of several heads that read one key-value head, or of
+/// one head, even if it has more. The memory kept for each query then does not grow with the group. Packing keys again
+/// for other heads costs little compared with products with so many queries.
 constexpr int64_t kQueriesTogether = 2048;
 
 template <class T>
@@ -228,7 +228,7 @@ void give_result(const AttentionTask<T>& a, const HeadOfBatch& of, int64_t first
     const bool sees = total != 0;  // what is not a number stays so
     unpack(memory.sum + (first + i) * memory.by_size, 1, a.size, out + i * a.out.position, a.out.position,
            sees ? 1 / total : 0);
-    // Of a query that sees nothing infinity: backward makes weights of 0 by it.
+    // Infinity for a query that sees nothing, because backward then makes weights of 0.
     log_sums[i] = sees ? memory.largest[first + i] + static_cast<W>(__builtin_log(static_cast<double>(total)))
                        : static_cast<W>(__builtin_inf());
   }

@@ -39,8 +39,8 @@ CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Co
 void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
 void decode_blocks_reference(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// The same on the CPU for one block of at most 256 values, in the calling thread, with the instruction set of the
-/// thread that made it.
+/// Encodes and decodes one block of at most 256 values on the CPU, in the calling thread, with the instruction set of
+/// the thread that made it.
 class BlockCoder {
  public:
   explicit BlockCoder(Codes kind);

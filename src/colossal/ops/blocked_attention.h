@@ -16,7 +16,7 @@ struct BlockedHeads {
   double scale, soft_cap;
 };
 
-/// Those of attention(q, k, v, mask), which has been checked. Of meta tensors without ranges.
+/// Returns the heads of attention(q, k, v, mask), which the caller has checked. Heads of meta tensors have no ranges.
 BlockedHeads blocked_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 struct BlockedResult {
@@ -24,7 +24,7 @@ struct BlockedResult {
   at::Tensor log_sums;  ///< [B,N,S] in the computing type; infinity where a query sees nothing
 };
 
-/// Of tensors with has_kernel(), all of one dtype; of meta tensors sizes alone.
+/// Computes attention of tensors with has_kernel(), all of one dtype; for meta tensors only the sizes of the result.
 BlockedResult blocked_attention(const BlockedHeads& heads);
 
 /// Gradients over [B,S,N,D] storage, in the dtype of the heads.
@@ -32,8 +32,8 @@ struct BlockedGradients {
   at::Tensor q, k, v;
 };
 
-/// Of the heads for the gradient `dout` [B,N,S,D] of a result, whose keys may be more than those of `heads`: then
-/// these are the part of the gradients that comes through the keys given.
+/// Computes gradients of the heads from `dout` [B,N,S,D], the gradient of a result. The result may be of more keys than
+/// `heads` has: then these are the part of the gradients that comes through the keys given.
 BlockedGradients blocked_attention_backward(const BlockedHeads& heads, const BlockedResult& result,
                                             const at::Tensor& dout);
 

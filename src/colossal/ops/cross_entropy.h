@@ -64,7 +64,7 @@ at::Tensor linear_cross_entropy(
     Projection* projection = nullptr /* null: the local products; otherwise `slice` is given */,
     const at::Tensor& bias = {}, double soft_cap = 0);
 
-/// The same sum from full logits [T,V] by ATen with autograd: the reference.
+/// Computes the same sum from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace colossal::ops

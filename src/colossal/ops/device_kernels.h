@@ -19,7 +19,7 @@ struct DeviceKernels {
   /// All heads of a row by angles made of the frequencies.
   void (*rotary)(const RotaryRows<T>&, int64_t rows, void* stream);
   void (*dropout)(const DroppedRows<T>&, int64_t rows, void* stream);
-  /// Of double and float alone, as those of the CPU.
+  /// Softmax kernels, for double and float only, as on the CPU.
   void (*softmax_largest)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t rows, void* stream);
@@ -29,10 +29,10 @@ struct DeviceKernels {
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n, void* stream);
   void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n, void* stream);
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n, void* stream);
-  /// Of float and Bf16 alone, as fp32: see adam_8bit.h.
+  /// Adam's step on 8-bit moments, for float and Bf16 only, computed in fp32; see adam_8bit.h.
   void (*adam_8bit)(const UpdateBuffers<T>&, const AdamFactors<float>&, const CodedNumbers& first,
                     const CodedNumbers& second, int64_t n, void* stream);
-  /// Of float alone: see block_codes.h.
+  /// Kernels of blocks of 8-bit values, for float only; see block_codes.h.
   void (*encode_blocks)(const float* values, const CodedNumbers&, int64_t n, void* stream);
   void (*decode_blocks)(const CodedNumbers&, float* values, int64_t n, void* stream);
 };
@@ -46,7 +46,7 @@ struct DeviceTables {
   DeviceKernels<Half> of_half;
 };
 
-/// Those of CUDA, where nvcc was found and LibTorch has CUDA.
+/// Returns the tables of CUDA, if nvcc was found and LibTorch has CUDA.
 const DeviceTables& cuda_tables();
 
 /// Throws colossal::Error: what the runtime of a device says after a launch. It may be of an earlier one.

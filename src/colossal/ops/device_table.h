@@ -71,7 +71,7 @@ void launch_dropout(const DroppedRows<T>& a, int64_t rows, void* stream) {
       a, take, rows);
 }
 
-// Of the softmax a block has a row, whose sums its threads add up together.
+// A block computes the softmax of one row; its threads add up the row's sums together.
 template <class T>
 void launch_softmax_largest(const SoftmaxRows<T>& a, int64_t rows, void* stream) {
   launch(

@@ -17,8 +17,8 @@ struct DocumentRuns {
   int64_t longest = 0;  ///< of the documents, in tokens
 };
 
-/// Of documents [B, S] that the host knows. Cost: two passes over them; where a row holds several, 4 bytes for each
-/// document go to `device` from pinned memory, for which nobody waits.
+/// Finds the runs of documents [B, S] that the host knows. Cost: two passes over them. If a row has several documents,
+/// 4 bytes per document are copied to `device` from pinned memory, without a wait of the host.
 DocumentRuns document_runs(const at::Tensor& documents, at::Device device);
 
 }  // namespace colossal::ops

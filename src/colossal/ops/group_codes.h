@@ -10,9 +10,9 @@
 
 namespace colossal::ops {
 
-/// Of a weight [out, in]: the number at (n, k) with group g = k / group is
-///   scales[n, g] * (code - 2^(bits - 1))       where there are no minima,
-///   scales[n, g] * code + minima[n, g]         where there are.
+/// Quantized values of a weight [out, in]. With group g = k / group, the element at (n, k) is
+///   scales[n, g] * (code - 2^(bits - 1))       if there are no minima,
+///   scales[n, g] * code + minima[n, g]         if there are.
 struct GroupCodes {
   int64_t bits = 8;     ///< 8 or 4
   int64_t group = 128;  ///< inputs that share a scale: a multiple of 8; the last may have fewer

@@ -14,7 +14,7 @@
 namespace colossal::ops {
 namespace {
 
-/// Those that narrow types have none of.
+/// Adds the softmax kernels, which exist for float and double only.
 template <class T>
 constexpr Kernels<T> with_softmax(Kernels<T> table) {
   if constexpr (!std::is_same_v<T, Bf16>) {

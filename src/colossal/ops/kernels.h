@@ -114,8 +114,8 @@ constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
 /// lowest one; see block_codes.h.
 struct CodeTable {
   const float* values;  ///< of codes
-  /// Of first_run to last_run: the magnitude's code << 16 | lower 16 bits of the border above it, 0xFFFF if it lies
-  /// elsewhere
+  /// One entry for each run from first_run to last_run: the magnitude's code << 16 | the lower 16 bits of the border
+  /// above it, or 0xFFFF if that border is in another run
   const int32_t* runs;
   int32_t first_run, last_run;  ///< of the magnitudes from "all codes 0" to 1
   int32_t zero;                 ///< the code of 0
@@ -243,15 +243,15 @@ struct Kernels {
   /// out[c] += sum over rows [begin, end) of x[r, c].
   void (*column_sums)(const T* x, int64_t columns, int64_t begin, int64_t end, W* out);
   double (*sum_of_squares)(const T* x, int64_t n);
-  /// Of double and float alone. The first writes `largest`; the second reads it, writes `sums` and `targets`, and
-  /// e^(logit - largest) over the logits; the third reads `sums` and turns that into softmax less the one-hot of the
-  /// label.
+  /// Softmax kernels, for double and float only. The first writes `largest`. The second reads it, writes `sums` and
+  /// `targets`, and replaces the logits by e^(logit - largest). The third reads `sums` and makes of that the softmax
+  /// minus the one-hot of the label.
   void (*softmax_largest)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
   /// All three, row by row, the last one if it is wanted.
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t begin, int64_t end);
-  /// The same of fp16 elements, whatever T.
+  /// Sums squares of fp16 elements, for any T.
   double (*sum_of_squares_half)(const Half* x, int64_t n);
   /// Steps of elements [0, n); see update.h. States: momentum or none; first and second moment; momentum.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n);
@@ -281,7 +281,7 @@ struct Kernels {
   /// lie `stride` apart.
   void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums,
                       double* column_sums);
-  /// The same of fp16 elements, whatever T.
+  /// Adds square sums of fp16 elements, for any T.
   void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end,
                            double* row_sums, double* column_sums);
   /// Rows [begin, end); the sum of the squares of what is written.

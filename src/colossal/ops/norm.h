@@ -23,10 +23,11 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                       double offset = 0);
 
-/// The same norms of rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias [H_local].
+/// Compute the two norms of rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias
+/// [H_local].
 ///
-/// Reductions: a sum of the moments, fp64, in forward: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2); a sum
-///             of as many in backward, which needs the ranks in the same order. `reduction` must outlive the graph.
+/// Reductions: in forward a sum of the moments, fp64: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2). In
+///             backward a sum of as many, which needs the ranks in the same order. `reduction` must outlive the graph.
 at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width,
                           RankReduction& reduction, double offset = 0);
 at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,

@@ -33,12 +33,14 @@ struct Pages {
   bool has_codes() const { return k_scales.defined(); }
 };
 
-/// Of our kernel: CPU; fp64, fp32, bf16. Elsewhere the functions here are those of paged_attention_reference.h.
+/// Returns true if our kernel runs: on the CPU, in fp64, fp32 and bf16. Otherwise the functions here call those of
+/// paged_attention_reference.h.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
-/// Zeros, which take memory where tokens are written (ops/lazy_zeros.h).
-/// Of the dtype of `options`; int8 or e4m3: codes with scales (row_codes.h), for tokens of any dtype.
-/// Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
+/// Makes pages of zeros. On the CPU they take memory only once tokens are written (ops/lazy_zeros.h).
+/// The pages have the dtype of `options`. Pages of int8 or e4m3 have quantized values with scales (row_codes.h), for
+/// tokens of any dtype.
+/// Errors ("paged_attention"): pages whose tokens are not a multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 
 /// A sequence of which these pages may hold a part: page i of the table has tokens (first_page + i page_stride) *

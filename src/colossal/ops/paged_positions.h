@@ -21,7 +21,7 @@ struct PagePositions {
     const int64_t page = position / tokens - first;
     return page >= 0 && page % stride == 0;
   }
-  /// Of the key of that number.
+  /// Position in the sequence of key number `key`.
   int64_t position_of(int64_t key) const { return (first + key / tokens * stride) * tokens + key % tokens; }
 };
 

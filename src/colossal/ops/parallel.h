@@ -18,7 +18,7 @@ namespace colossal::ops {
 void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
                          const std::function<void(int64_t chunk, int64_t begin, int64_t end)>& body);
 
-/// The same without the chunk number.
+/// Runs body(begin, end) as parallel_chunks_for() does, without the chunk number.
 void parallel_for(int64_t begin, int64_t end, int64_t grain,
                   const std::function<void(int64_t begin, int64_t end)>& body);
 

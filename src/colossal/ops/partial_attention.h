@@ -24,17 +24,18 @@ struct PartialAttention {
   at::Tensor log_sums;  ///< [B,N,S]: logarithm of the sum of the exponentials of the scores; minus infinity there
 };
 
-/// Of the keys given, which `mask` says how to see as ops::attention does. Has no gradient of its own.
+/// Computes attention over the keys given, which `mask` makes visible as in ops::attention. It has no gradient of its
+/// own.
 ///
-/// Shapes: those of ops::attention; mask.queries and mask.keys say where queries and keys of a part stand.
+/// Shapes: those of ops::attention; mask.queries and mask.keys give the positions of the queries and keys of a part.
 /// Errors: those of ops::attention; ("attention"): mask.lengths.
-/// Paths:  on the CPU one call of our kernel, bf16 and fp16 by that of fp32. On accelerators each run of queries with
-///         each run of keys by itself, by LibTorch's flash attention where it takes them (partial_flash_attention.h),
-///         else by the reference, with whole scores; what documents hide nothing from is asked for without them.
-/// Cost:   that of ops::attention of those queries and keys, and next to nothing where they have no pair that the mask
-///         lets through: keys behind all queries or before all windows, or of other documents. On accelerators runs of
-///         them are left out alike, by the bounds of the ids in each. Announced (tensor::FlopCount): as ops::attention
-///         announces it.
+/// Paths:  on the CPU one call of our kernel; bf16 and fp16 by the kernel of fp32. On accelerators each run of queries
+///         with each run of keys by itself: by LibTorch's flash attention if it accepts them
+///         (partial_flash_attention.h), else by the reference, with whole scores. Runs from which documents hide
+///         nothing are computed without documents.
+/// Cost:   that of ops::attention of those queries and keys. It is negligible if the mask lets no pair through: keys
+///         after all queries or before all windows, or of other documents. On accelerators such runs are left out too,
+///         by the bounds of the ids in each. Announced (tensor::FlopCount) as by ops::attention.
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask);
 
@@ -42,7 +43,7 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
 /// queries once.
 at::Tensor as_partial_operand(const at::Tensor& x);
 
-/// The same by whole score matrices and ATen: the reference.
+/// Computes the same by whole score matrices and ATen: the reference.
 PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              const AttentionMask& mask);
 
@@ -64,7 +65,7 @@ AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::
                                               const at::Tensor& v, const AttentionMask& mask,
                                               const PartialAttention& whole);
 
-/// The same by whole score matrices.
+/// Computes the same by whole score matrices: the reference.
 AttentionGradients partial_attention_backward_reference(const at::Tensor& dout, const at::Tensor& q,
                                                         const at::Tensor& k, const at::Tensor& v,
                                                         const AttentionMask& mask, const PartialAttention& whole);

@@ -51,7 +51,7 @@ struct PrepackedKernels {
   void (*encode_row)(const float* x, int64_t inputs, int64_t group, int8_t* codes, float* scales, int32_t* sums);
 };
 
-/// Those that this machine runs fastest within the calling thread's instruction set (ops/cpu.h).
+/// Returns the kernels that are fastest on this machine, within the calling thread's instruction set (ops/cpu.h).
 const PrepackedKernels& prepacked_kernels();
 /// All that this machine can run: for tests of each.
 std::vector<const PrepackedKernels*> runnable_prepacked_kernels();

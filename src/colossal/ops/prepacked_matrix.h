@@ -41,7 +41,7 @@ class PrepackedMatrix {
   /// Cost: of few rows that of reading the weight once. Threads: ops/parallel.h.
   /// Errors ("prepacked"): other shapes, dtypes and devices.
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& bias = {}) const;
-  /// The same by given kernels: for tests of each instruction set.
+  /// Multiplies with the given kernels: for tests of each instruction set.
   at::Tensor multiply_by(const PrepackedKernels& kernels, const at::Tensor& x, const at::Tensor& bias = {}) const;
 
   PackedType type() const { return type_; }

@@ -11,10 +11,10 @@ namespace colossal::ops {
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
 
-/// Of each of `parts` its norm of order 2, or of order infinity: the largest magnitude. 0-dim fp64 tensors on the
-/// device of the parts; what is added up is fp64, too, and a NaN stays one. Not differentiable.
+/// Returns the norm of each of `parts`, of order 2, or of order infinity: the largest magnitude. The norms are 0-dim
+/// fp64 tensors on the device of the parts. Sums are in fp64, and a NaN stays NaN. Not differentiable.
 /// Shapes: any, of one dtype and one device. Parts with gaps between their rows are copied.
-/// Cost:   on a GPU one pass over all parts together, in a launch for some hundred of them, without memory beside them
+/// Cost:   on a GPU one pass over all parts together, one launch for some hundred of them, without additional memory
 ///         (LibTorch's _foreach_norm: PyTorch's aten/src/ATen/native/cuda/ForeachReduceOp.cu).
 std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order);
 

@@ -41,13 +41,13 @@ struct RotaryScaling {
   bool operator==(const RotaryScaling&) const = default;
 };
 
-/// The frequencies of R turned features, and tables of cosines and sines that grow with the largest position seen.
+/// The frequencies of R rotated features, and tables of cosines and sines that grow with the largest position seen.
 /// Copies share the tables. Thread safety: full.
 ///
-/// Of Dynamic and LongRope they follow from `length`, that of the longest sequence of a call, its tokens in a cache
-/// included: of one forward pass all tokens of it, of decoding the tokens so far. (So does transformers, whose tables
-/// of Dynamic however stay those of the longest sequence seen until one fits original_positions again; keys that a
-/// cache holds keep in both the frequencies of the step that made them.)
+/// With Dynamic and LongRope the frequencies depend on `length`, the length of the longest sequence of a call, with its
+/// cached tokens. In a forward pass these are all of its tokens, in decoding the tokens so far. transformers does the
+/// same. But its tables of Dynamic stay those of the longest sequence seen until one fits original_positions again. In
+/// both, cached keys keep the frequencies of the step that made them.
 class RotaryTable {
  public:
   /// Errors: throws unless `rotated` is even and positive, theta > 0 and the numbers of the scaling make sense.
@@ -65,7 +65,7 @@ class RotaryTable {
     at::Tensor cos_sin;  ///< contiguous [n, 2, R/2] on the CPU, fp64 if the dtype asked for is, else fp32
     int64_t first = 0;
   };
-  /// Of positions [first, behind) at least.
+  /// Returns the cosines and sines of at least the positions [first, behind).
   Turns turns(int64_t first, int64_t behind, at::ScalarType dtype, int64_t length = 0) const;
 
  private:

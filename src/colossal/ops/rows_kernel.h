@@ -61,8 +61,8 @@ struct HeadGroup {
   int64_t row, first, last;
 };
 
-/// The same for groups of heads [begin, end), head_groups() a row, by angles in fp64, as fp32 loses the phase of high
-/// frequencies at long positions: made once for all heads of a group.
+/// Rotates groups of heads [begin, end), head_groups() per row. Angles are computed in fp64, because fp32 loses the
+/// phase of high frequencies at long positions. They are computed once for all heads of a group.
 template <class T>
 COLOSSAL_DEVICE void rotary_by_frequencies(const RotaryRows<T>& a, int64_t begin, int64_t end) {
   using W = WideOf<T>;

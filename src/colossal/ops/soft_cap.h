@@ -7,7 +7,7 @@ namespace colossal::ops {
 /// By LibTorch's operators with its autograd. A cap of 0: the logits themselves.
 at::Tensor soft_capped(const at::Tensor& logits, double cap);
 
-/// The same of slices of logits in place, and of their gradients. A cap of 0 does nothing.
+/// Caps slices of logits in place, and computes their gradients. A cap of 0 does nothing.
 /// Memory: with gradients as much as the first slice, which must be the longest.
 class SoftCap {
  public:

@@ -23,7 +23,7 @@ class Adam8bit : public Optimizer {
   struct Moments {
     ops::CodedState first, second;
   };
-  /// Of piece number `piece` of a shard.
+  /// Returns the moments of piece number `piece` of a shard.
   Moments moments(const memory::Resident& shard, size_t piece) const;
   OptimizerConfig config_;
   std::vector<memory::Shard>& shards_;

@@ -51,11 +51,12 @@ class FactoredMoments {
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
-  /// Of the states that add() writes and divide() reads.
+  /// Places of the states that add() writes and divide() reads.
   memory::Places places() const { return others_.places(); }
   /// moments = decay moments + (1 - decay) ((scale buffer)^2 + 1e-30): begin(), add() for each shard, update().
   void begin(double scale, double decay);
-  /// Of shard number `index`; the moments of what is no matrix are done with it.
+  /// Adds the squares of `buffer`, for shard number `index`. The moments of tensors that are not matrices are complete
+  /// after it; those of matrices after update().
   void add(size_t index, const memory::Resident& shard, const at::Tensor& buffer);
   /// Communication: that of FactoredMoments::update().
   void update() { matrices_.update(); }

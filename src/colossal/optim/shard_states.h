@@ -30,12 +30,13 @@ class ShardStates {
   size_t first_ = 0;  // place of the first kind among the states of every shard
 };
 
-/// The same for pieces of some parameters alone: nothing is held for the others.
+/// States as in ShardStates, but only for pieces of the parameters that are `wanted`. Other pieces take no memory.
 class PieceStates {
  public:
   PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
               const std::function<bool(const nn::Parameter&)>& wanted);
-  /// Of piece number `piece` of shard number `index`, in the order of the kinds; empty where it is not wanted.
+  /// Returns the states of piece number `piece` of shard number `index`, in the order of the kinds; empty if the piece
+  /// is not wanted.
   std::vector<at::Tensor> of(size_t index, const memory::Resident& shard, size_t piece) const;
   memory::Places places() const { return {first_, first_ + kinds_.size()}; }
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;

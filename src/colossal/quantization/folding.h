@@ -21,10 +21,10 @@ struct Fold {
   std::function<void(const at::Tensor& scales)> divide;
 };
 
-/// Those of a block, as the names of its parameters say: a norm in front of q, k and v or of the feed-forward layer (of
-/// both, where a block has one norm); of a gated layer `up` in front of `down`; v in front of the output of attention,
-/// where each head has a v of its own. Only a trial shows whether they hold (changes_nothing): parameters do not say
-/// whether norms stand before branches or behind sums.
+/// Returns the folds of a block, found by the names of its parameters. A norm is in front of q, k and v, or of the
+/// feed-forward layer, or of both if a block has one norm. In a gated layer `up` is in front of `down`. v is in front
+/// of the output of attention, if each head has a v of its own. Only a trial shows whether folds hold
+/// (changes_nothing): parameters do not say whether norms are before branches or after sums.
 std::vector<Fold> folds_of(const models::ModelShape& shape, nn::Parameters& parameters, int64_t block);
 
 /// Divides by `scales` where the features are made and multiplies the weights that read them.

@@ -13,13 +13,13 @@
 
 namespace colossal::quantization {
 
-/// Of the rows x [in] that a layer multiplied.
+/// Statistics of the rows x [in] that a layer multiplied.
 struct LayerInputs {
   int64_t rows = 0;
   at::Tensor moments;  ///< fp64 [in, in]: the sum of x xt
   at::Tensor mean;     ///< fp64 [in]: the mean of |x|
   at::Tensor largest;  ///< fp64 [in]: of |x|
-  /// Of more rows, [T, in].
+  /// Adds rows, x [T, in].
   void add(const at::Tensor& x);
 };
 
@@ -31,7 +31,7 @@ class InputRecorder {
   std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight);
   /// From here on the layers of these weights are watched, and no others; what was recorded before is gone.
   void watch(std::set<std::string> weights);
-  /// Of a watched layer. Errors ("quantization"): one that no row went through.
+  /// Returns the statistics of a watched layer. Errors ("quantization"): a layer that no row reached.
   const LayerInputs& of(const std::string& weight) const;
 
   struct State {

@@ -34,12 +34,13 @@ struct Policy {
   const Plan* plan = nullptr;  ///< decides between forwards and backwards where given
 };
 
-/// The compute steps of every rank, each rank's in the order in which they start.
+/// Returns the compute steps of every rank, each rank's in the order in which they start.
 ///
-/// Of the steps that a rank could start first: backward before forward before weight gradients; of several forwards the
-/// deepest stage, so that a micro-batch on its way goes on before a new one enters. A forward is held back unless its
-/// activations and those of one micro-batch on each later chunk of the rank fit the limit: so the oldest micro-batch
-/// always finds room and nothing locks up. Every chunk sees its micro-batches in order, in each direction.
+/// Among the steps that a rank could start first, it prefers backward to forward, and forward to weight gradients.
+/// Among several forwards it prefers the deepest stage, so that a micro-batch in flight continues before a new one
+/// enters. A forward is held back unless its activations, and those of one micro-batch on each later chunk of the rank,
+/// fit the limit. The oldest micro-batch therefore always finds room, and nothing locks up. Every chunk sees its
+/// micro-batches in order, in each direction.
 Lists list_schedule(const Placement& placement, int micro_batches, const Costs& costs, const Policy& policy);
 
 }  // namespace colossal::schedule

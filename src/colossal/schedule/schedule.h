@@ -69,7 +69,7 @@ class Placement {
   int ranks_, chunks_, pipes_;
 };
 
-/// Of each rank, what it does in order.
+/// The steps of each rank, in their order.
 using Lists = std::vector<std::vector<Step>>;
 
 struct Schedule {

@@ -47,7 +47,7 @@ using StepCost = std::function<double(int rank, const Step&)>;
 /// Errors ("pipeline"): a rank would wait for ever.
 Timeline simulate(const Schedule& schedule, const StepCost& cost, const StepCost& transfer, double weight_share = 0.5);
 
-/// The same with cost_of(costs, ...) for steps and `costs.transfer` for each message.
+/// Simulates with cost_of(costs, ...) for steps and `costs.transfer` for each message.
 Timeline simulate(const Schedule& schedule, const Costs& costs, double weight_share = 0.5);
 
 }  // namespace colossal::schedule

@@ -8,8 +8,8 @@ namespace colossal::schedule {
 /// See: Zero Bubble Pipeline Parallelism, arXiv:2401.10241.
 Family zero_bubble_h1();
 
-/// The same with more forwards in flight: bubble (p-1)(T_F + T_B - 2 T_W), none at equal costs; at most 2p-1 live
-/// activations.
+/// The schedule of zero_bubble_h1() with more forwards in flight: bubble (p-1)(T_F + T_B - 2 T_W), none at equal costs;
+/// at most 2p-1 live activations.
 Family zero_bubble_h2();
 
 }  // namespace colossal::schedule

@@ -15,7 +15,7 @@ namespace colossal::tensor {
 /// Elements [first, first + size) of ShardSpec::local_shape(), flattened.
 struct FlatPart {
   int64_t first = 0, size = 0;
-  /// Of the replicas() that hold the same elements, exactly one has this set: it counts and saves them
+  /// Exactly one of the replicas() that hold the same elements has this set: it counts and saves them
   bool counts = true;
 };
 

@@ -35,7 +35,8 @@ class Place {
   const std::vector<Axis>& axes() const { return axes_; }
   /// Names of the axes that deal out the batch, rows or tokens of it, outermost first.
   std::vector<std::string> batch_axes() const;
-  /// Of those the ones that deal out rows: index(row_axes()) is which rows of the global batch a rank is given.
+  /// Names of the batch axes that split rows: index(row_axes()) is the index of the rows of the global batch that a
+  /// rank gets.
   std::vector<std::string> row_axes() const;
 
  private:

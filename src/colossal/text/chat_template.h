@@ -58,7 +58,8 @@ struct Chat {
   std::optional<std::tm> now;
   /// Members of messages that are null stay. transformers' apply_chat_template drops them.
   bool keeps_null = false;
-  /// Of several templates which. Empty: "tool_use" where there are tools and such a template, else "default".
+  /// Name of the template, if there are several; empty = "tool_use" if there are tools and such a template, else
+  /// "default".
   std::string template_name;
 };
 

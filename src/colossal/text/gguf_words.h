@@ -17,7 +17,7 @@ struct GgufWords {
 /// Errors: throws Error("gguf", ...) where the table does not have the name: guessing would give other tokens.
 const GgufWords& gguf_words(const std::string& name, const std::string& path);
 
-/// Those of a tokenizer.json's byte-level pre_tokenizer. Null: llama.cpp has no name for it.
+/// Returns the words of a tokenizer.json's byte-level pre_tokenizer. Null: llama.cpp has no name for it.
 const GgufWords* gguf_words_of(const nlohmann::json& pre_tokenizer, bool ignores_merges);
 
 /// The pre_tokenizer section that a tokenizer.json would have.

@@ -54,7 +54,7 @@ class Grammar {
     std::vector<int> next{};
   };
   int add(Node node);
-  /// Of each node: some text of bytes of `alphabet` leads from it to the end of its rule.
+  /// Returns for each node whether some text of bytes of `alphabet` leads from it to the end of its rule.
   std::vector<bool> nodes_that_end(const std::bitset<256>& alphabet) const;
 
   std::vector<Node> nodes_;

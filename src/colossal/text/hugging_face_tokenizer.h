@@ -19,7 +19,7 @@ namespace colossal::text {
 /// Errors: throws Error("tokenizer", ...) naming the part that is not understood, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
 
-/// The same of what a tokenizer.json and its tokenizer_config.json say; `name` is told in messages.
+/// Makes the tokenizer from the contents of a tokenizer.json and its tokenizer_config.json; `name` appears in messages.
 std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
                                                        const std::string& name);
 

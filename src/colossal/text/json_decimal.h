@@ -11,7 +11,7 @@ class Decimal {
  public:
   /// `spelling` is a number of JSON.
   explicit Decimal(const std::string& spelling);
-  /// The same for equal numbers.
+  /// Returns the number as text. Equal numbers have equal texts.
   std::string text() const { return (negative_ ? "-" : "") + digits_ + "e" + std::to_string(power_); }
   bool is_whole() const { return power_ >= 0; }
   bool is_zero() const { return digits_.empty(); }

@@ -18,7 +18,7 @@ class JsonParts {
   explicit JsonParts(Grammar& grammar);
   /// Nothing, a space, or a new line and up to 16 spaces.
   int space(int next) { return grammar_.call(space_, next); }
-  /// Of `least` to `most` characters (an escape is one); no `most`: any number.
+  /// A string of `least` to `most` characters (an escape is one); no `most` = no limit.
   int string(int64_t least, std::optional<int64_t> most, int next);
   /// A string in the spelling of its automaton: of those texts whose sets `wanted` allows.
   int string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted, int next);

@@ -38,7 +38,7 @@ class SchemaForms {
   std::vector<Form> of(const Literals& literals);
   /// True if it is certain that the literals hold for no value.
   bool is_empty(const Literals& literals, int depth = 0);
-  /// Of the values that the form names, those that meet its conditions.
+  /// Returns the values that the form names and that meet its conditions.
   std::vector<const Schema*> values_of(const Form& form);
   /// Whether a value of the file is of the form.
   bool allows(const Form& form, const Schema& value);

@@ -10,7 +10,7 @@ namespace colossal::text {
 /// Memory: about 64 bytes for each byte of a key that no other key shares.
 class PieceTrie {
  public:
-  /// Of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
+  /// Makes a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
   explicit PieceTrie(size_t nodes = size_t{1} << 24) : nodes_(1), most_(nodes) {}
   /// `key` must not be empty. A key that is there takes the new value.
   /// Errors: throws Error("tokenizer", ...) when there would be more nodes than that.

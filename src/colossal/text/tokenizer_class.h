@@ -19,7 +19,7 @@ nlohmann::json read_tokenizer_json(const std::string& file, const nlohmann::json
 /// The name of the class that reads `file`, for a tokenizer_config.json elsewhere; empty: it is not known here.
 std::string class_that_reads(const std::string& file, const nlohmann::json& config);
 
-/// The same as read_tokenizer_json() of what the files say; `model` is config.json, and messages name `file`.
+/// Does what read_tokenizer_json() does, with the contents of the files. `model` is config.json; messages name `file`.
 nlohmann::json as_its_class_reads(nlohmann::json tokenizer, const nlohmann::json& config, const nlohmann::json& model,
                                   const std::string& file);
 

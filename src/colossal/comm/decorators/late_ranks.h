@@ -1,4 +1,4 @@
-// Who is late for a call, by what the ranks announced.
+// Finds the rank that is late for a call, from what the ranks announced.
 #pragma once
 #include <chrono>
 #include <cstdint>

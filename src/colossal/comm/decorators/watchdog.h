@@ -132,7 +132,7 @@ class Watchdog {
   bool stopping_ = false;
   std::mutex listener_mutex_;  // held while the listener runs
   std::function<void(const Stall&)> listener_;
-  // Of the thread alone:
+  // Used by the watchdog's thread only:
   LateRanks late_ranks_;
   Announcements::Waiting announced_waiting_;
   bool announced_busy_ = false;

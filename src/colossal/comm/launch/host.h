@@ -27,8 +27,8 @@ int installed_cores();
 /// each in turn.
 std::vector<int> share_of_cores(const std::vector<int>& cores, int r, int n);
 
-/// Those of `cores` that belong to the NUMA node of the device at `pci_id` ("0000:3b:00.0", letters of either case), as
-/// the kernel says under `sysfs`; none where it does not say, or knows of no node.
+/// Returns the cores of `cores` that belong to the NUMA node of the device at `pci_id` ("0000:3b:00.0", letters of
+/// either case). The kernel reports the node under `sysfs`. Returns no cores if it reports none.
 std::vector<int> cores_near(const std::vector<int>& cores, const std::string& pci_id, const std::string& sysfs);
 
 /// The share of local rank r where ranks compute on GPUs, `gpus[i]` being the bus address of local rank i's: of the

@@ -13,7 +13,7 @@ struct RankFacts {
   std::vector<std::string> gpus{};
   bool has_nccl = false;  ///< its build has NCCL
 
-  /// Of `gpus`, the one that it takes as local rank `local_rank` of its host; there must be one.
+  /// Returns the entry of `gpus` that this rank takes as local rank `local_rank` of its host. `gpus` must not be empty.
   const std::string& gpu_of(int local_rank) const;
 
   /// For the store, and back. Errors: throws Error("launch", ...) for a text that no rank of this build says.

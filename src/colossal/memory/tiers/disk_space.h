@@ -52,10 +52,10 @@ class DiskTransfer {
   DiskTransfer() = default;  ///< of nothing, which is over
   /// wait() would return, or throw, at once.
   bool is_over() const;
-  /// Returns when all bytes are there. Any number of times, by any thread.
-  /// Errors ("disk"): what the disk answered; fewer bytes than were asked for, at the end of the file; or bytes that
-  /// are not those that were written, by their checksums. Each with the folder, the offset in the file and the remedy.
-  /// Of a read also what went wrong with the write before.
+  /// Waits until all bytes are transferred. Any thread may call it, any number of times.
+  /// Errors ("disk"): an error of the disk; fewer bytes than were requested, at the end of the file; bytes whose
+  /// checksums differ from those of the bytes written. A read also reports what went wrong with the write before it.
+  /// Each message has the folder, the offset in the file and the remedy.
   void wait() const;
 
  private:

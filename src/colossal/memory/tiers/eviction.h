@@ -25,7 +25,8 @@ class Eviction {
  public:
   using Key = std::pair<uint64_t, uint64_t>;
   virtual ~Eviction() = default;
-  /// Of all candidates the one with the greatest key leaves first. It follows from the argument alone.
+  /// Returns the key of `candidate`: the candidate with the greatest key leaves first. The key depends on the argument
+  /// alone.
   virtual Key key(const Candidate& candidate) const = 0;
 };
 

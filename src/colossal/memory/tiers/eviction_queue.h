@@ -33,7 +33,7 @@ class EvictionQueue {
   void put(size_t number, uint64_t used);
   /// It may not, or not any more.
   void remove(size_t number);
-  /// Who leaves first; none: nobody may.
+  /// Returns the tensor that leaves first; none if no tensor may leave.
   std::optional<size_t> first();
 
  private:

@@ -13,8 +13,8 @@
 
 namespace colossal::memory {
 
-/// Those that were given back serve whoever takes one next: new memory, which the system fills with zeros, costs about
-/// half as much as to read it from a disk. Thread safety: none.
+/// Buffers that were given back are used again. New memory, which the system fills with zeros, costs about half as much
+/// as reading it from a disk. Thread safety: none.
 class HostBuffers {
  public:
   /// `budget`: bytes of all buffers, idle ones too. `pinned`: devices copy from and to them while the host goes on.
@@ -24,10 +24,10 @@ class HostBuffers {
   HostBuffers(const HostBuffers&) = delete;
   HostBuffers& operator=(const HostBuffers&) = delete;
 
-  /// uint8 [bytes] as empty_aligned() makes it, which nobody copies from or to any more: of those that are idle one
-  /// of that size whose copies are over, else the pages of the one whose size is nearest and, as far as they do not
-  /// reach or are pinned, new memory; where the budget has none, the host waits for the copies of another.
-  /// Who takes more than the budget has (in_use() + bytes) exceeds it.
+  /// Returns uint8 [bytes], as empty_aligned() makes it, which no device copies from or to any more. An idle buffer of
+  /// that size whose copies are over is used first. Otherwise the buffer takes the pages of the idle buffer of the
+  /// nearest size, and new memory if these are too few or pinned. If the budget has no room, the host waits for the
+  /// copies of another idle buffer. If in_use() + bytes is more than the budget, the buffers exceed it.
   at::Tensor take(int64_t bytes);
   /// `under_way`: copies of it that a device may not have made yet.
   void give_back(at::Tensor buffer, DeviceCopy under_way = {});

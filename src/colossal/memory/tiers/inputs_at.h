@@ -32,7 +32,7 @@ class InputsAt final : public nn::InputHome {
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
   /// What went wrong since the last time.
   void rethrow();
-  /// Of inputs that came back.
+  /// Bytes of inputs that were returned to backward.
   int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:

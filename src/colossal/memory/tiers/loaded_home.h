@@ -39,7 +39,7 @@ class LoadedHome final : public Home {
   };
   LoadedHome(std::shared_ptr<Home> others, const Residence& residence);
 
-  /// Of `tensor`, which may be one without memory, sizes and dtype alone.
+  /// Keeps the sizes and dtype of `tensor`, which may be a tensor without memory; its values are not read.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 

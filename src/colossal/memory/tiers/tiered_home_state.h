@@ -60,8 +60,8 @@ struct TieredHomeState {
   /// The transfer of `tenant`, which is asked for, is over when this returns, and its buffer there. Waits.
   void finish(Tenant& tenant);
 
-  /// Of `tenant` the transfer, which is over: what left has no buffer any more, unless somebody asks for it. Errors:
-  /// the disk's.
+  /// Ends the transfer of `tenant`, which is over. If the tenant was written to the disk, its buffer is freed unless a
+  /// caller asks for the tenant. Errors: those of the disk.
   void end_transfer(Tenant& tenant);
 
   /// Returns when `transfer` is over, however. Waits.
@@ -122,7 +122,7 @@ struct TieredHomeState {
   std::deque<Tenant*> filled;          // by these copies, oldest first
   std::vector<Tenant*> all;            // by number; null: it ended
   std::set<size_t> free_numbers;
-  std::vector<size_t> freed_numbers;  // in this step
+  std::vector<size_t> freed_numbers;          // in this step
   Timeline timeline{Timeline::Resumes::Yes};  // chunks and inputs come otherwise in the first step
   EvictionQueue may_leave;
   bool in_step = false;
@@ -141,7 +141,7 @@ struct TieredHomeState {
   std::thread follower;  // none without a disk
 };
 
-/// Of whoever calls the home.
+/// The turn of one caller of the home: holds both of its mutexes.
 class Turn {
  public:
   explicit Turn(TieredHomeState& home) : home_(home), asking_(home.asking), mutex_(home.mutex) {}

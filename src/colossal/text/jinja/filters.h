@@ -8,7 +8,7 @@ namespace colossal::text::jinja {
 Native find_filter(std::string_view name);
 Native find_test(std::string_view name);
 
-/// Those of numbers, and of texts that spell some; nullptr where the name is none of them.
+/// Returns a filter of numbers, or of texts that spell numbers; nullptr if `name` is none of them.
 Native find_number_filter(std::string_view name);
 /// The filters of lists, and of what else is walked; nullptr where the name is none of them.
 Native find_sequence_filter(std::string_view name);

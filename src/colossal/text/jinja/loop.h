@@ -20,7 +20,7 @@ class Loop : public Object {
   std::string repr(Budget&) const override;
   std::optional<Value> attribute(Interpreter& interpreter, std::string_view name) override;
   bool is_callable() const override { return true; }
-  /// Of a recursive loop: renders it for other items.
+  /// Renders a recursive loop for other items.
   Value call(Interpreter& interpreter, Arguments& arguments) override;
   Value cycle(const Arguments& arguments) const;
   bool changed(Interpreter& interpreter, const Arguments& arguments);

@@ -88,9 +88,9 @@ class Value {
   }
   bool truth_of_boolean() const { return std::get<bool>(storage_); }
   int64_t whole() const { return is_boolean() ? std::get<bool>(storage_) : std::get<int64_t>(storage_); }
-  /// Of any number.
+  /// Returns any number, or a boolean, as a double.
   double number() const { return is_real() ? std::get<double>(storage_) : static_cast<double>(whole()); }
-  /// The same object, as Python's `is`: texts and numbers are the same when they are equal.
+  /// Returns true if both are one object, as Python's `is`; texts and numbers are one if they are equal.
   bool is_same(const Value& other) const;
   /// A fixed order of addresses, for what has no order of its own.
   const void* address() const;
