@@ -19,8 +19,8 @@ struct Command {
   std::function<int(const Arguments&)> run;  // returns the exit status; throws Error, UsageError or HelpWanted
 };
 
-/// Returns the commands of a program whose configs and folders may name the architectures of `models`, which must
-/// outlive them. Null: the architectures that the library has.
+/// Of a program whose configs and folders may name the architectures of `models`, which outlives them; null: those that
+/// the library has.
 std::vector<Command> commands(const models::Registry* models = nullptr);
 
 /// The command of that name among `commands`, or nullptr.

@@ -18,7 +18,7 @@ namespace colossal::cli {
 /// several ranks and no launcher made them, it starts them: this program again, with the same words.
 /// Ignores SIGXFSZ, so that a write beyond a file-size limit is an error and does not end the process.
 int main(int argc, char** argv);
-/// Runs the whole program, with configs, run folders and Hugging Face folders of any architecture in `models`.
+/// The same of a program whose configs, run folders and Hugging Face folders may be of any architecture in `models`.
 int main(int argc, char** argv, const models::Registry& models);
 
 /// Runs `work` and returns its exit status; what it throws becomes one message on stderr (`colossal: [component] ...`)

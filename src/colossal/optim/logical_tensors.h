@@ -18,10 +18,10 @@ class LogicalTensors {
     tensor::ShardSpec spec;  ///< its shape is the logical one
     bool hidden_matrix;      ///< see nn::Parameter
   };
-  /// Numbers the trained parameters, on whichever rank they are. Nothing is communicated: every rank declares the whole
-  /// model (nn::Parameters::declared). `parameters` need not outlive the constructor. `lent_on` is the device on which
-  /// shards are lent (memory::Home::lends_on) and rules compute; none = the device of the parameters. Errors
-  /// ("optimizer"): a parameter that is not trained, in a pipeline, because the ranks of other stages cannot know it.
+  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
+  /// model (nn::Parameters::declared). Needs no `parameters` later. `lent_on`: where shards are lent
+  /// (memory::Home::lends_on), and rules compute; none: where the parameters are. Errors ("optimizer"): a parameter
+  /// that is not trained, in a pipeline: the ranks of other stages could not tell.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
