@@ -78,6 +78,9 @@ class MeanHead : public nn::LossHead {
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
     return logits(hidden, step).argmax(-1).eq(labels).sum();
   }
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+    return ops::log_probabilities(logits(hidden, step), labels);
+  }
   at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override {
     return (first_->logits(hidden.narrow(1, 0, 1), step) + second_->logits(hidden.narrow(1, 1, 1), step)) / 2;
   }

@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/lookup.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
@@ -190,6 +191,15 @@ struct SerialLossHead : LossHead {
     }
     return count;
   }
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+    const at::Tensor tokens = hidden.flatten(0, -2);
+    const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
+    const VocabularyPart words{
+        .logits = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); },
+        .soft_cap = soft_cap};
+    return nn::log_probabilities(tokens, weight.value, bias_value(), labels.reshape({1, -1}), slice, words)
+        .view(labels.sizes());
+  }
   at::Tensor logits(const at::Tensor& hidden, const Step&) override {
     return ops::soft_capped(nn::linear(hidden, weight.value, bias_value()), soft_cap);
   }
@@ -208,7 +218,17 @@ struct SerialClassifier : LossHead {
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
     return linear.forward(hidden).argmax(-1).eq(labels).sum();
   }
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+    return ops::log_probabilities(linear.forward(hidden), labels);
+  }
   at::Tensor logits(const at::Tensor& hidden, const Step&) override { return linear.forward(hidden); }
+  SerialLinear linear;
+};
+
+struct SerialOutputs : Outputs {
+  SerialOutputs(Parameters& p, const std::string& name, int64_t hidden, int64_t out, const LinearOptions& o)
+      : linear(p, name, hidden, out, with_segments(o, {})) {}
+  at::Tensor forward(const at::Tensor& hidden, const Step&) override { return linear.forward(hidden); }
   SerialLinear linear;
 };
 
@@ -294,6 +314,12 @@ std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t
 std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                    double deviation) {
   return std::make_unique<SerialClassifier>(parameters(), name, hidden, classes, deviation);
+}
+
+std::unique_ptr<Outputs> SerialLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
+                                               const LinearOptions& o) {
+  require(out > 0, "model", "outputs must be 1 or more: got ", out, " for ", name);
+  return std::make_unique<SerialOutputs>(parameters(), name, hidden, out, o);
 }
 
 }  // namespace colossal::nn

@@ -34,6 +34,7 @@ class SerialLayers : public Layers {
                                     const LmHeadOptions&) override;
   std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                        double deviation) override;
+  std::unique_ptr<Outputs> outputs(const std::string& name, int64_t hidden, int64_t out, const LinearOptions&) override;
 };
 
 }  // namespace colossal::nn

@@ -389,4 +389,10 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
   return at::cross_entropy_loss(logits.to(type), labels, {}, at::Reduction::Sum, kIgnoredLabel);
 }
 
+at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor all = at::log_softmax(logits.to(wide_type(logits)), -1), ignored = labels.eq(kIgnoredLabel);
+  const at::Tensor own = all.gather(-1, labels.masked_fill(ignored, 0).unsqueeze(-1));
+  return own.squeeze(-1).masked_fill(ignored, 0);
+}
+
 }  // namespace colossal::ops

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/collectives.h"
 
 namespace colossal::parallel {
 namespace {
@@ -105,6 +106,22 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
     }
   }
   return part;
+}
+
+at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step) {
+  const nn::Share tokens = tokens_of(layout, split, step).sequence;
+  at::Tensor rows = own;
+  if (!tokens.is_all()) {
+    std::vector<int64_t> sizes = own.sizes().vec();
+    sizes[1] = tokens.whole_size(own.size(1));
+    std::vector<at::Tensor> indices;
+    for (const nn::Range& run : tokens.ranges(sizes[1], "sequence"))
+      indices.push_back(at::arange(run.first, run.first + run.size, own.options().dtype(at::kLong)));
+    // All others add zeros.
+    const at::Tensor padded = at::zeros(sizes, own.options()).index_copy(1, at::cat(indices), own);
+    rows = comm::reduce_from(padded, layout.mesh->group(split.sequence));
+  }
+  return comm::gather_from(rows, 0, layout.mesh->group(split.batch));
 }
 
 GatheredTokens::GatheredTokens(std::shared_ptr<const Layout> layout, const AxisNames& axes)

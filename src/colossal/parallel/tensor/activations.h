@@ -29,6 +29,13 @@ at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& w
 /// Errors ("parallel"): a length that does not divide; "model": a step without a batch.
 at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step);
 
+/// The other way round: of activations `own` [B_local, S_local, ...] that the ranks of split.columns have alike, the whole
+/// [B, S, ...] on every rank. Differentiable: every rank uses the whole in the same way, and gets its part of the
+/// gradient. `own` has all tokens of the rank, of which ranks may have unequal numbers.
+/// Communication: one all_reduce of [B_local, S, ...] over the ranks that split the sequence, one all_gather over those
+///                that split rows. Backward: none.
+at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step);
+
 /// What the ranks along some axes hold together, one rank's tokens behind another's along dimension 0: the order in
 /// which a product gathers rows and a reduce_scatter deals them out.
 class GatheredTokens {

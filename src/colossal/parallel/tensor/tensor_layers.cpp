@@ -11,6 +11,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/dense.h"
 #include "colossal/parallel/tensor/linear.h"
+#include "colossal/parallel/tensor/outputs.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 
@@ -294,6 +295,12 @@ std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int
 std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                        double deviation) {
   return std::make_unique<TensorClassifier>(parameters(), layout_, name, hidden, classes, deviation);
+}
+
+std::unique_ptr<nn::Outputs> TensorLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
+                                                   const nn::LinearOptions& o) {
+  require(out > 0, "model", "outputs must be 1 or more: got ", out, " for ", name);
+  return std::make_unique<TensorOutputs>(parameters(), layout_, name, hidden, out, o);
 }
 
 }  // namespace colossal::parallel

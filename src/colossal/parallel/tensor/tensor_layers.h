@@ -15,6 +15,7 @@ namespace colossal::parallel {
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features; its loss one over those
 ///                that split tokens, of which one has the token that counts.
+///                Outputs of a few features: outputs.h.
 ///                Dropout: none, masks follow the logical index.
 ///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
 ///                are partial sums.
@@ -51,6 +52,8 @@ class TensorLayers : public nn::Layers {
                                         const nn::LmHeadOptions&) override;
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
+  std::unique_ptr<nn::Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
+                                       const nn::LinearOptions&) override;
   nn::FieldPart field_part() const override;
   int64_t batch_parts() const override;
   bool deals_out_tokens() const override;

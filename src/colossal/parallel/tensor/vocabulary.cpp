@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/lookup.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/soft_cap.h"
@@ -180,6 +181,25 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
   return count;
 }
 
+at::Tensor VocabularyLossHead::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                                                 const nn::Step& step) {
+  comm::Group& words = layout_->mesh->group(layout_->inside.columns);
+  nn::VocabularyPart part{.logits = [layout = layout_, room = room_](const at::Tensor& x, const at::Tensor& w,
+                                                                     const at::Tensor& b) -> at::Tensor {
+                            return nn::linear(*layout->expand.product, x, w, b, room, nullptr);
+                          },
+                          .range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]),
+                          .soft_cap = soft_cap_};
+  if (words.size() > 1) {
+    part.max = [&words](at::Tensor& x) { words.all_reduce(x, comm::Reduce::Max).wait(); };
+    part.sum = [&words](const at::Tensor& x) { return comm::reduce_from(x, words); };
+  }
+  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step);
+  const at::Tensor by_rank = nn::log_probabilities(tokens, weight(), bias(), own, slice_of(own, room_), part);
+  const at::Tensor rows = by_rank.reshape({order_.ranks() * hidden.size(0), hidden.size(1)});
+  return joined(*layout_, layout_->inside, order_.by_sequence(rows, step), step);
+}
+
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& step) {
   const at::Tensor own =
       ops::soft_capped(nn::linear(*logits_product_, hidden, weight(), bias(), room_, nullptr), soft_cap_);
@@ -190,17 +210,7 @@ at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& 
 
 TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
                                    int64_t hidden, int64_t classes, double deviation)
-    : layout_(std::move(layout)),
-      weight_(p, *layout_, name + ".weight", {classes, hidden}, layout_->outside,
-              {.features = 1, .init = nn::Init::normal(deviation), .decay = true}),
-      bias_(p, *layout_, name + ".bias", {classes}, layout_->outside, {.features = -1}) {}
-
-at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
-  const comm::Group& features = layout_->mesh->group(layout_->outside.columns);
-  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias_.value());
-  const at::Tensor part = nn::linear(hidden, weight_.value(), {});
-  return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
-}
+    : layout_(layout), classes_(p, std::move(layout), name, hidden, classes, {.deviation = deviation}) {}
 
 at::Tensor TensorClassifier::counted(const at::Tensor& x, const nn::Step& step) const {
   const bool counts = tokens_of(*layout_, layout_->outside, step).sequence.has_first();
@@ -209,20 +219,25 @@ at::Tensor TensorClassifier::counted(const at::Tensor& x, const nn::Step& step) 
 
 at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
-  const at::Tensor loss = ops::cross_entropy(own_logits(hidden).flatten(0, -2), own.reshape({-1}));
+  const at::Tensor loss = ops::cross_entropy(classes_.own(hidden).flatten(0, -2), own.reshape({-1}));
   return comm::reduce_from(counted(loss, step), layout_->mesh->group(token_axes(layout_->outside)));
 }
 
 at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
-  at::Tensor count = counted(own_logits(hidden).argmax(-1).eq(own).sum(), step).clone();
+  at::Tensor count = counted(classes_.own(hidden).argmax(-1).eq(own).sum(), step).clone();
   layout_->mesh->group(token_axes(layout_->outside)).all_reduce(count, comm::Reduce::Sum).wait();
   return count;
 }
 
+at::Tensor TensorClassifier::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                                               const nn::Step& step) {
+  return ops::log_probabilities(logits(hidden, step), labels);
+}
+
 at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::Step& step) {
   const Split& split = layout_->outside;
-  const at::Tensor rows = comm::reduce_from(counted(own_logits(hidden), step), layout_->mesh->group(split.sequence));
+  const at::Tensor rows = comm::reduce_from(counted(classes_.own(hidden), step), layout_->mesh->group(split.sequence));
   return comm::gather_from(rows, 0, layout_->mesh->group(split.batch));
 }
 

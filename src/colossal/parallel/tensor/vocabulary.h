@@ -3,6 +3,7 @@
 #include "colossal/nn/layers.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/outputs.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {
@@ -49,13 +50,17 @@ class VocabularyEmbedding : public nn::Embedding {
 ///                all_reduce of the loss over those that split tokens inside. Mirrored tiles: V*H/q^2 elements sent
 ///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
 ///                before their factor is known. found(): per slice an all_gather of the logits over the ranks that
-///                split V, and one all_reduce of the count over those that split tokens inside.
+///                split V, and one all_reduce of the count over those that split tokens inside. log_probabilities():
+///                per slice the product's call of forward, an all_reduce of a maximum and of 2 sums a token over the
+///                ranks that split V, in forward and once more in backward, which adds the product's calls of
+///                backward; parallel::joined() of one value a token.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                      int64_t vocabulary, const nn::LmHeadOptions&);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
   at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
 
  private:
@@ -84,15 +89,15 @@ class TensorClassifier : public nn::LossHead {
                    int64_t classes, double deviation);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
   at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
 
  private:
-  at::Tensor own_logits(const at::Tensor& hidden) const;
   /// `x`, or zeros where this rank does not have the first token of each row.
   at::Tensor counted(const at::Tensor& x, const nn::Step& step) const;
 
   std::shared_ptr<const Layout> layout_;
-  Table weight_, bias_;
+  TensorOutputs classes_;
 };
 
 }  // namespace colossal::parallel

@@ -1,0 +1,307 @@
+// Log-probabilities of tokens in every mode: those of the loss, with its gradients, and a slice of logits at a time.
+#include "colossal/nn/log_probabilities.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "colossal/base/seed.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::log_probabilities_test {
+namespace {
+
+using parallel::Layout;
+using parallel::TensorConfig;
+
+constexpr int64_t kHidden = 36, kVocabulary = 11;
+constexpr double kCap = 1.5, kBound = 1e-12;  // of values in fp64, as a part of the largest
+
+at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
+  auto generator = at::detail::createCPUGenerator(derive_seed(9, name));
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
+}
+
+void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  expect_within(got, want, kBound * want.abs().max().item<double>(), what);
+}
+
+/// Every fifth one is ignored.
+at::Tensor labels_of(int64_t batch, int64_t sequence) {
+  const at::Tensor all = at::arange(batch * sequence, at::kLong).view({batch, sequence});
+  return all.remainder(kVocabulary).masked_fill(all.remainder(5).eq(2), ops::kIgnoredLabel);
+}
+
+/// A loss from what the head reads, scalar.
+using LossOf =
+    std::function<at::Tensor(nn::LossHead&, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step&)>;
+
+at::Tensor fused(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  return head.loss_sum(hidden, labels, step);
+}
+
+at::Tensor plain(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  return -head.log_probabilities(hidden, labels, step).sum();
+}
+
+/// What is not a sum over tokens: each row's tokens change the weight of the others.
+at::Tensor of_rows(const at::Tensor& log_probabilities) {
+  const at::Tensor weights = values(log_probabilities.sizes().vec(), "weights");
+  return (log_probabilities * weights).sum(1).square().sum();
+}
+
+at::Tensor weighted(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  return of_rows(head.log_probabilities(hidden, labels, step));
+}
+
+/// The same of one process by LibTorch's operators, of whole logits.
+at::Tensor weighted_by_formula(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                               const nn::Step& step) {
+  return of_rows(ops::log_probabilities(head.logits(hidden, step), labels));
+}
+
+struct Results {
+  at::Tensor loss, hidden_gradient;  // this rank's part of the gradient
+  std::map<std::string, at::Tensor> gradients;
+};
+
+/// A tied head behind its embedding, whose weight both use.
+Results run_head(nn::Layers& make, comm::Mesh& mesh, const at::Tensor& labels, const nn::Step& step,
+                 const LossOf& loss) {
+  nn::Parameters& parameters = make.parameters();
+  const auto embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
+  const auto head =
+      make.lm_head("head", kHidden, kVocabulary, {.tied = embedding.get(), .bias = true, .soft_cap = kCap});
+  {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+  }
+  memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
+  parallel::GradientReducer reducer(store, {.sums = at::kDouble});
+  const at::Tensor ids = labels.masked_fill(labels.lt(0), 3).add(1).remainder(kVocabulary);
+  const at::Tensor hidden = embedding->forward(ids, step) / 6;
+  hidden.retain_grad();
+  reducer.begin(true);
+  Results r;
+  r.loss = loss(*head, hidden, labels, step);
+  r.loss.backward();
+  reducer.finish();
+  r.loss = r.loss.detach();
+  r.hidden_gradient = hidden.grad();
+  for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad().clone();
+  return r;
+}
+
+Results of_one_process(const at::Tensor& labels, const LossOf& loss) {
+  Results want;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::SerialLayers make(parameters);
+    want = run_head(make, mesh, labels, {}, loss);
+  });
+  return want;
+}
+
+struct Case {
+  TensorConfig tensor{};
+  parallel::SequenceConfig sequence{};
+  int64_t tokens = 6;
+};
+
+void check(const Case& c, const LossOf& reference, const LossOf& loss, bool collectives_off = false) {
+  const at::Tensor labels = labels_of(parallel::batch_parts(c.tensor) * 2, c.tokens);
+  const Results want = of_one_process(labels, reference);
+  std::vector<comm::Mesh::Axis> axes = parallel::sequence_axes(c.sequence);
+  for (const comm::Mesh::Axis& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
+  comm::run_ranks(static_cast<int>(c.tensor.size * c.sequence.size),
+                  [&](comm::World& world) {
+                    comm::Mesh mesh(world, axes);
+                    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+                    const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
+                    parallel::TensorLayers make(parameters, layout);
+                    const nn::Step step = layout.with_cut({}, c.tokens);
+                    const Results got = run_head(make, mesh, labels, step, loss);
+                    expect_same(got.loss, want.loss, "loss");
+                    expect_same(got.hidden_gradient,
+                                parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
+                                "gradient of the hidden state");
+                    for (const nn::Parameter& p : parameters)
+                      expect_same(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+                                  "gradient of " + p.name);
+                  },
+                  {.collectives_off = collectives_off});
+}
+
+void check(const Case& c) {
+  EXPECT_NO_THROW(check(c, fused, plain));
+  EXPECT_NO_THROW(check(c, weighted_by_formula, weighted));
+  EXPECT_THROW(check(c, fused, plain, true), ParityError);
+}
+
+class LogProbabilityModes : public testing::TestWithParam<TensorConfig> {};
+
+TEST_P(LogProbabilityModes, AddUpToTheLossWithItsGradients) { check(Case{.tensor = GetParam()}); }
+
+INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Of 7 tokens ranks have unequal numbers.
+TEST(LogProbabilities, OfSequencesThatRanksShareAreThoseOfOneProcess) {
+  for (const parallel::SequenceConfig& sequence : sequence_modes())
+    for (const int64_t tokens : {8, 7}) {
+      SCOPED_TRACE(concat(sequence.mode, ", tokens ", tokens));
+      check({.sequence = sequence, .tokens = tokens});
+    }
+}
+
+TEST(LogProbabilities, OfOneProcessAreThoseOfTheFormula) {
+  const at::Tensor labels = labels_of(2, 6);
+  const Results want = of_one_process(labels, fused), got = of_one_process(labels, plain),
+                formula = of_one_process(labels, weighted_by_formula), rows = of_one_process(labels, weighted);
+  expect_same(got.loss, want.loss, "loss");
+  expect_same(rows.loss, formula.loss, "loss of rows");
+  expect_same(rows.hidden_gradient, formula.hidden_gradient, "gradient of the hidden state");
+  for (const auto& [name, gradient] : want.gradients) {
+    expect_same(got.gradients.at(name), gradient, name);
+    expect_same(rows.gradients.at(name), formula.gradients.at(name), name);
+  }
+}
+
+TEST(LogProbabilities, OfAnIgnoredLabelAreZero) {
+  nn::Parameters parameters(tensor::Place{}, {.dtype = at::kBFloat16});
+  nn::SerialLayers make(parameters);
+  const auto head = make.lm_head("head", kHidden, kVocabulary, {});
+  const auto classifier = make.classifier("head.classes", kHidden, kVocabulary, 0.02);
+  const at::Tensor labels = labels_of(3, 1), hidden = values({3, 1, kHidden}, "x").to(at::kBFloat16);
+  for (nn::LossHead* of : {head.get(), classifier.get()}) {
+    const at::Tensor found = of->log_probabilities(hidden, labels, {});
+    ASSERT_EQ(found.scalar_type(), at::kFloat);
+    ASSERT_EQ(found.sizes(), labels.sizes());
+    EXPECT_TRUE(at::equal(found.ge(0), labels.eq(ops::kIgnoredLabel))) << found;
+    EXPECT_EQ(found[2].item<float>(), 0);
+  }
+}
+
+TEST(LogProbabilities, DoNotDependOnTheSlices) {
+  const at::Tensor labels = labels_of(1, 12), x = values({12, kHidden}, "x").requires_grad_(),
+                   weight = values({kVocabulary, kHidden}, "w").requires_grad_();
+  const nn::VocabularyPart words{
+      .logits = [](const at::Tensor& t, const at::Tensor& w, const at::Tensor& b) { return nn::linear(t, w, b); }};
+  of_rows(ops::log_probabilities(x.matmul(weight.t()).unsqueeze(0), labels)).backward();
+  const at::Tensor dx = x.grad().clone(), dweight = weight.grad().clone();
+  for (const int64_t slice : {1, 5, 12, 100}) {
+    x.mutable_grad().reset(), weight.mutable_grad().reset();
+    of_rows(nn::log_probabilities(x, weight, {}, labels, slice, words)).backward();
+    EXPECT_NO_THROW(expect_same(x.grad(), dx, concat("tokens, slice ", slice)));
+    EXPECT_NO_THROW(expect_same(weight.grad(), dweight, concat("weight, slice ", slice)));
+  }
+  // A weight alone has gradients, too.
+  weight.mutable_grad().reset();
+  of_rows(nn::log_probabilities(x.detach(), weight, {}, labels, 5, words)).backward();
+  EXPECT_NO_THROW(expect_same(weight.grad(), dweight, "weight of tokens without gradient"));
+}
+
+/// The numbers of the largest tensor that an operator of this thread returns while it lives.
+class LargestResult {
+ public:
+  LargestResult() {
+    largest = 0;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(start, end).needsOutputs(true));
+  }
+  ~LargestResult() { at::removeCallback(handle_); }
+  LargestResult(const LargestResult&) = delete;
+  LargestResult& operator=(const LargestResult&) = delete;
+  int64_t operator()() const { return largest; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction&) { return nullptr; }
+  static void end(const at::RecordFunction& f, at::ObserverContext*) {
+    for (const c10::IValue& output : f.outputs())
+      if (output.isTensor() && output.toTensor().defined()) largest = std::max(largest, output.toTensor().numel());
+  }
+  static thread_local int64_t largest;
+
+  at::CallbackHandle handle_;
+};
+thread_local int64_t LargestResult::largest = 0;
+
+/// Numbers of the logits of two rows of tokens, of the words that a rank has, and of the largest tensors seen.
+struct Large {
+  static constexpr int64_t kTokens = 160, kWords = int64_t{1} << 17, kWidth = 4;
+  int64_t logits = 0, in_log_probabilities = 0, in_whole_logits = 0;
+};
+
+// Each rank of "data" has two rows of its own: gradients of all slices must leave as one.
+Large largest_of(const TensorConfig& config, int64_t data) {
+  Large found;
+  comm::run_ranks(static_cast<int>(config.size * data), [&](comm::World& world) {
+    std::vector<comm::Mesh::Axis> axes{comm::Mesh::batch("data", static_cast<int>(data))};
+    for (const comm::Mesh::Axis& axis : parallel::tensor_axes(config)) axes.push_back(axis);
+    comm::Mesh mesh(world, axes);
+    nn::Parameters parameters(mesh.place(), {});
+    const Layout layout = parallel::make_layout(config, mesh);
+    parallel::TensorLayers make(parameters, layout);
+    const auto head = make.lm_head("head", Large::kWidth, Large::kWords, {.deviation = 1});
+    memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 20});
+    parallel::GradientReducer reducer(store, {.sums = at::kFloat});
+    const auto longs = at::TensorOptions().dtype(at::kLong);
+    const at::Tensor labels =
+        at::arange(2 * Large::kTokens, longs).view({2, Large::kTokens}) * 255 + mesh.index("data");
+    const at::Tensor whole = values({2, Large::kTokens, Large::kWidth}, concat("x", mesh.index("data"))).to(at::kFloat);
+    const at::Tensor x = parallel::part_of(layout, layout.outside, whole).contiguous();
+    Large own{.logits = 2 * Large::kTokens * Large::kWords / mesh.place().size(layout.inside.columns)};
+    const auto run = [&](const LossOf& loss) {
+      const at::Tensor leaf = x.detach().requires_grad_();
+      reducer.zero();
+      reducer.begin(true);
+      const at::Tensor sum = loss(*head, leaf, labels, {});
+      sum.backward();
+      reducer.finish();
+      return std::vector<at::Tensor>{sum.detach(), leaf.grad(), (*parameters.begin()).value.grad().clone()};
+    };
+    const std::vector<at::Tensor> want = run(fused);
+    {
+      const LargestResult largest;
+      const std::vector<at::Tensor> got = run(plain);
+      own.in_log_probabilities = largest();
+      for (size_t i = 0; i < want.size(); ++i)
+        expect_close(got[i], want[i], 16 * 2 * Large::kTokens, concat("result ", i));
+    }
+    {
+      const at::NoGradGuard no_grad;
+      const LargestResult largest;
+      head->logits(x, {});
+      own.in_whole_logits = largest();
+    }
+    if (world.rank() == 0) found = own;
+  });
+  return found;
+}
+
+TEST(LogProbabilities, NeverMakeAllLogitsAtOnce) {
+  for (const auto& [config, data] : std::vector<std::pair<TensorConfig, int64_t>>{
+           {{}, 1}, {{}, 2}, {{.size = 2}, 1}, {{.size = 2, .sequence = true}, 1}}) {
+    SCOPED_TRACE(concat(name_of(config), ", data ", data));
+    const Large found = largest_of(config, data);
+    EXPECT_LT(found.in_log_probabilities, found.logits);
+    EXPECT_GE(found.in_log_probabilities, int64_t{1} << 22) << "no logits were seen";
+    EXPECT_GE(found.in_whole_logits, found.logits) << "whole logits were not seen";
+  }
+}
+
+}  // namespace
+}  // namespace colossal::test::log_probabilities_test
