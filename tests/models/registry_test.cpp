@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/models/config.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/models/transformer_block.h"
+#include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "models/hidden_states.h"
@@ -201,12 +203,17 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
               testing::AllOf(HasSubstr("aten::abs"), testing::Not(HasSubstr("\n"))));
 }
 
-/// What make_model() says of the strange architecture when its model is made by `make`.
-std::string refusal_of_model(Model (*make)(const ModelShape&, nn::Layers&)) {
+/// A shape of the strange architecture when its model is made by `make`.
+ModelShape shape_of(Model (*make)(const ModelShape&, nn::Layers&)) {
   Architecture row = strange();
   row.make = make;
   Registry registry = built_in();
-  const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
+  return registry.add(row).resolve({.name = "strange-tiny"});
+}
+
+/// What make_model() says of it.
+std::string refusal_of_model(Model (*make)(const ModelShape&, nn::Layers&)) {
+  const ModelShape shape = shape_of(make);
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   return test::thrown_message([&] { make_model(shape, layers); });
@@ -221,15 +228,30 @@ Model make_without(const ModelShape& s, nn::Layers& layers) {
 
 TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
   EXPECT_EQ(refusal_of_model(make), "");
-  EXPECT_THAT(refusal_of_model(make_without<&Model::embed>), HasSubstr("strange must make an embed, blocks, a norm "
-                                                                       "and a head: got no embed"));
+  EXPECT_THAT(refusal_of_model(make_without<&Model::embed>),
+              HasSubstr("strange must make an embed, blocks and a norm: got "
+                        "no embed"));
   EXPECT_THAT(refusal_of_model(make_without<&Model::norm>), HasSubstr("got no norm (one that does nothing"));
-  EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
-                Model model = make(s, layers);
-                model.head = nullptr;
-                return model;
-              }),
-              HasSubstr("got no head"));
+}
+
+Model make_headless(const ModelShape& s, nn::Layers& layers) {
+  Model model = make(s, layers);
+  model.head = nullptr;
+  return model;
+}
+
+TEST(Registry, AModelWithoutAHeadIsRefusedByItsUsers) {
+  EXPECT_EQ(refusal_of_model(make_headless), "");
+  const ModelShape shape = shape_of(make_headless);
+  EXPECT_LT(costs_of(shape, 4).last, costs_of(shape_of(make), 4).last);
+  nn::Parameters parameters(tensor::Place{}, {});
+  nn::SerialLayers layers(parameters);
+  const Model model = make_model(shape, layers);
+  const nn::Step step = nn::step_of(batch_of_ones(shape, 1, 4, false));
+  const at::Tensor hidden = at::zeros({1, 4, shape.hidden});
+  for (const auto& use : {loss_sum, found_labels})
+    EXPECT_THAT(test::thrown_message([&] { use(model, hidden, step); }),
+                HasSubstr("[model] strange has no head, which losses of labels, accuracy, logits and generation need"));
 }
 
 TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {

@@ -233,11 +233,12 @@ at::Tensor DistributedModel::next_logits(const nn::Step& given) {
       sequence_.size > 1 && given.cache->lengths().empty() && given.batch->tokens() >= sequence_.size;
   const Runner& runner = is_dealt_out ? prompting() : decoding();
   const models::Model& model = decoding().model;
+  nn::LossHead& head = models::head_of(model);
   const nn::Parameters::Options& options = parameters_->options();
   return everywhere(
       runner, given,
       [&](int, const at::Tensor& hidden, const nn::Step& step) {
-        return model.head->logits(parallel::last_token(runner.layout, hidden, step), given)[0];
+        return head.logits(parallel::last_token(runner.layout, hidden, step), given)[0];
       },
       at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));
 }

@@ -87,6 +87,7 @@ class DistributedModel {
   /// Communication: into an empty cache a prompt that has a token for each rank of the sequence goes as in training, by
   ///                the mode; the last hidden state [B, H] is broadcast to these ranks. Everything else goes through
   ///                decoding_model(): see parallel::with_spread_cache. Behind either what head and pipeline send.
+  /// Errors:        models::head_of(), before any communication.
   at::Tensor next_logits(const nn::Step& step);
 
   nn::Parameters& parameters() { return *parameters_; }

@@ -20,6 +20,7 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   require(task.objective == models::Objective::NextToken, "engine",
           "batched generation needs a model that predicts the next token: got a ", decoding.shape.architecture->name,
           ", which ", task.purpose(), "; give it one prompt");
+  models::head_of(decoding);
   return model;
 }
 

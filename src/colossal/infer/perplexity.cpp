@@ -78,6 +78,7 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
   const int64_t window = options.window == 0 ? model.shape.positions : options.window;
   const int64_t stride = options.stride == 0 ? window : options.stride;
   check_texts(model.shape, texts, window, stride);
+  models::head_of(model);
   const at::NoGradGuard no_grad;
   const auto on_device = at::TensorOptions().dtype(at::kLong).device(distributed.parameters().options().device);
   const int64_t rows = model.batch_parts;  // copies of a window, of which the first counts

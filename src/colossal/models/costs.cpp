@@ -32,7 +32,10 @@ Costs announced(const ModelShape& shape, int64_t sequence) {
   Costs costs;
   costs.first = cost_of([&] { hidden = model.embed(*step.batch, step); });
   for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, step); }));
-  costs.last = cost_of([&] { loss_sum(model, model.norm(hidden, step), step); });
+  costs.last = cost_of([&] {
+    hidden = model.norm(hidden, step);
+    if (model.head) loss_sum(model, hidden, step);
+  });
   return costs;
 }
 

@@ -32,6 +32,14 @@ void check_fields(const Model& model, const tensor::Batch& batch) {
   for (const std::string& name : model.fields) batch.field(name);
 }
 
+nn::LossHead& head_of(const Model& model) {
+  require(
+      model.head != nullptr, "model", model.shape.architecture->name,
+      " has no head, which losses of labels, accuracy, logits and generation need; train it with a loss of its own, "
+      "or set Model::head");
+  return *model.head;
+}
+
 int64_t tokens_of(const Model& model, const tensor::Batch& batch) {
   return batch.has_tokens() ? batch.tokens() : model.shape.positions;
 }

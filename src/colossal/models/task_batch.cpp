@@ -96,11 +96,11 @@ at::Tensor counted_labels(const tensor::Batch& batch) {
 }
 
 at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::Step& step) {
-  return model.head->loss_sum(hidden, step.batch->at(kLabels), step);
+  return head_of(model).loss_sum(hidden, step.batch->at(kLabels), step);
 }
 
 at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::Step& step) {
-  return model.head->found(hidden, step.batch->at(kLabels), step);
+  return head_of(model).found(hidden, step.batch->at(kLabels), step);
 }
 
 }  // namespace colossal::models

@@ -26,9 +26,9 @@ void check_batch(const ModelShape& shape, const tensor::Batch& batch);
 /// Scalar, int64, on the device of the labels: how many of them count.
 at::Tensor counted_labels(const tensor::Batch& batch);
 
-/// The sum of the losses of step.batch, from the head's input: nn::LossHead::loss_sum of its labels.
+/// The sum of the losses of step.batch, from the head's input: nn::LossHead::loss_sum of its labels. Errors: head_of().
 at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::Step& step);
-/// The number of labels of step.batch that the model finds most probable: nn::LossHead::found.
+/// The number of labels of step.batch that the model finds most probable: nn::LossHead::found. Errors: head_of().
 at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::Step& step);
 
 }  // namespace colossal::models
