@@ -220,9 +220,10 @@ class LossHead {
 /// A few numbers of each token, such as the targets of a regression, rewards or values: y [B, S, out] = x [B, S, H] W^T
 /// + b, of the whole batch on every rank of the model.
 ///
-///   rewards = layers.outputs("head.reward", s.hidden, 1, {});                    // in the function that makes a model
-///   const at::Tensor y = rewards->forward(end[0], step);                         // in a loss
-///   return (y.squeeze(-1) - targets).square().sum();
+///   std::shared_ptr<nn::Outputs> values = layers.outputs("head.values", s.hidden, 1, {});
+///   model.norm = [=](const at::Tensor& x, const nn::Step& step) { return values->forward(norm->forward(x), step); };
+///
+/// That is how a model ends whose losses read the outputs alone.
 class Outputs {
  public:
   virtual ~Outputs() = default;

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "colossal/base/error.h"
@@ -56,6 +57,11 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
   std::vector<std::string> axes = mesh.place().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
+}
+
+/// The loss of the run: of the labels of a batch.
+at::Tensor loss_of_labels(const models::Model& model, const models::States& end, const nn::Step& step) {
+  return models::loss_sum(model, end.front(), step);
 }
 
 /// "tokens 0-3, 12-15"
@@ -158,7 +164,6 @@ at::Device Engine::device() const { return model_->parameters().options().device
 /// The batch on the device, unless a rank is to have a part of its tokens: then each micro-batch is cut before it is
 /// copied, by documents that the host reads.
 tensor::Batch Engine::checked(const tensor::Batch& b) const {
-  models::check_batch(model_->model().shape, b);
   models::check_fields(model_->model(), b);
   if (!b.wanted.empty()) {
     const std::vector<tensor::TokenRun> own = tokens_read(b);
@@ -187,13 +192,30 @@ nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t inde
 
 double Engine::train_step(const tensor::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
+  models::head_of(model());
+  models::check_batch(model().shape, batch);
+  return train_on(batch, tensor::host_value(models::counted_labels(batch)), loss_of_labels, /*by_graph=*/true);
+}
+
+double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss) {
+  require(std::isfinite(weight) && weight >= 0, "training",
+          "the weight of a batch must be a finite number of 0 or more: got ", weight,
+          "; pass what the losses of this rank's rows are divided by");
+  return train_on(batch, weight, loss, /*by_graph=*/false);
+}
+
+double Engine::train_on(const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph) {
+  const memory::KindScope kind(memory::Kind::Activations);
+  const int64_t parts = config_.micro_batches() * model().batch_parts;
+  require(batch.rows() % parts == 0, "data", "the rows of a batch must be divisible by ", parts, ", the ",
+          config_.micro_batches(), " micro-batches of a step * the ", model().batch_parts,
+          " parts of the tensor mode: got ", batch.rows());
   const tensor::Batch b = checked(batch);
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels =
-      std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(models::counted_labels(batch))));
-  const double factor = optimization_->loss_scale() / labels;
+  const double sum = comm::sum(ranks_of_other_rows(mesh_), weight), whole = sum > 0 ? sum : 1;
+  const double factor = optimization_->loss_scale() / whole;
   reports_->begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
-  std::vector<at::Tensor> numbers = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
+  std::vector<at::Tensor> numbers = by_graph && is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor, loss);
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
@@ -204,22 +226,24 @@ double Engine::train_step(const tensor::Batch& batch) {
   const std::vector<double> values = optimization_->read_before_step(numbers);
   reports_->end_pass(std::span(values).subspan(losses), config_.micro_batches());
   double mean = 0;
-  for (size_t i = 0; i < losses; ++i) mean += values[i] / labels;
+  for (size_t i = 0; i < losses; ++i) mean += values[i] / whole;
   return comm::sum(ranks_of_all_rows(mesh_), mean);
 }
 
 /// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
-std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor) {
+std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor, const Loss& loss) {
   const int64_t parts = config_.micro_batches();
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
-  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+  const auto scaled = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
+    const at::Tensor sum = loss(model(), {hidden}, step);
+    require(sum.defined() && sum.numel() == 1, "training", "the loss of a micro-batch must be one number: got ",
+            sum.defined() ? concat("a tensor ", sum.sizes()) : "none", "; add up the losses of its rows");
     losses[i] = sum.detach();
     return sum * factor;
   };
-  model_->train(micro, loss, [&](bool last) { optimization_->reducer().begin(last); });
+  model_->train(micro, scaled, [&](bool last) { optimization_->reducer().begin(last); });
   // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
   std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
   return losses;
@@ -246,7 +270,7 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+    const at::Tensor sum = loss_of_labels(model(), {hidden}, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
@@ -268,13 +292,33 @@ StepResult Engine::step() {
   return result;
 }
 
-Evaluation Engine::evaluate(const tensor::Batch& batch) {
+/// Those of training where stages share the work, if the rows divide.
+int64_t Engine::forward_parts(int64_t rows) const {
+  const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
+  return rows % (wanted * model_->model().batch_parts) == 0 ? wanted : 1;
+}
+
+std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& result) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const tensor::Batch b = checked(batch);
+  const int64_t parts = forward_parts(b.rows());
+  std::vector<nn::Step> micro;
+  for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
+  std::vector<at::Tensor> results = model_->forward(
+      micro, [&](int, const at::Tensor& hidden, const nn::Step& step) { return result(model(), {hidden}, step); });
+  optimization_->end_pass();
+  return results;
+}
+
+Evaluation Engine::evaluate(const tensor::Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
+  models::head_of(model());
+  models::check_batch(model().shape, batch);
+  const tensor::Batch b = checked(batch);
   const models::Task task = model().shape.task();
-  const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
-  const int64_t parts = b.rows() % (wanted * model().batch_parts) == 0 ? wanted : 1;
+  const int64_t parts = forward_parts(b.rows());
   std::vector<nn::Step> micro;
   std::vector<at::Tensor> labelled;  // counted in whole rows, as losses are
   for (int64_t i = 0; i < parts; ++i) {
