@@ -202,6 +202,61 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   });
 }
 
+// Backward makes the products of a slice again and adds theirs of backward: what the loss sends in forward. Results of
+// ranks that have other rows are gathered.
+TEST_P(ModeTraffic, OfLogProbabilitiesEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
+    const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
+    const Sent sent = rank.run([&] { return head->log_probabilities(rank.hidden(kIn), labels, {}); });
+    const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,
+                 weight = kVocabulary * kIn, logits = tokens * kVocabulary;
+    const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
+    Sent want;
+    if (GetParam().sequence) {
+      const double unit = (g.p - 1) / g.p, sums = all_reduced(g.p, 3 * tokens);
+      want = {unit * hidden + sums, unit * hidden * (GetParam().keep_gathered ? 2 : 3) + sums};
+    } else if (GetParam().mode == "1d") {
+      const double sums = all_reduced(g.p, 3 * tokens);
+      want = {sums, sums + all_reduced(g.p, hidden)};
+    } else if (GetParam().mode == "3d") {
+      const double n = g.l * g.l, unit = (g.l - 1) / (g.l * n), again = GetParam().keep_gathered ? 0 : hidden + weight,
+                   sums = all_reduced(g.l, 3 * tokens / n), once = hidden + weight + logits;
+      want = {unit * once + sums + (n - 1) / n * tokens, unit * (2 * once + again) + sums};
+    } else {
+      const double n = g.q * g.d, once = (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight),
+                   sums = all_reduced(g.q, 3 * tokens / n);
+      want = {once + sums + (n - 1) / n * tokens, 3 * once + sums + all_reduced(g.d, weight / (g.q * g.q))};
+    }
+    EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
+    EXPECT_NEAR(sent.backward, want.backward, 1e-9 * want.backward);
+  });
+}
+
+// Sums over the ranks that split features, then the tokens of all ranks; of weight and bias as of those of a norm.
+TEST_P(ModeTraffic, OfOutputsEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    constexpr int64_t kOutputs = 6;
+    const auto outputs = rank.make.outputs("head.values", kIn, kOutputs, {});
+    const Sent sent = rank.run([&] { return outputs->forward(rank.hidden(kIn), {}); });
+    const double all = static_cast<double>(rank.batch) * kSequence * kOutputs;
+    const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
+    Sent want;
+    if (GetParam().sequence) {
+      want = {all_reduced(g.p, all), all_reduced(g.p, kOutputs * (kIn + 1))};
+    } else if (GetParam().mode == "3d") {
+      const double n = g.l * g.l;
+      want = {all_reduced(g.l, all / n) + (n - 1) / n * all, all_reduced(n, kOutputs * (kIn / g.l + 1))};
+    } else if (GetParam().mode != "1d") {
+      const double n = g.q * g.d, pieces = (g.q - 1) / g.q * kOutputs * (kIn / g.q + 1);
+      want = {all_reduced(g.q, all / n) + (n - 1) / n * all + pieces,
+              pieces + all_reduced(g.d, kOutputs / g.q * (kIn / g.q + 1))};
+    }
+    EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
+    EXPECT_NEAR(sent.backward, want.backward, 1e-9 * want.backward);
+  });
+}
+
 // A matrix that holds its own row-major indices, cut as the paper says: 3D before an expand rows i*l + j, columns k;
 // behind it rows i*l + k, columns j.
 TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
