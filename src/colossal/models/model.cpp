@@ -33,10 +33,10 @@ void check_fields(const Model& model, const tensor::Batch& batch) {
 }
 
 nn::LossHead& head_of(const Model& model) {
-  require(
-      model.head != nullptr, "model", model.shape.architecture->name,
-      " has no head, which losses of labels, accuracy, logits and generation need; train it with a loss of its own, "
-      "or set Model::head");
+  if (!model.head)
+    throw Error("model", concat(model.shape.architecture->name,
+                                " has no head, which losses of labels, accuracy, logits and generation need; train it "
+                                "with a loss of its own, or set Model::head"));
   return *model.head;
 }
 

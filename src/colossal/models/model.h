@@ -32,7 +32,7 @@
 
 namespace colossal::models {
 
-/// The hidden states of a model, in the order in which it declares them. [0] is `hidden` [B, S, H].
+/// The hidden states of a model. The first one is `hidden` [B, S, H].
 using States = std::vector<at::Tensor>;
 
 /// From the fields of a micro-batch to hidden [B, S, H]. It reads those that the family names: token `ids` [B, S], or
@@ -52,7 +52,7 @@ struct Model {
   Embed embed;
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
-  /// Null of a model whose losses are of its own layers (nn::Layers::outputs). Users call head_of()
+  /// May be null: losses of the caller's then read the end of the model (nn::Outputs). Users of a head call head_of()
   std::shared_ptr<nn::LossHead> head;
   int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
   EndStep end_step{};       ///< null: the model does nothing at the end of a step
@@ -85,8 +85,8 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 /// communicate, because in a pipeline one stage alone reads the field.
 void check_fields(const Model& model, const tensor::Batch& batch);
 
-/// The head. Errors ("model"): a model without one. All ranks must call it before they communicate, because in a
-/// pipeline the last stage alone uses the head.
+/// Returns the head. Errors ("model"): the model has none. All ranks must call it before they communicate, because in a
+/// pipeline only the last stage uses the head.
 nn::LossHead& head_of(const Model& model);
 
 /// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions if the

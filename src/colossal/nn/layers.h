@@ -200,16 +200,16 @@ class LossHead {
   /// Scalar, int64, the same on all ranks of the model: how many of those labels are what the head finds most probable.
   /// Made of a few tokens at a time, as losses are.
   virtual at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
-  /// The logarithm of the probability of each label, [B, S] of the whole batch on every rank, in fp32 (fp64 of fp64
-  /// models); 0 where a label is ignored. Arguments are those of loss_sum(), whose result is the negative sum.
+  /// Returns the logarithm of the probability of each label, [B, S] of the whole batch on every rank, in fp32 (fp64 in
+  /// fp64 models), and 0 where a label is ignored. The arguments are those of loss_sum(), which is the negative sum.
   ///
-  /// Differentiable: each rank of the model computes the same loss from the result and goes backward from it; gradients
-  /// are those of one such loss. Where ranks split sequences, the fields of step.batch have the tokens that this rank
-  /// was given (SequenceCut::given), and the result has all; a field that such a loss needs whole is declared so
-  /// (tensor::Field::stays_whole).
+  /// Differentiable. Each rank of the model computes the same loss from the result and calls backward() on it; the
+  /// gradients are those of one such loss. If ranks split the sequence, the fields of step.batch have the tokens that
+  /// this rank was given (SequenceCut::given), but the result has all. A field that the loss needs whole must be
+  /// declared so (tensor::Field::stays_whole).
   /// Memory: logits exist for a slice of tokens at a time, and are computed again in backward.
-  /// Cost:   one product more than loss_sum(), and slower passes over logits.
-  /// Errors: none for labels outside the vocabulary, which the caller refuses before any communication.
+  /// Cost:   one product more than loss_sum(), and slower passes over the logits.
+  /// Errors: the caller checks the labels, before any communication.
   virtual at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
   /// Whole logits [B, S, V] of the whole batch on every rank, in the order of the sequence. `hidden` [..., H] is all
   /// that the rank has of the batch or, where no ranks split the sequence, any of its tokens: for decoding, where only
@@ -217,18 +217,19 @@ class LossHead {
   virtual at::Tensor logits(const at::Tensor& hidden, const Step& step) = 0;
 };
 
-/// A few numbers of each token, such as the targets of a regression, rewards or values: y [B, S, out] = x [B, S, H] W^T
-/// + b, of the whole batch on every rank of the model.
+/// A few outputs of each token, such as predictions of a regression, rewards or values:
+/// y [B, S, out] = x [B, S, H] W^T + b.
 ///
 ///   std::shared_ptr<nn::Outputs> values = layers.outputs("head.values", s.hidden, 1, {});
 ///   model.norm = [=](const at::Tensor& x, const nn::Step& step) { return values->forward(norm->forward(x), step); };
 ///
-/// That is how a model ends whose losses read the outputs alone.
+/// With this norm a loss reads the outputs as the end of the model, and the model needs no head.
 class Outputs {
  public:
   virtual ~Outputs() = default;
-  /// `hidden` [B, S, H] has all tokens that the rank has of the batch. Differentiable. A loss of the outputs is computed
-  /// by every rank of the model in the same way, and gradients are those of one such loss.
+  /// Takes all tokens that this rank has of the batch, and returns the outputs [B, S, out] of the whole batch on every
+  /// rank. Differentiable: each rank of the model computes the same loss from the result and calls backward() on it;
+  /// the gradients are those of one such loss.
   virtual at::Tensor forward(const at::Tensor& hidden, const Step& step) = 0;
 };
 
@@ -308,8 +309,9 @@ class Layers {
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
 
-  /// Parameters `name`.weight [out, hidden] and `name`.bias [out], not split over the outputs. Names begin with "head."
-  /// if a loss uses them (models/model.h). The segments of the options are not used. Errors ("model"): no output.
+  /// Makes the parameters `name`.weight [out, hidden] and `name`.bias [out]; no rank splits the outputs. At the end of
+  /// a model `name` begins with "head." or "norm." (models/model.h). LinearOptions::segments is not used.
+  /// Errors ("model"): `out` below 1.
   virtual std::unique_ptr<Outputs> outputs(const std::string& name, int64_t hidden, int64_t out,
                                            const LinearOptions&) = 0;
 

@@ -27,8 +27,8 @@ struct OfSliceCapsule : torch::CustomClassHolder {
   OfSlice function;
 };
 
-/// recomputed() of one slice whose weight and bias are inputs, too. Within recomputed() each slice would end a backward
-/// pass of its own at the parameters, and a reducer takes a parameter's gradient once a pass.
+/// Like recomputed(), but weight and bias are inputs too. With recomputed() the backward pass of each slice would end
+/// at the parameters, and a gradient reducer accepts one gradient of a parameter per pass.
 struct Slice : torch::autograd::Function<Slice> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const c10::IValue& function) {
@@ -54,7 +54,7 @@ struct Slice : torch::autograd::Function<Slice> {
   }
 };
 
-/// Of labels [rows] and the columns that this rank has of their logits.
+/// The log-probabilities of labels [rows], from the columns that this rank has of their logits.
 at::Tensor of_logits(const at::Tensor& given, const at::Tensor& labels, const VocabularyPart& words) {
   at::Tensor logits = ops::soft_capped(given.to(ops::wide_type(given)), words.soft_cap);
   const int64_t columns = logits.size(-1), valid = words.range.valid < 0 ? columns : words.range.valid;
@@ -64,7 +64,7 @@ at::Tensor of_logits(const at::Tensor& given, const at::Tensor& labels, const Vo
   at::Tensor largest = logits.detach().amax(-1);
   if (words.max) words.max(largest);
   const at::Tensor shifted = logits - largest.unsqueeze(-1), column = labels - words.range.first;
-  // One rank has the word of a label, all others add zero. A word that this rank does not have must not be looked up.
+  // One rank has the word of a label; all others add 0.
   const at::Tensor elsewhere = column.lt(0).logical_or(column.ge(valid));
   const at::Tensor of_label = shifted.gather(-1, column.masked_fill(elsewhere, 0).unsqueeze(-1)).squeeze(-1);
   at::Tensor sums = at::stack({shifted.exp().sum(-1), of_label.masked_fill(elsewhere, 0)});

@@ -15,28 +15,30 @@
 
 namespace colossal::nn {
 
-/// How the logits of a slice are computed, and how their sums are joined with those of ranks that have other words.
+/// How this rank computes the logits of a slice, and joins their sums with those of ranks that have other words.
 struct VocabularyPart {
-  /// From the tokens of a slice to logits [rows, columns], with autograd. It is called again in backward, so whatever it
-  /// refers to outlives the graph.
+  /// Returns the logits [rows, columns] of the tokens of a slice, with autograd. Backward calls it again, so everything
+  /// that it refers to outlives the graph.
   std::function<at::Tensor(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& bias)> logits;
-  ops::VocabularyRange range{};            ///< which words the columns are
-  double soft_cap = 0;                     ///< of LmHeadOptions
-  std::function<void(at::Tensor&)> max{};  ///< in place, over ranks that have other words; none: this rank has all
-  Unary sum{};                             ///< likewise; its gradient is that of the sum, as it is
+  ops::VocabularyRange range{};  ///< words of the columns
+  double soft_cap = 0;           ///< LmHeadOptions::soft_cap
+  /// Maximum in place over the ranks that have other words; null: this rank has all words
+  std::function<void(at::Tensor&)> max{};
+  /// Sum over the same ranks; the gradient passes it unchanged. Null: this rank has all words
+  Unary sum{};
 };
 
-/// log softmax(logits)[label] of each token: the plain form, by LibTorch's operators with autograd, of what
-/// ops::linear_cross_entropy sums up. The weight of each token in a loss may follow from the result.
+/// Returns log softmax(logits)[label] of each token, by LibTorch's operators with autograd: the terms, with the other
+/// sign, of the sum that ops::linear_cross_entropy computes. The weight of a token in a loss may depend on the results.
 ///
-/// Shapes:    tokens [T, H], labels [n, T] where `logits` gathers the slices of n ranks, else [1, T] -> as the labels,
-///            in fp32, or fp64 of fp64 logits; 0 where a label is ops::kIgnoredLabel.
-/// Gradient:  of tokens, weight and bias, one for all slices: a weight may be used elsewhere, too, as a tied embedding
-///            is. They are those of `logits`; those of the slices are added up in the dtype of the weight.
-/// Reduction: per slice of t tokens of each of n ranks max of [n t], then sum of [2, n t], in the dtype of the result,
-///            in forward and again in backward.
-/// Memory:    the logits of a slice, about five times with their gradients. Nothing of a slice is kept for backward,
-///            which computes it again.
+/// Shapes:    tokens [T, H], labels [1, T], or [n, T] if `logits` gathers the slices of n ranks. The result has the
+///            shape of the labels, in fp32 or, of fp64 logits, fp64. It is 0 where a label is ops::kIgnoredLabel.
+/// Gradient:  of tokens, weight and bias, as `logits` gives it. All slices together give one gradient of the weight, so
+///            the weight may be used elsewhere too, as a tied embedding is. Gradients of slices are added in the dtype
+///            of the weight.
+/// Reduction: for a slice of t tokens of each of n ranks a maximum of [n t] and a sum of [2, n t], in the dtype of the
+///            result, in forward and again in backward.
+/// Memory:    about five times the logits of a slice. Backward computes a slice again; nothing of it is kept.
 at::Tensor log_probabilities(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& bias,
                              const at::Tensor& labels, int64_t slice, const VocabularyPart& words);
 

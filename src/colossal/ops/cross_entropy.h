@@ -66,8 +66,8 @@ at::Tensor linear_cross_entropy(
 
 /// Computes the same sum from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
-/// The terms of that sum with the other sign: log softmax(logits)[label] of logits [..., V] and labels [...], which is
-/// [...] in fp32, or fp64 of fp64 logits, and 0 where a label is ignored.
+/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the terms of that sum with the other sign.
+/// The result [...] is fp32 or, of fp64 logits, fp64. It is 0 where a label is ignored.
 at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace colossal::ops

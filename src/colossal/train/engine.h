@@ -62,10 +62,9 @@ struct Evaluation {
 /// in the same order.
 class Engine : public Resumable {
  public:
-  /// A result of what the final norm returned for a micro-batch, and of the step that the layers were given. In
-  /// training: the sum of the losses of the micro-batch, one number, the same on all ranks of the model, as
-  /// nn::LossHead and nn::Outputs give it to all of them. It is called on the ranks of the last stage; `end` has the
-  /// hidden states after the last block, `end[0]` what the final norm made of the first.
+  /// Computes a result from the end of the model, on the ranks of the last stage. end[0] is the result of the final
+  /// norm; `step` is the step that the layers were given. In training the result is one number, the sum of the losses
+  /// of the micro-batch, equal on all ranks of the model. Results of nn::LossHead and nn::Outputs are equal on them.
   using Loss = std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::Step& step)>;
 
   Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
@@ -85,28 +84,27 @@ class Engine : public Resumable {
   /// Cost:          on a device the host waits once, at the end, and for no batch that is data::pinned(). It reads with
   ///                the loss what step() has to know of the gradients; who changes these in between does so by store().
   /// Errors:        a batch that the model does not have (models::check_batch); a batch with other tokens left out than
-  ///                those that this rank does not take, or whose rows do not divide into micro-batches ("data"); a model
-  ///                without a head ("model"); before any communication.
+  ///                those that this rank does not take, or whose rows do not divide into micro-batches ("data"); a
+  ///                model without a head ("model"); before any communication.
   double train_step(const tensor::Batch& batch);
-  /// The same by a loss of the caller's, of batches of any fields that the model reads:
+  /// The same with a loss of the caller's. The batch has the fields that the model and the loss read:
   ///
   ///   const auto squared = [](const models::Model&, const models::States& end, const nn::Step& step) {
-  ///     return (end[0] - step.batch->at("targets")).square().sum();    // of a model that ends in nn::Outputs
+  ///     return (end[0] - step.batch->at("targets")).square().sum();     // the model ends in nn::Outputs
   ///   };
   ///   engine->train_step(batch, static_cast<double>(batch.rows()), squared);
   ///
-  /// `weight`:  of this rank's rows, such as the number of their targets. Gradients and the returned mean are those of
-  ///            the sum of the losses over the global batch, divided by the sum of the weights of all rows (by 1 if that
-  ///            is 0).
-  /// Errors:    a weight that is negative or not finite ("training"), and those of the batch above but for
-  ///            models::check_batch, before any communication; a loss that is not one number ("training").
-  /// Every pass is launched operator by operator, with training.graph too. `loss` checks nothing that only some ranks
-  /// see: an error of one rank ends the run.
+  /// `weight`:  the weight of this rank's rows, such as their number of targets. Gradients and the returned mean are
+  ///            those of the sum of all losses of the global batch, divided by the sum of the weights of all its rows
+  ///            (by 1 if that sum is 0).
+  /// Errors:    "training": a weight that is negative or not finite. Errors of the other overload, except
+  ///            models::check_batch. All of them before any communication. Later: a loss that is not one number.
+  /// training.graph has no effect on such a step: it is not replayed.
   double train_step(const tensor::Batch& batch, double weight, const Loss& loss);
-  /// A pass without gradients or dropout. Returns what `result` made of each micro-batch, tensors of any sizes in the
-  /// order of the rows, on the ranks of the last stage, and nothing elsewhere. The micro-batches are those of training
-  /// if there is a pipeline and the rows divide into them, and otherwise one.
-  /// Communication: of layers and pipeline, and what `result` sends. Errors: those of the batch above.
+  /// A pass without gradients or dropout. Returns the result of each micro-batch, a tensor of any sizes, in the order
+  /// of the rows, on the ranks of the last stage; other ranks get an empty list. If there is a pipeline and the rows
+  /// divide, the micro-batches are those of training; otherwise there is one.
+  /// Communication: that of the layers and the pipeline. Errors: those of train_step(), before any communication.
   std::vector<at::Tensor> forward(const tensor::Batch& batch, const Loss& result);
   /// Clips, updates, counts the step, and calls models::Model::end_step with what layers reported (nn/reports.h) in all
   /// micro-batches since zero_grad().
@@ -160,7 +158,7 @@ class Engine : public Resumable {
   bool is_for_graph(const tensor::Batch& batch) const;
   at::Tensor captured(const tensor::Batch& micro_batch, const at::Tensor& factor);
   tensor::Batch checked(const tensor::Batch& batch) const;
-  /// Micro-batches of a pass without gradients over so many rows.
+  /// The number of micro-batches of a pass without gradients.
   int64_t forward_parts(int64_t rows) const;
   /// tokens_read() of a batch that has these fields.
   std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;

@@ -117,7 +117,7 @@ at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& ow
     std::vector<at::Tensor> indices;
     for (const nn::Range& run : tokens.ranges(sizes[1], "sequence"))
       indices.push_back(at::arange(run.first, run.first + run.size, own.options().dtype(at::kLong)));
-    // All others add zeros.
+    // Each token is on one rank; the others add zeros.
     const at::Tensor padded = at::zeros(sizes, own.options()).index_copy(1, at::cat(indices), own);
     rows = comm::reduce_from(padded, layout.mesh->group(split.sequence));
   }

@@ -29,11 +29,12 @@ at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& w
 /// Errors ("parallel"): a length that does not divide; "model": a step without a batch.
 at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step);
 
-/// The other way round: of activations `own` [B_local, S_local, ...] that the ranks of split.columns have alike, the whole
-/// [B, S, ...] on every rank. Differentiable: every rank uses the whole in the same way, and gets its part of the
-/// gradient. `own` has all tokens of the rank, of which ranks may have unequal numbers.
-/// Communication: one all_reduce of [B_local, S, ...] over the ranks that split the sequence, one all_gather over those
-///                that split rows. Backward: none.
+/// Joins the tokens of all ranks: from `own` [B_local, S_local, ...], equal on the ranks of split.columns, to the whole
+/// [B, S, ...] on every rank. Ranks may have unequal numbers of tokens; `own` has all of this rank's.
+///
+/// Gradient:      every rank uses the whole in the same way, so each takes its part of the gradient.
+/// Communication: one all_reduce of [B_local, S, ...] over the ranks that split the sequence (2 (n-1)/n of its bytes),
+///                one all_gather over those that split rows ((n-1)/n of the bytes of the whole). Backward: none.
 at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step);
 
 /// What the ranks along some axes hold together, one rank's tokens behind another's along dimension 0: the order in

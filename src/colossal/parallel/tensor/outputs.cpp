@@ -20,10 +20,9 @@ TensorOutputs::TensorOutputs(nn::Parameters& p, std::shared_ptr<const Layout> la
 
 at::Tensor TensorOutputs::own(const at::Tensor& hidden) const {
   comm::Group& features = layout_->mesh->group(layout_->outside.columns);
-  const at::Tensor bias = bias_ ? bias_->value() : at::Tensor();
-  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias);
+  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias_ ? bias_->value() : at::Tensor());
   const at::Tensor y = comm::reduce_from(nn::linear(hidden, weight_.value(), {}), features);
-  return bias.defined() ? y + bias : y;
+  return bias_ ? y + bias_->value() : y;
 }
 
 at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::Step& step) {

@@ -1,4 +1,4 @@
-// A few numbers of each token, over a Layout: nn::Outputs, and the logits of a classifier.
+// A few outputs of each token over a Layout: nn::Outputs, and the logits of a classifier.
 //
 //   const TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
 //   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
@@ -8,22 +8,21 @@
 
 namespace colossal::parallel {
 
-/// Each rank multiplies its features of its tokens by its columns of the weight, whose rows it has all.
+/// Each rank multiplies its features of its tokens by its columns of the weight, of which it has all rows.
 ///
-/// Shapes:        hidden as layout.outside, [B_local, S_local, H_local] -> [B, S, out], the same on every rank.
-/// Communication: over the ranks that split features one all_reduce of [B_local, S_local, out], and joined() of as much.
-///                An all_reduce of L elements sends 2 (n-1)/n L of their bytes, an all_gather (n-1)/n of the result.
-///                Backward: none but the pieces of weight and bias: see Table. 1D: none at all; its sequence form the
-///                all_reduce of joined().
-/// Gradients:     of hidden the rank's block, whole where ranks hold copies. Of weight and bias its tokens' share, which
-///                the gradient reducer sums over the axes that split tokens outside (Table): ranks that split features,
-///                or that hold copies, make the same sum and add nothing to one another.
+/// Shapes:        hidden [B_local, S_local, H_local], cut as layout.outside -> [B, S, out], equal on every rank.
+/// Communication: one all_reduce of [B_local, S_local, out] over the ranks that split features (2 (n-1)/n of its
+///                bytes), then joined() of the outputs. Weight and bias: see Table, in backward too. Backward sends
+///                nothing else. 1D sends nothing.
+/// Gradients:     of hidden this rank's block, complete if ranks have copies of it. Of weight and bias the part of this
+///                rank's tokens; the gradient reducer adds the parts over the axes that split tokens outside (Table).
+///                Ranks that split features or have copies compute the same part, which counts once.
 class TensorOutputs : public nn::Outputs {
  public:
   TensorOutputs(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t out,
                 const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& hidden, const nn::Step& step) override;
-  /// Of this rank's tokens: [..., H_local] -> [..., out], the same on the ranks that split features.
+  /// Returns the outputs of this rank's tokens, [..., H_local] -> [..., out], equal on the ranks that split features.
   at::Tensor own(const at::Tensor& hidden) const;
 
  private:

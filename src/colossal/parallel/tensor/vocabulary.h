@@ -50,10 +50,10 @@ class VocabularyEmbedding : public nn::Embedding {
 ///                all_reduce of the loss over those that split tokens inside. Mirrored tiles: V*H/q^2 elements sent
 ///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
 ///                before their factor is known. found(): per slice an all_gather of the logits over the ranks that
-///                split V, and one all_reduce of the count over those that split tokens inside. log_probabilities():
-///                per slice the product's call of forward, an all_reduce of a maximum and of 2 sums a token over the
-///                ranks that split V, in forward and once more in backward, which adds the product's calls of
-///                backward; parallel::joined() of one value a token.
+///                split V, and one all_reduce of the count over those that split tokens inside.
+///                log_probabilities(): per slice the product's forward, and all_reduces of a maximum and of 2 sums per
+///                token over the ranks that split V. Backward repeats these and adds the product's backward. At the end
+///                joined() of one value per token.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
