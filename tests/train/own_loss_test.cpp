@@ -48,7 +48,7 @@ std::vector<Layout> layouts() {
           {.name = "cube8", .tensor = {.size = 8, .mode = "3d"}},
           {.name = "ring2", .sequence = {2, "ring"}},
           {.name = "pipeline2", .pipeline = {.size = 2, .micro_batches = 4}},
-          {.name = "pipeline2_zero_bubble", .pipeline = {.size = 2, .schedule = "zero-bubble", .micro_batches = 4}},
+          {.name = "pipeline2_zero_bubble", .pipeline = {.size = 2, .schedule = "zero-bubble-h1", .micro_batches = 4}},
           {.name = "pipeline2_v", .pipeline = {.size = 2, .schedule = "zero-bubble-v", .micro_batches = 4}},
           {.name = "all", .data = 2, .zero = 1, .tensor = {.size = 2}, .pipeline = {.size = 2, .micro_batches = 2}}};
 }
