@@ -16,6 +16,7 @@ LoneRunner::LoneRunner(distributed::DistributedModel& model, run::StreamedWeight
   const models::Task task = shape().task();
   require(task.generates(), "generate", "generation needs a model that predicts the next token: got a ",
           shape().architecture->name, ", which ", task.purpose());
+  models::head_of(model.decoding_model());
 }
 
 std::vector<std::string> LoneRunner::unused_options() {

@@ -29,7 +29,7 @@ namespace colossal::infer {
 class LoneRunner final : public Runner {
  public:
   /// `weights`: the model's, if budgets move them; or null. Both must outlive the runner.
-  /// Errors ("generate"): a model that does not generate text.
+  /// Errors ("generate"): a model that does not generate text. Errors of models::head_of().
   LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights);
 
   /// Options that have no effect on a request that runs alone: those of the batching engine and of its cache.

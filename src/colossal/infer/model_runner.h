@@ -38,6 +38,7 @@ class ModelRunner final : public Runner {
   static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
 
   /// `weights`: the model's, if budgets move them; or null. Errors ("engine"): a model that continues no text.
+  /// Errors of models::head_of().
   ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
