@@ -35,8 +35,13 @@ at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
   return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
+/// `want` is `whole` or a rank's part of it.
+void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what, const at::Tensor& whole) {
+  expect_within(got, want, kBound * whole.abs().max().item<double>(), what);
+}
+
 void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
-  expect_within(got, want, kBound * want.abs().max().item<double>(), what);
+  expect_same(got, want, what, want);
 }
 
 /// Every fifth one is ignored.
@@ -78,13 +83,17 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// A tied head behind its embedding, whose weight both use.
-Results run_head(nn::Layers& make, comm::Mesh& mesh, const at::Tensor& labels, const nn::Step& step,
+/// The head behind the embedding: a tied one, whose weight both use, or a classifier of each row's first token.
+enum class Head { Tied, Classifier };
+
+Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor& labels, const nn::Step& step,
                  const LossOf& loss) {
   nn::Parameters& parameters = make.parameters();
   const auto embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
-  const auto head =
-      make.lm_head("head", kHidden, kVocabulary, {.tied = embedding.get(), .bias = true, .soft_cap = kCap});
+  const bool classifies = kind == Head::Classifier;
+  const auto head = classifies ? make.classifier("head", kHidden, kVocabulary, 1)
+                               : make.lm_head("head", kHidden, kVocabulary,
+                                              {.tied = embedding.get(), .bias = true, .soft_cap = kCap});
   {
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
@@ -96,7 +105,8 @@ Results run_head(nn::Layers& make, comm::Mesh& mesh, const at::Tensor& labels, c
   hidden.retain_grad();
   reducer.begin(true);
   Results r;
-  r.loss = loss(*head, hidden, labels, step);
+  r.loss = classifies ? loss(*head, hidden.narrow(1, 0, 1), labels.narrow(1, 0, 1), step)
+                      : loss(*head, hidden, labels, step);
   r.loss.backward();
   reducer.finish();
   r.loss = r.loss.detach();
@@ -105,13 +115,13 @@ Results run_head(nn::Layers& make, comm::Mesh& mesh, const at::Tensor& labels, c
   return r;
 }
 
-Results of_one_process(const at::Tensor& labels, const LossOf& loss) {
+Results of_one_process(const at::Tensor& labels, const LossOf& loss, Head kind = Head::Tied) {
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
-    want = run_head(make, mesh, labels, {}, loss);
+    want = run_head(make, mesh, kind, labels, {}, loss);
   });
   return want;
 }
@@ -120,11 +130,12 @@ struct Case {
   TensorConfig tensor{};
   parallel::SequenceConfig sequence{};
   int64_t tokens = 6;
+  Head head = Head::Tied;
 };
 
 void check(const Case& c, const LossOf& reference, const LossOf& loss, bool collectives_off = false) {
   const at::Tensor labels = labels_of(parallel::batch_parts(c.tensor) * 2, c.tokens);
-  const Results want = of_one_process(labels, reference);
+  const Results want = of_one_process(labels, reference, c.head);
   std::vector<comm::Mesh::Axis> axes = parallel::sequence_axes(c.sequence);
   for (const comm::Mesh::Axis& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
   comm::run_ranks(static_cast<int>(c.tensor.size * c.sequence.size),
@@ -134,14 +145,14 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
                     const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
                     parallel::TensorLayers make(parameters, layout);
                     const nn::Step step = layout.with_cut({}, c.tokens);
-                    const Results got = run_head(make, mesh, labels, step, loss);
+                    const Results got = run_head(make, mesh, c.head, labels, step, loss);
                     expect_same(got.loss, want.loss, "loss");
                     expect_same(got.hidden_gradient,
                                 parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
-                                "gradient of the hidden state");
+                                "gradient of the hidden state", want.hidden_gradient);
                     for (const nn::Parameter& p : parameters)
                       expect_same(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
-                                  "gradient of " + p.name);
+                                  "gradient of " + p.name, want.gradients.at(p.name));
                   },
                   {.collectives_off = collectives_off});
 }
@@ -155,6 +166,9 @@ void check(const Case& c) {
 class LogProbabilityModes : public testing::TestWithParam<TensorConfig> {};
 
 TEST_P(LogProbabilityModes, AddUpToTheLossWithItsGradients) { check(Case{.tensor = GetParam()}); }
+TEST_P(LogProbabilityModes, OfClassesAddUpToTheLossWithItsGradients) {
+  check(Case{.tensor = GetParam(), .head = Head::Classifier});
+}
 
 INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
