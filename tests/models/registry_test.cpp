@@ -232,6 +232,42 @@ TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
               HasSubstr("got no head"));
 }
 
+/// A network over fields of its own: no attention, no head.
+Architecture network() {
+  return {.name = "network",
+          .presets = {{"network-tiny", {.hidden = 8, .layers = 2}}},
+          .make =
+              [](const ModelShape& s, nn::Layers& layers) {
+                Model model;
+                std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {1e-5});
+                model.embed = [](const tensor::Batch& batch, const nn::Step&) { return batch.at("numbers"); };
+                model.blocks.assign(s.layers, [](const at::Tensor& x, const nn::Step&) { return x; });
+                model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+                return model;
+              },
+          .task = [](const ModelShape&) { return Task{.reads = Reads::Fields, .writes = Writes::Nothing}; },
+          .unused = {"heads", "kv_heads", "head_dim", "ffn", "positions"}};
+}
+
+TEST(Registry, SizesThatAnArchitectureDoesNotUseMayBeZero) {
+  Registry registry;
+  const ModelShape shape = registry.add(network()).resolve({.name = "network-tiny", .hidden = 12});
+  EXPECT_EQ(shape.hidden, 12);
+  EXPECT_EQ(shape.heads, 0);
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  EXPECT_EQ(make_model(shape, layers).head, nullptr);
+  EXPECT_THAT(test::thrown_message([&] { registry.resolve({.name = "network-tiny", .heads = 2}); }),
+              HasSubstr("heads has no effect on a network, which does not use it: got 2; remove it from [model]"));
+  ModelShape negative = shape;
+  negative.ffn = -1;
+  EXPECT_THAT(test::thrown_message([&] { negative.validate(); }), HasSubstr("ffn must be positive: got -1"));
+  Architecture uses_all = network();
+  uses_all.unused.clear();
+  EXPECT_THAT(test::thrown_message([&] { Registry().add(uses_all).resolve({.name = "network-tiny"}); }),
+              HasSubstr("heads must be positive: got 0"));
+}
+
 TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
                 layers.layer_norm("blocks.shared", s.hidden, {1e-5});

@@ -65,7 +65,7 @@ double tokens_through(const std::string& name, const models::ModelShape& shape) 
     return static_cast<double>(task.reads == models::Reads::Images ? shape.positions : kSequence);
   if (name.starts_with("patches.")) return static_cast<double>(shape.positions - 1);
   const bool is_head = name.starts_with("head.") || (shape.tied && name == "embedding.weight");
-  return !is_head ? 0 : task.objective == models::Objective::Class ? 1 : static_cast<double>(kSequence);
+  return !is_head ? 0 : task.classes > 0 ? 1 : static_cast<double>(kSequence);
 }
 
 /// Pairs of a token and one that it sees.

@@ -20,9 +20,7 @@ namespace colossal::cli {
 namespace {
 
 /// Whether the model writes an answer to the prompt, not its continuation.
-bool is_answer_to_source(const run::SavedModel& saved) {
-  return saved.model->decoding_model().shape.task().objective == models::Objective::Target;
-}
+bool is_answer_to_source(const run::SavedModel& saved) { return saved.model->decoding_model().shape.task().answers(); }
 
 struct GenerateRequest {
   ModelOptions model;

@@ -208,8 +208,8 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
         run::load_model(options.draft, mesh, layout, comm::choose_device(options.device, world->local_rank()), loading,
                         models ? *models : models::built_in());
     const models::ModelShape& shape = draft.model->decoding_model().shape;
-    require(shape.task().objective == models::Objective::NextToken, "draft", "a draft model must continue text: got a ",
-            shape.architecture->name, ", which ", shape.task().purpose());
+    require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,
+            ", which ", shape.task().purpose());
     if (saved.tokenizer) check_draft(*saved.tokenizer, *draft.tokenizer);
     return work({*world, mesh, saved, &draft});
   });

@@ -37,7 +37,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
     if (prints) std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  const bool answers = trainer.engine().model().shape.task().objective == models::Objective::Target;
+  const bool answers = trainer.engine().model().shape.task().answers();
   if (prints) std::printf("\n%s%s", config.training.sample_prompt.c_str(), answers ? "\n" : "");
   infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
     show(stream.push(id));

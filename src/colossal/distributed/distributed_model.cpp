@@ -35,6 +35,7 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 }
 
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape) {
+  if (shape.heads == 0) return;  // the architecture has no attention
   const nn::HeadSplit here(shape.attention(), parallel::head_parts(config.tensor));
   parallel::check_heads(config.sequence, here.heads_local);
 }
@@ -208,8 +209,7 @@ at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& mi
 }
 
 std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
-  if (training_.model.shape.task().objective == models::Objective::Target)
-    return std::make_unique<nn::EncoderDecoderCache>(capacity);
+  if (training_.model.shape.task().answers()) return std::make_unique<nn::EncoderDecoderCache>(capacity);
   const nn::Parameters::Options& options = parameters_->options();
   const bool has_pages = decoding().model.batch_parts == 1 && nn::PagedCache::serves(options.device, options.dtype);
   if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);

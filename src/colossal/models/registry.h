@@ -91,6 +91,9 @@ struct Architecture {
   Model (*make)(const ModelShape&, nn::Layers&) = nullptr;
   /// Null: it continues text.
   Task (*task)(const ModelShape&) = nullptr;
+  /// Sizes of ModelShape that the architecture does not use, such as {"heads", "kv_heads", "head_dim", "ffn",
+  /// "positions"}: they may be 0, and [model] cannot set them.
+  std::vector<std::string> unused{};
   /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
   /// Errors: Error("model", ...) that names key, rule and value.
   void (*settle)(ModelShape&) = nullptr;
@@ -98,6 +101,9 @@ struct Architecture {
   /// relative positions); none: it is of the beginning or the end of the model. Null: there are no such parameters.
   std::optional<std::pair<int64_t, int64_t>> (*shared)(const ModelShape&, const std::string& parameter) = nullptr;
   HuggingFace hugging_face{};
+
+  /// Returns false for the name of a size in `unused`.
+  bool uses(const std::string& size) const;
 };
 
 class Registry {
@@ -136,7 +142,7 @@ class Registry {
 Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed, norm, head or not its number of blocks; names of parameters that do not say
+/// an architecture that makes no embed or norm, no head though it generates text, or not its number of blocks; names of parameters that do not say
 /// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 

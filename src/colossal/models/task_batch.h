@@ -4,7 +4,7 @@
 //   const double labels = tensor::host_value(models::counted_labels(batch));
 //   at::Tensor loss = models::loss_sum(model, hidden, step) / labels;         // step.batch is the batch
 //
-// Fields: `ids` [B, S] or `images` [B, C, side, side] (models::Reads), and `labels` (models::Objective).
+// Fields: `ids` [B, S] or `images` [B, C, side, side] (models::Reads), and `labels` (models::Task::labels_of).
 #pragma once
 #include "colossal/models/model.h"
 #include "colossal/models/task.h"

@@ -41,14 +41,12 @@ std::vector<int64_t> sentinels_of(const DataConfig& d, const models::Task& task,
   return data::sentinel_ids(tokenizer, data::span_counts(pair_sizes_of(d, task), spans_of(d)).spans);
 }
 
-bool hides_spans(const DataConfig& d, const models::Task& task) {
-  return task.objective == models::Objective::Target && d.noise_density > 0;
-}
+bool hides_spans(const DataConfig& d, const models::Task& task) { return task.answers() && d.noise_density > 0; }
 
 /// Ids that a model of `task` reads: the tokenizer's, and after them those of the mask or the sentinels that it lacks.
 int64_t ids_of(const DataConfig& d, const models::Task& task, const text::Tokenizer& tokenizer) {
   int64_t ids = tokenizer.vocabulary_size();
-  if (task.objective == models::Objective::MaskedToken && tokenizer.mask_id() < 0) ++ids;
+  if (task.objective == "masked-token" && tokenizer.mask_id() < 0) ++ids;
   if (hides_spans(d, task))
     for (const int64_t id : sentinels_of(d, task, tokenizer)) ids = std::max(ids, id + 1);
   return ids;
@@ -63,7 +61,7 @@ data::Documents documents_of(const DataConfig& d) {
 /// None of a model that predicts the next token.
 std::optional<data::Masking> masking_of(const DataConfig& d, const models::Task& task,
                                         const text::Tokenizer& tokenizer) {
-  if (task.objective == models::Objective::NextToken) return std::nullopt;
+  if (task.objective == "next-token") return std::nullopt;
   const int64_t words = tokenizer.vocabulary_size(), mask = tokenizer.mask_id();
   return data::Masking{.share = d.masked,
                        .random = d.masked_random,
@@ -254,9 +252,9 @@ Parts open_text(const Config& config, const models::ModelShape& shape,
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
-  if (task.objective == models::Objective::Class) return open_labelled(config, task, tokenizer);
+  if (task.objective == "class") return open_labelled(config, task, tokenizer);
   if (hides_spans(d, task)) return open_spans(config, task, tokenizer, builtin);
-  if (task.objective == models::Objective::Target) return open_pairs(config, task, tokenizer);
+  if (task.answers()) return open_pairs(config, task, tokenizer);
   return is_streamed(d) ? open_stream(config, task, shared, replica) : open_corpus(config, task, tokenizer, builtin);
 }
 
@@ -328,9 +326,8 @@ Parts open_images(const Config& config, const models::ModelShape& shape) {
 }
 
 void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
-  require(task.objective == models::Objective::Target || d.noise_density == 0, "data",
-          "noise_density must be 0 for a model that ", task.purpose(), ": got ", d.noise_density,
-          "; leave it out, or name a model with an encoder and a decoder");
+  require(task.answers() || d.noise_density == 0, "data", "noise_density must be 0 for a model that ", task.purpose(),
+          ": got ", d.noise_density, "; leave it out, or name a model with an encoder and a decoder");
 }
 
 /// Gives the model the names that the classes have in the data, if it can keep them and has none.
@@ -351,7 +348,7 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
 
 ResolvedModel resolve_model(const Config& config, const models::Registry& registry) {
   ResolvedModel model{registry.resolve(config.model), nullptr};
-  if (model.shape.task().reads != models::Reads::Tokens) return model;
+  if (!model.shape.task().reads_text()) return model;
   model.tokenizer = text::make_tokenizer(config.tokenizer());
   model.shape = registry.resolve(config.model, ids_of(config.data, model.shape.task(), *model.tokenizer));
   return model;

@@ -99,8 +99,8 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
   Description about = describe(folder, steps, loading.pooler, registry);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   const models::Task task = about.shape.task();
-  require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(), component,
-          folder, " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
+  require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
+          " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
           loading.headless ? ": it reads no text" : ": it has no text to continue");
   saved.tokenizer_source = about.tokenizer;
   if (tokenizer == "none") return about;

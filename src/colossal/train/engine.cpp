@@ -267,7 +267,7 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   }
   const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
     std::vector<at::Tensor> sums{models::loss_sum(model(), hidden, step), labelled[i]};
-    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), hidden, step));
+    if (!task.generates()) sums.push_back(models::found_labels(model(), hidden, step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };
@@ -280,7 +280,7 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   at::Tensor sums = at::tensor(values, at::kDouble);
   ranks_of_all_rows(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   Evaluation result{.loss_sum = sums[0].item<double>(), .labels = sums[1].item<double>()};
-  if (task.has_accuracy()) result.found = sums[2].item<double>();
+  if (!task.generates()) result.found = sums[2].item<double>();
   return result;
 }
 

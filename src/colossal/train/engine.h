@@ -40,7 +40,7 @@ class Optimization;
 struct Evaluation {
   double loss_sum = 0;            ///< over all counted labels
   double labels = 0;              ///< that were counted
-  std::optional<double> found{};  ///< those that the model finds most probable (models::Task::has_accuracy)
+  std::optional<double> found{};  ///< those that the model finds most probable; none of a model that generates
 
   double loss() const { return loss_sum / std::max(1.0, labels); }
   /// Share of the counted labels that were found.
