@@ -297,7 +297,7 @@ TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }),
-              HasSubstr("must hold the sizes of this architecture: got those of another"));
+              HasSubstr("must be read as the type that they were made from: got another type"));
 }
 
 }  // namespace
