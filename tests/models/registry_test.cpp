@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/models/config.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
@@ -84,8 +85,9 @@ TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
   EXPECT_EQ(parameters.at("blocks.2.mlp.gate_up.weight").spec.shape, (std::vector<int64_t>{32, 8}));
   EXPECT_EQ(hidden_states(model, at::zeros({2, 5}, at::kLong), {}).sizes(), (std::vector<int64_t>{2, 5, 8}));
   // 6 for each element of a matrix and token, 12 for each of 15 pairs of tokens and feature of a head.
-  EXPECT_EQ(costs_of(shape, 5).blocks, std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
-  EXPECT_EQ(costs_of(shape, 5).last, 6 * 5 * 8 * 30);
+  EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).blocks,
+            std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
+  EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).last, 6 * 5 * 8 * 30);
   EXPECT_THAT(test::thrown_message([] { built_in().resolve({.name = "strange-tiny"}); }),
               HasSubstr("unknown preset `strange-tiny`"));
 }
@@ -188,7 +190,7 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   };
   Registry registry = built_in();
   const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
-  EXPECT_THAT(test::thrown_message([&] { costs_of(shape, 5); }),
+  EXPECT_THAT(test::thrown_message([&] { costs_of(shape, example_batch(shape, 1, 5)); }),
               HasSubstr("the blocks of strange must run on tensors without data (at::kMeta)"));
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
@@ -197,7 +199,7 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   };
   Registry other = built_in();
   const ModelShape without_kernel = other.add(row).resolve({.name = "strange-tiny"});
-  EXPECT_THAT(test::thrown_message([&] { costs_of(without_kernel, 5); }),
+  EXPECT_THAT(test::thrown_message([&] { costs_of(without_kernel, example_batch(without_kernel, 1, 5)); }),
               testing::AllOf(HasSubstr("aten::abs"), testing::Not(HasSubstr("\n"))));
 }
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
@@ -27,12 +27,13 @@ parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
 }
 
-}  // namespace
-
-parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
-  models::Costs costs = models::costs_of(shape, sequence);
+/// What the parts of the model cost, in operations of a training step on one sample.
+parallel::ModelCosts model_costs(const models::ModelShape& shape, const std::function<models::Costs()>& of_sample) {
+  models::Costs costs = of_sample ? of_sample() : models::costs_of(shape, models::example_batch(shape, 1, 1));
   return {costs.first, std::move(costs.blocks), costs.last};
 }
+
+}  // namespace
 
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape) {
   if (shape.heads == 0) return;  // the architecture has no attention
@@ -50,7 +51,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   pipeline.micro_batches = workload.micro_batches;
   const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
   const parallel::PipelinePlan plan = parallel::make_plan(
-      pipeline, is_cut ? model_costs(shape, workload.sequence)
+      pipeline, is_cut ? model_costs(shape, workload.costs)
                        : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
   cuts_ = plan.cuts;
   if (is_cut)

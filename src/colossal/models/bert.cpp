@@ -222,7 +222,8 @@ Architecture bert_architecture() {
                            .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
                                            {"LayerNorm.bias", "LayerNorm.beta"},
                                            {"predictions.decoder.bias", "predictions.bias"}},
-                           .own_head = {"objective", "classes", "class_names"}}};
+                           .own_head = {"objective", "classes", "class_names"},
+                           .pooler = {"objective=class"}}};
 }
 
 }  // namespace colossal::models

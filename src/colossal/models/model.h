@@ -31,6 +31,9 @@
 
 namespace colossal::models {
 
+/// Hidden states by index. A model that names no others has one, [B, S, H].
+using States = std::vector<at::Tensor>;
+
 /// From the fields of a micro-batch to hidden [B, S, H]. It reads those that the family names: token `ids` [B, S], or
 /// `images` [B, C, side, side].
 using Embed = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;

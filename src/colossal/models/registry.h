@@ -77,6 +77,8 @@ struct HuggingFace {
   /// Own keys that may differ from the folder's, because they change the head alone: what of "head." the folder does
   /// not hold then starts anew.
   std::vector<std::string> own_head{};
+  /// Own keys (own_keys()) under which the head begins with the pooler of such a folder. Empty: it has none.
+  std::vector<std::string> pooler{};
 
   /// The names of `ignored`.
   std::vector<std::string> ignored_names() const;
@@ -146,12 +148,13 @@ Registry built_in();
 /// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// What a training step on one sample costs, `sequence` tokens of text (with an encoder one more than its source at
-/// least), or an image: found by taking one through the model, a block after the other, on tensors that have sizes and
-/// no numbers (at::kMeta). What a mask hides, a window too, does not count; documents are not looked at. Time: some
+/// Returns what a training step on `example` costs, a batch of sizes alone (at::kMeta). The batch is taken through the
+/// model, a block after the other, and then through `loss`, which gets the final norm's output; null: the loss of the
+/// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time: some
 /// microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets through.
 /// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
 /// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
-Costs costs_of(const ModelShape& shape, int64_t sequence);
+Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
+               const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});
 
 }  // namespace colossal::models

@@ -59,15 +59,6 @@ tensor::Batch example_batch(const ModelShape& s, int64_t rows, int64_t sequence)
   return batch;
 }
 
-tensor::Batch batch_of_ones(const ModelShape& s, int64_t rows, int64_t sequence, bool has_documents) {
-  tensor::Batch batch = example_batch(s, rows, sequence).map([](const tensor::Field& field) {
-    return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
-  });
-  if (has_documents && batch.has_tokens())
-    batch.add("documents", {at::zeros({rows, batch.tokens()}, at::kLong), {Dim::Row, Dim::Token}, {}, true});
-  return batch;
-}
-
 void check_batch(const ModelShape& s, const tensor::Batch& batch) {
   const Task task = s.task();
   const at::Tensor &inputs = batch.at(task.reads == Reads::Images ? kImages : kIds), &labels = batch.at(kLabels);
