@@ -9,6 +9,6 @@ struct NetworkSizes {
   bool operator==(const NetworkSizes&) const = default;
 };
 
-/// Reads the field `inputs` [B, 1, inputs]. Its final norm returns the predictions [B, 1, outputs], whole on every rank;
-/// it has no head.
+/// Reads the field `inputs` [B, 1, inputs]. Its final norm returns the predictions [B, 1, outputs], whole on every
+/// rank; it has no head.
 colossal::models::Architecture network();

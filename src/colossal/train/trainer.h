@@ -62,11 +62,11 @@ struct TrainerOptions {
   /// Null or an empty text: no sample.
   std::function<std::string(Trainer&)> sample;
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
-  /// What a step does, by the name of the objective. Each function makes the rule when the engine is built. An objective
-  /// without an entry makes one update by one batch a step
+  /// What a step does, by the name of the objective. Each function makes the rule when the engine is built. An
+  /// objective without an entry makes one update by one batch a step
   std::map<std::string, std::function<std::unique_ptr<StepRule>(Engine&)>> step_rules{};
-  /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It may
-  /// evaluate other batches, and adds rows, the same on all ranks
+  /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
+  /// may evaluate other batches, and adds rows, the same on all ranks
   std::function<void(Engine&, std::vector<Metric>&)> evaluated{};
 };
 
