@@ -52,7 +52,8 @@ struct Model {
   Embed embed;
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
-  /// May be null: losses of the caller's then read the end of the model (nn::Outputs). Users of a head call head_of()
+  /// Null if the objective computes its loss from the end of the model (nn::Outputs). A model that generates text has a
+  /// head. Users of a head call head_of()
   std::shared_ptr<nn::LossHead> head;
   int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
   EndStep end_step{};       ///< null: the model does nothing at the end of a step
@@ -89,8 +90,8 @@ void check_fields(const Model& model, const tensor::Batch& batch);
 /// pipeline only the last stage uses the head.
 nn::LossHead& head_of(const Model& model);
 
-/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions if the
-/// batch has none, as images.
+/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions (at least
+/// one) if the batch has none, as images.
 int64_t tokens_of(const Model& model, const tensor::Batch& batch);
 
 }  // namespace colossal::models

@@ -32,17 +32,17 @@ struct Description {
 /// Of a folder's model with the head that begins with a pooler.
 models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
   const models::ModelShape shape = registry.shape_of(checkpoint::read_config(folder));
-  require(shape.architecture->name == "bert", "run", "only a bert has a pooler: ", folder, " holds a ",
-          shape.architecture->name);
+  const std::vector<std::string>& keys = shape.architecture->hugging_face.pooler;
+  require(!keys.empty(), "run", "only a bert has a pooler: ", folder, " holds a ", shape.architecture->name);
   models::ModelConfig config;
   config.from = folder;
-  config.own = models::own_keys({"objective=class"});
+  config.own = models::own_keys(keys);
   return registry.resolve(config);
 }
 
 /// `steps`: those of its checkpoints, if it is a run.
 Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
-                     const models::Registry& registry) {
+                     const Program& program) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
@@ -55,7 +55,7 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             skipped.empty() ? "train first" : "incomplete: " + skipped);
     require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
             "; restore it, or move it away to use the one of step ", steps.newest());
-    return {resolve_model(config, registry).shape, config.tokenizer(),
+    return {resolve_model(config, program).shape, config.tokenizer(),
             checkpoint::step_path(run.checkpoints(), steps.newest()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
@@ -63,8 +63,8 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
           "; name a run folder, a Hugging Face folder or a GGUF file");
   require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
-  return {pooler ? with_pooler(folder, registry) : registry.shape_of(checkpoint::read_config(folder)), folder, "",
-          at::kFloat};
+  return {pooler ? with_pooler(folder, program.models) : program.models.shape_of(checkpoint::read_config(folder)),
+          folder, "", at::kFloat};
 }
 
 /// What of the head a folder may lack, as names of parameters.
@@ -92,15 +92,15 @@ std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameter
 /// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
 /// `saved`. It does not communicate.
 Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
-                        const distributed::ParallelConfig& layout, const Loading& loading,
-                        const models::Registry& registry, SavedModel& saved) {
+                        const distributed::ParallelConfig& layout, const Loading& loading, const Program& program,
+                        SavedModel& saved) {
   const char* component = loading.headless ? "embed" : "generate";
   const std::string& tokenizer = loading.tokenizer;
-  Description about = describe(folder, steps, loading.pooler, registry);
+  Description about = describe(folder, steps, loading.pooler, program);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   const models::Task task = about.shape.task();
-  require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(), component,
-          folder, " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
+  require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
+          " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
           loading.headless ? ": it reads no text" : ": it has no text to continue");
   saved.tokenizer_source = about.tokenizer;
   if (tokenizer == "none") return about;
@@ -141,14 +141,14 @@ void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::Name
 }  // namespace
 
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
-                      at::Device device, const Loading& loading, const models::Registry& registry) {
+                      at::Device device, const Loading& loading, const Program& program) {
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   // one looks, all follow
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, registry, saved); });
+  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has
   if (loading.packing && !loading.memory.has_tiers()) {

@@ -14,7 +14,6 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention_mask.h"
@@ -59,11 +58,6 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
   return mesh.group(axes);
 }
 
-/// The loss of the run: of the labels of a batch.
-at::Tensor loss_of_labels(const models::Model& model, const models::States& end, const nn::Step& step) {
-  return models::loss_sum(model, end.front(), step);
-}
-
 /// "tokens 0-3, 12-15"
 std::string text_of(const std::vector<tensor::TokenRun>& runs) {
   std::string text;
@@ -91,8 +85,9 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 
 }  // namespace
 
-Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device)
-    : config_(config), mesh_(world, config.parallel.axes()) {
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
+               std::shared_ptr<const run::Objective> objective)
+    : config_(config), objective_(std::move(objective)), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
@@ -106,7 +101,9 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   }
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
-      distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
+      distributed::DistributedModel::Workload{config.micro_batches(),
+                                              [&] { return run::costs_of(shape, *objective_); }});
+  objective_->check_model(model_->model());
   reports_ = std::make_unique<StepReports>(model(), device);
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   mesh_.connect(device);
@@ -144,9 +141,7 @@ std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->w
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
-std::vector<tensor::TokenRun> Engine::tokens_read() const {
-  return tokens_read(models::example_batch(model_->model().shape, 1, config_.data.sequence));
-}
+std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
 std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
   if (!model_->cuts_tokens(batch) || config_.data.documents == "separate") return {};
@@ -190,11 +185,16 @@ nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t inde
   return step;
 }
 
+Engine::Loss Engine::objective_loss() const {
+  return [objective = objective_](const models::Model& model, const models::States& end, const nn::Step& step) {
+    return objective->loss(model, end, step);
+  };
+}
+
 double Engine::train_step(const tensor::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
-  models::head_of(model());
-  models::check_batch(model().shape, batch);
-  return train_on(batch, tensor::host_value(models::counted_labels(batch)), loss_of_labels, /*by_graph=*/true);
+  objective_->check(batch);
+  return train_on(batch, objective_->weight(batch), objective_loss(), /*by_graph=*/true);
 }
 
 double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss) {
@@ -270,7 +270,7 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = loss_of_labels(model(), {hidden}, step);
+    const at::Tensor sum = objective_->loss(model(), {hidden}, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
@@ -314,35 +314,25 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
-  models::head_of(model());
-  models::check_batch(model().shape, batch);
+  objective_->check(batch);
   const tensor::Batch b = checked(batch);
-  const models::Task task = model().shape.task();
   const int64_t parts = forward_parts(b.rows());
   std::vector<nn::Step> micro;
-  std::vector<at::Tensor> labelled;  // counted in whole rows, as losses are
-  for (int64_t i = 0; i < parts; ++i) {
-    tensor::Batch part = part_of(b, i, parts);
-    labelled.push_back(models::counted_labels(part).to(device(), /*non_blocking=*/true));
-    micro.push_back(nn::step_of(std::move(part)));
-  }
-  const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    std::vector<at::Tensor> sums{models::loss_sum(model(), hidden, step), labelled[i]};
-    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), hidden, step));
-    for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
-    return at::stack(sums);
+  for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
+  const auto sums_of = [&](int, const at::Tensor& hidden, const nn::Step& step) {
+    return objective_->evaluate(model(), {hidden}, step).to(at::kDouble);
   };
   at::Tensor mine;
   for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;
   optimization_->end_pass();
-  // of the losses, of the labels, of those that were found
+  // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
-  values.resize(3);
+  values.resize(objective_->sums());
+  values.push_back(mine.defined() ? objective_->weight(batch) : 0);
   at::Tensor sums = at::tensor(values, at::kDouble);
   ranks_of_all_rows(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
-  Evaluation result{.loss_sum = sums[0].item<double>(), .labels = sums[1].item<double>()};
-  if (task.has_accuracy()) result.found = sums[2].item<double>();
-  return result;
+  const double* all = sums.const_data_ptr<double>();
+  return {.sums = {all, all + objective_->sums()}, .weight = all[objective_->sums()]};
 }
 
 checkpoint::TrainingState Engine::state() {
@@ -353,17 +343,18 @@ checkpoint::TrainingState Engine::state() {
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device) {
+                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
-  check_sizes(config.parallel, shape);
+  if (!objective) objective = run::choose_objective(config, run::built_in_objectives(), shape).objective;
+  check_sizes(config.parallel, shape, objective->example(1));
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);
-  return std::make_unique<Engine>(world, config, shape, *device);
+  return std::make_unique<Engine>(world, config, shape, *device, std::move(objective));
 }
 
 }  // namespace colossal::train

@@ -8,11 +8,13 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "colossal/models/shape.h"
 #include "colossal/run/config.h"
+#include "colossal/run/objective.h"
 
 namespace colossal::train {
 
@@ -20,6 +22,8 @@ namespace colossal::train {
 struct NamedModel {
   std::string name;
   models::ModelShape shape;
+  /// Its sample says what the stages of a pipeline cost. Null: the built-in objective that the architecture names
+  std::shared_ptr<const run::Objective> objective{};
 };
 
 /// One row of the list.
