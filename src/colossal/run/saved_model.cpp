@@ -11,10 +11,10 @@
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/text/end_tokens.h"
 
@@ -115,17 +115,14 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
 void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
                    std::vector<checkpoint::NamedTensor>& tensors) {
   nn::Parameters& parameters = saved.model->parameters();
-  const models::HuggingFace& names = about.shape.architecture->hugging_face;
   checkpoint::TakeCodes take;
   if (saved.packed)
     take = [&](const std::string& name, const ops::GroupCodes& codes) {
       return saved.packed->take(parameters.at(name), codes);
     };
-  checkpoint::import_weights(folder, parameters, tensors,
-                             {names.names(about.shape), names.prefix, names.ignored_names(),
-                              loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
-                              names.old_endings, models::copies_in_folder(about.shape)},
-                             take);
+  const std::vector<std::string> may_lack =
+      loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
+  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take);
 }
 
 /// The weights of a checkpoint go into `tensors`, each under the name that training gives it.

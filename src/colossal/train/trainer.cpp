@@ -22,7 +22,6 @@
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
-#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -32,6 +31,7 @@
 #include "colossal/report/run_records.h"
 #include "colossal/report/tensorboard.h"
 #include "colossal/run/config_changes.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_needs.h"
@@ -272,10 +272,8 @@ void Trainer::start() {
     const std::vector<std::string> new_head =
         folder.own_head.empty() ? std::vector<std::string>{} : std::vector<std::string>{"head.*"};
     comm::agree(all_ranks(), at::kCPU, [&] {
-      const auto lacking =
-          checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                     {folder.names(engine_->model().shape), folder.prefix, folder.ignored_names(),
-                                      new_head, folder.old_endings, models::copies_in_folder(engine_->model().shape)});
+      const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
+                                                      run::external_names(engine_->model().shape, new_head));
       if (!lacking.empty() && is_first())
         options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
                                           lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
