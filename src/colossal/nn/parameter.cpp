@@ -35,19 +35,24 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   for (const Parameter& p : list_)
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   add_replicas(spec, place_);
-  if (options_.stages) {
-    spec.stages = options_.stages(name);
-    if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
-      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
-  }
+  const bool is_here = find_stages(name, spec);
+  list_.push_back({name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
+  Parameter& parameter = list_.back();
+  if (options_.treatment) parameter.treatment = options_.treatment(name);
+  if (!is_here) return parameter;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  const std::vector<int64_t> shape = spec.local_shape(place_);
-  at::Tensor value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
-  list_.push_back({name, value, std::move(spec), decay ? 1.0 : 0.0, init});
-  here_.push_back(&list_.back());
-  if (!options_.without_memory) draw(list_.back(), value);
-  value.requires_grad_();
-  return list_.back();
+  const std::vector<int64_t> shape = parameter.spec.local_shape(place_);
+  parameter.value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
+  here_.push_back(&parameter);
+  if (!options_.without_memory) draw(parameter, parameter.value);
+  parameter.value.requires_grad_(parameter.treatment.trains);
+  return parameter;
+}
+
+bool Parameters::find_stages(const std::string& name, tensor::ShardSpec& spec) const {
+  if (!options_.stages) return true;
+  spec.stages = options_.stages(name);
+  return std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) != spec.stages.end();
 }
 
 void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
@@ -61,6 +66,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   add_replicas(spec, place_);
   list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
   list_.back().hidden_matrix = leaf.dim() >= 2;
+  list_.back().treatment.trains = leaf.requires_grad();
   here_.push_back(&list_.back());
 }
 
@@ -93,6 +99,13 @@ std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
 int64_t Parameters::numel() const {
   int64_t total = 0;
   for (const Parameter& p : list_) total += p.spec.numel();
+  return total;
+}
+
+int64_t Parameters::trained_numel() const {
+  int64_t total = 0;
+  for (const Parameter& p : list_)
+    if (p.treatment.trains) total += p.spec.numel();
   return total;
 }
 

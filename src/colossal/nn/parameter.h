@@ -27,6 +27,14 @@ struct Init {
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
 };
 
+/// What a run does with a parameter.
+struct Treatment {
+  /// False: the parameter is frozen. It has no gradient, no master weight and no optimizer state, and nothing is reduced
+  bool trains = true;
+  /// False: checkpoints leave it out. Its value is read from model.from again, or drawn from the seed again
+  bool saved = true;
+};
+
 struct Parameter {
   std::string name;  ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
   /// This rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined:
@@ -44,6 +52,7 @@ struct Parameter {
   bool looked_up = false;
   /// Several blocks use it. Where these are computed again in backward, a part of its gradient comes from each
   bool is_shared = false;
+  Treatment treatment{};  ///< known on every rank, also where `value` is undefined
 };
 
 /// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.
@@ -61,6 +70,9 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
+    /// Returns the treatment of the parameter of a name; null: all are trained and saved. Asked on every rank for every
+    /// parameter of the model when it is declared, so all ranks must return the same.
+    std::function<Treatment(const std::string& name)> treatment{};
     /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it.
     /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
@@ -115,6 +127,8 @@ class Parameters {
   const std::deque<Parameter>& declared() const { return list_; }
   /// Logical elements: the size of the model, whatever the layout.
   int64_t numel() const;
+  /// Logical elements of the parameters that are trained, of all stages.
+  int64_t trained_numel() const;
 
  private:
   template <class T>
@@ -127,6 +141,9 @@ class Parameters {
     }
     bool operator==(const Held&) const = default;
   };
+
+  /// Sets `spec.stages` of the tensor of that name, and returns true if this rank holds it.
+  bool find_stages(const std::string& name, tensor::ShardSpec& spec) const;
 
   tensor::Place place_;
   Options options_;

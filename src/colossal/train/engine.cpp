@@ -83,13 +83,15 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 
 }  // namespace
 
-Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device)
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
+               const nn::Adapter& adapter)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   options.shown = shown_by(config.run.device);
+  options.treatment = adapter.treatment;
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
     options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
@@ -99,6 +101,8 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
+  require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
+          parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   mesh_.connect(device);
   // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
@@ -292,7 +296,7 @@ checkpoint::TrainingState Engine::state() {
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device) {
+                                   std::optional<at::Device> device, const nn::Adapter& adapter) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
@@ -302,7 +306,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
   check_sizes(config.parallel, shape);
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);
-  return std::make_unique<Engine>(world, config, shape, *device);
+  return std::make_unique<Engine>(world, config, shape, *device, adapter);
 }
 
 }  // namespace colossal::train

@@ -14,6 +14,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/checkpoints.h"
@@ -60,7 +61,8 @@ struct Evaluation {
 /// in the same order.
 class Engine : public Resumable {
  public:
-  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
+         const nn::Adapter& adapter = {});
   ~Engine();
 
   /// Sets all gradients to zero. To be called before the first train_step() of each step.
@@ -137,9 +139,10 @@ class Engine : public Resumable {
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
 /// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
-/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
-///         communicated before.
+/// `adapter`: which parameters are frozen, the same on all ranks.
+/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse; ("model") an
+///         adapter that leaves nothing to train. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device = {});
+                                   std::optional<at::Device> device = {}, const nn::Adapter& adapter = {});
 
 }  // namespace colossal::train

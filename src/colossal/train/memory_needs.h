@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
 
 namespace colossal::train {
@@ -20,6 +21,7 @@ namespace colossal::train {
 struct NamedModel {
   std::string name;
   models::ModelShape shape;
+  nn::Adapter adapter{};  ///< what is frozen needs neither gradients nor states
 };
 
 /// One row of the list.

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
@@ -264,23 +265,8 @@ void Trainer::start() {
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
   const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
-  if (resumes) {
-    resume(steps);
-  } else if (!config_.model.from.empty()) {
-    const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
-    const auto busy = world_.busy("reading " + config_.model.from);
-    const std::vector<std::string> new_head =
-        folder.own_head.empty() ? std::vector<std::string>{} : std::vector<std::string>{"head.*"};
-    comm::agree(all_ranks(), at::kCPU, [&] {
-      const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                                      run::external_names(engine_->model().shape, new_head));
-      if (!lacking.empty() && is_first())
-        options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
-                                          lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                          ": that part of the head is initialized at random"));
-    });
-    engine_->weights_loaded();
-  }
+  if (resumes) resume(steps);
+  import_weights(resumes);
   {
     const auto busy = world_.busy("comparing the weights of ranks");
     require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
@@ -298,11 +284,42 @@ void Trainer::start() {
       tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
     log_.warning("memory.disk = \"", config_.memory.disk,
                  "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
+  log_start();
+}
+
+void Trainer::import_weights(bool resumed) {
+  std::set<std::string> saved;
+  for (const nn::Parameter& p : engine_->parameters().declared())
+    if (p.treatment.saved) saved.insert(p.name);
+  const bool has_all = resumed && saved.size() == engine_->parameters().declared().size();
+  if (config_.model.from.empty() || has_all) return;
+  const models::ModelShape& shape = engine_->model().shape;
+  const auto busy = world_.busy("reading " + config_.model.from);
+  const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
+                                                ? std::vector<std::string>{}
+                                                : std::vector<std::string>{"head.*"};
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
+    if (resumed) std::erase_if(weights, [&](const auto& weight) { return saved.contains(weight.name); });
+    const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
+                                                    run::external_names(shape, new_head));
+    if (!lacking.empty() && is_first() && !resumed)
+      options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
+                                        lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
+                                        ": that part of the head is initialized at random"));
+  });
+  engine_->weights_loaded();
+}
+
+void Trainer::log_start() {
   log_.info("memory of this rank, without activations: ",
             to_string(memory_needs(config_, {{"", data_.shape}}, world_.rank())));
+  const int64_t all = engine_->parameters().numel(), trained = engine_->parameters().trained_numel();
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
-            s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
+  log_.info(s.architecture->name, " of ", all, " parameters",
+            trained < all ? concat(", of which ", trained, " train and ", all - trained, " are frozen") : "", " (",
+            s.layers, " layers, hidden ", s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data,
+            " x ",
             config_.parallel.sequence.size > 1 ? concat("sequence ", config_.parallel.sequence.size, " (",
                                                         parallel::mode_name(config_.parallel.sequence), ") x ")
                                                : "",
