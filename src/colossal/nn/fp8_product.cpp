@@ -124,18 +124,19 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
   require(recipe.history >= 1, "precision", "the amax history of fp8 must hold at least 1 step: got ", recipe.history);
 }
 
-std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight,
+                                               Parameters& parameters) {
   if (!weight.hidden_matrix) return product;
   if (recipe_.scaling == Fp8Recipe::Scaling::Current)
     return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
   const std::string name = weight.name + ".fp8_history";
   for (const auto& state : states_)
     if (state->name == name) return std::make_shared<Fp8Product>(std::move(product), recipe_, state);
-  const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
-  auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
-  spec.stages = weight.spec.stages;
+  const Buffer& history =
+      parameters.buffer(name, tensor::ShardSpec::whole({kOperands, recipe_.history}), at::kFloat, BufferUse::Training);
+  if (!history.value.defined()) return product;  // another stage computes this layer
   states_.push_back(std::make_shared<State>(
-      State{name, at::zeros(spec.shape, options), std::move(spec), at::zeros({kOperands}, options)}));
+      State{name, history.value, history.spec, at::zeros({kOperands}, history.value.options())}));
   return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
 }
 

@@ -32,12 +32,12 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
             name, " as the first one does: got other shapes or splits for it");
     return there;
   }
-  for (const Parameter& p : list_)
-    require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  require_new(name);
   add_replicas(spec, place_);
   const bool is_here = find_stages(name, spec);
   list_.push_back({name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
   Parameter& parameter = list_.back();
+  parameter.is_added = wraps_;
   if (options_.treatment) parameter.treatment = options_.treatment(name);
   if (!is_here) return parameter;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
@@ -47,6 +47,29 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   if (!options_.without_memory) draw(parameter, parameter.value);
   parameter.value.requires_grad_(parameter.treatment.trains);
   return parameter;
+}
+
+Buffer& Parameters::buffer(const std::string& name, tensor::ShardSpec spec, at::ScalarType dtype, BufferUse use) {
+  if (redeclares_)
+    for (Buffer& there : buffers_)
+      if (there.name == name) return there;
+  require_new(name);
+  const bool is_here = find_stages(name, spec);
+  Buffer& buffer = buffers_.emplace_back();
+  buffer.name = name;
+  buffer.spec = std::move(spec);
+  buffer.treatment.trains = false;
+  buffer.use = use;
+  if (is_here)
+    buffer.value = at::zeros(buffer.spec.local_shape(place_), at::TensorOptions().dtype(dtype).device(options_.device));
+  return buffer;
+}
+
+void Parameters::require_new(const std::string& name) const {
+  for (const Parameter& p : list_)
+    require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  for (const Buffer& b : buffers_)
+    require(b.name != name, "model", "names of buffers and parameters must differ: got ", name, " twice");
 }
 
 bool Parameters::find_stages(const std::string& name, tensor::ShardSpec& spec) const {
@@ -92,8 +115,11 @@ Parameter& Parameters::at(const std::string& name) {
 }
 
 std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
-                                                       std::shared_ptr<const Product> product) const {
-  return options_.product && weight.value.defined() ? options_.product(std::move(product), weight) : product;
+                                                       std::shared_ptr<const Product> product) {
+  wraps_ = true;
+  for (const Options::ProductOf& wrap : options_.products) product = wrap(std::move(product), weight, *this);
+  wraps_ = false;
+  return product;
 }
 
 int64_t Parameters::numel() const {

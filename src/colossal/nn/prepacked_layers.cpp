@@ -61,6 +61,7 @@ PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packin
 }
 
 std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+  if (!weight.value.defined()) return product;  // another stage multiplies with it
   const bool is_direct = dynamic_cast<const DirectProduct*>(product.get()) != nullptr;
   require(is_direct || packing_.bits == 0, "quantization", weight.name,
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");

@@ -2,7 +2,7 @@
 // (ops/prepacked_matrix.h): in the dtype of the model, or in codes of few bits.
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
-//   options.product = [=](auto product, const nn::Parameter& weight) { return layers->wrap(product, weight); };
+//   options.products = {[=](auto product, const nn::Parameter& weight, auto&) { return layers->wrap(product, weight); }};
 //   ...                                                      // a model is made of parameters without memory
 //   for (nn::Parameter& p : parameters) load(layers->loaded(p));
 //   layers->finish();
@@ -43,7 +43,7 @@ class PrepackedLayers {
   /// Errors ("quantization"): bits and groups that GroupCodes does not have.
   explicit PrepackedLayers(const WeightPacking& packing);
 
-  /// What Parameters::Options::product is to be: a product that multiplies with the packed weight, or `product` itself
+  /// A wrapper for Parameters::Options::products: a product that multiplies with the packed weight, or `product` itself
   /// where that is of other matrices than it is given, or there is nothing to be packed for it.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
   /// The value of a parameter without memory, to be written once. The one before is packed then.

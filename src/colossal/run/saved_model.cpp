@@ -89,6 +89,12 @@ std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameter
   return tensors;
 }
 
+void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::NamedTensor>& tensors) {
+  for (const nn::Buffer& buffer : parameters.buffers())
+    if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
+      tensors.push_back({buffer.name, buffer.value, buffer.spec});
+}
+
 /// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
 /// `saved`. It does not communicate.
 Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
@@ -150,10 +156,9 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   options.without_memory = true;  // nobody draws values that a file has
   if (loading.packing && !loading.memory.has_tiers()) {
     saved.packed = std::make_unique<nn::PrepackedLayers>(*loading.packing);
-    options.product = [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product,
-                                                    const nn::Parameter& weight) {
-      return packed->wrap(std::move(product), weight);
-    };
+    options.products = {
+        [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                      nn::Parameters&) { return packed->wrap(std::move(product), weight); }};
   }
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
@@ -161,6 +166,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
+  add_buffers(parameters, tensors);
   if (about.checkpoint.empty())
     comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors); });
   else

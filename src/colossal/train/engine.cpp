@@ -94,9 +94,10 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   options.treatment = adapter.treatment;
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
-    options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
-      return fp8_->wrap(std::move(product), weight);
-    };
+    options.products.push_back(
+        [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
+          return fp8_->wrap(std::move(product), weight, parameters);
+        });
   }
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
@@ -130,7 +131,13 @@ void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loa
 
 void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
 
-std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->weights(); }
+std::vector<checkpoint::NamedTensor> Engine::weights() {
+  std::vector<checkpoint::NamedTensor> weights = optimization_->weights();
+  for (const nn::Buffer& buffer : parameters().buffers())
+    if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
+      weights.push_back({buffer.name, buffer.value, buffer.spec, {}});
+  return weights;
+}
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
@@ -290,8 +297,8 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
 
 checkpoint::TrainingState Engine::state() {
   checkpoint::TrainingState state = optimization_->state();
-  if (fp8_)
-    for (const auto& layer : fp8_->states()) state.tensors.push_back({layer->name, layer->history, layer->spec, {}});
+  for (const nn::Buffer& buffer : parameters().buffers())
+    if (buffer.value.defined()) state.tensors.push_back({buffer.saved_name(), buffer.value, buffer.spec, {}});
   return state;
 }
 

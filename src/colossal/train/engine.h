@@ -93,12 +93,12 @@ class Engine : public Resumable {
   void end_pass();
 
   int64_t steps_done() const override;
-  /// Parameters (masters, where there are some), optimizer states, the amax histories of fp8, the step.
+  /// Parameters (masters, where there are some), optimizer states, buffers, the step.
   checkpoint::TrainingState state() override;
   void loaded(const checkpoint::TrainingState& state) override;
   void check_progress(const nlohmann::json& progress) const override;
-  /// What this rank updates of each parameter under the parameter's name, to be filled with weights from elsewhere;
-  /// then weights_loaded(), on all ranks.
+  /// What this rank updates of each parameter under the parameter's name, and the model's buffers, to be filled with
+  /// weights from elsewhere; then weights_loaded(), on all ranks.
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
