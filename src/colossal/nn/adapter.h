@@ -1,4 +1,5 @@
-// How a run changes a model that it trains: which parameters train, and which checkpoints keep.
+// How a run changes a model that it trains: which parameters train, which checkpoints keep, and what wraps the products
+// of linear layers (nn/low_rank.h).
 //
 //   const nn::Adapter head_only{.treatment = [](const std::string& name) {
 //     return nn::Treatment{.trains = name.starts_with("head.")};
@@ -16,6 +17,8 @@ namespace colossal::nn {
 struct Adapter {
   /// Parameters::Options::treatment.
   std::function<Treatment(const std::string& name)> treatment{};
+  /// One of Parameters::Options::products, around those of the precision; null: none.
+  Parameters::Options::ProductOf product{};
 };
 
 }  // namespace colossal::nn

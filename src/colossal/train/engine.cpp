@@ -99,6 +99,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
           return fp8_->wrap(std::move(product), weight, parameters);
         });
   }
+  if (adapter.product) options.products.push_back(adapter.product);
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});

@@ -139,7 +139,7 @@ class Engine : public Resumable {
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
 /// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
-/// `adapter`: which parameters are frozen, the same on all ranks.
+/// `adapter`: which parameters are frozen, and what is added to linear layers; the same on all ranks.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse; ("model") an
 ///         adapter that leaves nothing to train. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,

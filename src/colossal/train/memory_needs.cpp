@@ -35,6 +35,7 @@ Elements estimated_elements(const NamedModel& model) {
   struct Enough {};
   const models::ModelShape& shape = model.shape;
   nn::Parameters::Options options{.device = at::kMeta, .treatment = model.adapter.treatment};
+  if (model.adapter.product) options.products.push_back(model.adapter.product);
   options.stages = [&](const std::string& name) {
     if (models::block_of(name, shape.layers).value_or(0) >= kEstimatedBlocks) throw Enough{};
     return std::vector<int>{};
@@ -158,6 +159,7 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
     nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
     options.without_memory = true;
     options.treatment = model.adapter.treatment;
+    if (model.adapter.product) options.products.push_back(model.adapter.product);
     distributed::DistributedModel built(mesh, config.parallel, model.shape, options,
                                         {config.micro_batches(), config.data.sequence});
     for (MemoryNeed& need : needs_of(built, mesh, config)) {
