@@ -23,18 +23,19 @@
 namespace colossal::cli {
 
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
-int chat(const Arguments& arguments, const models::Registry*) { become_torch("chat", arguments); }
-int embed(const Arguments& arguments, const models::Registry*) { become_torch("embed", arguments); }
-int evaluate(const Arguments& arguments, const models::Registry*) { become_torch("evaluate", arguments); }
-int export_model(const Arguments& arguments, const models::Registry*) { become_torch("export", arguments); }
-int generate(const Arguments& arguments, const models::Registry*) { become_torch("generate", arguments); }
+int chat(const Arguments& arguments, const run::Program*) { become_torch("chat", arguments); }
+int embed(const Arguments& arguments, const run::Program*) { become_torch("embed", arguments); }
+int evaluate(const Arguments& arguments, const run::Program*) { become_torch("evaluate", arguments); }
+int export_model(const Arguments& arguments, const run::Program*) { become_torch("export", arguments); }
+int generate(const Arguments& arguments, const run::Program*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
-int list_models(const Arguments& arguments, const models::Registry*) { become_torch("models", arguments); }
+int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
 int print_command_reference(const std::vector<Command>&) { become_torch("help", {"--markdown"}); }
-int print_config_reference(const models::Registry*) { become_torch("help", {"config", "--markdown"}); }
-int quantize(const Arguments& arguments, const models::Registry*) { become_torch("quantize", arguments); }
+int print_config_reference(const run::Program*) { become_torch("help", {"config", "--markdown"}); }
+std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }  // it has no tables of its own
+int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
-int train(const Arguments& arguments, const models::Registry*) { become_torch("train", arguments); }
+int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }
 
 }  // namespace colossal::cli
 

@@ -118,6 +118,59 @@ skip = []
   EXPECT_TRUE(config.training.skip.empty());
 }
 
+struct OpenSection {
+  int64_t steps = 1;
+  void fields(Fields& f) { f.integer("steps", steps, "", "steps"); }
+};
+
+/// A struct that keeps the tables which it does not name.
+struct OpenConfig {
+  OpenSection training;
+  ConfigDocument tables{};
+  void fields(Fields& f) {
+    f.section("training", training, "");
+    f.rest(tables);
+  }
+};
+
+OpenConfig read_open(const std::string& toml, const std::vector<std::string>& flags = {}) {
+  ConfigDocument document = ConfigDocument::parse(toml, "x.toml");
+  for (const std::string& flag : flags) document.set(flag);
+  OpenConfig config;
+  document.read(config);
+  return config;
+}
+
+TEST(Config, KeepsTablesThatAStructDoesNotName) {
+  const OpenConfig config = read_open(
+      "[own]\nrate = 0.5\nname = \"x\"\n[own.sub]\nn = 3\n[empty]\n[training]\nsteps = 2\n", {"--other.list=[1, 2]"});
+  EXPECT_EQ(config.training.steps, 2);
+  const std::string toml = to_toml(config);
+  EXPECT_EQ(toml,
+            "[training]\nsteps = 2\n\n[empty]\n\n[other]\nlist = [1, 2]\n\n[own]\nname = \"x\"\nrate = 0.5\n"
+            "sub.n = 3\n");
+  EXPECT_EQ(to_toml(read_open(toml)), toml);
+  std::vector<std::string> keys;
+  for (const KeyHelp& key : describe_config(config)) keys.push_back(key.section + ": " + key.key);
+  EXPECT_THAT(keys, ElementsAre("training: training.steps", "other: other.list", "own: own.name", "own: own.rate",
+                                "own: own.sub.n"));
+}
+
+TEST(Config, KeepsNoStrayKeysOfTablesThatAStructNames) {
+  const auto complaint_of = [](const char* toml) -> std::string {
+    try {
+      read_open(toml);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint_of("[training]\nstpes = 2\n"),
+            "[config] x.toml:2: unknown key `training.stpes`, did you mean `training.steps`?");
+  EXPECT_EQ(complaint_of("stray = 2\n"),
+            "[config] x.toml:1: unknown key `stray`; `colossal help config` lists them all");
+}
+
 TEST(Config, KeepsWhatTheFileDoesNotName) { EXPECT_EQ(read("[training]\n"), Config()); }
 
 TEST(Config, APlainValueStandsForATableWithASize) {

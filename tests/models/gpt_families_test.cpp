@@ -14,6 +14,7 @@
 #include "colossal/models/gptj.h"
 #include "colossal/models/opt.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 
@@ -105,17 +106,18 @@ TEST(GptFamilies, EveryParameterHasAPlaceInAFolder) {
 // On shapes alone, where LibTorch has not every operator: pipelines are cut by it, and runs say what they reach of it.
 TEST(GptFamilies, CostsAreThoseOfTheProductsWhateverTheActivation) {
   ModelShape s = preset("gpt2-tiny");
-  const double gelu = costs_of(s, 8).sum();
+  const double gelu = costs_of(s, example_batch(s, 1, 8)).sum();
   for (const ops::Activation& each : ops::activations()) {
     s.own = Gpt2Sizes{.activation = each.name};
-    EXPECT_EQ(costs_of(s, 8).sum(), gelu) << each.name;
+    EXPECT_EQ(costs_of(s, example_batch(s, 1, 8)).sum(), gelu) << each.name;
     const at::Tensor gate_up = at::empty({2, 6}, at::TensorOptions(at::kMeta).dtype(at::kFloat)).requires_grad_();
     each.gated(gate_up).sum().backward();
     EXPECT_EQ(gate_up.grad().sizes(), gate_up.sizes()) << each.name;
   }
   std::vector<ModelShape> others = odd_shapes();
   for (const char* name : {"bloom-tiny", "palm-tiny"}) others.push_back(preset(name));
-  for (const ModelShape& other : others) EXPECT_GT(costs_of(other, 8).sum(), 0) << other.architecture->name;
+  for (const ModelShape& other : others)
+    EXPECT_GT(costs_of(other, example_batch(other, 1, 8)).sum(), 0) << other.architecture->name;
 }
 
 TEST(GptFamilies, FoldersOfOlderVersionsAreRead) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/models/config.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
@@ -84,8 +85,9 @@ TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
   EXPECT_EQ(parameters.at("blocks.2.mlp.gate_up.weight").spec.shape, (std::vector<int64_t>{32, 8}));
   EXPECT_EQ(hidden_states(model, at::zeros({2, 5}, at::kLong), {}).sizes(), (std::vector<int64_t>{2, 5, 8}));
   // 6 for each element of a matrix and token, 12 for each of 15 pairs of tokens and feature of a head.
-  EXPECT_EQ(costs_of(shape, 5).blocks, std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
-  EXPECT_EQ(costs_of(shape, 5).last, 6 * 5 * 8 * 30);
+  EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).blocks,
+            std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
+  EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).last, 6 * 5 * 8 * 30);
   EXPECT_THAT(test::thrown_message([] { built_in().resolve({.name = "strange-tiny"}); }),
               HasSubstr("unknown preset `strange-tiny`"));
 }
@@ -188,7 +190,7 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   };
   Registry registry = built_in();
   const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
-  EXPECT_THAT(test::thrown_message([&] { costs_of(shape, 5); }),
+  EXPECT_THAT(test::thrown_message([&] { costs_of(shape, example_batch(shape, 1, 5)); }),
               HasSubstr("the blocks of strange must run on tensors without data (at::kMeta)"));
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
@@ -197,7 +199,7 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   };
   Registry other = built_in();
   const ModelShape without_kernel = other.add(row).resolve({.name = "strange-tiny"});
-  EXPECT_THAT(test::thrown_message([&] { costs_of(without_kernel, 5); }),
+  EXPECT_THAT(test::thrown_message([&] { costs_of(without_kernel, example_batch(without_kernel, 1, 5)); }),
               testing::AllOf(HasSubstr("aten::abs"), testing::Not(HasSubstr("\n"))));
 }
 
@@ -232,6 +234,42 @@ TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
               HasSubstr("got no head"));
 }
 
+/// A network over fields of its own: no attention, no head.
+Architecture network() {
+  return {.name = "network",
+          .presets = {{"network-tiny", {.hidden = 8, .layers = 2}}},
+          .make =
+              [](const ModelShape& s, nn::Layers& layers) {
+                Model model;
+                std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {1e-5});
+                model.embed = [](const tensor::Batch& batch, const nn::Step&) { return batch.at("numbers"); };
+                model.blocks.assign(s.layers, [](const at::Tensor& x, const nn::Step&) { return x; });
+                model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+                return model;
+              },
+          .task = [](const ModelShape&) { return Task{.reads = Reads::Fields, .writes = Writes::Nothing}; },
+          .unused = {"heads", "kv_heads", "head_dim", "ffn", "positions"}};
+}
+
+TEST(Registry, SizesThatAnArchitectureDoesNotUseMayBeZero) {
+  Registry registry;
+  const ModelShape shape = registry.add(network()).resolve({.name = "network-tiny", .hidden = 12});
+  EXPECT_EQ(shape.hidden, 12);
+  EXPECT_EQ(shape.heads, 0);
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  EXPECT_EQ(make_model(shape, layers).head, nullptr);
+  EXPECT_THAT(test::thrown_message([&] { registry.resolve({.name = "network-tiny", .heads = 2}); }),
+              HasSubstr("heads has no effect on a network, which does not use it: got 2; remove it from [model]"));
+  ModelShape negative = shape;
+  negative.ffn = -1;
+  EXPECT_THAT(test::thrown_message([&] { negative.validate(); }), HasSubstr("ffn must be positive: got -1"));
+  Architecture uses_all = network();
+  uses_all.unused.clear();
+  EXPECT_THAT(test::thrown_message([&] { Registry().add(uses_all).resolve({.name = "network-tiny"}); }),
+              HasSubstr("heads must be positive: got 0"));
+}
+
 TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
                 layers.layer_norm("blocks.shared", s.hidden, {1e-5});
@@ -261,7 +299,7 @@ TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }),
-              HasSubstr("must hold the sizes of this architecture: got those of another"));
+              HasSubstr("must be read as the type that they were made from: got another type"));
 }
 
 }  // namespace

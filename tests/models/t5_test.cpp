@@ -15,6 +15,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/config.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
@@ -81,7 +82,7 @@ TEST(T5, RefusesSizesThatDoNotFit) {
 
 TEST(T5, BlocksOfTheDecoderCostWhatTheyCompute) {
   const ModelShape s = test::tiny_t5();
-  const Costs costs = costs_of(s, 9);
+  const Costs costs = costs_of(s, example_batch(s, 1, 9));
   const double source = 4, answer = 5, heads = static_cast<double>(s.heads * s.head_dim),
                hidden = static_cast<double>(s.hidden), ffn = static_cast<double>(s.ffn);
   const double encoder = 6 * source * hidden * (4 * heads + 2 * ffn) + 12 * heads * source * source;

@@ -25,9 +25,8 @@ struct Inputs {
     const at::Tensor inputs = has_images
                                   ? at::randn({kBatch, task.channels, task.side, task.side}, generator, at::kFloat)
                                   : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
-    labels = task.objective == models::Objective::Class
-                 ? at::randint(0, task.classes, {kBatch, 1}, generator, longs)
-                 : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
+    labels = task.classes > 0 ? at::randint(0, task.classes, {kBatch, 1}, generator, longs)
+                              : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
     step = nn::step_of(
         has_images ? data::image_batch(inputs, labels)
                    : data::text_batch(inputs, labels, at::arange(kSequence, longs).expand({kBatch, kSequence})));

@@ -130,14 +130,14 @@ tensor::Batch random_batch(const ParityCase& c, int64_t step) {
     classes[0][0] = data::kIgnored;  // replicas count different numbers of images
     return data::image_batch(images, classes);
   }
-  const bool has_classes = task.objective == models::Objective::Class;
+  const bool has_classes = task.classes > 0;
   const at::Tensor tokens = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
   at::Tensor labels = at::randint(0, has_classes ? task.classes : c.shape.vocabulary,
                                   {c.batch, task.labels_of(c.sequence)}, generator, ids);
   labels[0][-1] = data::kIgnored;  // replicas count different numbers of tokens
   labels[0][0] = data::kIgnored;
   at::Tensor documents = at::zeros({c.batch, c.sequence}, ids);
-  if (task.objective == models::Objective::Target)
+  if (task.answers())
     documents[0][task.source_of(c.sequence) - 1] = 1;  // fills up the source
   else
     documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
@@ -152,8 +152,7 @@ tensor::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64
     return data::image_batch(at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids));
   return data::text_batch(at::ones({rows, sequence}, ids), at::ones({rows, task.labels_of(sequence)}, ids),
                           at::arange(sequence, ids).expand({rows, sequence}).contiguous(),
-                          at::zeros({rows, sequence}, ids),
-                          task.objective == models::Objective::Class ? tensor::Dim::Other : tensor::Dim::Token);
+                          at::zeros({rows, sequence}, ids), task.classes > 0 ? tensor::Dim::Other : tensor::Dim::Token);
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

@@ -228,7 +228,7 @@ TEST(DeviceTier, EvaluatesBetweenSteps) {
         const double loss = test::train_step(*engine, step, kText);
         const Evaluation evaluation = engine->evaluate(
             test::batch_of(100 + step, engine->mesh().index("data"), engine->mesh().size("data"), kText));
-        if (world.rank() == 0) found.insert(found.end(), {loss, evaluation.loss_sum});
+        if (world.rank() == 0) found.insert(found.end(), {loss, evaluation.sums.at(0)});
       }
     });
     return found;

@@ -66,7 +66,7 @@ Outcome evaluated(int tensor, const at::Tensor& labels) {
     Seen here;
     const Answers watched(here);
     const Evaluation result = engine->evaluate(batch);
-    if (world.rank() == 0) outcome = {here, result.accuracy().value()};
+    if (world.rank() == 0) outcome = {here, result.sums.at(1) / result.weight};
   });
   return outcome;
 }

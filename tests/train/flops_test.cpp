@@ -10,6 +10,7 @@
 #include "colossal/models/llama.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/models/vit.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/report/metrics.h"
@@ -65,7 +66,7 @@ double tokens_through(const std::string& name, const models::ModelShape& shape) 
     return static_cast<double>(task.reads == models::Reads::Images ? shape.positions : kSequence);
   if (name.starts_with("patches.")) return static_cast<double>(shape.positions - 1);
   const bool is_head = name.starts_with("head.") || (shape.tied && name == "embedding.weight");
-  return !is_head ? 0 : task.objective == models::Objective::Class ? 1 : static_cast<double>(kSequence);
+  return !is_head ? 0 : task.classes > 0 ? 1 : static_cast<double>(kSequence);
 }
 
 /// Pairs of a token and one that it sees.
@@ -130,7 +131,7 @@ TEST(Flops, AnnouncedByOneProcessAreThoseOfTheFormula) {
   for (const models::ModelShape& shape :
        {even_gpt2(), even_llama(), windowed_llama(), even_vit(), even_bert(), even_bert("class")}) {
     EXPECT_EQ(announced(shape, {}), kRows * formula(shape)) << shape.architecture->name;
-    const models::Costs costs = models::costs_of(shape, kSequence);
+    const models::Costs costs = models::costs_of(shape, models::example_batch(shape, 1, kSequence));
     EXPECT_EQ(costs.sum() - costs.first / 3, formula(shape)) << shape.architecture->name;
     EXPECT_EQ(static_cast<int64_t>(costs.blocks.size()), shape.layers);
   }
@@ -183,7 +184,7 @@ TEST(Flops, WhereTheyCannotBeToldARunGoesOnWithoutAShareOfThePeak) {
   c.optimizer.warmup_steps = 0;
   comm::run_ranks(1, [&](comm::World& world) {
     TrainerOptions options;
-    options.models.add(row);
+    options.program.models.add(row);
     Trainer trainer(world, c, options);
     EXPECT_TRUE(trainer.run());
     trainer.write_report("");

@@ -16,6 +16,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/tensor/flops.h"
 #include "colossal/train/engine.h"
@@ -177,7 +178,7 @@ TEST(RecordStep, OfOneRankHasTheProductsOfTheModelAndNoCalls) {
     if (event.kind != StepEvent::Kind::Product) continue;
     EXPECT_EQ(event.operations, 2.0 * static_cast<double>(event.m * event.n * event.k));
   }
-  EXPECT_EQ(operations, 16 * models::costs_of(course.shape, 8).sum());
+  EXPECT_EQ(operations, 16 * models::costs_of(course.shape, models::example_batch(course.shape, 1, 8)).sum());
   EXPECT_EQ(attention, 2 * course.shape.layers);
   EXPECT_TRUE(events.groups.empty());
 }
@@ -302,7 +303,8 @@ TEST(RecordedRun64, SendsWhatTheFormulasSay) {
     EXPECT_DOUBLE_EQ(of("data", "all_gather", Phase::Optimizer), parameters * of_peers);
     EXPECT_EQ(of("data", "all_reduce", Phase::Backward), 0);
   }
-  EXPECT_EQ(flops, kReplicas * kMicroBatches * models::costs_of(course.shape, 1024).sum());
+  EXPECT_EQ(flops, kReplicas * kMicroBatches *
+                       models::costs_of(course.shape, models::example_batch(course.shape, 1, 1024)).sum());
 }
 
 TEST(RecordedRun64, OfZero3SendsWhatTheFormulaSays) {

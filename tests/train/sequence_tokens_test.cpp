@@ -56,7 +56,7 @@ std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
   engine->zero_grad();
   engine->train_step(whole);
   const Evaluation evaluation = engine->evaluate(whole);
-  EXPECT_EQ(evaluation.labels, kRows * kTokens) << "those of whole rows";
+  EXPECT_EQ(evaluation.weight, kRows * kTokens) << "those of whole rows";
   return seen;
 }
 
@@ -147,7 +147,7 @@ TEST(SequenceTokens, OfAGroupThatSharesMatricesGoToAllOfIt) {
   comm::run_ranks(1, [&](comm::World& world) {
     run::Config one = config;
     one.parallel = {};
-    want = initialize(world, one, test::tiny_gpt2())->evaluate(b).loss_sum;
+    want = initialize(world, one, test::tiny_gpt2())->evaluate(b).sums.at(0);
   });
   comm::run_ranks(4, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
@@ -156,7 +156,7 @@ TEST(SequenceTokens, OfAGroupThatSharesMatricesGoToAllOfIt) {
       EXPECT_EQ(given.at("ids").size(1), kDividing / 2);
       return inner(given, step);
     };
-    const double got = engine->evaluate(b).loss_sum;
+    const double got = engine->evaluate(b).sums.at(0);
     test::expect_close(at::scalar_tensor(got, at::kDouble), at::scalar_tensor(want, at::kDouble),
                        64 * kRows * kDividing, "loss");
   });

@@ -245,7 +245,7 @@ TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
   for (const auto& shape : {test::tiny_llama(), test::tiny_vit()})  // of whose answers the right ones are counted, too
     for (const int64_t layers : {1, 3}) {
       EXPECT_EQ(waits(shape, layers).waits(), 1) << shape.architecture->name;
-      EXPECT_EQ(waits(shape, layers).bytes_to_host, (shape.task().has_accuracy() ? 3 : 2) * 8);
+      EXPECT_EQ(waits(shape, layers).bytes_to_host, (shape.task().generates() ? 1 : 2) * 8);
     }
 }
 

@@ -2,6 +2,7 @@
 #include <cctype>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -86,6 +87,18 @@ class Printer : public Fields {
   }
   void leave() override { open_.pop_back(); }
 
+  /// At the root: calls visit() in each table of `keys`, as if it were a section.
+  template <class Visit>
+  void each_table(const ConfigDocument& keys, const Visit& visit) {
+    std::set<std::string> tables;
+    for (const auto& [key, entry] : keys.values()) tables.insert(key.substr(0, key.find('.')));
+    for (const std::string& table : tables) {
+      enter(table.c_str(), "", "");
+      visit();
+      leave();
+    }
+  }
+
   /// Calls `write(name within the section, TOML)` for each value of `keys` that lies in the current section.
   template <class Write>
   void each_of_rest(const ConfigDocument& keys, const Write& write) const {
@@ -97,6 +110,7 @@ class Printer : public Fields {
 
   const std::vector<Section>& sections() const { return sections_; }
   size_t current() const { return open_.back(); }
+  bool is_at_root() const { return open_.size() == 1; }
   std::string key_of(const char* name) const { return key_of(name, current()); }
 
  private:
@@ -122,6 +136,8 @@ class TomlPrinter : public Printer {
   // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
   void visit(const Field& field) override { lines_[current()] += concat(field.name, " = ", toml_of(field), "\n"); }
   void visit_rest(ConfigDocument& keys) override {
+    if (is_at_root()) return each_table(keys, [&] { visit_rest(keys); });
+    lines_[current()];  // a table without keys has a header, too
     each_of_rest(keys, [&](const std::string& name, const std::string& toml) {
       lines_[current()] += concat(name, " = ", toml, "\n");
     });
@@ -176,6 +192,7 @@ class Describer : public Printer {
                                 field.unit, range_of(field), toml_of(field), field.help});
   }
   void visit_rest(ConfigDocument& keys) override {
+    if (is_at_root()) return each_table(keys, [&] { visit_rest(keys); });
     const Section& section = sections()[current()];
     each_of_rest(keys, [&](const std::string& name, const std::string& toml) {
       keys_[current()].push_back(

@@ -1,4 +1,5 @@
 // The visitor that fills a struct from a ConfigDocument, and every complaint it can make.
+#include <algorithm>
 #include <charconv>
 #include <set>
 #include <sstream>
@@ -104,8 +105,17 @@ class Reader : public Fields {
 
   void visit_rest(ConfigDocument& keys) override {
     const std::string section = sections_.back().key + ".";
+    const bool is_root = sections_.size() == 1;
     for (const auto& [key, entry] : values_)
-      if (key.starts_with(section) && used_.insert(key).second) keys.put(key, entry);
+      if ((is_root ? is_of_another_table(key, entry) : key.starts_with(section)) && used_.insert(key).second)
+        keys.put(key, entry);
+  }
+
+  /// Returns true for a table that no call has named, and for each key in it.
+  bool is_of_another_table(const std::string& key, const ConfigValue& entry) const {
+    const std::string table = key.substr(0, key.find('.'));
+    const bool is_in_table = table.size() < key.size() || std::holds_alternative<ConfigValue::Table>(entry.value);
+    return is_in_table && std::find(known_.begin(), known_.end(), table) == known_.end();
   }
 
   void enter(const char* name, const char*, const char* stands_for) override {

@@ -79,8 +79,9 @@ class Fields {
                      double high = kInfinity);
   /// Text that holds one JSON value. Empty text means none. In JSON it is that value itself, or null.
   void json(const char* name, std::string& value, const char* help);
-  /// All keys of this section that the calls before did not name, unread. The caller later reads `keys` into the struct
-  /// that another key has chosen, which refuses keys that it does not have.
+  /// All keys of this section that the calls before did not name, unread; at the root all tables that they did not
+  /// name. The caller later reads `keys` into the struct that another key has chosen, which refuses keys that it does
+  /// not have.
   void rest(ConfigDocument& keys);
 
   /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of

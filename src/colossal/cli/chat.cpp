@@ -135,7 +135,7 @@ text::ChatTemplate template_of(const ChatRequest& request) {
 
 }  // namespace
 
-int chat(const Arguments& arguments, const models::Registry* models) {
+int chat(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Chats in the terminal with a model that has a chat template.", "colossal chat");
   ChatRequest r;
   add_model_options(app, r.model);
@@ -159,7 +159,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
     require(r.conversation.variables.is_object(), "chat", "--variables must be a JSON object: got ", r.variables);
   }
   const text::ChatTemplate chat_template = template_of(r);
-  return with_model(r.model, "chat", arguments, models,
+  return with_model(r.model, "chat", arguments, program,
                     [&](const LoadedModel& loaded) { return chat_as_rank(r, loaded, chat_template); });
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 #include "colossal/cli/arguments.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
-/// `colossal chat`: a conversation in the terminal with a model of a folder or file that has a chat template. `models`:
+/// `colossal chat`: a conversation in the terminal with a model of a folder or file that has a chat template. `program`:
 /// null for the built-in ones.
-int chat(const Arguments& arguments, const models::Registry* models);
+int chat(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

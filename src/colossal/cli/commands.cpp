@@ -20,19 +20,19 @@
 
 namespace colossal::cli {
 
-std::vector<Command> commands(const models::Registry* models) {
-  const auto with_models = [models](int (*command)(const Arguments&, const models::Registry*)) {
-    return [command, models](const Arguments& arguments) { return command(arguments, models); };
+std::vector<Command> commands(const run::Program* program) {
+  const auto with_program = [program](int (*command)(const Arguments&, const run::Program*)) {
+    return [command, program](const Arguments& arguments) { return command(arguments, program); };
   };
   return {
-      {"train", "train the model that a config file describes, on one rank or many", with_models(train)},
-      {"generate", "generate text with a trained, Hugging Face or GGUF model", with_models(generate)},
-      {"chat", "chat in the terminal with a model that has a chat template", with_models(chat)},
-      {"embed", "compute an embedding vector per text with BERT or a decoder model", with_models(embed)},
-      {"evaluate", "measure how well a model predicts a text: perplexity, bits per byte", with_models(evaluate)},
+      {"train", "train the model that a config file describes, on one rank or many", with_program(train)},
+      {"generate", "generate text with a trained, Hugging Face or GGUF model", with_program(generate)},
+      {"chat", "chat in the terminal with a model that has a chat template", with_program(chat)},
+      {"embed", "compute an embedding vector per text with BERT or a decoder model", with_program(embed)},
+      {"evaluate", "measure how well a model predicts a text: perplexity, bits per byte", with_program(evaluate)},
       {"quantize", "quantize weights to 8 or 4 bits: round to nearest, GPTQ, AWQ or SmoothQuant",
-       with_models(quantize)},
-      {"export", "write a model as a Hugging Face folder or a GGUF file", with_models(export_model)},
+       with_program(quantize)},
+      {"export", "write a model as a Hugging Face folder or a GGUF file", with_program(export_model)},
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all schedules", schedule},
@@ -40,10 +40,10 @@ std::vector<Command> commands(const models::Registry* models) {
       {"tokenize", "convert text to token ids and back, with the tokenizer of any model", tokenize},
       {"tokenizer", "learn a vocabulary from texts: `tokenizer train`", tokenizer},
       {"bench", "run a benchmark; `colossal bench` lists them", bench},
-      {"models", "list the architectures: task, presets and keys of each", with_models(list_models)},
+      {"models", "list the architectures: task, presets and keys of each", with_program(list_models)},
       {"info", "show what this machine and this build support", info},
       {"help", "show this list; `help COMMAND`: options of a command; `help config`: keys of a config file",
-       [models](const Arguments& arguments) { return help(arguments, commands(models), models); }},
+       [program](const Arguments& arguments) { return help(arguments, commands(program), program); }},
   };
 }
 

@@ -7,8 +7,8 @@
 
 #include "colossal/cli/arguments.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
@@ -19,9 +19,9 @@ struct Command {
   std::function<int(const Arguments&)> run;  // returns the exit status; throws Error, UsageError or HelpWanted
 };
 
-/// Of a program whose configs and folders may name the architectures of `models`, which outlives them; null: those that
-/// the library has.
-std::vector<Command> commands(const models::Registry* models = nullptr);
+/// The commands of a program, which must outlive them. Its configs and folders may name its architectures and
+/// objectives. Null: those of the library.
+std::vector<Command> commands(const run::Program* program = nullptr);
 
 /// The command of that name among `commands`, or nullptr.
 const Command* find_command(const std::vector<Command>& commands, const std::string& name);

@@ -128,7 +128,7 @@ std::unique_ptr<EmbeddingOutput> make_output(const EmbedRequest& request, int64_
   return npy_output(request.output, texts, size);
 }
 
-int embed_as_rank(const EmbedRequest& request, const models::Registry& registry) {
+int embed_as_rank(const EmbedRequest& request, const run::Program& program) {
   const infer::SentenceFolder folder = infer::read_sentence_folder(request.from);
   const infer::Pooling pooling =
       !request.pooling.empty() ? infer::pooling_of(request.pooling) : folder.pooling.value_or(infer::Pooling::Mean);
@@ -142,7 +142,7 @@ int embed_as_rank(const EmbedRequest& request, const models::Registry& registry)
   loading.pooler = pooling == infer::Pooling::Pooler;
   if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
   const run::SavedModel saved = run::load_model(
-      folder.model, mesh, request.layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
+      folder.model, mesh, request.layout, comm::choose_device(request.device, world->local_rank()), loading, program);
   infer::Embedder embedder(*saved.model, {.pooling = pooling, .normalize = request.normalize || folder.normalize});
   const auto output = world->rank() == 0 ? make_output(request, saved.model->model().shape.hidden) : nullptr;
   TextEmbedder texts(request, saved, folder, embedder, output.get());
@@ -177,7 +177,7 @@ void add_texts(CLI::App& app, EmbedRequest& r) {
 
 }  // namespace
 
-int embed(const Arguments& arguments, const models::Registry* models) {
+int embed(const Arguments& arguments, const run::Program* program) {
   CLI::App app(
       "Computes one vector per text from the hidden states of BERT, of a decoder model or of a sentence-transformers "
       "folder.",
@@ -218,7 +218,7 @@ int embed(const Arguments& arguments, const models::Registry* models) {
     require_regular_file(r.input, "embed", "an .npy file is written, for which its texts are counted first");
   r.layout.axes();
   return with_ranks(r.layout.ranks(), "embed", arguments,
-                    [&] { return embed_as_rank(r, models ? *models : models::built_in()); });
+                    [&] { return embed_as_rank(r, program ? *program : run::built_in()); });
 }
 
 }  // namespace colossal::cli

@@ -79,7 +79,7 @@ EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenize
   return encoded;
 }
 
-int evaluate(const Arguments& arguments, const models::Registry* models) {
+int evaluate(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Measures how well a model predicts the tokens of a text.", "colossal evaluate");
   EvaluateRequest r;
   app.add_option("--perplexity", r.file,
@@ -96,7 +96,7 @@ int evaluate(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   check_text_model_options(app, r.model, "evaluate");
   if (r.model.layout.ranks() > 1) require_regular_file(r.file, "evaluate", "several ranks read it");
-  return with_model(r.model, "evaluate", arguments, models,
+  return with_model(r.model, "evaluate", arguments, program,
                     [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
 }
 

@@ -6,14 +6,14 @@
 #include "colossal/cli/arguments.h"
 #include "colossal/text/tokenizer.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
-/// `colossal evaluate`: how well a model predicts a text. `models`: what a folder may hold; null: the library's own.
-int evaluate(const Arguments& arguments, const models::Registry* models);
+/// `colossal evaluate`: how well a model predicts a text. `program`: what a folder may hold; null: the library's own.
+int evaluate(const Arguments& arguments, const run::Program* program);
 
 /// Texts as a model reads them.
 struct EncodedTexts {

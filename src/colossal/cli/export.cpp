@@ -101,7 +101,7 @@ void require_another_path(const char* command, const std::string& from, const st
           "--to must not be --from, which would be overwritten: got ", to, "; name another folder");
 }
 
-int export_model(const Arguments& arguments, const models::Registry* models) {
+int export_model(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Writes a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",
                "colossal export");
   ExportRequest r;
@@ -123,7 +123,7 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::SavedModel saved =
-      run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, models ? *models : models::built_in());
+      run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, program ? *program : run::built_in());
   const auto busy = world->busy("writing " + r.to);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;

@@ -3,15 +3,15 @@
 
 #include "colossal/cli/arguments.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
 /// `colossal export --from FOLDER --to FOLDER`: a run or Hugging Face folder written as a Hugging Face folder
-/// `models`: of the architectures that it knows; null: those that the library has.
-int export_model(const Arguments& arguments, const models::Registry* models);
+/// `program`: the models and objectives that it knows; null: those of the library.
+int export_model(const Arguments& arguments, const run::Program* program);
 
 /// The files of the tokenizer `source` (a folder, a file, GGUF) into the folder `to`: what is written of a model is
 /// complete only with them. A tokenizer of bytes has none.

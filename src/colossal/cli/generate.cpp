@@ -20,9 +20,7 @@ namespace colossal::cli {
 namespace {
 
 /// Whether the model writes an answer to the prompt, not its continuation.
-bool is_answer_to_source(const run::SavedModel& saved) {
-  return saved.model->decoding_model().shape.task().objective == models::Objective::Target;
-}
+bool is_answer_to_source(const run::SavedModel& saved) { return saved.model->decoding_model().shape.task().answers(); }
 
 struct GenerateRequest {
   ModelOptions model;
@@ -109,7 +107,7 @@ void check_generate_options(const CLI::App& app, GenerateRequest& r) {
 
 }  // namespace
 
-int generate(const Arguments& arguments, const models::Registry* models) {
+int generate(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Generates text with the model of a run folder, a Hugging Face folder or a GGUF file.",
                "colossal generate");
   GenerateRequest r;
@@ -132,7 +130,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   require(!r.prompts.empty() || (r.options.logprobs < 0 && r.options.prompt_logprobs < 0), "generate",
           "--logprobs and --prompt-logprobs need --prompts: got --prompt");
   check_generate_options(app, r);
-  return with_model(r.model, "generate", arguments, models,
+  return with_model(r.model, "generate", arguments, program,
                     [&](const LoadedModel& loaded) { return generate_as_rank(r, loaded); });
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 #include "colossal/cli/arguments.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
 /// `colossal generate --from FOLDER --prompt TEXT [--temperature ...] [--parallel.tensor=N]`
-/// `models`: of the architectures that it knows; null: those that the library has.
-int generate(const Arguments& arguments, const models::Registry* models);
+/// `program`: the models and objectives that it knows; null: those of the library.
+int generate(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

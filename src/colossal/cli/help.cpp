@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/base/config.h"
@@ -33,8 +34,9 @@ bool is_within(const std::string& section, const std::string& wanted) {
   return section == wanted || section.compare(0, wanted.size() + 1, wanted + ".") == 0;
 }
 
-int print_config(const Arguments& wanted) {
+int print_config(const Arguments& wanted, const run::Program* program) {
   std::vector<KeyHelp> keys = describe_config(run::Config());
+  for (KeyHelp& key : own_table_keys(program)) keys.push_back(std::move(key));
   if (!wanted.empty()) {
     std::set<std::string> sections;
     for (const auto& key : keys) sections.insert(key.section);
@@ -57,17 +59,17 @@ int print_config(const Arguments& wanted) {
 
 }  // namespace
 
-int help(const Arguments& arguments, const std::vector<Command>& commands, const models::Registry* models) {
+int help(const Arguments& arguments, const std::vector<Command>& commands, const run::Program* program) {
   if (arguments == Arguments{kMarkdownHelp})
     throw HelpWanted(
         "## colossal help\n\nLists the commands, explains one of them, or lists the keys of a config file. With "
         "`--markdown` it prints the reference pages of docs.\n\nUsage: `colossal help [COMMAND | config [SECTION]] "
         "[--markdown]`\n");
   if (arguments == Arguments{"--markdown"}) return print_command_reference(commands);
-  if (arguments == Arguments{"config", "--markdown"}) return print_config_reference(models);
+  if (arguments == Arguments{"config", "--markdown"}) return print_config_reference(program);
   if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h")
     return print_commands(commands);
-  if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()});
+  if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()}, program);
   const Command* command = find_command(commands, arguments[0]);
   if (command != nullptr) return command->run({"--help"});
   std::vector<std::string> topics = names_of(commands);

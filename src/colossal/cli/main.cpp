@@ -18,8 +18,8 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
 
-int run(const Arguments& words, const models::Registry* models) {
-  const std::vector<Command> all = commands(models);
+int run(const Arguments& words, const run::Program* program) {
+  const std::vector<Command> all = commands(program);
   if (words.empty() || words[0] == "--help" || words[0] == "-h") return help({}, all);
   if (words[0] == "--version" || words[0] == "-V") {
     std::printf("colossal %s\n", version());
@@ -48,17 +48,17 @@ int checked(int status) {
   return failed && status == 0 ? fail(plain_message(*failed), kFailed) : status;
 }
 
-int run_program(int argc, char** argv, const models::Registry* models) {
+int run_program(int argc, char** argv, const run::Program* program) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason, as on a full disk
-  return end_with_message([&] { return run(words_of(argc, argv), models); });
+  return end_with_message([&] { return run(words_of(argc, argv), program); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) { return run_program(argc, argv, nullptr); }
 
-int main(int argc, char** argv, const models::Registry& models) { return run_program(argc, argv, &models); }
+int main(int argc, char** argv, const run::Program& program) { return run_program(argc, argv, &program); }
 
 int end_with_message(const std::function<int()>& work) {
   try {

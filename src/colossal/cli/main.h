@@ -1,15 +1,18 @@
 // The program as a function: what `colossal` is, and what a program with models of its own is.
 //
 //   int main(int argc, char** argv) {
-//     colossal::models::Registry models = colossal::models::built_in();
-//     models.add(own_architecture());
-//     return colossal::main(argc, argv, models);      // own train x.toml, own generate --from runs/x, own export ...
+//     colossal::Program program = colossal::built_in();               // run/program.h
+//     program.models.add(own_architecture());
+//     return colossal::main(argc, argv, program);     // own train x.toml, own generate --from runs/x, own export ...
 //   }
 #pragma once
 #include <functional>
 
 namespace colossal::models {
 class Registry;
+}
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
@@ -18,7 +21,10 @@ namespace colossal::cli {
 /// several ranks and no launcher made them, it starts them: this program again, with the same words.
 /// Ignores SIGXFSZ, so that a write beyond a file-size limit is an error and does not end the process.
 int main(int argc, char** argv);
-/// The same of a program whose configs, run folders and Hugging Face folders may be of any architecture in `models`.
+/// The same for a program whose configs, run folders and Hugging Face folders may name any architecture and objective of
+/// `program`.
+int main(int argc, char** argv, const run::Program& program);
+/// The same for a program with these architectures and the objectives of the library.
 int main(int argc, char** argv, const models::Registry& models);
 
 /// Runs `work` and returns its exit status; what it throws becomes one message on stderr (`colossal: [component] ...`)

@@ -188,7 +188,7 @@ infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
 }
 
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
-               const models::Registry* models, const std::function<int(const LoadedModel&)>& work) {
+               const run::Program* program, const std::function<int(const LoadedModel&)>& work) {
   const distributed::ParallelConfig& layout = options.layout;
   return with_ranks(layout.ranks(), command, arguments, [&] {
     const at::Device device = comm::choose_device(options.device, 0);
@@ -200,16 +200,16 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     comm::Mesh mesh(*world, layout.axes());
     const run::SavedModel saved =
         run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
-                        loading_of(options), models ? *models : models::built_in());
+                        loading_of(options), program ? *program : run::built_in());
     if (options.draft.empty()) return work({*world, mesh, saved});
     run::Loading loading = loading_of(options);
     loading.memory = {};
     const run::SavedModel draft =
         run::load_model(options.draft, mesh, layout, comm::choose_device(options.device, world->local_rank()), loading,
-                        models ? *models : models::built_in());
+                        program ? *program : run::built_in());
     const models::ModelShape& shape = draft.model->decoding_model().shape;
-    require(shape.task().objective == models::Objective::NextToken, "draft", "a draft model must continue text: got a ",
-            shape.architecture->name, ", which ", shape.task().purpose());
+    require(shape.task().continues(), "draft", "a draft model must continue text: got a ", shape.architecture->name,
+            ", which ", shape.task().purpose());
     if (saved.tokenizer) check_draft(*saved.tokenizer, *draft.tokenizer);
     return work({*world, mesh, saved, &draft});
   });

@@ -5,7 +5,7 @@
 //   add_model_options(app, options);
 //   parse(app, arguments);
 //   check_model_options(app, options);                                  // before any rank starts
-//   return with_model(options, "chat", arguments, models, [&](const LoadedModel& loaded) { ...; return 0; });
+//   return with_model(options, "chat", arguments, program, [&](const LoadedModel& loaded) { ...; return 0; });
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -60,9 +60,9 @@ struct LoadedModel {
 };
 
 /// Runs work() on every rank of the layout with the model loaded, the ranks started if no launcher did
-/// (cli/local_world.h). Returns the exit status. `models`: null for the built-in ones.
+/// (cli/local_world.h). Returns the exit status. `program`: null for the built-in one.
 /// Errors: those of run::load_model(); ranks that are not the layout's; ("draft") a draft model of other tokens.
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
-               const models::Registry* models, const std::function<int(const LoadedModel&)>& work);
+               const run::Program* program, const std::function<int(const LoadedModel&)>& work);
 
 }  // namespace colossal::cli

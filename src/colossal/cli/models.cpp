@@ -6,14 +6,15 @@
 #include "colossal/base/config.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/program.h"
 
 namespace colossal::cli {
 
-int list_models(const Arguments& arguments, const models::Registry* models) {
+int list_models(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Lists the architectures: task, presets (model.name) and further keys of [model] of each.",
                "colossal models");
   parse(app, arguments);
-  const models::Registry registry = models ? *models : models::built_in();
+  const models::Registry registry = program ? program->models : models::built_in();
   for (const auto& row : registry.architectures()) {
     std::string names;
     for (const models::Preset& preset : row->presets) names += " " + preset.name;

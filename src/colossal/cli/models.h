@@ -2,14 +2,14 @@
 #pragma once
 #include "colossal/cli/arguments.h"
 
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
 /// Prints each architecture with its presets and its own keys.
-/// `models`: of the architectures that it knows; null: those that the library has.
-int list_models(const Arguments& arguments, const models::Registry* models);
+/// `program`: the models and objectives that it knows; null: those of the library.
+int list_models(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

@@ -50,13 +50,13 @@ std::string listed(const std::vector<std::string>& names) {
   return list;
 }
 
-int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
+int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   const auto world = join_ranks(r.timeout, "cpu");
   require(world->size() == 1, "quantize", "the number of ranks must be 1: got ", world->size(), " ranks");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", 1)});
   run::SavedModel saved = run::load_model(
       r.from, mesh, {}, at::kCPU,
-      {.tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, registry);
+      {.tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, program);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
@@ -93,7 +93,7 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
 
 }  // namespace
 
-int quantize(const Arguments& arguments, const models::Registry* models) {
+int quantize(const Arguments& arguments, const run::Program* program) {
   CLI::App app("Quantizes the matrices of a language model's blocks to 8 or 4 bits.", "colossal quantize");
   QuantizeRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
@@ -133,7 +133,7 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   if (!r.data.empty() && r.data == r.judged_by)
     require_regular_file(r.data, "quantize", "both --data and --perplexity read it");
   r.rounding.whole_zeros = r.rounding.minima;  // as the layout can say it
-  return quantize_model(r, models ? *models : models::built_in());
+  return quantize_model(r, program ? *program : run::built_in());
 }
 
 }  // namespace colossal::cli

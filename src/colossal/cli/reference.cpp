@@ -2,11 +2,14 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "colossal/base/config.h"
+#include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "colossal/run/program.h"
 
 namespace colossal::cli {
 namespace {
@@ -31,13 +34,13 @@ int print_command_reference(const std::vector<Command>& commands) {
   return 0;
 }
 
-int print_config_reference(const models::Registry* models) {
+int print_config_reference(const run::Program* program) {
   print_origin("colossal help config --markdown");
   std::printf(
       "# Keys of a config file\n\nThis page lists every key of a config file (TOML) with its default, type and "
       "meaning. Each key is also a flag of the [commands](cli.md) that take a config: `--section.key=value`.\n");
   std::fputs(format_markdown(describe_config(run::Config())).c_str(), stdout);
-  const models::Registry registry = models ? *models : models::built_in();
+  const models::Registry registry = program ? program->models : models::built_in();
   for (const auto& row : registry.architectures()) {
     if (row->presets.empty()) continue;
     const models::ModelShape first = registry.resolve({.name = row->presets[0].name});
@@ -51,7 +54,25 @@ int print_config_reference(const models::Registry* models) {
                 row->presets[0].name.c_str());
     std::fputs(format_markdown(keys).c_str(), stdout);
   }
+  std::fputs(format_markdown(own_table_keys(program)).c_str(), stdout);
   return 0;
+}
+
+std::vector<KeyHelp> own_table_keys(const run::Program* program) {
+  std::vector<KeyHelp> keys;
+  if (!program) return keys;
+  const auto add = [&](const std::string& table, const OwnKeys& own, const std::string& help) {
+    for (KeyHelp& key : describe_config(own)) {
+      key.key = concat(table, ".", key.key);
+      key.section = key.section.empty() ? table : concat(table, ".", key.section);
+      if (key.section == table) key.section_help = help;
+      keys.push_back(std::move(key));
+    }
+  };
+  for (const run::ObjectiveRow& row : program->objectives.rows())
+    add(row.table, row.keys, concat("keys of the objective ", row.name));
+  for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
+  return keys;
 }
 
 }  // namespace colossal::cli

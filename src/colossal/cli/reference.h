@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "colossal/base/config.h"
 #include "colossal/cli/commands.h"
 
 namespace colossal::cli {
@@ -9,8 +10,12 @@ namespace colossal::cli {
 /// Prints every command with its options as Markdown. A command describes itself if it is run with kMarkdownHelp.
 int print_command_reference(const std::vector<Command>& commands);
 
-/// Prints every key of a config file as Markdown, then the keys of [model] that single architectures of `models` have
-/// (null: those of the library).
-int print_config_reference(const models::Registry* models);
+/// Prints every key of a config file as Markdown, then the keys of [model] that single architectures of `program`
+/// have (null: those of the library), and the keys of its own tables.
+int print_config_reference(const run::Program* program);
+
+/// The keys of the tables that the objectives of `program` have; none of the library's own objectives, which a null
+/// program has.
+std::vector<KeyHelp> own_table_keys(const run::Program* program);
 
 }  // namespace colossal::cli

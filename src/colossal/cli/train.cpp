@@ -37,7 +37,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
     if (prints) std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  const bool answers = trainer.engine().model().shape.task().objective == models::Objective::Target;
+  const bool answers = trainer.engine().model().shape.task().answers();
   if (prints) std::printf("\n%s%s", config.training.sample_prompt.c_str(), answers ? "\n" : "");
   infer::generate(trainer.engine().distributed(), std::move(request), [&](int64_t id) {
     show(stream.push(id));
@@ -71,18 +71,18 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
 
 }  // namespace
 
-int train(const Arguments& arguments, const models::Registry* models) {
-  return train(arguments, models, comm::cuda_devices());
+int train(const Arguments& arguments, const run::Program* program) {
+  return train(arguments, program, comm::cuda_devices());
 }
 
-int train(const Arguments& arguments, const models::Registry* models, const comm::Devices& devices) {
+int train(const Arguments& arguments, const run::Program* program, const comm::Devices& devices) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   options.devices = &devices;
-  if (models) options.models = *models;
+  if (program) options.program = *program;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume, "continue from the newest readable checkpoint in the run folder, if there is one");
   app.add_option("--resume-from", options.resume_step,
@@ -101,7 +101,9 @@ int train(const Arguments& arguments, const models::Registry* models, const comm
   options.command = {"colossal", "train"};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   config.validate();
-  options.models.resolve(config.model);  // refused here, it is said once
+  const models::ModelShape shape = options.program.models.resolve(config.model);  // refused here, it is said once
+  run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
+  run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;

@@ -4,16 +4,16 @@
 namespace colossal::comm {
 class Devices;
 }
-namespace colossal::models {
-class Registry;
+namespace colossal::run {
+struct Program;
 }
 
 namespace colossal::cli {
 
 /// `colossal train CONFIG [--resume | --overwrite] [--section.key=value ...]`
-/// `models`: of the architectures that it knows; null: those that the library has. `devices`: that [run] device chooses
+/// `program`: the models and objectives that it knows; null: those of the library. `devices`: that [run] device chooses
 /// among; none given: CUDA's. Ranks that this command starts itself are programs of their own, which have CUDA's.
-int train(const Arguments& arguments, const models::Registry* models);
-int train(const Arguments& arguments, const models::Registry* models, const comm::Devices& devices);
+int train(const Arguments& arguments, const run::Program* program);
+int train(const Arguments& arguments, const run::Program* program, const comm::Devices& devices);
 
 }  // namespace colossal::cli

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
@@ -27,14 +27,16 @@ parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
 }
 
-}  // namespace
-
-parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
-  models::Costs costs = models::costs_of(shape, sequence);
+/// What the parts of the model cost, in operations of a training step on one sample.
+parallel::ModelCosts model_costs(const models::ModelShape& shape, const std::function<models::Costs()>& of_sample) {
+  models::Costs costs = of_sample ? of_sample() : models::costs_of(shape, models::example_batch(shape, 1, 1));
   return {costs.first, std::move(costs.blocks), costs.last};
 }
 
+}  // namespace
+
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape) {
+  if (shape.heads == 0) return;  // the architecture has no attention
   const nn::HeadSplit here(shape.attention(), parallel::head_parts(config.tensor));
   parallel::check_heads(config.sequence, here.heads_local);
 }
@@ -49,7 +51,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   pipeline.micro_batches = workload.micro_batches;
   const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
   const parallel::PipelinePlan plan = parallel::make_plan(
-      pipeline, is_cut ? model_costs(shape, workload.sequence)
+      pipeline, is_cut ? model_costs(shape, workload.costs)
                        : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
   cuts_ = plan.cuts;
   if (is_cut)
@@ -217,8 +219,7 @@ at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& mi
 }
 
 std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
-  if (training_.model.shape.task().objective == models::Objective::Target)
-    return std::make_unique<nn::EncoderDecoderCache>(capacity);
+  if (training_.model.shape.task().answers()) return std::make_unique<nn::EncoderDecoderCache>(capacity);
   const nn::Parameters::Options& options = parameters_->options();
   const bool has_pages = decoding().model.batch_parts == 1 && nn::PagedCache::serves(options.device, options.dtype);
   if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);

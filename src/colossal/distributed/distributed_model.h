@@ -14,6 +14,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/config.h"
 #include "colossal/models/model.h"
+#include "colossal/models/registry.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/nn/parameter.h"
@@ -27,8 +28,8 @@ class DistributedModel {
  public:
   /// What a pipeline is planned for.
   struct Workload {
-    int64_t micro_batches = 1;  ///< of a training step
-    int64_t sequence = 1;       ///< tokens of a sample of text
+    int64_t micro_batches = 1;               ///< of a training step
+    std::function<models::Costs()> costs{};  ///< of a sample, for the cut into stages; null: those of one token
   };
   /// Makes a result of the head's input on the last stage, and of the step that the layers were given, ready(): in
   /// training a scalar, the micro-batch's share of the loss.
@@ -141,8 +142,5 @@ class DistributedModel {
 
 /// Errors ("parallel"): attention heads that the mode of parallel sequences cannot deal out (parallel::check_heads).
 void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
-
-/// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
-parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::distributed

@@ -57,14 +57,14 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   models::Model& model = distributed.model();
   const models::Task task = model.shape.task();
   const std::string& family = model.shape.architecture->name;
-  require(task.reads == models::Reads::Tokens, "embed", "embedding needs a model that reads text: got a ", family,
-          ", which ", task.purpose());
-  require(task.objective != models::Objective::Target, "embed",
-          "embedding needs a model with one stack of blocks: got a ", family,
+  require(task.reads_text(), "embed", "embedding needs a model that reads text: got a ", family, ", which ",
+          task.purpose());
+  require(!task.answers(), "embed", "embedding needs a model with one stack of blocks: got a ", family,
           ", whose blocks read a source and a target");
   const bool by_head = options.pooling == Pooling::Pooler;
   require(!by_head || has_pooler(distributed.parameters()), "embed", "pooling `pooler` needs a BERT that has one: got ",
-          task.generates() ? "a " : "objective masked-token of a ", family, "; use cls, mean, max or last");
+          task.generates() ? "a " : concat("objective ", task.objective, " of a "), family,
+          "; use cls, mean, max or last");
   model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](const at::Tensor& x,
                                                                                         const nn::Step& step) {
     const std::vector<int64_t> lengths = step.sequences.in(x.size(1));

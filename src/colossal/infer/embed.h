@@ -42,8 +42,8 @@ class Embedder {
   /// Takes `model`, loaded with run::Loading::headless, over: from here on it ends with the pooling instead of its
   /// head, whose weights nobody reads. Hidden states are those of the last block, behind the final norm where the model
   /// continues text (what transformers calls last_hidden_state).
-  /// Errors ("embed"): a model that does not read text or has another objective than a token or a class; Pooler of one
-  ///                   without a pooler.
+  /// Errors ("embed"): a model that does not read text, or that reads a source and a target; Pooler of one without a
+  ///                   pooler.
   Embedder(distributed::DistributedModel& model, const EmbedOptions& options);
 
   /// fp32 [texts, H], on the CPU, in the order of `texts` (ids, special tokens included). Texts are packed into one row

@@ -12,7 +12,7 @@
 namespace colossal::infer {
 
 LoneRunner::LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights)
-    : model_(model), weights_(weights), has_encoder_(shape().task().objective == models::Objective::Target) {
+    : model_(model), weights_(weights), has_encoder_(shape().task().answers()) {
   const models::Task task = shape().task();
   require(task.generates(), "generate", "generation needs a model that predicts the next token: got a ",
           shape().architecture->name, ", which ", task.purpose());

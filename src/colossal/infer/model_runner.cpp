@@ -17,9 +17,8 @@ namespace {
 distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   const models::Model& decoding = model.decoding_model();
   const models::Task task = decoding.shape.task();
-  require(task.objective == models::Objective::NextToken, "engine",
-          "batched generation needs a model that predicts the next token: got a ", decoding.shape.architecture->name,
-          ", which ", task.purpose(), "; give it one prompt");
+  require(task.continues(), "engine", "batched generation needs a model that predicts the next token: got a ",
+          decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
   return model;
 }
 

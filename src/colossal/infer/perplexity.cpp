@@ -49,9 +49,8 @@ at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn
 void check_texts(const models::ModelShape& shape, const std::vector<std::vector<int64_t>>& texts, int64_t window,
                  int64_t stride) {
   const models::Task task = shape.task();
-  require(task.objective == models::Objective::NextToken, "perplexity",
-          "perplexity needs a model that predicts the next token: got a ", shape.architecture->name, ", which ",
-          task.purpose());
+  require(task.continues(), "perplexity", "perplexity needs a model that predicts the next token: got a ",
+          shape.architecture->name, ", which ", task.purpose());
   require(window >= 1 && window <= shape.positions, "perplexity", "a window must have 1 to ", shape.positions,
           " tokens, the model's positions: got ", window);
   require(stride >= 1 && stride <= window, "perplexity", "a stride must be 1 to ", window,

@@ -30,9 +30,9 @@ namespace bert {  // the same names in every family
 bool classifies(const ModelShape& s) { return s.own.as<BertSizes>().objective == "class"; }
 
 Task task(const ModelShape& s) {
-  if (!classifies(s)) return {.objective = Objective::MaskedToken};
+  if (!classifies(s)) return {.writes = Writes::Nothing, .objective = "masked-token"};
   const auto own = s.own.as<BertSizes>();
-  return {.objective = Objective::Class, .classes = own.classes, .class_names = own.class_names};
+  return {.writes = Writes::Nothing, .objective = "class", .classes = own.classes, .class_names = own.class_names};
 }
 
 void settle(ModelShape& s) {
@@ -222,7 +222,8 @@ Architecture bert_architecture() {
                            .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
                                            {"LayerNorm.bias", "LayerNorm.beta"},
                                            {"predictions.decoder.bias", "predictions.bias"}},
-                           .own_head = {"objective", "classes", "class_names"}}};
+                           .own_head = {"objective", "classes", "class_names"},
+                           .pooler = {"objective=class"}}};
 }
 
 }  // namespace colossal::models

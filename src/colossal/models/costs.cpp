@@ -17,11 +17,13 @@ namespace {
 
 constexpr double kForwardAndBackward = 3;  // each product has two in backward: the gradients of its factors
 
-Costs announced(const ModelShape& shape, int64_t sequence) {
+using Loss = std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>;
+
+Costs announced(const ModelShape& shape, const tensor::Batch& example, const Loss& loss) {
   nn::Parameters parameters({}, {.device = at::kMeta});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
-  const nn::Step step = nn::step_of(example_batch(shape, 1, sequence));
+  const nn::Step step = nn::step_of(example);
   const at::NoGradGuard no_grad;
   at::Tensor hidden;
   const auto cost_of = [](const auto& part) {
@@ -32,7 +34,10 @@ Costs announced(const ModelShape& shape, int64_t sequence) {
   Costs costs;
   costs.first = cost_of([&] { hidden = model.embed(*step.batch, step); });
   for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, step); }));
-  costs.last = cost_of([&] { loss_sum(model, model.norm(hidden, step), step); });
+  costs.last = cost_of([&] {
+    const at::Tensor end = model.norm(hidden, step);
+    loss ? loss(model, {end}, step) : loss_sum(model, end, step);
+  });
   return costs;
 }
 
@@ -45,9 +50,9 @@ std::string first_sentence(const std::string& message) {
 
 double Costs::sum() const { return std::accumulate(blocks.begin(), blocks.end(), first + last); }
 
-Costs costs_of(const ModelShape& shape, int64_t sequence) {
+Costs costs_of(const ModelShape& shape, const tensor::Batch& example, const Loss& loss) {
   try {
-    return announced(shape, sequence);
+    return announced(shape, example, loss);
   } catch (const c10::Error& error) {
     throw Error("model", concat("the blocks of ", shape.architecture->name,
                                 " must run on tensors without data (at::kMeta), so that their cost can be estimated: ",

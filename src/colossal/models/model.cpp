@@ -28,7 +28,7 @@ void check_fields(const Model& model, const tensor::Batch& batch) {
 }
 
 int64_t tokens_of(const Model& model, const tensor::Batch& batch) {
-  return batch.has_tokens() ? batch.tokens() : model.shape.positions;
+  return batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, model.shape.positions);
 }
 
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {

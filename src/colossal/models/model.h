@@ -31,6 +31,9 @@
 
 namespace colossal::models {
 
+/// Hidden states by index. A model that names no others has one, [B, S, H].
+using States = std::vector<at::Tensor>;
+
 /// From the fields of a micro-batch to hidden [B, S, H]. It reads those that the family names: token `ids` [B, S], or
 /// `images` [B, C, side, side].
 using Embed = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;
@@ -45,6 +48,7 @@ struct Model {
   Embed embed;
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
+  /// Null if the objective computes its loss from the final norm's output. A model that generates text has one
   std::shared_ptr<nn::LossHead> head;
   int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
@@ -75,8 +79,8 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 /// communicate, because in a pipeline one stage alone reads the field.
 void check_fields(const Model& model, const tensor::Batch& batch);
 
-/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions if the
-/// batch has none, as images.
+/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions (at least
+/// one) if the batch has none, as images.
 int64_t tokens_of(const Model& model, const tensor::Batch& batch);
 
 }  // namespace colossal::models

@@ -27,6 +27,10 @@ std::vector<std::string> HuggingFace::ignored_names() const {
   return names;
 }
 
+bool Architecture::uses(const std::string& size) const {
+  return std::find(unused.begin(), unused.end(), size) == unused.end();
+}
+
 Registry& Registry::add(Architecture row) {
   require(!row.name.empty() && row.make, "model", "an architecture must have a name and a make: got ",
           row.name.empty() ? "no name" : row.name);
@@ -128,7 +132,8 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
   const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });
-  require(model.embed && blocks && model.norm && model.head, "model", shape.architecture->name,
+  const bool has_head = model.head || !shape.task().generates();
+  require(model.embed && blocks && model.norm && has_head, "model", shape.architecture->name,
           " must make an embed, blocks, a norm and a head: got no ",
           !model.embed  ? "embed"
           : !blocks     ? "function in one of the blocks"

@@ -77,6 +77,8 @@ struct HuggingFace {
   /// Own keys that may differ from the folder's, because they change the head alone: what of "head." the folder does
   /// not hold then starts anew.
   std::vector<std::string> own_head{};
+  /// Own keys (own_keys()) under which the head begins with the pooler of such a folder. Empty: it has none.
+  std::vector<std::string> pooler{};
 
   /// The names of `ignored`.
   std::vector<std::string> ignored_names() const;
@@ -91,6 +93,9 @@ struct Architecture {
   Model (*make)(const ModelShape&, nn::Layers&) = nullptr;
   /// Null: it continues text.
   Task (*task)(const ModelShape&) = nullptr;
+  /// Sizes of ModelShape that the architecture does not use, such as {"heads", "kv_heads", "head_dim", "ffn",
+  /// "positions"}: they may be 0, and [model] cannot set them.
+  std::vector<std::string> unused{};
   /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
   /// Errors: Error("model", ...) that names key, rule and value.
   void (*settle)(ModelShape&) = nullptr;
@@ -98,6 +103,9 @@ struct Architecture {
   /// relative positions); none: it is of the beginning or the end of the model. Null: there are no such parameters.
   std::optional<std::pair<int64_t, int64_t>> (*shared)(const ModelShape&, const std::string& parameter) = nullptr;
   HuggingFace hugging_face{};
+
+  /// Returns false for the name of a size in `unused`.
+  bool uses(const std::string& size) const;
 };
 
 class Registry {
@@ -136,16 +144,17 @@ class Registry {
 Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed, norm, head or not its number of blocks; names of parameters that do not say
+/// an architecture that makes no embed or norm, no head though it generates text, or not its number of blocks; names of parameters that do not say
 /// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// What a training step on one sample costs, `sequence` tokens of text (with an encoder one more than its source at
-/// least), or an image: found by taking one through the model, a block after the other, on tensors that have sizes and
-/// no numbers (at::kMeta). What a mask hides, a window too, does not count; documents are not looked at. Time: some
+/// Returns what a training step on `example` costs, a batch of sizes alone (at::kMeta). The batch is taken through the
+/// model, a block after the other, and then through `loss`, which gets the final norm's output; null: the loss of the
+/// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time: some
 /// microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets through.
 /// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
 /// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
-Costs costs_of(const ModelShape& shape, int64_t sequence);
+Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
+               const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});
 
 }  // namespace colossal::models

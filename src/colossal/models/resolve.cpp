@@ -59,6 +59,14 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
   }
 }
 
+void check_used(const ModelConfig& config, const Architecture& architecture) {
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"heads", config.heads}, {"kv_heads", config.kv_heads}, {"ffn", config.ffn}, {"positions", config.positions}};
+  for (const auto& [name, size] : sizes)
+    require(size == 0 || architecture.uses(name), "model", name, " has no effect on ", with_article(architecture.name),
+            ", which does not use it: got ", size, "; remove it from [model]");
+}
+
 /// Keys of `now` that have another value in `then`, without those of the head.
 std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now,
                                        const std::vector<std::string>& of_head) {
@@ -126,10 +134,11 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
     require(changed.empty(), "model", "sizes come from the folder ", config.from, ": remove ", joined(changed),
             " from [model]");
   }
-  const bool reads_text = shape.task().reads == Reads::Tokens;
+  const bool reads_text = shape.task().reads_text();
   require(reads_text || !changes_text, "model", "vocabulary and positions are keys of text models, not of ",
           config.name, ", whose positions follow from its other sizes; remove them from [model]");
   if (reads_text) change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
+  check_used(config, *shape.architecture);
   change_sizes(config, shape);
   if (config.dropout >= 0) shape.dropout = config.dropout;
   settle(shape);

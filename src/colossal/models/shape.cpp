@@ -25,15 +25,15 @@ Task ModelShape::task() const {
 
 void ModelShape::validate() const {
   check_own_ranges(own);
-  std::vector<std::pair<const char*, int64_t>> sizes{{"hidden", hidden},     {"layers", layers},     {"heads", heads},
+  std::vector<std::pair<std::string, int64_t>> sizes{{"hidden", hidden},     {"layers", layers},     {"heads", heads},
                                                      {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"ffn", ffn}};
-  if (task().reads == Reads::Tokens) sizes.emplace_back("vocabulary", vocabulary);
+  if (task().reads_text()) sizes.emplace_back("vocabulary", vocabulary);
   sizes.emplace_back("positions", positions);
   for (const auto& [name, size] : sizes) {
-    require(size > 0, "model", name, " must be positive: got ", size);
+    require(size > 0 || (size == 0 && !architecture->uses(name)), "model", name, " must be positive: got ", size);
     require(size <= kLargestSize, "model", name, " must be at most ", kLargestSize, ": got ", size);
   }
-  nn::HeadSplit(attention(), 1);
+  if (heads > 0) nn::HeadSplit(attention(), 1);
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);
   if (!architecture->settle) return;
   ModelShape settled = *this;

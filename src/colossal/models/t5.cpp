@@ -38,7 +38,8 @@ int64_t encoder_layers(const ModelShape& s) { return s.layers - s.own.as<T5Sizes
 
 Task task(const ModelShape& s) {
   const auto own = s.own.as<T5Sizes>();
-  return {.objective = Objective::Target, .source_tokens = own.source_tokens, .start_id = own.start_id};
+  return {
+      .writes = Writes::Answer, .objective = "target", .source_tokens = own.source_tokens, .start_id = own.start_id};
 }
 
 void settle(ModelShape& s) {

@@ -4,10 +4,10 @@ namespace colossal::models {
 
 const char* Task::purpose() const {
   if (reads == Reads::Images) return "classifies images";
-  if (objective == Objective::Target) return "generates a target text from a source text";
-  return objective == Objective::NextToken     ? "continues text"
-         : objective == Objective::MaskedToken ? "fills in masked tokens"
-                                               : "classifies text";
+  if (reads == Reads::Fields) return "reads fields of its own";
+  if (answers()) return "generates a target text from a source text";
+  if (continues()) return "continues text";
+  return classes > 0 ? "classifies text" : "fills in masked tokens";
 }
 
 }  // namespace colossal::models

@@ -45,7 +45,7 @@ tensor::Batch example_batch(const ModelShape& s, int64_t rows, int64_t sequence)
   const Task task = s.task();
   const auto ids = at::TensorOptions().dtype(at::kLong).device(at::kMeta);
   tensor::Batch batch;
-  if (task.objective == Objective::Target)  // or a stack would have no tokens
+  if (task.answers())  // or a stack would have no tokens
     sequence = std::max({sequence, int64_t{2}, task.source_tokens + 1});
   if (task.reads == Reads::Images)
     batch.add(kImages, {at::empty({rows, task.channels, task.side, task.side}, at::TensorOptions().device(at::kMeta)),
@@ -53,18 +53,9 @@ tensor::Batch example_batch(const ModelShape& s, int64_t rows, int64_t sequence)
   else
     batch.add(kIds, {at::empty({rows, sequence}, ids), {Dim::Row, Dim::Token}});
   batch.add(kLabels, {at::empty({rows, task.labels_of(sequence)}, ids),
-                      {Dim::Row, task.objective == Objective::Class ? Dim::Other : Dim::Token},
+                      {Dim::Row, task.classes > 0 ? Dim::Other : Dim::Token},
                       ops::kIgnoredLabel});
   if (batch.has_tokens()) batch.add("positions", {at::empty({rows, sequence}, ids), {Dim::Row, Dim::Token}});
-  return batch;
-}
-
-tensor::Batch batch_of_ones(const ModelShape& s, int64_t rows, int64_t sequence, bool has_documents) {
-  tensor::Batch batch = example_batch(s, rows, sequence).map([](const tensor::Field& field) {
-    return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
-  });
-  if (has_documents && batch.has_tokens())
-    batch.add("documents", {at::zeros({rows, batch.tokens()}, at::kLong), {Dim::Row, Dim::Token}, {}, true});
   return batch;
 }
 
@@ -75,8 +66,8 @@ void check_batch(const ModelShape& s, const tensor::Batch& batch) {
     check_images(task, inputs);
   else
     check_tokens(s, inputs);
-  if (task.objective == Objective::Class) return check_classes(task, labels, inputs.size(0));
-  if (task.objective == Objective::Target)
+  if (task.classes > 0) return check_classes(task, labels, inputs.size(0));
+  if (task.answers())
     require(labels.dim() == 2 && labels.size(0) == inputs.size(0) && labels.size(1) > 0 &&
                 labels.size(1) == task.labels_of(inputs.size(1)),
             "data", "labels must be [B, T], one for each token after the source: got ", labels.sizes(), " for rows of ",

@@ -4,7 +4,7 @@
 //   const double labels = tensor::host_value(models::counted_labels(batch));
 //   at::Tensor loss = models::loss_sum(model, hidden, step) / labels;         // step.batch is the batch
 //
-// Fields: `ids` [B, S] or `images` [B, C, side, side] (models::Reads), and `labels` (models::Objective).
+// Fields: `ids` [B, S] or `images` [B, C, side, side] (models::Reads), and `labels` (models::Task::labels_of).
 #pragma once
 #include "colossal/models/model.h"
 #include "colossal/models/task.h"
@@ -14,9 +14,6 @@ namespace colossal::models {
 /// A batch on meta with the fields of the task, which shows sizes alone. Texts have `sequence` tokens, and at least
 /// those that the model needs.
 tensor::Batch example_batch(const ModelShape& shape, int64_t rows, int64_t sequence);
-/// A batch of those sizes on the host, for passes whose values do not matter: all numbers are 1. With `has_documents`
-/// each row of tokens is one document.
-tensor::Batch batch_of_ones(const ModelShape& shape, int64_t rows, int64_t sequence, bool has_documents);
 
 /// Errors, of a batch that the model does not have: a field that is not there, ids or labels outside the vocabulary,
 /// images of other sizes, labels that are no classes ("data"), more tokens than positions ("model"). What the layers

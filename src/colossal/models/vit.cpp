@@ -43,7 +43,8 @@ constexpr const char* kWithTeacher = "DeiTForImageClassificationWithTeacher";  /
 Task task(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
   return {.reads = Reads::Images,
-          .objective = Objective::Class,
+          .writes = Writes::Nothing,
+          .objective = "class",
           .classes = image.classes,
           .class_names = image.class_names,
           .channels = image.channels,

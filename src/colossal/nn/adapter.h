@@ -4,7 +4,7 @@
 //   const nn::Adapter head_only{.treatment = [](const std::string& name) {
 //     return nn::Treatment{.trains = name.starts_with("head.")};
 //   }};
-//   const auto engine = train::initialize(world, config, shape, {}, head_only);
+//   const auto engine = train::initialize(world, config, shape, {}, nullptr, head_only);
 #pragma once
 #include <functional>
 #include <string>

@@ -10,9 +10,10 @@
 // A model that trains keeps its values as well, and packs them again before it generates:
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.keeps_values = true});
-//   const auto engine = train::initialize(world, config, shape, {}, {.product = [=](auto product, auto& weight, auto&) {
+//   const nn::Adapter packing{.product = [=](auto product, const nn::Parameter& weight, auto&) {
 //     return layers->wrap(product, weight);
-//   }});
+//   }};
+//   const auto engine = train::initialize(world, config, shape, {}, nullptr, packing);
 //   engine->step();
 //   layers->repack();                                        // generate ...
 //   layers->release();                                       // train on ...

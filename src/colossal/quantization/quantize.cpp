@@ -156,9 +156,8 @@ Method method_of(const std::string& name) {
 Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, const at::Tensor& samples,
                    const QuantizeOptions& options, const std::function<void(int64_t)>& progress) {
   const models::Task task = shape.task();
-  require(task.objective == models::Objective::NextToken, "quantization",
-          "quantization needs a model that predicts the next token: got a ", shape.architecture->name, ", which ",
-          task.purpose());
+  require(task.continues(), "quantization", "quantization needs a model that predicts the next token: got a ",
+          shape.architecture->name, ", which ", task.purpose());
   const bool looks = options.method != Method::Rtn;
   if (looks) check_samples(shape, samples);
   const at::NoGradGuard no_grad;

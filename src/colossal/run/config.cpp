@@ -163,6 +163,11 @@ void TrainingConfig::fields(Fields& f) {
 }
 
 void Config::fields(Fields& f) {
+  common_fields(f);
+  f.rest(tables);
+}
+
+void Config::common_fields(Fields& f) {
   f.section("run", run, "run folder, device, transport and timeouts");
   f.section("model", model,
             "model architecture and sizes; `colossal models` lists presets and the further keys of each architecture");

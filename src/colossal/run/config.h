@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/config.h"
 #include "colossal/base/fields.h"
 #include "colossal/distributed/config.h"
 #include "colossal/models/config.h"
@@ -109,7 +110,11 @@ struct Config {
   MemoryConfig memory;
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
+  /// All other tables, such as that of an objective. A program knows which there are (run/own_tables.h).
+  ConfigDocument tables{};
   void fields(Fields& f);
+  /// Visits the sections that every program has: all but `tables`.
+  void common_fields(Fields& f);
   /// What data.tokenizer names, `auto` resolved.
   std::string tokenizer() const;
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica

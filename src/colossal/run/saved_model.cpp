@@ -2,12 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <set>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/gguf_file.h"
 #include "colossal/base/run_folder.h"
+#include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
@@ -27,22 +31,27 @@ struct Description {
   std::string tokenizer;
   std::string checkpoint;  ///< empty: a Hugging Face folder, or a GGUF file
   at::ScalarType dtype = at::kFloat;
+  // Of a run whose checkpoints leave parameters out:
+  nn::Adapter adapter{};
+  std::string from{};  ///< model.from: where their values come from; empty: they are drawn
+  uint64_t seed = 0;   ///< training.seed
+  at::ScalarType drawn_as = at::kFloat;
 };
 
 /// Of a folder's model with the head that begins with a pooler.
 models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
   const models::ModelShape shape = registry.shape_of(checkpoint::read_config(folder));
-  require(shape.architecture->name == "bert", "run", "only a bert has a pooler: ", folder, " holds a ",
-          shape.architecture->name);
+  const std::vector<std::string>& keys = shape.architecture->hugging_face.pooler;
+  require(!keys.empty(), "run", "only a bert has a pooler: ", folder, " holds a ", shape.architecture->name);
   models::ModelConfig config;
   config.from = folder;
-  config.own = models::own_keys({"objective=class"});
+  config.own = models::own_keys(keys);
   return registry.resolve(config);
 }
 
 /// `steps`: those of its checkpoints, if it is a run.
 Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
-                     const models::Registry& registry) {
+                     const Program& program) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
@@ -55,16 +64,22 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             skipped.empty() ? "train first" : "incomplete: " + skipped);
     require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
             "; restore it, or move it away to use the one of step ", steps.newest());
-    return {resolve_model(config, registry).shape, config.tokenizer(),
+    const ResolvedModel model = resolve_model(config, program);
+    return {model.shape,
+            config.tokenizer(),
             checkpoint::step_path(run.checkpoints(), steps.newest()),
-            config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
+            config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
+            model.adapter,
+            config.model.from,
+            static_cast<uint64_t>(config.training.seed),
+            config.precision.dtype()};
   }
   require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
           "; name a run folder, a Hugging Face folder or a GGUF file");
   require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
-  return {pooler ? with_pooler(folder, registry) : registry.shape_of(checkpoint::read_config(folder)), folder, "",
-          at::kFloat};
+  return {pooler ? with_pooler(folder, program.models) : program.models.shape_of(checkpoint::read_config(folder)),
+          folder, "", at::kFloat};
 }
 
 /// What of the head a folder may lack, as names of parameters.
@@ -98,15 +113,15 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
 /// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
 /// `saved`. It does not communicate.
 Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
-                        const distributed::ParallelConfig& layout, const Loading& loading,
-                        const models::Registry& registry, SavedModel& saved) {
+                        const distributed::ParallelConfig& layout, const Loading& loading, const Program& program,
+                        SavedModel& saved) {
   const char* component = loading.headless ? "embed" : "generate";
   const std::string& tokenizer = loading.tokenizer;
-  Description about = describe(folder, steps, loading.pooler, registry);
+  Description about = describe(folder, steps, loading.pooler, program);
   parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
   const models::Task task = about.shape.task();
-  require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(), component,
-          folder, " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
+  require(loading.headless ? task.reads_text() : tokenizer == "none" || task.generates(), component, folder,
+          " holds a ", about.shape.architecture->name, ", which ", task.purpose(),
           loading.headless ? ": it reads no text" : ": it has no text to continue");
   saved.tokenizer_source = about.tokenizer;
   if (tokenizer == "none") return about;
@@ -131,6 +146,37 @@ void import_folder(const std::string& folder, const Description& about, const Lo
   checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take);
 }
 
+/// The values of parameters that the checkpoint leaves out go into `tensors`, which are these, as training began with
+/// them. It does not communicate.
+void restore_unsaved(const Description& about, const Loading& loading, SavedModel& saved,
+                     std::vector<checkpoint::NamedTensor>& tensors) {
+  if (tensors.empty()) return;
+  if (!about.from.empty()) return import_folder(about.from, about, loading, saved, tensors);
+  nn::Parameters& parameters = saved.model->parameters();
+  tensor::Held held;
+  for (const checkpoint::NamedTensor& tensor : tensors) {
+    const nn::Parameter& parameter = parameters.at(tensor.name);
+    // of the dtype in which training drew it, or digits would differ
+    const at::Tensor whole = at::empty(parameter.spec.local_shape(parameters.place()), at::dtype(about.drawn_as));
+    parameters.draw(parameter, whole);
+    tensor.value.write_into(held);
+    held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
+  }
+}
+
+/// Takes the parameters that checkpoints leave out away from `tensors`.
+std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& parameters,
+                                                  std::vector<checkpoint::NamedTensor>& tensors) {
+  std::set<std::string> unsaved;
+  for (const nn::Parameter& p : parameters.declared())
+    if (!p.treatment.saved) unsaved.insert(p.name);
+  const auto first = std::stable_partition(tensors.begin(), tensors.end(),
+                                           [&](const auto& tensor) { return !unsaved.contains(tensor.name); });
+  std::vector<checkpoint::NamedTensor> taken(std::make_move_iterator(first), std::make_move_iterator(tensors.end()));
+  tensors.erase(first, tensors.end());
+  return taken;
+}
+
 /// The weights of a checkpoint go into `tensors`, each under the name that training gives it.
 void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
   checkpoint::TrainingState state;
@@ -144,22 +190,25 @@ void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::Name
 }  // namespace
 
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
-                      at::Device device, const Loading& loading, const models::Registry& registry) {
+                      at::Device device, const Loading& loading, const Program& program) {
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   // one looks, all follow
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, registry, saved); });
+  comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has
+  options.seed = derive_seed(about.seed, "parameters");
+  options.treatment = about.adapter.treatment;
   if (loading.packing && !loading.memory.has_tiers()) {
     saved.packed = std::make_unique<nn::PrepackedLayers>(*loading.packing);
     options.products = {
         [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                                       nn::Parameters&) { return packed->wrap(std::move(product), weight); }};
   }
+  if (about.adapter.product) options.products.push_back(about.adapter.product);
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
@@ -167,10 +216,13 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   std::vector<checkpoint::NamedTensor> tensors =
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
   add_buffers(parameters, tensors);
-  if (about.checkpoint.empty())
+  if (about.checkpoint.empty()) {
     comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors); });
-  else
+  } else {
+    std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
+    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
     read_checkpoint(about.checkpoint, std::move(tensors), mesh);
+  }
   if (saved.weights) saved.weights->end_pass();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
   return saved;

@@ -11,9 +11,9 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/run/config.h"
+#include "colossal/run/program.h"
 #include "colossal/run/streamed_weights.h"
 #include "colossal/text/tokenizer.h"
 
@@ -53,6 +53,6 @@ struct SavedModel {
 ///         does not divide, or fewer blocks than stages; those of StreamedWeights, before a weight is read; the same
 ///         on every rank.
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
-                      at::Device device, const Loading& loading, const models::Registry& registry = models::built_in());
+                      at::Device device, const Loading& loading, const Program& program = built_in());
 
 }  // namespace colossal::run

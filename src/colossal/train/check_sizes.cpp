@@ -1,14 +1,15 @@
 #include "colossal/train/check_sizes.h"
 
-#include "colossal/models/task_batch.h"
+#include <algorithm>
 
 namespace colossal::train {
 
-void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape) {
-  const bool has_tokens = models::example_batch(shape, 1, 1).has_tokens();
-  parallel::check_sizes(parallel.tensor, shape.hidden, 0, has_tokens ? 0 : shape.positions);
-  if (!has_tokens)
-    parallel::check_sequence(parallel.sequence, shape.positions, parallel::sequence_parts(parallel.tensor));
+void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
+                 const tensor::Batch& example) {
+  const int64_t tokens = std::max<int64_t>(1, shape.positions);
+  parallel::check_sizes(parallel.tensor, shape.hidden, 0, example.has_tokens() ? 0 : tokens);
+  if (!example.has_tokens())
+    parallel::check_sequence(parallel.sequence, tokens, parallel::sequence_parts(parallel.tensor));
 }
 
 }  // namespace colossal::train

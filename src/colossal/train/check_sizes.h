@@ -1,15 +1,17 @@
 // Sizes of a model that config.validate() cannot know.
 //
 //   config.validate();
-//   train::check_sizes(config.parallel, shape);
+//   train::check_sizes(config.parallel, shape, objective.example(1));
 #pragma once
 #include "colossal/distributed/config.h"
 #include "colossal/models/shape.h"
+#include "colossal/tensor/batch.h"
 
 namespace colossal::train {
 
-/// Errors: a hidden size that the tensor mode cannot split; of a model of images also a number of positions that tensor
-/// or sequence parallelism cannot split, because they are no samples of data.sequence tokens.
-void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape);
+/// Errors: a hidden size that the tensor mode cannot split; if the example has no tokens also a number of positions that
+/// tensor or sequence parallelism cannot split, because the samples do not have data.sequence tokens.
+void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
+                 const tensor::Batch& example);
 
 }  // namespace colossal::train

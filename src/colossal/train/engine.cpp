@@ -12,7 +12,6 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention_mask.h"
@@ -84,8 +83,8 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 }  // namespace
 
 Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-               const nn::Adapter& adapter)
-    : config_(config), mesh_(world, config.parallel.axes()) {
+               std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter)
+    : config_(config), objective_(std::move(objective)), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
@@ -102,7 +101,9 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   if (adapter.product) options.products.push_back(adapter.product);
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
-      distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
+      distributed::DistributedModel::Workload{config.micro_batches(),
+                                              [&] { return run::costs_of(shape, *objective_); }});
+  objective_->check_model(model_->model());
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
@@ -142,9 +143,7 @@ std::vector<checkpoint::NamedTensor> Engine::weights() {
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
-std::vector<tensor::TokenRun> Engine::tokens_read() const {
-  return tokens_read(models::example_batch(model_->model().shape, 1, config_.data.sequence));
-}
+std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
 std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
   if (!model_->cuts_tokens(batch) || config_.data.documents == "separate") return {};
@@ -162,7 +161,6 @@ at::Device Engine::device() const { return model_->parameters().options().device
 /// The batch on the device, unless a rank is to have a part of its tokens: then each micro-batch is cut before it is
 /// copied, by documents that the host reads.
 tensor::Batch Engine::checked(const tensor::Batch& b) const {
-  models::check_batch(model_->model().shape, b);
   models::check_fields(model_->model(), b);
   if (!b.wanted.empty()) {
     const std::vector<tensor::TokenRun> own = tokens_read(b);
@@ -188,32 +186,49 @@ nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t inde
   return step;
 }
 
+Engine::Loss Engine::objective_loss() const {
+  return [objective = objective_](const models::Model& model, const models::States& end, const nn::Step& step) {
+    return objective->loss(model, end, step);
+  };
+}
+
 double Engine::train_step(const tensor::Batch& batch) {
+  const memory::KindScope kind(memory::Kind::Activations);
+  objective_->check(batch);
+  return train_by(objective_loss(), batch, objective_->weight(batch), true);
+}
+
+double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss) {
+  return train_by(loss, batch, weight, false);
+}
+
+/// `may_replay`: the loss is the one that recordings have.
+double Engine::train_by(const Loss& loss, const tensor::Batch& batch, double weight, bool may_replay) {
   const memory::KindScope kind(memory::Kind::Activations);
   const tensor::Batch b = checked(batch);
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels =
-      std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(models::counted_labels(batch))));
-  const double factor = optimization_->loss_scale() / labels;
-  const std::vector<at::Tensor> losses = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
+  const double total = comm::sum(ranks_of_other_rows(mesh_), weight), divisor = total > 0 ? total : 1;
+  const double factor = optimization_->loss_scale() / divisor;
+  const std::vector<at::Tensor> losses =
+      may_replay && is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor, loss);
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
   }
   optimization_->close_pass();
   double mean = 0;
-  for (const double lost : optimization_->read_before_step(losses)) mean += lost / labels;
+  for (const double lost : optimization_->read_before_step(losses)) mean += lost / divisor;
   return comm::sum(ranks_of_all_rows(mesh_), mean);
 }
 
 /// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
-std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor) {
+std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor, const Loss& loss_of) {
   const int64_t parts = config_.micro_batches();
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
   const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+    const at::Tensor sum = loss_of(model(), {hidden}, step);
     losses[i] = sum.detach();
     return sum * factor;
   };
@@ -244,7 +259,7 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+    const at::Tensor sum = objective_->loss(model(), {hidden}, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
@@ -266,34 +281,26 @@ StepResult Engine::step() {
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
+  objective_->check(batch);
   const tensor::Batch b = checked(batch);
-  const models::Task task = model().shape.task();
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.rows() % (wanted * model().batch_parts) == 0 ? wanted : 1;
   std::vector<nn::Step> micro;
-  std::vector<at::Tensor> labelled;  // counted in whole rows, as losses are
-  for (int64_t i = 0; i < parts; ++i) {
-    tensor::Batch part = part_of(b, i, parts);
-    labelled.push_back(models::counted_labels(part).to(device(), /*non_blocking=*/true));
-    micro.push_back(nn::step_of(std::move(part)));
-  }
-  const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    std::vector<at::Tensor> sums{models::loss_sum(model(), hidden, step), labelled[i]};
-    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), hidden, step));
-    for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
-    return at::stack(sums);
+  for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
+  const auto sums_of = [&](int, const at::Tensor& hidden, const nn::Step& step) {
+    return objective_->evaluate(model(), {hidden}, step).to(at::kDouble);
   };
   at::Tensor mine;
   for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;
   optimization_->end_pass();
-  // of the losses, of the labels, of those that were found
+  // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
-  values.resize(3);
+  values.resize(objective_->sums());
+  values.push_back(mine.defined() ? objective_->weight(batch) : 0);
   at::Tensor sums = at::tensor(values, at::kDouble);
   ranks_of_all_rows(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
-  Evaluation result{.loss_sum = sums[0].item<double>(), .labels = sums[1].item<double>()};
-  if (task.has_accuracy()) result.found = sums[2].item<double>();
-  return result;
+  const double* all = sums.const_data_ptr<double>();
+  return {.sums = {all, all + objective_->sums()}, .weight = all[objective_->sums()]};
 }
 
 checkpoint::TrainingState Engine::state() {
@@ -304,17 +311,19 @@ checkpoint::TrainingState Engine::state() {
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device, const nn::Adapter& adapter) {
+                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective,
+                                   const nn::Adapter& adapter) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
-  check_sizes(config.parallel, shape);
+  if (!objective) objective = run::choose_objective(config, run::built_in_objectives(), shape).objective;
+  check_sizes(config.parallel, shape, objective->example(1));
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);
-  return std::make_unique<Engine>(world, config, shape, *device, adapter);
+  return std::make_unique<Engine>(world, config, shape, *device, std::move(objective), adapter);
 }
 
 }  // namespace colossal::train

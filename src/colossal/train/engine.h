@@ -7,15 +7,17 @@
 //     engine->step();
 //   }
 #pragma once
-#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
+#include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
@@ -37,22 +39,18 @@ namespace colossal::train {
 class CapturedPass;
 class Optimization;
 
-/// What the model makes of a batch that it does not learn from. The same on all ranks.
+/// What the model makes of batches that it does not learn from. The same on all ranks.
 struct Evaluation {
-  double loss_sum = 0;            ///< over all counted labels
-  double labels = 0;              ///< that were counted
-  std::optional<double> found{};  ///< those that the model finds most probable (models::Task::has_accuracy)
+  std::vector<double> sums{};  ///< those of run::Objective::evaluate(), over all samples
+  double weight = 0;           ///< such as the number of labels that count (run::Objective::weight)
 
-  double loss() const { return loss_sum / std::max(1.0, labels); }
-  /// Share of the counted labels that were found.
-  std::optional<double> accuracy() const {
-    return found ? std::optional(*found / std::max(1.0, labels)) : std::nullopt;
-  }
-  /// Of both batches together, where each label counts as much as any other.
+  /// Returns the first sum divided by the weight: the mean loss, unless the objective has other sums.
+  double loss() const { return run::mean_of(sums.at(0), weight); }
+  /// Adds another evaluation by the same objective.
   Evaluation& operator+=(const Evaluation& other) {
-    loss_sum += other.loss_sum;
-    labels += other.labels;
-    if (other.found) found = found.value_or(0) + *other.found;
+    sums.resize(other.sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += other.sums[i];
+    weight += other.weight;
     return *this;
   }
 };
@@ -61,31 +59,37 @@ struct Evaluation {
 /// in the same order.
 class Engine : public Resumable {
  public:
+  /// A loss: of step.batch, a micro-batch, from the hidden states that the final norm returned, as a scalar sum.
+  using Loss = std::function<at::Tensor(const models::Model&, const models::States& end, const nn::Step&)>;
+
   Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-         const nn::Adapter& adapter = {});
+         std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter = {});
   ~Engine();
 
   /// Sets all gradients to zero. To be called before the first train_step() of each step.
   void zero_grad();
-  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
-  /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the
-  /// batch axes and over copies in other stages.
+  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()), by the
+  /// objective of the run. Adds to the gradients d(mean loss over the global batch); when it returns they are sums over
+  /// the batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over the axes that deal out rows: all_reduce of [1] (count of labels); gradients: see
+  /// Communication: over the axes that deal out rows: all_reduce of [1] (weight); gradients: see
   ///                parallel::GradientReducer; parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the
   ///                axes of rows of [1] (loss); along the pipeline: see parallel::PipelineExecutor; over the axes of
   ///                the tensor mode: see parallel::TensorLayers.
   /// Cost:          on a device the host waits once, at the end, and for no batch that is data::pinned(). It reads with
   ///                the loss what step() has to know of the gradients; who changes these in between does so by store().
-  /// Errors:        a batch that the model does not have (models::check_batch); a batch with other tokens left out than
+  /// Errors:        a batch that the objective refuses (run::Objective::check); a batch with other tokens left out than
   ///                those that this rank does not take ("data"); before any communication.
   double train_step(const tensor::Batch& batch);
+  /// The same by a loss of the caller's, which the objective does not check. `weight`: of this rank's rows; the loss is
+  /// divided by the sum of the weights over the ranks that have other rows. Passes are not replayed (training.graph).
+  double train_step(const tensor::Batch& batch, double weight, const Loss& loss);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks. Cost: no wait for the
   /// device.
   StepResult step();
-  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
-  /// the axes that deal out rows all_reduce of [3].
+  /// The objective's sums and weight of `batch` over all ranks, without gradients or dropout. Communication: over
+  /// "pipeline" and the axes that deal out rows all_reduce of [k + 1], of k sums and the weight.
   Evaluation evaluate(const tensor::Batch& batch);
 
   /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
@@ -110,6 +114,7 @@ class Engine : public Resumable {
   /// of all fields that are cut. Empty: all. A batch may leave out the others (tensor::Batch::wanted).
   std::vector<tensor::TokenRun> tokens_read() const;
 
+  const run::Objective& objective() const { return *objective_; }
   models::Model& model();
   nn::Parameters& parameters();
   memory::ChunkStore& store();
@@ -119,7 +124,9 @@ class Engine : public Resumable {
 
  private:
   nn::Step training_step_of(const tensor::Batch& micro_batch, int64_t index) const;
-  std::vector<at::Tensor> train(const tensor::Batch& batch, double factor);
+  double train_by(const Loss& loss, const tensor::Batch& batch, double weight, bool may_replay);
+  Loss objective_loss() const;
+  std::vector<at::Tensor> train(const tensor::Batch& batch, double factor, const Loss& loss);
   std::vector<at::Tensor> train_by_graph(const tensor::Batch& batch, double factor);
   bool is_for_graph(const tensor::Batch& batch) const;
   at::Tensor captured(const tensor::Batch& micro_batch, const at::Tensor& factor);
@@ -128,6 +135,7 @@ class Engine : public Resumable {
   std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;
 
   run::Config config_;
+  std::shared_ptr<const run::Objective> objective_;
   comm::Mesh mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
@@ -136,6 +144,7 @@ class Engine : public Resumable {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
+/// `objective`: of the run; null: the built-in one that the architecture names.
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
 /// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
@@ -143,6 +152,8 @@ class Engine : public Resumable {
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse; ("model") an
 ///         adapter that leaves nothing to train. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device = {}, const nn::Adapter& adapter = {});
+                                   std::optional<at::Device> device = {},
+                                   std::shared_ptr<const run::Objective> objective = nullptr,
+                                   const nn::Adapter& adapter = {});
 
 }  // namespace colossal::train

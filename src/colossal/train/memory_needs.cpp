@@ -151,7 +151,10 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
   config.validate();
   std::vector<MemoryNeed> needs;
   for (const NamedModel& model : models) {
-    check_sizes(config.parallel, model.shape);
+    const auto objective = model.objective
+                               ? model.objective
+                               : run::choose_objective(config, run::built_in_objectives(), model.shape).objective;
+    check_sizes(config.parallel, model.shape, objective->example(1));
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
     const auto world = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
@@ -160,8 +163,9 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
     options.without_memory = true;
     options.treatment = model.adapter.treatment;
     if (model.adapter.product) options.products.push_back(model.adapter.product);
-    distributed::DistributedModel built(mesh, config.parallel, model.shape, options,
-                                        {config.micro_batches(), config.data.sequence});
+    distributed::DistributedModel built(
+        mesh, config.parallel, model.shape, options,
+        {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
     for (MemoryNeed& need : needs_of(built, mesh, config)) {
       need.model = model.name;
       needs.push_back(std::move(need));

@@ -8,12 +8,14 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "colossal/models/shape.h"
 #include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
+#include "colossal/run/objective.h"
 
 namespace colossal::train {
 
@@ -21,6 +23,8 @@ namespace colossal::train {
 struct NamedModel {
   std::string name;
   models::ModelShape shape;
+  /// Its sample says what the stages of a pipeline cost. Null: the built-in objective that the architecture names
+  std::shared_ptr<const run::Objective> objective{};
   nn::Adapter adapter{};  ///< what is frozen needs neither gradients nor states
 };
 

@@ -6,7 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
 #include "colossal/comm/idle_world.h"
-#include "colossal/models/task_batch.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
@@ -15,8 +14,7 @@ namespace {
 StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
   const auto engine = initialize(world, config, shape, at::kMeta);
   // Only sizes count, but the host checks values.
-  const tensor::Batch batch = models::batch_of_ones(shape, config.training.batch_size / config.parallel.data,
-                                                    config.data.sequence, config.data.documents != "joined");
+  const tensor::Batch batch = run::batch_of_ones(engine->objective(), config);
   const auto step = [&] {
     engine->zero_grad();
     engine->train_step(batch);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -150,10 +149,11 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
             "directory, or name an absolute path that all hosts share (run.folder)");
     device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = run::open_data(config_, options_.models, builtin_text(),
+    data_ = run::open_data(config_, options_.program, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
-    check_memory(config_, {{"", data_.shape}}, device, world_.local_size());
+    config_.tables = data_.objective.tables;
+    check_memory(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -163,7 +163,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
   std::optional<Error> refused;
   try {
-    engine_ = initialize(world_, config_, data_.shape, device);
+    engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
   } catch (const Error& error) {
@@ -312,8 +312,9 @@ void Trainer::import_weights(bool resumed) {
 }
 
 void Trainer::log_start() {
-  log_.info("memory of this rank, without activations: ",
-            to_string(memory_needs(config_, {{"", data_.shape}}, world_.rank())));
+  log_.info(
+      "memory of this rank, without activations: ",
+      to_string(memory_needs(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, world_.rank())));
   const int64_t all = engine_->parameters().numel(), trained = engine_->parameters().trained_numel();
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", all, " parameters",
@@ -398,11 +399,7 @@ void Trainer::evaluate(report::StepMetrics& m) {
   for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
     evaluation += engine_->evaluate(data_.held_out->next());
   tell_notices(*data_.held_out);
-  m.add(known_metric("eval_loss", evaluation.loss()));
-  if (const auto accuracy = evaluation.accuracy())
-    m.add(known_metric("accuracy", *accuracy));
-  else
-    m.add(known_metric("perplexity", std::exp(evaluation.loss())));
+  m.add(engine_->objective().metrics(evaluation.sums, evaluation.weight));
 }
 
 bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks) {
@@ -431,7 +428,7 @@ double Trainer::peak_flops() {
 
 std::optional<double> Trainer::step_flops() {
   try {
-    return models::costs_of(engine_->model().shape, data_.sample_tokens).sum() *
+    return run::costs_of(engine_->model().shape, engine_->objective()).sum() *
            static_cast<double>(config_.training.batch_size);
   } catch (const Error& error) {
     // A pipeline was cut by them and is not here; nothing else needs them.

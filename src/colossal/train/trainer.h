@@ -13,9 +13,9 @@
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/comm/launch/device.h"
-#include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
+#include "colossal/run/program.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/engine.h"
 
@@ -51,7 +51,7 @@ struct TrainerOptions {
   std::optional<int64_t> resume_step;
   std::vector<std::string> notices;                      ///< warnings for the log, about how the config came about
   std::string builtin_data;                              ///< what data.path = "builtin" stands for
-  models::Registry models = models::built_in();          ///< of the architectures that [model] may name
+  run::Program program = run::built_in();                ///< models and objectives that the config may name
   const comm::Devices* devices = &comm::cuda_devices();  ///< that [run] device chooses among (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
   /// Returns a text of the model, for the record of samples; called on every rank every training.sample_every steps.
@@ -82,7 +82,7 @@ class Trainer {
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
-  /// Null for a model of images.
+  /// Null if the model reads no text.
   const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
 

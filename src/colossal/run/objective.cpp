@@ -1,0 +1,98 @@
+#include "colossal/run/objective.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/known_metrics.h"
+#include "colossal/base/suggest.h"
+
+namespace colossal::run {
+
+bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
+
+double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : sum; }
+
+Objective::Ids Objective::ids(const text::Tokenizer& tokenizer) const { return {tokenizer.vocabulary_size()}; }
+
+void Objective::check_model(const models::Model&) const {}
+
+at::Tensor Objective::evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const {
+  return loss(model, end, step).reshape({1});
+}
+
+std::vector<Metric> Objective::metrics(const std::vector<double>& sums, double weight) const {
+  return {known_metric("eval_loss", mean_of(sums.at(0), weight))};
+}
+
+Objectives& Objectives::add(ObjectiveRow row) {
+  require(!row.name.empty() && row.make, "objective", "an objective must have a name and a make: got ",
+          row.name.empty() ? "no name" : row.name);
+  require(!row.table.empty() || row.keys.is_empty(), "objective", "keys of an objective need a table: got ", row.name,
+          " without; set table");
+  for (const ObjectiveRow& other : rows_) {
+    require(other.name != row.name, "objective", "the name of an objective must be new: ", row.name,
+            " is registered already; choose another name");
+    require(row.table.empty() || other.table != row.table, "objective", "the table of an objective must be new: [",
+            row.table, "] belongs to ", other.name, " already; choose another table for ", row.name);
+  }
+  require(row.table.empty() || !is_common_section(row.table), "objective",
+          "the table of an objective must be new: every config has [", row.table, "]; choose another table for ",
+          row.name);
+  rows_.push_back(std::move(row));
+  return *this;
+}
+
+const ObjectiveRow& Objectives::at(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const ObjectiveRow& row : rows_) {
+    if (row.name == name) return row;
+    names.push_back(row.name);
+  }
+  throw Error("objective", concat("unknown objective ", name, did_you_mean(name, names)));
+}
+
+std::vector<OwnTable> tables_of(const Objectives& objectives) {
+  std::vector<OwnTable> tables;
+  for (const ObjectiveRow& row : objectives.rows())
+    if (!row.table.empty()) tables.push_back({row.table, row.keys});
+  return tables;
+}
+
+ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                                 const std::vector<OwnTable>& others) {
+  std::vector<OwnTable> tables = tables_of(objectives);
+  const ObjectiveRow* chosen = nullptr;
+  for (const ObjectiveRow& row : objectives.rows()) {
+    if (row.table.empty()) continue;
+    if (!has_table(config, row.table)) continue;
+    require(!chosen, "config", "a config must have the table of one objective: got [", chosen ? chosen->table : "",
+            "] and [", row.table, "]; leave one out");
+    chosen = &row;
+  }
+  tables.insert(tables.end(), others.begin(), others.end());
+  read_tables(config, tables);
+  if (!chosen) chosen = &objectives.at(shape.task().objective);
+  std::erase_if(tables, [&](const OwnTable& table) { return table.name != chosen->table; });
+  const OwnKeys keys = tables.empty() ? OwnKeys() : tables.front().keys;
+  return {chosen->name, chosen->make(config, keys, shape), document_of(tables)};
+}
+
+tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
+  const int64_t rows = config.training.batch_size / config.parallel.data;
+  tensor::Batch batch = objective.example(rows).map([](const tensor::Field& field) {
+    return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
+  });
+  if (config.data.documents != "joined" && batch.has_tokens())
+    batch.add("documents",
+              {at::zeros({rows, batch.tokens()}, at::kLong), {tensor::Dim::Row, tensor::Dim::Token}, {}, true});
+  return batch;
+}
+
+models::Costs costs_of(const models::ModelShape& shape, const Objective& objective) {
+  return models::costs_of(shape, objective.example(1),
+                          [&](const models::Model& model, const models::States& end, const nn::Step& step) {
+                            return objective.loss(model, end, step);
+                          });
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,119 @@
+#include "colossal/run/objectives/class_data.h"
+
+#include <filesystem>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/data/cifar.h"
+#include "colossal/data/image_samples.h"
+#include "colossal/data/labelled_texts.h"
+#include "colossal/data/picture_folder.h"
+#include "colossal/run/objectives/text_data.h"
+
+namespace colossal::run {
+namespace {
+
+/// The training and the held-out pictures: of folders called train and test (or val, validation), or of one.
+std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& config) {
+  namespace fs = std::filesystem;
+  const DataConfig& d = config.data;
+  std::error_code failed;
+  if (!fs::is_directory(d.path + "/train", failed)) {
+    const auto all = data::PictureFolder::open(d.path);
+    return evaluates(config) && d.held_out > 0 ? all.split(d.held_out) : std::pair{all, data::PictureFolder{}};
+  }
+  std::pair<data::PictureFolder, data::PictureFolder> parts{data::PictureFolder::open(d.path + "/train"), {}};
+  for (const char* name : {"/test", "/val", "/validation"}) {
+    if (!evaluates(config) || !fs::is_directory(d.path + name, failed)) continue;
+    parts.second = data::PictureFolder::open(d.path + name);
+    parts.second.number_as(parts.first.classes);
+    return parts;
+  }
+  require(!evaluates(config), "data", "there are pictures to train on in ", d.path,
+          "/train but none to evaluate with: add a folder test or val, or set training.evaluate_batches = 0");
+  return parts;
+}
+
+OpenedData open_pictures(const Config& config, const models::Task& task) {
+  const DataConfig& d = config.data;
+  auto [training, held_out] = open_folders(config);
+  const auto classes = static_cast<int64_t>(training.classes.size());
+  require(classes <= task.classes, "model", "classes must hold those of the pictures: got ", task.classes, ", ", d.path,
+          " has ", classes, "; set model.classes");
+  require(task.channels == 3, "model", "channels must be 3 for pictures in a folder: got ", task.channels);
+  if (!task.class_names.empty()) {
+    training.number_as(task.class_names);
+    if (!held_out.names.empty()) held_out.number_as(task.class_names);
+  }
+  data::PictureOptions options{.side = task.side,
+                               .mean = d.image_mean,
+                               .deviation = d.image_deviation,
+                               .augment = d.augment,
+                               .least_area = d.least_area,
+                               .faults = faults_of(d)};
+  std::vector<std::string> names = training.classes;
+  for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
+  std::vector<std::string> notices;
+  for (const data::PictureFolder* part : {&training, &held_out})
+    if (part->left_out) notices.push_back(*part->left_out);
+  OpenedData parts{.training = std::make_shared<data::PictureSamples>(std::move(training), options),
+                   .class_names = std::move(names),
+                   .notices = std::move(notices)};
+  options.augment = false;
+  if (!held_out.names.empty()) parts.held_out = std::make_shared<data::PictureSamples>(std::move(held_out), options);
+  return parts;
+}
+
+}  // namespace
+
+OpenedData open_labelled(const DataRequest& request) {
+  const DataConfig& d = request.config.data;
+  const text::Tokenizer& tokenizer = *request.tokenizer;
+  const models::Task task = request.shape.task();
+  require(d.path != "builtin", "data", "a model that ", task.purpose(),
+          " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
+  require(d.documents == "separate", "data",
+          "documents must be separate for labelled texts, which must not attend to padding: got ", d.documents);
+  require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
+  data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
+                                                               .label_column = d.label_column,
+                                                               .longest_line = d.longest_line,
+                                                               .faults = faults_of(d)});
+  if (!task.class_names.empty()) all.number_as(task.class_names);
+  const bool has_names = !all.names.empty();
+  require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",
+          d.path, " has ", all.classes, "; set model.classes");
+  const std::set<std::string> taken(all.names.begin(), all.names.end());
+  for (int64_t i = all.classes; has_names && i < task.classes; ++i) {
+    all.names.push_back(concat("LABEL_", i));
+    require(!taken.contains(all.names.back()), "data", "class names must differ: an unused class would be named ",
+            all.names.back(), " like a class of ", d.path, "; set model.class_names, or model.classes=", all.classes);
+  }
+  const auto [training, held_out] = all.split(d.held_out);
+  OpenedData parts{.training = std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence),
+                   .class_names = all.names,
+                   .notices = all.passed_over};
+  if (evaluates(request.config) && d.held_out > 0)
+    parts.held_out = std::make_shared<data::LabelledSamples>(held_out, tokenizer, d.sequence);
+  return parts;
+}
+
+OpenedData open_images(const Config& config, const models::ModelShape& shape) {
+  const models::Task task = shape.task();
+  if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, task);
+  const auto read = [&](data::CifarPart part) {
+    data::ImageSet set = data::read_cifar(config.data.path, part);
+    require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,
+            ", images of ", set.classes, "; set model.classes");
+    require(set.pixels.size(1) == task.channels && set.pixels.size(2) == task.side, "model",
+            "channels and side must be those of the images: got ", task.channels, " and ", task.side, ", images have ",
+            set.pixels.size(1), " and ", set.pixels.size(2), "; set model.channels and model.side");
+    return set;
+  };
+  OpenedData parts{.training =
+                       std::make_shared<data::ImageSamples>(read(data::CifarPart::Training), config.data.augment)};
+  if (evaluates(config)) parts.held_out = std::make_shared<data::ImageSamples>(read(data::CifarPart::Test), false);
+  return parts;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,14 @@
+// The objective of models that classify whole samples: texts or images.
+#pragma once
+#include "colossal/run/objectives/head_objective.h"
+
+namespace colossal::run {
+
+/// Labels [B, 1]: the class of each sample.
+class Class : public CountingObjective {
+ public:
+  Class(const Config& config, const models::ModelShape& shape);
+  OpenedData open(const DataRequest& request) const override;
+};
+
+}  // namespace colossal::run

@@ -1,0 +1,41 @@
+// What the objectives of the library share: labels that the model's own head predicts.
+#pragma once
+#include "colossal/run/objective.h"
+
+namespace colossal::run {
+
+/// An objective whose field `labels` the head of the model predicts (nn::LossHead). Its loss is the head's, its weight
+/// the number of labels that count.
+class HeadObjective : public Objective {
+ public:
+  HeadObjective(const Config& config, models::ModelShape shape) : config_(config), shape_(std::move(shape)) {}
+
+  tensor::Batch example(int64_t rows) const override;
+  void check_model(const models::Model& model) const override;
+  void check(const tensor::Batch& batch) const override;
+  double weight(const tensor::Batch& batch) const override;
+  at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const override;
+  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;  ///< also perplexity
+
+ protected:
+  const Config& config() const { return config_; }
+  const models::ModelShape& shape() const { return shape_; }
+
+ private:
+  Config config_;
+  models::ModelShape shape_;
+};
+
+/// The same, and an evaluation also counts the labels that the head finds most probable.
+class CountingObjective : public HeadObjective {
+ public:
+  using HeadObjective::HeadObjective;
+  int64_t sums() const override { return 2; }
+  at::Tensor evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const override;
+  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;  ///< also accuracy
+};
+
+/// Errors ("objective"): `fits` is false. `wanted` says what the head must predict: "predicts tokens of text".
+void check_head(bool fits, const char* objective, const char* wanted, const models::ModelShape& shape);
+
+}  // namespace colossal::run

@@ -1,0 +1,83 @@
+#include "colossal/run/objectives/target.h"
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/data/corrupted_spans.h"
+#include "colossal/data/pair_samples.h"
+#include "colossal/run/objectives/text_data.h"
+
+namespace colossal::run {
+namespace {
+
+data::PairSizes pair_sizes_of(const DataConfig& d, const models::Task& task) {
+  const int64_t source = task.source_of(d.sequence);
+  return {.source = source, .target = d.sequence - source, .start_id = task.start_id};
+}
+
+data::SpanOptions spans_of(const DataConfig& d) { return {.density = d.noise_density, .mean_span = d.mean_span}; }
+
+std::vector<int64_t> sentinels_of(const DataConfig& d, const models::Task& task, const text::Tokenizer& tokenizer) {
+  return data::sentinel_ids(tokenizer, data::span_counts(pair_sizes_of(d, task), spans_of(d)).spans);
+}
+
+}  // namespace
+
+Target::Target(const Config& config, const models::ModelShape& shape) : HeadObjective(config, shape) {
+  const models::Task task = shape.task();
+  check_head(task.reads_text() && task.answers(), "target", "answers a source text", shape);
+}
+
+OpenedData Target::open(const DataRequest& request) const {
+  const DataConfig& d = request.config.data;
+  const text::Tokenizer& tokenizer = *request.tokenizer;
+  const models::Task task = request.shape.task();
+  require(d.path != "builtin" && d.sources.empty(), "data", "a model that ", task.purpose(),
+          " reads pairs of texts from one data.path: name a .jsonl, or a file of lines `text<tab>answer`, with "
+          "--data.path=PATH");
+  require(d.documents == "separate", "data",
+          "documents must be separate for pairs of texts, which must not attend to padding: got ", d.documents);
+  const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
+                                                             .target_column = d.target_column,
+                                                             .longest_line = d.longest_line,
+                                                             .faults = faults_of(d)});
+  const data::PairSizes sizes = pair_sizes_of(d, task);
+  const auto [training, held_out] = all.split(d.held_out);
+  OpenedData parts{.training = std::make_shared<data::PairSamples>(training, tokenizer, sizes)};
+  if (evaluates(request.config) && d.held_out > 0)
+    parts.held_out = std::make_shared<data::PairSamples>(held_out, tokenizer, sizes);
+  return parts;
+}
+
+OpenedData SpanCorruption::open(const DataRequest& request) const {
+  const DataConfig& d = request.config.data;
+  require(!is_streamed(d), "data",
+          "noise_density needs plain text: got records in data.path or data.sources; name a text file, a folder of "
+          "text files or a token file with --data.path=PATH");
+  require(d.documents == "joined", "data",
+          "documents must be joined with noise_density, because the spans of all documents of a sample share one "
+          "target: got ",
+          d.documents);
+  const models::Task task = request.shape.task();
+  const data::PairSizes sizes = pair_sizes_of(d, task);
+  const std::vector<int64_t> sentinels = sentinels_of(d, task, *request.tokenizer);
+  const auto [training, held_out, notices] = open_plain_text(request);
+  OpenedData parts{.training = std::make_shared<data::CorruptedSpans>(training, sizes, spans_of(d), sentinels),
+                   .notices = notices};
+  if (!evaluates(request.config) || d.held_out == 0) return parts;
+  const int64_t sample = data::span_counts(sizes, spans_of(d)).text;
+  require(held_out.size() >= sample, "data", "the held-out part must hold a sample: got ", held_out.size(),
+          " tokens, a sample has ", sample,
+          "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+  parts.held_out = std::make_shared<data::CorruptedSpans>(held_out, sizes, spans_of(d), sentinels);
+  return parts;
+}
+
+Objective::Ids SpanCorruption::ids(const text::Tokenizer& tokenizer) const {
+  const int64_t words = tokenizer.vocabulary_size();
+  int64_t ids = words;
+  for (const int64_t id : sentinels_of(config().data, shape().task(), tokenizer)) ids = std::max(ids, id + 1);
+  return {ids, ids == words ? "" : "the sentinels"};
+}
+
+}  // namespace colossal::run

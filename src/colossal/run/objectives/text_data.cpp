@@ -1,0 +1,116 @@
+#include "colossal/run/objectives/text_data.h"
+
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/data/document_stream.h"
+#include "colossal/data/json_lines.h"
+#include "colossal/data/text_samples.h"
+
+namespace colossal::run {
+namespace {
+
+data::Documents documents_of(const DataConfig& d) {
+  return d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
+}
+
+std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, const DataConfig& d,
+                                                const std::optional<data::Masking>& masking) {
+  if (!masking) return std::make_shared<data::TextSamples>(corpus, d.sequence, documents_of(d));
+  return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents_of(d), *masking);
+}
+
+std::vector<data::StreamSource> sources_of(const DataConfig& d) {
+  require(d.weights.empty() || d.weights.size() == d.sources.size(), "data",
+          "weights must be one for each source: got ", d.weights.size(), " for ", d.sources.size(), " of data.sources");
+  if (d.sources.empty()) return {data::StreamSource::open("path", d.path, 1)};
+  require(d.path == "builtin", "data", "data.sources replaces data.path: got both, path = ", d.path, "; leave one out");
+  std::vector<data::StreamSource> sources;
+  for (size_t i = 0; i < d.sources.size(); ++i) {
+    const size_t equals = d.sources[i].find('=');
+    require(equals != std::string::npos && equals > 0, "data", "each source must be `name=path`: got ", d.sources[i]);
+    sources.push_back(data::StreamSource::open(d.sources[i].substr(0, equals), d.sources[i].substr(equals + 1),
+                                               d.weights.empty() ? 1 : d.weights[i]));
+  }
+  return sources;
+}
+
+OpenedData open_stream(const DataRequest& request, const std::optional<data::Masking>& masking) {
+  const Config& config = request.config;
+  const DataConfig& d = config.data;
+  const bool holds_out = evaluates(config) && d.held_out > 0;
+  data::DocumentStreamOptions options{.batch_size = config.training.batch_size,
+                                      .rank = request.replica,
+                                      .ranks = static_cast<int>(config.parallel.data),
+                                      .sequence = d.sequence,
+                                      .documents = documents_of(d),
+                                      .masking = masking,
+                                      .columns = d.text_columns,
+                                      .threads = static_cast<int>(d.threads),
+                                      .records = {.seed = static_cast<uint64_t>(config.training.seed),
+                                                  .shuffle = d.shuffle_bytes > 0,
+                                                  .shuffle_bytes = d.shuffle_bytes,
+                                                  .longest_line = d.longest_line,
+                                                  .held_out = d.held_out,
+                                                  .part = data::Part::Training,
+                                                  .faults = faults_of(d)}};
+  const std::vector<data::StreamSource> sources = sources_of(d);
+  OpenedData parts;
+  if (holds_out) {
+    const int64_t tokens = config.training.evaluate_batches * config.training.batch_size * d.sequence + 1;
+    const auto corpus = data::read_held_out(sources, *request.tokenizer, options, tokens, parts.notices);
+    require(corpus.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", corpus.size(),
+            " tokens, sequence ", d.sequence,
+            "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+    parts.held_out = samples_of(corpus, d, masking);
+  }
+  for (const data::StreamSource& source : sources)
+    if (source.left_out) parts.notices.push_back(*source.left_out);
+  parts.stream = std::make_unique<data::DocumentStream>(sources, request.tokenizer, std::move(options));
+  return parts;
+}
+
+OpenedData open_corpus(const DataRequest& request, const std::optional<data::Masking>& masking) {
+  const DataConfig& d = request.config.data;
+  const auto [training, held_out, notices] = open_plain_text(request);
+  OpenedData parts{.training = samples_of(training, d, masking), .notices = notices};
+  if (!evaluates(request.config) || d.held_out == 0) return parts;
+  require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
+          " tokens of ", training.size() + held_out.size(), ", sequence ", d.sequence,
+          "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+  parts.held_out = samples_of(held_out, d, masking);
+  return parts;
+}
+
+}  // namespace
+
+data::Faults faults_of(const DataConfig& d) { return d.faults == "skip" ? data::Faults::Skip : data::Faults::Refuse; }
+
+data::Documents documents_of(const DataConfig& d) {
+  return d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
+}
+
+bool is_streamed(const DataConfig& d) {
+  return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
+}
+
+PlainText open_plain_text(const DataRequest& request) {
+  const DataConfig& d = request.config.data;
+  const std::string& builtin = request.builtin;
+  std::error_code none;
+  require(d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
+          "data.path = \"builtin\" needs the sources that this program was built from, but they are no longer at ",
+          builtin, "; name a text file or a folder with --data.path=PATH");
+  const auto corpus =
+      data::Corpus::open(d.path == "builtin" ? builtin : d.path, *request.tokenizer, {request.config.run.folder});
+  auto [training, held_out] = corpus.split(d.held_out);
+  PlainText text{std::move(training), std::move(held_out), {}};
+  if (corpus.left_out() && d.path != "builtin") text.notices.push_back(*corpus.left_out());
+  return text;
+}
+
+OpenedData open_tokens(const DataRequest& request, const std::optional<data::Masking>& masking) {
+  return is_streamed(request.config.data) ? open_stream(request, masking) : open_corpus(request, masking);
+}
+
+}  // namespace colossal::run

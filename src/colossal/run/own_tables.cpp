@@ -1,0 +1,46 @@
+#include "colossal/run/own_tables.h"
+
+#include <algorithm>
+
+#include "colossal/base/config.h"
+
+namespace colossal::run {
+namespace {
+
+/// The sections that every config has, for suggestions, and the tables of the program.
+struct AllSections {
+  Config common;
+  std::vector<OwnTable>& tables;
+  void fields(Fields& f) {
+    common.common_fields(f);
+    for (OwnTable& table : tables) f.section(table.name.c_str(), table.keys, "");
+  }
+};
+
+}  // namespace
+
+bool has_table(const Config& config, const std::string& name) {
+  const auto& values = config.tables.values();
+  return std::any_of(values.begin(), values.end(),
+                     [&](const auto& entry) { return entry.first == name || entry.first.starts_with(name + "."); });
+}
+
+bool is_common_section(const std::string& name) {
+  const std::vector<KeyHelp> keys = describe_config(Config());
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const KeyHelp& key) { return key.section == name || key.section.starts_with(name + "."); });
+}
+
+void read_tables(const Config& config, std::vector<OwnTable>& known) {
+  AllSections all{{}, known};
+  config.tables.read(all);
+}
+
+ConfigDocument document_of(const std::vector<OwnTable>& tables) {
+  const std::string toml = fields_to_toml([copies = tables](Fields& f) mutable {
+    for (OwnTable& table : copies) f.section(table.name.c_str(), table.keys, "");
+  });
+  return ConfigDocument::parse(toml, "the config");
+}
+
+}  // namespace colossal::run
