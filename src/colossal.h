@@ -14,6 +14,13 @@
 //   models.add({.name = "own", .presets = ..., .make = make_own});
 //   return colossal::main(argc, argv, models);
 //
+// An objective of one's own, with its samples, loss and metrics (run/objective.h, run/program.h,
+// examples/own_objective):
+//
+//   auto program = colossal::built_in();
+//   program.objectives.add({.name = "own", .table = "own", .keys = OwnObjectiveKeys{}, .make = make_own_objective});
+//   return colossal::main(argc, argv, program);
+//
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
 //
 //   auto world = colossal::comm::launch({.backend = "auto"});

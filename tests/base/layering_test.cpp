@@ -288,6 +288,29 @@ std::vector<std::string> literal_field_names(const fs::path& source) {
   return faults;
 }
 
+/// Lines outside of models and run/objectives that name an objective: there the facts of the architecture are asked.
+std::vector<std::string> named_objectives(const fs::path& source) {
+  static const std::regex names(
+      R"rx("(next-token|masked-token|span-corruption)"|\b(NextToken|MaskedToken|SpanCorruption)\b)rx"
+      R"rx(|objective\W*[!=]=\W*"|"objective=)rx");
+  std::vector<std::string> faults;
+  for (const auto& file : sources_below(source / "colossal")) {
+    const std::string name = fs::relative(file, source / "colossal").string();
+    if (name.starts_with("models/") || name.starts_with("run/objectives/")) continue;
+    std::ifstream lines(file);
+    int number = 1;
+    for (std::string line; std::getline(lines, line); ++number)
+      if (std::regex_search(line.substr(0, line.find("//")), names))
+        faults.push_back(name + ":" + std::to_string(number) +
+                         " names an objective; ask models::Task what the model reads and writes");
+  }
+  return faults;
+}
+
+TEST(Layering, ObjectivesAreNamedByModelsAndObjectivesAlone) {
+  EXPECT_THAT(named_objectives(kSourceDir / "src"), IsEmpty());
+}
+
 TEST(Layering, JsonIsParsedInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
 
 TEST(Layering, FieldsOfABatchAreNamedByModelsAndSamplesAlone) {
@@ -428,6 +451,17 @@ TEST_F(PlantedViolations, AFieldNamedByALayerThatServesAllBatchesIsFound) {
   plant("parallel/layout.cpp", "// batch.at(\"ids\")\nmesh.group(\"data\");\n");
   EXPECT_THAT(literal_field_names(fs::path(folder_.path()) / "src"),
               ElementsAre(HasSubstr("train/engine.cpp:1 names a field"), HasSubstr("memory/home.cpp:1 names a field")));
+}
+
+TEST_F(PlantedViolations, AnObjectiveNamedElsewhereIsFound) {
+  plant("infer/engine.cpp", "if (task.objective == \"class\") return;\nauto* x = dynamic_cast<NextToken*>(y);\n");
+  plant("train/engine.cpp", "// \"next-token\"\nconst char* kName = \"masked-token\";\n");
+  plant("models/x.cpp", "return {.objective = \"next-token\"};\n");
+  plant("run/objectives/x.cpp", "class NextToken {};\n");
+  EXPECT_THAT(named_objectives(fs::path(folder_.path()) / "src"),
+              UnorderedElementsAre(HasSubstr("infer/engine.cpp:1 names an objective"),
+                                   HasSubstr("infer/engine.cpp:2 names an objective"),
+                                   HasSubstr("train/engine.cpp:2 names an objective")));
 }
 
 TEST_F(PlantedViolations, ALongFileIsFound) {

@@ -34,8 +34,9 @@ struct ModelShape {
   nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }
   /// What the model reads and what is asked of it.
   Task task() const;
-  /// Errors ("model"): no architecture, a size that is not positive (0 if Architecture::unused has it), own sizes outside the ranges of their keys, heads
-  ///                   that are no multiple of kv_heads, whatever Architecture::settle refuses.
+  /// Errors ("model"): no architecture, a size that is not positive (nor 0 and in Architecture::unused), own sizes
+  ///                   outside the ranges of their keys, heads that are no multiple of kv_heads, whatever
+  ///                   Architecture::settle refuses.
   void validate() const;
 };
 

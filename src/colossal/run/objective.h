@@ -85,16 +85,16 @@ class Objective {
   /// by the sum over the ranks that have other rows. A batch on the host costs no wait for a device.
   virtual double weight(const tensor::Batch& batch) const = 0;
 
-  /// The loss of step.batch, a micro-batch, as a scalar: the sum over its samples. `end` are the hidden states after the
-  /// final norm; end[0] is what models::Model::norm returned. Runs on the ranks of the last stage, which all return the
-  /// same value.
+  /// The loss of step.batch, a micro-batch, as a scalar: the sum over its samples. `end` are the hidden states after
+  /// the final norm; end[0] is what models::Model::norm returned. Runs on the ranks of the last stage, which all return
+  /// the same value.
   virtual at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const = 0;
   /// The number of sums that evaluate() returns, k. Ranks of other stages need it, too.
   virtual int64_t sums() const { return 1; }
   /// The sums [k] of an evaluation of step.batch, without gradients. By default the loss.
   virtual at::Tensor evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const;
-  /// The rows of an evaluation, from the sums and weight over all batches and ranks. By default eval_loss, the first sum
-  /// divided by the weight.
+  /// The rows of an evaluation, from the sums and weight over all batches and ranks. By default eval_loss, the first
+  /// sum divided by the weight.
   virtual std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const;
 };
 
@@ -144,8 +144,8 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                                  const std::vector<OwnTable>& others = {});
 
-/// A batch of one data replica on the host, for passes whose values do not matter: all numbers of the objective's example
-/// are 1. Without joined documents each row of tokens is one document.
+/// A batch of one data replica on the host, for passes whose values do not matter: all numbers of the objective's
+/// example are 1. Without joined documents each row of tokens is one document.
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config);
 
 /// What the parts of a model cost in a training step on one sample (models::costs_of).

@@ -9,8 +9,8 @@
 
 namespace colossal::train {
 
-/// Errors: a hidden size that the tensor mode cannot split; if the example has no tokens also a number of positions that
-/// tensor or sequence parallelism cannot split, because the samples do not have data.sequence tokens.
+/// Errors: a hidden size that the tensor mode cannot split; if the example has no tokens also a number of positions
+/// that tensor or sequence parallelism cannot split, because the samples do not have data.sequence tokens.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example);
 

@@ -195,22 +195,21 @@ Engine::Loss Engine::objective_loss() const {
 double Engine::train_step(const tensor::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
   objective_->check(batch);
-  return train_by(objective_loss(), batch, objective_->weight(batch), true);
+  return train_on(batch, objective_->weight(batch), objective_loss(), /*by_graph=*/true);
 }
 
 double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss) {
-  return train_by(loss, batch, weight, false);
+  return train_on(batch, weight, loss, /*by_graph=*/false);
 }
 
-/// `may_replay`: the loss is the one that recordings have.
-double Engine::train_by(const Loss& loss, const tensor::Batch& batch, double weight, bool may_replay) {
+double Engine::train_on(const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph) {
   const memory::KindScope kind(memory::Kind::Activations);
   const tensor::Batch b = checked(batch);
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
   const double total = comm::sum(ranks_of_other_rows(mesh_), weight), divisor = total > 0 ? total : 1;
   const double factor = optimization_->loss_scale() / divisor;
   const std::vector<at::Tensor> losses =
-      may_replay && is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor, loss);
+      by_graph && is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor, loss);
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();

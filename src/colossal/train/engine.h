@@ -124,7 +124,8 @@ class Engine : public Resumable {
 
  private:
   nn::Step training_step_of(const tensor::Batch& micro_batch, int64_t index) const;
-  double train_by(const Loss& loss, const tensor::Batch& batch, double weight, bool may_replay);
+  /// What both overloads of train_step() do. `by_graph`: `loss` is the one that captured() records.
+  double train_on(const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);
   Loss objective_loss() const;
   std::vector<at::Tensor> train(const tensor::Batch& batch, double factor, const Loss& loss);
   std::vector<at::Tensor> train_by_graph(const tensor::Batch& batch, double factor);

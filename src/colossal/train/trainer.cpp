@@ -40,6 +40,16 @@
 #include "colossal/train/tier_moves.h"
 
 namespace colossal::train {
+
+/// The measurements of one step.
+struct StepWork {
+  StepOutcome outcome{};
+  int64_t batches = 0;  // global batches that the rule took
+  double seconds = 0;
+  int64_t tokens = 0;  // of these batches
+  std::optional<double> mfu{};
+};
+
 namespace {
 
 /// How long a network file system may hide from this host what rank 0 has made.
@@ -75,20 +85,12 @@ RankInputs start_inputs(const TrainerOptions& options) {
           "start all ranks with the same flags"};
 }
 
-/// The measurements of one update.
-struct StepWork {
-  double loss = 0;  // mean over the labels of the global batch
-  StepResult result{};
-  double seconds = 0;
-  int64_t tokens = 0;  // of the global batch
-  std::optional<double> mfu{};
-};
-
 /// The rows that every step has. Of an image its patches and the class token count as tokens.
 std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ranks) {
-  std::vector<Metric> rows{known_metric("loss", work.loss), known_metric("learning_rate", work.result.learning_rate),
-                           known_metric("grad_norm", work.result.gradient_norm), known_metric("tokens", work.tokens),
-                           known_metric("tokens_per_second", static_cast<double>(work.tokens) / work.seconds)};
+  std::vector<Metric> rows{
+      known_metric("loss", work.outcome.loss), known_metric("learning_rate", work.outcome.result.learning_rate),
+      known_metric("grad_norm", work.outcome.result.gradient_norm), known_metric("tokens", work.tokens),
+      known_metric("tokens_per_second", static_cast<double>(work.tokens) / work.seconds)};
   if (work.mfu) rows.push_back(known_metric("mfu", *work.mfu));
   rows.push_back(known_metric("peak_bytes", *std::max_element(ranks.peak_bytes.begin(), ranks.peak_bytes.end())));
   rows.push_back(known_metric("seconds", work.seconds));
@@ -166,6 +168,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
+    rule_ = make_rule();
   } catch (const Error& error) {
     // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
     // is no Error, a lack of memory, ends one rank, and the others hear of that.
@@ -180,6 +183,13 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
 }
 
 Trainer::~Trainer() = default;
+
+std::unique_ptr<StepRule> Trainer::make_rule() {
+  for (const auto& [name, make] : options_.step_rules) options_.program.objectives.at(name);
+  const auto own = options_.step_rules.find(data_.objective.name);
+  if (own == options_.step_rules.end()) return std::make_unique<OneUpdate>();
+  return own->second(*engine_);
+}
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
@@ -228,7 +238,7 @@ void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   if (!steps.complete.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
-  const bool reads_builtin = config_.data.path == "builtin" && config_.data.sources.empty();
+  const bool reads_builtin = data_.tokenizer && config_.data.path == "builtin" && config_.data.sources.empty();
   if (reads_builtin && text != folder_.builtin_text())
     data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
   write_file(folder_.config(), to_toml(config_));
@@ -344,6 +354,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   };
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
+    rule_->restore(progress.value("step_rule", nlohmann::json()));
     // The same library as before the stop, or the numbers would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
   };
@@ -370,10 +381,11 @@ void Trainer::save(bool last) {
   comm::agree(all_ranks(), at::kCPU, [&] {
     if (lock_) lock_->check();
   });
+  nlohmann::json progress{
+      {"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}};
+  if (nlohmann::json rule = rule_->state(); !rule.is_null()) progress["step_rule"] = std::move(rule);
   try {
-    checkpoints().save(
-        *engine_,
-        {{"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}});
+    checkpoints().save(*engine_, progress);
   } catch (const Error& error) {
     // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
@@ -392,14 +404,18 @@ void Trainer::tell_notices(data::Batches& batches) {
 }
 
 void Trainer::evaluate(report::StepMetrics& m) {
-  if (!data_.held_out) return;
-  data_.held_out->rewind();
-  const int64_t batch = config_.training.batch_size, all = (data_.held_out->samples() + batch - 1) / batch;
-  Evaluation evaluation;
-  for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
-    evaluation += engine_->evaluate(data_.held_out->next());
-  tell_notices(*data_.held_out);
-  m.add(engine_->objective().metrics(evaluation.sums, evaluation.weight));
+  std::vector<Metric> rows;
+  if (data_.held_out) {
+    data_.held_out->rewind();
+    const int64_t batch = config_.training.batch_size, all = (data_.held_out->samples() + batch - 1) / batch;
+    Evaluation evaluation;
+    for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
+      evaluation += engine_->evaluate(data_.held_out->next());
+    tell_notices(*data_.held_out);
+    rows = engine_->objective().metrics(evaluation.sums, evaluation.weight);
+  }
+  if (options_.evaluated) options_.evaluated(*engine_, rows);
+  m.add(std::move(rows));
 }
 
 bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks) {
@@ -437,6 +453,20 @@ std::optional<double> Trainer::step_flops() {
   }
 }
 
+StepWork Trainer::make_step() {
+  StepWork work;
+  const int64_t before = engine_->steps_done();
+  work.outcome = rule_->step(*engine_, [&] {
+    ++work.batches;
+    tensor::Batch batch = data_.training->next();
+    tell_notices(*data_.training);
+    return batch;
+  });
+  require(engine_->steps_done() > before, "objective", "the step rule of ", data_.objective.name,
+          " must make an update: got none in a step; call Engine::step()");
+  return work;
+}
+
 bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
@@ -446,28 +476,26 @@ bool Trainer::run() {
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const Stopwatch own;  // of this rank: the last step's agreement is over on all of them
-    const tensor::Batch batch = data_.training->next();
-    tell_notices(*data_.training);
+    const int64_t before = engine_->steps_done();
     moves.begin_step();
-    engine_->zero_grad();
-    StepWork work{.loss = engine_->train_step(batch)};
-    work.result = engine_->step();
+    StepWork work = make_step();
     const int64_t step = engine_->steps_done();
     work.seconds = watch.restart();
-    work.tokens = t.batch_size * data_.sample_tokens;
-    if (flops) work.mfu = *flops / work.seconds / peak;
+    work.tokens = work.batches * t.batch_size * data_.sample_tokens;
+    if (flops) work.mfu = static_cast<double>(work.batches) * *flops / work.seconds / peak;
     report::RankMetrics ranks{.step = step};
     stopped = agree_on_step(own.seconds(), ranks);
     report::StepMetrics m(step);
     m.add(rows_of(work, ranks));
+    m.add(std::move(work.outcome.rows));
     m.add(moves.end_step(all_ranks()));
     // Ranks notice different stalls. Those that rank 0 knows of are in the files that it writes.
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.add(known_metric("stall_seconds", stalled));
-    const bool is_last = step == t.steps;
-    const bool evaluates = is_last || (t.evaluate_every > 0 && step % t.evaluate_every == 0);
-    const bool saves = is_last || stopped || (t.save_every > 0 && step % t.save_every == 0);
+    const bool is_last = step >= t.steps;
+    const auto is_due = [&](int64_t every) { return every > 0 && step / every > before / every; };
+    const bool evaluates = is_last || is_due(t.evaluate_every), saves = is_last || stopped || is_due(t.save_every);
     if (evaluates) evaluate(m);
-    const bool samples = options_.sample && !is_last && !stopped && t.sample_every > 0 && step % t.sample_every == 0;
+    const bool samples = options_.sample && !is_last && !stopped && is_due(t.sample_every);
     if (output_) output_->write(m, ranks, log_);
     if (saves) save(is_last || stopped);
     if (samples) keep_sample(options_.sample(*this));

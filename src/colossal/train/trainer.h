@@ -5,12 +5,14 @@
 //   trainer.write_report("");                // report.html in config.run.folder
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/base/log.h"
+#include "colossal/base/metric.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/run/config.h"
@@ -18,6 +20,7 @@
 #include "colossal/run/program.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/step_rule.h"
 
 namespace colossal::report {
 struct PipelineTimeline;
@@ -30,6 +33,7 @@ class StepMetrics;
 namespace colossal::train {
 
 class StallRecords;
+struct StepWork;
 class Trainer;
 
 /// How a run treats what its folder holds already.
@@ -58,6 +62,12 @@ struct TrainerOptions {
   /// Null or an empty text: no sample.
   std::function<std::string(Trainer&)> sample;
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
+  /// What a step does, by the name of the objective. Each function makes the rule when the engine is built. An
+  /// objective without an entry makes one update by one batch a step
+  std::map<std::string, std::function<std::unique_ptr<StepRule>(Engine&)>> step_rules{};
+  /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
+  /// may evaluate other batches, and adds rows, the same on all ranks
+  std::function<void(Engine&, std::vector<Metric>&)> evaluated{};
 };
 
 /// One rank's part of a run. All ranks make one and call the same members in the same order.
@@ -104,7 +114,11 @@ class Trainer {
   void save(bool last);
   /// Into the log: what was passed over on the way to the last batch.
   void tell_notices(data::Batches& batches);
-  /// Evaluates on held-out data and adds the rows to the step. Adds nothing if there are no held-out data.
+  /// The rule of the run's objective. Errors ("objective"): a rule for a name that no objective has.
+  std::unique_ptr<StepRule> make_rule();
+  /// One step by the rule.
+  StepWork make_step();
+  /// Evaluates on held-out data, if there are any, calls options.evaluated, and adds the rows to the step.
   void evaluate(report::StepMetrics& metrics);
   /// Gathers memory and step time of each rank into `ranks`, and returns true if a rank was asked to stop, in one
   /// message. `seconds`: the step time of this rank.
@@ -129,6 +143,7 @@ class Trainer {
   std::unique_ptr<StallRecords> stalls_;
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StepRule> rule_;
   std::unique_ptr<Output> output_;
   std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
   int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from

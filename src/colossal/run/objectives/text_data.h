@@ -28,8 +28,8 @@ struct PlainText {
 /// Errors ("data"): a path without text; "builtin" without the sources of the library.
 PlainText open_plain_text(const DataRequest& request);
 
-/// Samples of data.sequence tokens, of plain text or of a stream. `masking`: their labels are tokens that it hides; none:
-/// the tokens that follow. Errors ("data"): those of reading; a held-out part without a whole sample.
+/// Samples of data.sequence tokens, of plain text or of a stream. `masking`: their labels are tokens that it hides;
+/// none: the tokens that follow. Errors ("data"): those of reading; a held-out part without a whole sample.
 OpenedData open_tokens(const DataRequest& request, const std::optional<data::Masking>& masking);
 
 }  // namespace colossal::run

@@ -1,0 +1,14 @@
+// The objective of predicting a column of a table: squared errors, and their root mean square at evaluations.
+#pragma once
+#include <colossal.h>
+
+#include <string>
+
+/// The table [regression] of the config.
+struct RegressionKeys {
+  std::string target = "distance", unit = "m";
+  void fields(colossal::Fields& f);
+  bool operator==(const RegressionKeys&) const = default;
+};
+
+colossal::run::ObjectiveRow regression();

@@ -1,0 +1,21 @@
+#include "colossal/train/step_rule.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/train/engine.h"
+
+namespace colossal::train {
+
+nlohmann::json StepRule::state() const { return nullptr; }
+
+void StepRule::restore(const nlohmann::json&) {}
+
+StepOutcome update(Engine& engine, const tensor::Batch& batch) {
+  engine.zero_grad();
+  const double loss = engine.train_step(batch);
+  return {.loss = loss, .result = engine.step()};
+}
+
+StepOutcome OneUpdate::step(Engine& engine, const NextBatch& next) { return update(engine, next()); }
+
+}  // namespace colossal::train
