@@ -48,7 +48,8 @@ Result run(const Case& c, double factor = 1) {
   const Parameter weight{.name = "w", .value = there({c.out, c.in}, 2).requires_grad_(), .hidden_matrix = true};
   const at::Tensor bias = c.bias ? there({c.out}, 3).requires_grad_() : at::Tensor();
   Fp8Layers fp8(c.recipe);
-  const auto product = fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight);
+  Parameters parameters({}, {.device = test::accelerator()});
+  const auto product = fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight, parameters);
   const test::CalledOperators called;
   const tensor::FlopCount flops;
   test::AcceleratorWaits waits;
@@ -124,9 +125,10 @@ Tensors split_layers() {
       return normal(shape, 10 * seed + static_cast<uint64_t>(world.rank())).to(at::kBFloat16).to(device);
     };
     Fp8Layers fp8({});
+    nn::Parameters parameters(mesh.place(), {.device = device});
     for (const auto& inner : {layout.expand.product, layout.contract.product}) {
       const Parameter weight{.name = "w", .value = there({16, 48}, 2), .hidden_matrix = true};
-      const auto product = fp8.wrap(inner, weight);
+      const auto product = fp8.wrap(inner, weight, parameters);
       Product::Saved saved;
       const at::Tensor x = there({32, 48}, 1), bias = there({16}, 3), dy = there({32, 16}, 4);
       const at::Tensor y = product->forward(x, weight.value, bias, 16, &saved);

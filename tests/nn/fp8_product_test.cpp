@@ -54,7 +54,7 @@ struct Layer {
         bias(leaf({11}, 3, type)),
         x(leaf({rows, 7}, 1, type)),
         dy(normal({rows, 11}, 4, type).to(type)),
-        product(fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight)) {}
+        product(fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight, parameters)) {}
   static at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
     return normal(shape, seed, type).to(type).requires_grad_();
   }
@@ -67,6 +67,7 @@ struct Layer {
     y.backward(dy);
     return {y.detach(), x.grad(), weight.value.grad(), bias.grad()};
   }
+  Parameters parameters{{}, {}};  // of the history
   Parameter weight;
   at::Tensor bias, x, dy;
   std::shared_ptr<const Product> product;
@@ -287,8 +288,9 @@ TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
   for (const auto& [shape, up] :
        {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
     Fp8Layers fp8({.scaling = kDelayed});
-    Parameters parameters(
-        {}, {.product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+    Parameters parameters({}, {.products = {[&](auto product, const Parameter& weight, Parameters& parameters) {
+                                 return fp8.wrap(std::move(product), weight, parameters);
+                               }}});
     SerialLayers layers(parameters);
     const models::Model model = models::make_model(shape, layers);
     std::vector<std::string> names, expected;
@@ -307,7 +309,9 @@ TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
   Parameters parameters(
       tensor::Place({{"pipeline", 2, 0}}),
       {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
-       .product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+       .products = {[&](auto product, const Parameter& weight, Parameters& parameters) {
+         return fp8.wrap(std::move(product), weight, parameters);
+       }}});
   SerialLayers layers(parameters);
   const auto first = layers.expand("first", 4, 4, {}), second = layers.expand("second", 4, 4, {});
   ASSERT_EQ(fp8.states().size(), 1u);

@@ -27,5 +27,29 @@ TEST(Parameters, ASecondLayoutMustStoreThemAsTheFirst) {
   EXPECT_THROW(parameters.add("bias", tensor::ShardSpec::whole({4}), Init::ones(), true), Error);
 }
 
+TEST(Parameters, BuffersAreHeldWhereTheirStageIsAndAreNoParameters) {
+  for (const int stage : {0, 1}) {
+    Parameters parameters(tensor::Place({{"pipeline", 2, stage}}),
+                          {.stages = [](const std::string&) { return std::vector<int>{1}; }});
+    const Buffer &load = parameters.buffer("load", tensor::ShardSpec::whole({3}), at::kDouble),
+                 &past = parameters.buffer("past", tensor::ShardSpec::whole({2}), at::kLong, BufferUse::Training);
+    EXPECT_EQ(load.value.defined(), stage == 1);
+    if (stage == 1) {
+      EXPECT_EQ(load.value.scalar_type(), at::kDouble);
+      EXPECT_FALSE(load.value.requires_grad());
+      EXPECT_TRUE(at::equal(past.value, at::zeros({2}, at::kLong)));
+    }
+    EXPECT_EQ(load.saved_name(), "model.load");
+    EXPECT_EQ(past.saved_name(), "past");
+    EXPECT_EQ(parameters.size(), 0u);
+    EXPECT_TRUE(parameters.declared().empty());
+    EXPECT_EQ(parameters.buffers().size(), 2u);
+    EXPECT_THROW(parameters.buffer("load", tensor::ShardSpec::whole({3}), at::kDouble), Error);
+    EXPECT_THROW(parameters.add("load", tensor::ShardSpec::whole({3}), Init::ones(), true), Error);
+    const Parameters::Redeclaration again(parameters);
+    EXPECT_EQ(&parameters.buffer("load", tensor::ShardSpec::whole({3}), at::kDouble), &load);
+  }
+}
+
 }  // namespace
 }  // namespace colossal::nn::parameter_test

@@ -42,8 +42,30 @@ TEST(Recompute, WithoutGradModeItIsTheFunction) {
   EXPECT_EQ(*function.calls, 1);
 }
 
-TEST(Recompute, RefusesWhatWouldBeCutOff) {
-  EXPECT_THROW(recomputed([](const at::Tensor& x) { return x; }, at::ones({2})), Error);
+TEST(Recompute, TrainsBehindAnInputWithoutGradient) {
+  const at::Tensor x = at::arange(6, at::kDouble), weight = at::full({6}, 3, at::kDouble).requires_grad_();
+  Watched watched;
+  int calls = 0;
+  const auto function = [&](const at::Tensor& input) {
+    ++calls;
+    EXPECT_FALSE(input.requires_grad());
+    return watched(input * weight);
+  };
+  const at::Tensor y = recomputed(function, x);
+  EXPECT_TRUE(watched.watched->expired());
+  EXPECT_TRUE(at::equal(y, (2 * x * weight).square()));
+  y.sum().backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(at::equal(weight.grad(), 8 * x.square() * weight.detach()));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Recompute, KeepsNothingWhereNothingTrains) {
+  Watched function;
+  const at::Tensor y = recomputed(function, at::ones({2}));
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_TRUE(function.watched->expired());
+  EXPECT_EQ(*function.calls, 1);
 }
 
 TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {

@@ -61,5 +61,23 @@ TEST(LogicalTensors, RefuseInAPipelineWhatIsNotTrained) {
   });
 }
 
+TEST(LogicalTensors, LeaveOutInAPipelineWhatEveryStageKnowsAsFrozen) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}});
+    const auto stages = [](const std::string& name) {
+      return std::vector<int>{name == "first" || name == "frozen" ? 0 : 1};
+    };
+    nn::Parameters parameters(mesh.place(),
+                              {.dtype = at::kDouble, .stages = stages, .treatment = [](const std::string& name) {
+                                 return nn::Treatment{.trains = name != "frozen"};
+                               }});
+    for (const char* name : {"frozen", "first", "second"})
+      parameters.add(name, tensor::ShardSpec::whole({3}), nn::Init::ones(), true);
+    EXPECT_EQ(names_of({parameters, mesh}), (std::vector<std::string>{"first", "second"}));
+    EXPECT_EQ(parameters.trained_numel(), 6);
+    if (world.rank() == 0) EXPECT_FALSE(parameters.at("frozen").value.requires_grad());
+  });
+}
+
 }  // namespace
 }  // namespace colossal::optim::logical_tensors_test

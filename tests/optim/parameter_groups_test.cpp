@@ -53,5 +53,19 @@ TEST(ParameterGroups, RefuseListsThatDoNotFitAndPatternsThatNameNobody) {
   EXPECT_EQ(p.at("blocks.0.qkv.weight").decay, 1);
 }
 
+TEST(ParameterGroups, RefuseAGroupOfFrozenParametersOnly) {
+  nn::Parameters p(
+      {}, {.treatment = [](const std::string& name) { return nn::Treatment{.trains = name != "embedding.weight"}; }});
+  for (const char* name : {"embedding.weight", "blocks.0.qkv.weight"})
+    p.add(name, tensor::ShardSpec::whole({2, 2}), nn::Init::zeros(), true);
+  EXPECT_EQ(test::thrown_message([&] {
+              ParameterGroups{{"blocks.*", "embed*"}, {1, 1}, {}}.apply(p);
+            }),
+            "[optimizer] only frozen parameters belong to group embed* of groups.parameters (a parameter belongs to "
+            "the first group that matches); remove the group, or train one of them; trained are blocks.*.qkv.weight");
+  ParameterGroups{{"*"}, {0.5}, {}}.apply(p);  // a group may fit frozen ones as well
+  EXPECT_EQ(p.at("blocks.0.qkv.weight").rate, 0.5);
+}
+
 }  // namespace
 }  // namespace colossal::optim::parameter_groups_test

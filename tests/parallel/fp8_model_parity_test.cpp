@@ -105,9 +105,9 @@ class Trained {
   nn::Parameters::Options options(bool is_fp8) {
     nn::Parameters::Options result{.dtype = at::kDouble, .seed = 3};
     if (is_fp8)
-      result.product = [this](auto product, const nn::Parameter& weight) {
-        return fp8_.wrap(std::move(product), weight);
-      };
+      result.products = {[this](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+        return fp8_.wrap(std::move(product), weight, parameters);
+      }};
     return result;
   }
 

@@ -94,9 +94,10 @@ Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Dra
 }
 
 nn::Parameters::Options options(Fp8Layers& fp8) {
-  return {.dtype = at::kDouble, .product = [&fp8](auto product, const nn::Parameter& weight) {
-            return fp8.wrap(std::move(product), weight);
-          }};
+  return {.dtype = at::kDouble,
+          .products = {[&fp8](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+            return fp8.wrap(std::move(product), weight, parameters);
+          }}};
 }
 
 void compare(const Results& got, const Results& want, const Parts& parts, const nn::Parameters& parameters) {
@@ -185,10 +186,11 @@ TEST_P(Fp8Parity, LinearLayersOfBlocksAndLogitsAloneAskForProducts) {
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
     std::vector<std::string> names;
-    nn::Parameters parameters(mesh.place(), {.product = [&](auto product, const nn::Parameter& weight) {
-                                names.push_back(weight.hidden_matrix ? weight.name : weight.name + ", of logits");
-                                return product;
-                              }});
+    nn::Parameters parameters(mesh.place(),
+                              {.products = {[&](auto product, const nn::Parameter& weight, nn::Parameters&) {
+                                 names.push_back(weight.hidden_matrix ? weight.name : weight.name + ", of logits");
+                                 return product;
+                               }}});
     parallel::TensorLayers make(parameters, parallel::make_layout(GetParam(), mesh));
     const nn::AttentionShape shape{.hidden = kNarrow, .heads = 6, .kv_heads = 6, .head_dim = 3};
     const auto embedding = make.embedding("embedding", 11, kNarrow, 1),

@@ -112,9 +112,19 @@ at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
   return theirs;
 }
 
+void require_none_added(const nn::Parameters& parameters) {
+  for (const nn::Parameter& parameter : parameters.declared())
+    require(!parameter.is_added, kComponent, "folders have the parameters of a model alone: got ", parameter.name,
+            ", which an adapter added; write the model without its adapter");
+}
+
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names) {
   std::map<std::string, const nn::Parameter*> unnamed;
-  for (const nn::Parameter& parameter : parameters.declared()) unnamed[parameter.name] = &parameter;
+  for (const nn::Parameter& parameter : parameters.declared())
+    if (!parameter.is_added) unnamed[parameter.name] = &parameter;
+  for (const nn::Buffer& buffer : parameters.buffers())
+    if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.ours == buffer.name; }))
+      unnamed[buffer.name] = &buffer;
   std::vector<ExternalPart> parts;
   for (const nn::ExternalName& name : names) {
     const auto found = unnamed.find(name.ours);

@@ -10,11 +10,11 @@
 namespace colossal::checkpoint {
 
 struct ExternalPart {
-  const nn::Parameter* parameter;
-  std::string name;          ///< of the tensor in the folder
-  Box box;                   ///< of the logical parameter
-  bool transposed;           ///< the folder holds the transpose
-  int64_t leading_ones = 0;  ///< dimensions of size 1 in front of it there
+  const nn::Parameter* parameter;  ///< or a buffer
+  std::string name;                ///< of the tensor in the folder
+  Box box;                         ///< of the logical parameter
+  bool transposed;                 ///< the folder holds the transpose
+  int64_t leading_ones = 0;        ///< dimensions of size 1 in front of it there
   /// Which rows of the tensor the box is (dimension 0 in our orientation): first, first + stride and so on of `rows`
   int64_t first = 0, stride = 1, rows = 0;
 
@@ -28,7 +28,12 @@ struct ExternalPart {
   at::Tensor to_theirs(const at::Tensor& tensor) const;
 };
 
-/// Every piece of the folder, in the order of `names`, those of other stages of a pipeline included.
+/// Errors ("hugging face"): a model with parameters that wrappers of products added (nn::Parameter::is_added). For
+/// exports, which would leave them out.
+void require_none_added(const nn::Parameters& parameters);
+
+/// Every piece of the folder, in the order of `names`, those of other stages of a pipeline included. Buffers count if
+/// `names` has them; parameters that wrappers of products added do not.
 /// Errors: throws Error("hugging face", ...) when a parameter has no name or two, a name is of no parameter, the number
 ///         of whole parts is not that of the parameter's segments, rows are not as many as the parameter's, or those
 ///         that are taken of a tensor are not all of its rows once, or not of one shape.

@@ -46,7 +46,9 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
 at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
   const tensor::Place& place = parameters.place();
   // undefined: of other stages
-  const at::Tensor local = part.parameter->value.defined() ? part.parameter->value.detach() : at::Tensor();
+  const at::Tensor& value = part.parameter->value;
+  // of a buffer, whose dtype other stages do not know
+  const at::Tensor local = value.defined() ? value.detach().to(parameters.options().dtype) : at::Tensor();
   if (world.rank() != 0) {
     for_primary_boxes(part, place,
                       [&](const Box&, const Box& box) { world.send(at_box(local, box).contiguous(), 0).wait(); });
@@ -176,6 +178,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   const bool first = world.rank() == 0;
   std::vector<ExternalPart> parts;
   comm::agree(world, device, [&] {
+    require_none_added(parameters);
     parts = external_parts(parameters, external.names);
     if (first) create_folder(folder);
   });

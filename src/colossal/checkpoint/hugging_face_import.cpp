@@ -73,9 +73,8 @@ void require_equal(const nn::ExternalCopy& copy, const WeightSource& files, cons
   const std::string found = concat(describe(second.scalar_type(), second.sizes().vec()), " and ",
                                    describe(first.scalar_type(), first.sizes().vec()), ", which differ");
   files.leave(copy.name), files.leave(copy.original);
-  require(equal, "hugging face", folder, ": ", printable(copy.name), " must equal ",
-          printable(copy.original), ", because ", copy.reason, " makes them one weight: got ", found, "; ",
-          copy.remedy);
+  require(equal, "hugging face", folder, ": ", printable(copy.name), " must equal ", printable(copy.original),
+          ", because ", copy.reason, " makes them one weight: got ", found, "; ", copy.remedy);
 }
 
 /// Where each part lies; throws the table of all that is missing, misshapen or left over, or
@@ -156,6 +155,8 @@ nlohmann::json read_config(const std::string& folder) {
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
   std::vector<NamedTensor> values;
   for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  for (const nn::Buffer& b : parameters.buffers())
+    if (b.value.defined()) values.push_back({b.name, b.value, b.spec, {}});
   import_weights(folder, parameters, values, external);
 }
 
@@ -181,7 +182,7 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())
-    if (!found.count(parameter.name)) lacking.push_back(parameter.name);
+    if (!parameter.is_added && !found.count(parameter.name)) lacking.push_back(parameter.name);
   return lacking;
 }
 

@@ -59,7 +59,7 @@ CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameter
 }
 
 /// Rows of one tensor of the folder, put together from codes of the parameters.
-at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::* field) {
+at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::*field) {
   at::Tensor whole;
   for (const ExternalPart* part : parts) {
     const at::Tensor rows = (codes.at(part->parameter->name).*field).narrow(0, part->box.start[0], part->box.size[0]);
@@ -124,6 +124,7 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
 
 void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
                  const ExternalNames& external, const json& config, at::ScalarType dtype) {
+  require_none_added(parameters);
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const CommonForm form = common_form(codes, parameters);
   std::vector<std::string> matrices;

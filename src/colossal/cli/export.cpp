@@ -17,6 +17,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/gguf_vocabulary.h"
 #include "colossal/text/tokenizer_class.h"
@@ -80,8 +81,8 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
     const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
     if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
   });
-  checkpoint::export_gguf(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored_names()},
-                          folder.to_json(shape), tokenizer, r.type.empty() ? "f32" : r.type, world);
+  checkpoint::export_gguf(r.to, saved.model->parameters(), run::external_names(shape), folder.to_json(shape), tokenizer,
+                          r.type.empty() ? "f32" : r.type, world);
 }
 
 void check_export(const ExportRequest& r) {
@@ -131,8 +132,7 @@ int export_model(const Arguments& arguments, const run::Program* program) {
   if (is_gguf_name(r.to)) {
     write_gguf(r, saved, mesh.group("data"));
   } else {
-    checkpoint::export_weights(r.to, saved.model->parameters(),
-                               {folder.names(shape), folder.prefix, folder.ignored_names()}, folder.to_json(shape),
+    checkpoint::export_weights(r.to, saved.model->parameters(), run::external_names(shape), folder.to_json(shape),
                                mesh.group("data"), int64_t{5} << 30,
                                r.dtype.empty() ? std::nullopt : std::optional(dtype_named(r.dtype)));
     if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, r.to);

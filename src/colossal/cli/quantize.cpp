@@ -19,6 +19,7 @@
 #include "colossal/infer/perplexity.h"
 #include "colossal/models/registry.h"
 #include "colossal/quantization/quantize.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
 
 namespace colossal::cli {
@@ -60,7 +61,7 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
           " cannot be written as a Hugging Face folder");
-  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored_names()};
+  const checkpoint::ExternalNames names = run::external_names(shape);
   if (!r.as_numbers)
     checkpoint::check_gptq(saved.model->parameters(), quantization::matrices_of_blocks(saved.model->parameters()),
                            r.rounding.bits, names);

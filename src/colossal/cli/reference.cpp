@@ -61,13 +61,17 @@ int print_config_reference(const run::Program* program) {
 std::vector<KeyHelp> own_table_keys(const run::Program* program) {
   std::vector<KeyHelp> keys;
   if (!program) return keys;
-  for (const run::ObjectiveRow& row : program->objectives.rows())
-    for (KeyHelp& key : describe_config(row.keys)) {
-      key.key = concat(row.table, ".", key.key);
-      key.section = key.section.empty() ? row.table : concat(row.table, ".", key.section);
-      if (key.section == row.table) key.section_help = concat("keys of the objective ", row.name);
+  const auto add = [&](const std::string& table, const OwnKeys& own, const std::string& help) {
+    for (KeyHelp& key : describe_config(own)) {
+      key.key = concat(table, ".", key.key);
+      key.section = key.section.empty() ? table : concat(table, ".", key.section);
+      if (key.section == table) key.section_help = help;
       keys.push_back(std::move(key));
     }
+  };
+  for (const run::ObjectiveRow& row : program->objectives.rows())
+    add(row.table, row.keys, concat("keys of the objective ", row.name));
+  for (const run::AdapterRow& row : program->adapters.rows()) add(row.table, row.keys, "keys of an adapter");
   return keys;
 }
 

@@ -103,7 +103,8 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   config.validate();
   const models::ModelShape shape = options.program.models.resolve(config.model);  // refused here, it is said once
-  run::choose_objective(config, options.program.objectives, shape);
+  run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
+  run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;

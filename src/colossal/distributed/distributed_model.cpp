@@ -81,9 +81,18 @@ DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, 
   const nn::Parameters::Options& options = parameters_->options();
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   runner.executor = std::make_unique<parallel::PipelineExecutor>(
-      std::move(schedule), parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(runner.layout.copies),
-                                                                    &parameters_->deferred(), hidden});
+      std::move(schedule),
+      parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(runner.layout.copies), &parameters_->deferred(),
+                                               hidden, first_trained_stage(runner.model.shape)});
   return runner;
+}
+
+int DistributedModel::first_trained_stage(const models::ModelShape& shape) const {
+  auto first = static_cast<int64_t>(cuts_.size()) - 1;
+  for (const nn::Parameter& p : parameters_->declared())
+    if (p.treatment.trains)
+      for (const int64_t stage : models::stages_using(p.name, shape, cuts_)) first = std::min(first, stage);
+  return static_cast<int>(first);
 }
 
 at::Tensor DistributedModel::on_device(const at::Tensor& t) const {

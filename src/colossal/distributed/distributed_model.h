@@ -112,6 +112,8 @@ class DistributedModel {
     std::unique_ptr<parallel::PipelineExecutor> executor;
   };
   Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
+  /// The first stage that uses a trained parameter, the same on all ranks; the number of stages if none is trained.
+  int first_trained_stage(const models::ModelShape& shape) const;
   const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
   /// The runner of a prompt whose tokens ranks share.
   const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }

@@ -25,76 +25,52 @@ ops::Scaled quantized(const at::Tensor& x, Operand operand, const at::Tensor& sc
 
 at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops::dequantize(x.codes, x.scale, dtype); }
 
-class Fp8Product final : public Product {
+/// The codes of the operands of one layer, whichever product multiplies them.
+class Operands {
  public:
-  Fp8Product(std::shared_ptr<const Product> inner, const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
-      : inner_(std::move(inner)),
-        direct_(dynamic_cast<const DirectProduct*>(inner_.get())),
-        recipe_(recipe),
-        state_(std::move(state)) {}
+  Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
+      : recipe_(recipe), state_(std::move(state)) {}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                     Saved* saved) const override {
-    const ops::Scaled x_codes = quantized(x, kInput, scale_for(x, kInput, saved)),
-                      weight_codes = quantized(weight, kWeight, scale_for(weight, kWeight, saved));
-    // The weight is there anyway: its codes would be bytes more, once a micro-batch.
-    const auto keep_x = [&] {
-      saved->x = x_codes.codes, saved->own[kInput] = x_codes.scale, saved->takes_given_x = true;
-    };
-    const auto keep_weight = [&] { saved->weight = weight, saved->own[kWeight] = weight_codes.scale; };
-    if (direct_ && weight.size(0) == out && ops::multiplies_scaled(x, x.size(1), out)) {
-      if (saved) {
-        *saved = {.out = out, .own = std::vector<at::Tensor>(kOperands - 1)};
-        keep_x(), keep_weight();
-      }
-      const at::Tensor first = direct_->sums_y() ? at::Tensor() : bias;
-      return direct_->complete_y(ops::scaled_nt(x_codes, weight_codes, first, x.scalar_type()), bias);
-    }
+  /// `records`: the largest magnitude becomes history.
+  ops::Scaled codes(const at::Tensor& x, Operand operand, bool records) const {
+    return quantized(x, operand, scale_for(x, operand, records));
+  }
+
+  /// Keeps x as codes. The weight is there anyway: its codes would be bytes more, once a micro-batch.
+  static void keep_x(const ops::Scaled& codes, Product::Saved& saved) {
+    saved.x = codes.codes, saved.own[kInput] = codes.scale, saved.takes_given_x = true;
+  }
+  static void keep_weight(const at::Tensor& weight, const ops::Scaled& codes, Product::Saved& saved) {
+    saved.weight = weight, saved.own[kWeight] = codes.scale;
+  }
+
+  /// multiply(dequantised x, dequantised weight), which fills `saved`.
+  template <class Multiply>
+  static at::Tensor emulated(const at::Tensor& x, const ops::Scaled& x_codes, const at::Tensor& weight,
+                             const ops::Scaled& weight_codes, Product::Saved* saved, const Multiply& multiply) {
     const at::Tensor given_x = dequantized(x_codes, x.scalar_type());
     const at::Tensor given_weight = dequantized(weight_codes, weight.scalar_type());
-    const at::Tensor y = inner_->forward(given_x, given_weight, bias, out, saved);
+    const at::Tensor y = multiply(given_x, given_weight);
     if (!saved) return y;
     require(saved->own.empty(), "fp8", "the product inside must keep nothing but its operands");
     saved->own.resize(kOperands - 1);  // scales of those operands that were kept as they were given
-    if (saved->x.is_same(given_x)) keep_x();
-    if (saved->weight.is_same(given_weight)) keep_weight();
+    if (saved->x.is_same(given_x)) keep_x(x_codes, *saved);
+    if (saved->weight.is_same(given_weight)) keep_weight(weight, weight_codes, *saved);
     return y;
   }
 
-  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    const at::ScalarType type = dy.scalar_type();
-    const ops::Scaled dy_codes = quantized(dy, kGradient, scale_for(dy, kGradient, true));
-    Gradients d;
-    Wanted rest = wanted;  // what is not made of codes
-    std::function<void()> wait;
-    if (direct_ && wanted.x && ops::multiplies_scaled(dy, dy.size(1), saved.weight.size(1))) {
-      d.x = ops::scaled_nn(dy_codes, quantized(saved.weight, kWeight, saved.own[kWeight]), type);
-      wait = direct_->complete_dx(d.x);  // while dW is computed
-      rest.x = false;
-    }
-    if (direct_ && wanted.weight && ops::multiplies_scaled(dy, dy.size(0), saved.x.size(1))) {
-      d.weight = ops::scaled_tn(dy_codes, quantized(saved.x, kInput, saved.own[kInput]), type, wanted.sum);
-      rest.weight = false;
-    }
-    if (rest.x || rest.weight) add_emulated(d, dy_codes, type, saved, rest);
-    if (wait) wait();
-    return d;
+  /// What a product inside takes in backward for what is wanted of it.
+  static Product::Saved given(const Product::Saved& saved, at::ScalarType type, bool wants_x, bool wants_weight) {
+    Product::Saved given{.out = saved.out};
+    if (wants_weight) given.x = operand_of(saved.x, kInput, saved, type);
+    if (wants_x) given.weight = operand_of(saved.weight, kWeight, saved, saved.weight.scalar_type());
+    return given;
   }
 
  private:
-  /// What is wanted, by the product inside.
-  void add_emulated(Gradients& d, const ops::Scaled& dy_codes, at::ScalarType type, const Saved& saved,
-                    const Wanted& wanted) const {
-    Saved given{.out = saved.out};
-    if (wanted.weight) given.x = operand_of(saved.x, kInput, saved, type);
-    if (wanted.x) given.weight = operand_of(saved.weight, kWeight, saved, saved.weight.scalar_type());
-    const Gradients found = inner_->backward(dequantized(dy_codes, type), given, wanted);
-    if (wanted.x) d.x = found.x;
-    if (wanted.weight) d.weight = found.weight;
-  }
-
   /// As the product inside wants it: dequantised, unless it kept it as it is.
-  static at::Tensor operand_of(const at::Tensor& kept, Operand operand, const Saved& saved, at::ScalarType dtype) {
+  static at::Tensor operand_of(const at::Tensor& kept, Operand operand, const Product::Saved& saved,
+                               at::ScalarType dtype) {
     const at::Tensor& scale = saved.own[operand];
     return scale.defined() ? dequantized(quantized(kept, operand, scale), dtype) : kept;
   }
@@ -112,11 +88,114 @@ class Fp8Product final : public Product {
     return recipe_.power_of_two ? ops::power_of_two_below(scale) : scale;
   }
 
-  std::shared_ptr<const Product> inner_;
-  const DirectProduct* direct_;  // the same where it is one: then products may be made of codes
   Fp8Recipe recipe_;
   std::shared_ptr<Fp8Layers::State> state_;  // null: current scaling
 };
+
+/// Around a product that gathers blocks or scatters results.
+class Fp8Product final : public Product {
+ public:
+  Fp8Product(std::shared_ptr<const Product> inner, Operands operands)
+      : inner_(std::move(inner)), operands_(std::move(operands)) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    const ops::Scaled x_codes = operands_.codes(x, kInput, saved),
+                      weight_codes = operands_.codes(weight, kWeight, saved);
+    return Operands::emulated(x, x_codes, weight, weight_codes, saved, [&](const at::Tensor& a, const at::Tensor& b) {
+      return inner_->forward(a, b, bias, out, saved);
+    });
+  }
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    const at::ScalarType type = dy.scalar_type();
+    const ops::Scaled dy_codes = operands_.codes(dy, kGradient, true);
+    return inner_->backward(dequantized(dy_codes, type), Operands::given(saved, type, wanted.x, wanted.weight), wanted);
+  }
+
+ private:
+  std::shared_ptr<const Product> inner_;
+  Operands operands_;
+};
+
+/// Around a direct product: its products may be made of codes.
+class DirectFp8Product final : public DirectWrapper {
+ public:
+  DirectFp8Product(std::shared_ptr<const DirectProduct> inner, Operands operands)
+      : DirectWrapper(std::move(inner)), operands_(std::move(operands)) {}
+
+  at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    const ops::Scaled x_codes = operands_.codes(x, kInput, saved),
+                      weight_codes = operands_.codes(weight, kWeight, saved);
+    if (weight.size(0) != out || !ops::multiplies_scaled(x, x.size(1), out))
+      return Operands::emulated(x, x_codes, weight, weight_codes, saved, [&](const at::Tensor& a, const at::Tensor& b) {
+        return inner().local_y(a, b, bias, out, saved);
+      });
+    if (saved) {
+      *saved = {.out = out, .own = std::vector<at::Tensor>(kOperands - 1)};
+      Operands::keep_x(x_codes, *saved), Operands::keep_weight(weight, weight_codes, *saved);
+    }
+    return ops::scaled_nt(x_codes, weight_codes, bias, x.scalar_type());
+  }
+
+  /// Quantises dy once for both products.
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    const ops::Scaled dy_codes = operands_.codes(dy, kGradient, true);
+    const bool is_scaled = (wanted.x && multiplies_dx(dy, saved)) || (wanted.weight && multiplies_dweight(dy, saved));
+    if (!is_scaled) {
+      const at::ScalarType type = dy.scalar_type();
+      return inner().backward(dequantized(dy_codes, type), Operands::given(saved, type, wanted.x, wanted.weight),
+                              wanted);
+    }
+    Gradients d;
+    std::function<void()> wait;
+    if (wanted.x) {
+      d.x = local_dx(dy_codes, dy, saved);
+      wait = complete_dx(d.x);  // while dW is computed
+    }
+    if (wanted.weight) d.weight = local_dweight(dy_codes, dy, saved, wanted);
+    if (wait) wait();
+    return d;
+  }
+  at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override {
+    return local_dx(operands_.codes(dy, kGradient, true), dy, saved);
+  }
+  void local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted, Gradients& d) const override {
+    if (wanted.weight) d.weight = local_dweight(operands_.codes(dy, kGradient, true), dy, saved, wanted);
+  }
+
+ private:
+  static bool multiplies_dx(const at::Tensor& dy, const Saved& saved) {
+    return ops::multiplies_scaled(dy, dy.size(1), saved.weight.size(1));
+  }
+  static bool multiplies_dweight(const at::Tensor& dy, const Saved& saved) {
+    return ops::multiplies_scaled(dy, dy.size(0), saved.x.size(1));
+  }
+  at::Tensor local_dx(const ops::Scaled& codes, const at::Tensor& dy, const Saved& saved) const {
+    const at::ScalarType type = dy.scalar_type();
+    if (multiplies_dx(dy, saved))
+      return ops::scaled_nn(codes, quantized(saved.weight, kWeight, saved.own[kWeight]), type);
+    return inner().local_dx(dequantized(codes, type), Operands::given(saved, type, true, false));
+  }
+  at::Tensor local_dweight(const ops::Scaled& codes, const at::Tensor& dy, const Saved& saved,
+                           const Wanted& wanted) const {
+    const at::ScalarType type = dy.scalar_type();
+    if (multiplies_dweight(dy, saved))
+      return ops::scaled_tn(codes, quantized(saved.x, kInput, saved.own[kInput]), type, wanted.sum);
+    Gradients d;
+    inner().local_gradients(dequantized(codes, type), Operands::given(saved, type, false, true),
+                            {.x = false, .weight = true, .sum = wanted.sum}, d);
+    return d.weight;
+  }
+
+  Operands operands_;
+};
+
+std::shared_ptr<const Product> in_fp8(std::shared_ptr<const Product> product, Operands operands) {
+  if (auto direct = std::dynamic_pointer_cast<const DirectProduct>(product))
+    return std::make_shared<DirectFp8Product>(std::move(direct), std::move(operands));
+  return std::make_shared<Fp8Product>(std::move(product), std::move(operands));
+}
 
 }  // namespace
 
@@ -124,19 +203,21 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
   require(recipe.history >= 1, "precision", "the amax history of fp8 must hold at least 1 step: got ", recipe.history);
 }
 
-std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight,
+                                               Parameters& parameters) {
   if (!weight.hidden_matrix) return product;
-  if (recipe_.scaling == Fp8Recipe::Scaling::Current)
-    return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
+  require(product->parameters().empty(), "fp8", "an adapter must be around the product in fp8: got one inside it, for ",
+          weight.name, "; put fp8 before the adapter in Parameters::Options::products");
+  if (recipe_.scaling == Fp8Recipe::Scaling::Current) return in_fp8(std::move(product), {recipe_, nullptr});
   const std::string name = weight.name + ".fp8_history";
   for (const auto& state : states_)
-    if (state->name == name) return std::make_shared<Fp8Product>(std::move(product), recipe_, state);
-  const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
-  auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
-  spec.stages = weight.spec.stages;
+    if (state->name == name) return in_fp8(std::move(product), {recipe_, state});
+  const Buffer& history =
+      parameters.buffer(name, tensor::ShardSpec::whole({kOperands, recipe_.history}), at::kFloat, BufferUse::Training);
+  if (!history.value.defined()) return product;  // another stage computes this layer
   states_.push_back(std::make_shared<State>(
-      State{name, at::zeros(spec.shape, options), std::move(spec), at::zeros({kOperands}, options)}));
-  return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
+      State{name, history.value, history.spec, at::zeros({kOperands}, history.value.options())}));
+  return in_fp8(std::move(product), {recipe_, states_.back()});
 }
 
 void Fp8Layers::end_step(ops::RankReduction& ranks) {

@@ -52,7 +52,8 @@ class Fp8Layers {
   /// Of one layer.
   struct State {
     std::string name;        ///< "<weight>.fp8_history"
-    at::Tensor history;      ///< [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0: none
+    at::Tensor history;      ///< [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0: none.
+                             ///< The value of the buffer of that name
     tensor::ShardSpec spec;  ///< of `history`: whole on all ranks of the stages that use the weight
     at::Tensor now;          ///< [3]: the same of the step under way
   };
@@ -60,10 +61,11 @@ class Fp8Layers {
   /// Errors ("precision"): a history shorter than one step.
   explicit Fp8Layers(const Fp8Recipe& recipe);
 
-  /// What Parameters::Options::product is to be: `product` in fp8, or `product` itself of weights that are no hidden
-  /// matrices. It shares the layer's state with this object;
-  /// products of one weight (nn::Parameters::Redeclaration) share one.
-  std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
+  /// A wrapper for Parameters::Options::products: `product` in fp8, or `product` itself of weights that are no hidden
+  /// matrices. It shares the layer's state with this object, and products of one weight (Parameters::Redeclaration)
+  /// share one. With delayed scaling the history is a buffer of `parameters`, BufferUse::Training.
+  std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight,
+                                      Parameters& parameters);
 
   /// After each step: what it saw becomes history, what was not finite does not count. Scales change here alone, so
   /// micro-batches, recomputation and deferred gradients of a step all quantise alike. Passes without grad mode leave
@@ -74,7 +76,7 @@ class Fp8Layers {
   /// Communication: one maximum over 3 values a layer, where scaling is delayed.
   void end_step(ops::RankReduction& ranks);
 
-  /// To save and to load in place, in the order of wrap(). Empty with current scaling.
+  /// Of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
   const std::deque<std::shared_ptr<State>>& states() const { return states_; }
 
  private:

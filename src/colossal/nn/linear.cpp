@@ -6,7 +6,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
+#include "colossal/nn/parameter.h"
 #include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
@@ -41,8 +44,8 @@ constexpr int kOwnTensors = 4;
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, int64_t product, int64_t out, int64_t deferred,
-                            const std::optional<c10::IValue>& before, bool keeps) {
+                            const std::optional<at::Tensor>& bias, at::TensorList own, int64_t product, int64_t out,
+                            int64_t deferred, const std::optional<c10::IValue>& before, bool keeps) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     Product::Saved saved;
     // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
@@ -52,7 +55,9 @@ struct Linear : torch::autograd::Function<Linear> {
     if (!keeps) return with_leading_sizes_of(input, y);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
     const bool forgets = before && (saved.x.is_same(rows) || saved.takes_given_x);
-    variable_list kept{forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()};
+    // Of a frozen weight without parameters of the product's own only dx is made, which needs the weight alone.
+    const bool uses_x = weight.requires_grad() || !own.empty();
+    variable_list kept{forgets || !uses_x ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()};
     kept.insert(kept.end(), saved.own.begin(), saved.own.end());
     context->save_for_backward(std::move(kept));
     if (before) context->saved_data["before"] = *before;
@@ -60,6 +65,8 @@ struct Linear : torch::autograd::Function<Linear> {
     context->saved_data["out"] = out;
     context->saved_data["deferred"] = deferred;
     context->saved_data["bias"] = bias.has_value() && bias->requires_grad();
+    context->saved_data["own"] = static_cast<int64_t>(own.size());
+    context->saved_data["first_own"] = int64_t{bias.has_value() ? 3 : 2};  // among the inputs of autograd
     return with_leading_sizes_of(input, y);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -70,18 +77,19 @@ struct Linear : torch::autograd::Function<Linear> {
     const Unary before = saved[3].defined() ? unary_of(context->saved_data["before"]) : Unary();
     const at::Tensor dy = rows_of(gradients[0]);
     const bool wants_x = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
-    const bool defers = wants_weight && deferred && deferred->active();
+    const bool defers = wants_weight && deferred && deferred->active(), wants_own = wants_own_of(*context);
     at::Tensor source, input;  // with autograd between them, where something comes before
-    if (before && (wants_x || !saved[0].defined())) {
+    const bool uses_x = wants_weight || wants_own;
+    if (before && (wants_x || (uses_x && !saved[0].defined()))) {
       const at::AutoGradMode again(wants_x);
       source = saved[3].detach().requires_grad_(wants_x);
       input = before(source);
     }
-    const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
+    const at::Tensor x = saved[0].defined() || !uses_x ? saved[0] : rows_of(input.detach());
     const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
     const tensor::ReadScope read({saved[1]});
     const variable_list own(saved.begin() + kOwnTensors, saved.end());
-    const auto d = product->backward(dy, {x, saved[1], out, own}, {wants_x, wants_weight && !defers, sum});
+    const auto d = product->backward(dy, {x, saved[1], out, own}, {wants_x, wants_weight && !defers, sum, wants_own});
     if (defers) put_off(*deferred, product, dy, {saved[0], {}, out, own}, before, saved[3], saved[2]);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
     if (before && wants_x) {
@@ -90,7 +98,17 @@ struct Linear : torch::autograd::Function<Linear> {
     }
     const at::Tensor none;
     const at::Tensor dbias = context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none;
-    return {dx, sum.defined() ? none : d.weight, dbias, none, none, none, none, none};
+    variable_list all{dx, sum.defined() ? none : d.weight, dbias};
+    all.insert(all.end(), d.own.begin(), d.own.end());
+    all.resize(3 + context->saved_data["own"].toInt() + 5);  // the others have none
+    return all;
+  }
+
+  static bool wants_own_of(AutogradContext& context) {
+    const int64_t first = context.saved_data["first_own"].toInt(), count = context.saved_data["own"].toInt();
+    for (int64_t i = first; i < first + count; ++i)
+      if (context.needs_input_grad(static_cast<size_t>(i))) return true;
+    return false;
   }
 
   /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to
@@ -116,12 +134,16 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  int64_t out, DeferredGradients* deferred, const Unary& before) {
+                  int64_t out, DeferredGradients* deferred, const Unary& before, std::vector<at::Tensor> own) {
+  if (own.empty())
+    for (const Parameter* parameter : product.parameters()) own.push_back(parameter->value);
+  const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  const bool keeps = at::GradMode::is_enabled() &&
+                     (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
   // An undefined tensor may not be an argument of a Function; an absent optional may.
-  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
+  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
                        reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
-                       before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt,
-                       at::GradMode::is_enabled());
+                       before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt, keeps);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,

@@ -1,5 +1,7 @@
 // The linear layer with its autograd, over any Product.
 #pragma once
+#include <vector>
+
 #include "colossal/nn/deferred_gradients.h"
 #include "colossal/nn/product.h"
 #include "colossal/nn/recompute.h"
@@ -13,10 +15,13 @@ namespace colossal::nn {
 /// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a
 ///           task there.
 /// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a
-///            deferred weight gradient). Without grad mode nothing is kept, and `product` is told so.
+///            deferred weight gradient). If no input requires a gradient, or without grad mode, nothing is kept, and
+///            `product` is told so.
+/// `own`:     the values of product.parameters(), in their order, or what was made of them, through which their
+///            gradients go on; empty: the values themselves. The product reads the values from its parameters.
 /// Lifetime: `product` and `deferred` outlive the graph and the tasks.
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  int64_t out, DeferredGradients* deferred, const Unary& before = {});
+                  int64_t out, DeferredGradients* deferred, const Unary& before = {}, std::vector<at::Tensor> own = {});
 
 /// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit (of x, where nothing comes
 /// before).

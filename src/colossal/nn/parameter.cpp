@@ -32,22 +32,50 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
             name, " as the first one does: got other shapes or splits for it");
     return there;
   }
+  require_new(name);
+  add_replicas(spec, place_);
+  const bool is_here = find_stages(name, spec);
+  list_.push_back({name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
+  Parameter& parameter = list_.back();
+  parameter.is_added = wraps_;
+  if (options_.treatment) parameter.treatment = options_.treatment(name);
+  if (!is_here) return parameter;
+  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+  const std::vector<int64_t> shape = parameter.spec.local_shape(place_);
+  parameter.value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
+  here_.push_back(&parameter);
+  if (!options_.without_memory) draw(parameter, parameter.value);
+  parameter.value.requires_grad_(parameter.treatment.trains);
+  return parameter;
+}
+
+Buffer& Parameters::buffer(const std::string& name, tensor::ShardSpec spec, at::ScalarType dtype, BufferUse use) {
+  if (redeclares_)
+    for (Buffer& there : buffers_)
+      if (there.name == name) return there;
+  require_new(name);
+  const bool is_here = find_stages(name, spec);
+  Buffer& buffer = buffers_.emplace_back();
+  buffer.name = name;
+  buffer.spec = std::move(spec);
+  buffer.treatment.trains = false;
+  buffer.use = use;
+  if (is_here)
+    buffer.value = at::zeros(buffer.spec.local_shape(place_), at::TensorOptions().dtype(dtype).device(options_.device));
+  return buffer;
+}
+
+void Parameters::require_new(const std::string& name) const {
   for (const Parameter& p : list_)
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
-  add_replicas(spec, place_);
-  if (options_.stages) {
-    spec.stages = options_.stages(name);
-    if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
-      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
-  }
-  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  const std::vector<int64_t> shape = spec.local_shape(place_);
-  at::Tensor value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
-  list_.push_back({name, value, std::move(spec), decay ? 1.0 : 0.0, init});
-  here_.push_back(&list_.back());
-  if (!options_.without_memory) draw(list_.back(), value);
-  value.requires_grad_();
-  return list_.back();
+  for (const Buffer& b : buffers_)
+    require(b.name != name, "model", "names of buffers and parameters must differ: got ", name, " twice");
+}
+
+bool Parameters::find_stages(const std::string& name, tensor::ShardSpec& spec) const {
+  if (!options_.stages) return true;
+  spec.stages = options_.stages(name);
+  return std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) != spec.stages.end();
 }
 
 void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
@@ -61,6 +89,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   add_replicas(spec, place_);
   list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
   list_.back().hidden_matrix = leaf.dim() >= 2;
+  list_.back().treatment.trains = leaf.requires_grad();
   here_.push_back(&list_.back());
 }
 
@@ -86,13 +115,23 @@ Parameter& Parameters::at(const std::string& name) {
 }
 
 std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
-                                                       std::shared_ptr<const Product> product) const {
-  return options_.product && weight.value.defined() ? options_.product(std::move(product), weight) : product;
+                                                       std::shared_ptr<const Product> product) {
+  wraps_ = true;
+  for (const Options::ProductOf& wrap : options_.products) product = wrap(std::move(product), weight, *this);
+  wraps_ = false;
+  return product;
 }
 
 int64_t Parameters::numel() const {
   int64_t total = 0;
   for (const Parameter& p : list_) total += p.spec.numel();
+  return total;
+}
+
+int64_t Parameters::trained_numel() const {
+  int64_t total = 0;
+  for (const Parameter& p : list_)
+    if (p.treatment.trains) total += p.spec.numel();
   return total;
 }
 

@@ -15,6 +15,7 @@
 
 namespace colossal::nn {
 
+class Parameters;
 class Product;
 
 /// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same
@@ -25,6 +26,14 @@ struct Init {
   static Init zeros() { return {Kind::Zeros, 0}; }
   static Init ones() { return {Kind::Ones, 0}; }
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
+};
+
+/// What a run does with a parameter.
+struct Treatment {
+  /// False: the parameter is frozen. It has no gradient, no master weight and no optimizer state, and nothing is reduced
+  bool trains = true;
+  /// False: checkpoints leave it out. Its value is read from model.from again, or drawn from the seed again
+  bool saved = true;
 };
 
 struct Parameter {
@@ -44,6 +53,24 @@ struct Parameter {
   bool looked_up = false;
   /// Several blocks use it. Where these are computed again in backward, a part of its gradient comes from each
   bool is_shared = false;
+  Treatment treatment{};  ///< known on every rank, also where `value` is undefined
+  /// A wrapper of a product declared it (Parameters::Options::products), such as a matrix of an adapter. Folders of
+  /// other programs do not have it
+  bool is_added = false;
+};
+
+/// What a buffer belongs to.
+enum class BufferUse : uint8_t {
+  Model,     ///< the model: it is saved, imported and exported with the parameters
+  Training,  ///< training: it is saved beside the parameters, and inference does not read it
+};
+
+/// A tensor of a model with a dtype of its own. It has no gradient and no optimizer updates it: layers write its value
+/// in place. ZeRO and tiers leave it where it is. Of the members of Parameter it uses name, value and spec.
+struct Buffer : Parameter {
+  BufferUse use = BufferUse::Model;
+  /// Its name in a checkpoint.
+  std::string saved_name() const { return use == BufferUse::Model ? "model." + name : name; }
 };
 
 /// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.
@@ -61,14 +88,20 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
+    /// Returns the treatment of the parameter of a name; null: all are trained and saved. Asked on every rank for every
+    /// parameter of the model when it is declared, so all ranks must return the same.
+    std::function<Treatment(const std::string& name)> treatment{};
     /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it.
     /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
-    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Asked for
-    /// the weights that are here: of layers inside blocks (hidden matrices), and of the logits of language models.
-    using ProductOf =
-        std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
-    ProductOf product{};
+    /// Returns what multiplies in the linear layer of `weight`: a wrapper of `product`, or `product` itself. It may
+    /// declare parameters and buffers of its own in `parameters`. Called on every rank for every weight, in the order in
+    /// which layers are made: those of layers inside blocks (hidden matrices), and those of the logits of language
+    /// models. weight.value is undefined if another stage of a pipeline has it; nothing is multiplied with it then.
+    using ProductOf = std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product,
+                                                                   const Parameter& weight, Parameters& parameters)>;
+    /// The first wraps the product of the layout, each other one the result of the one before it.
+    std::vector<ProductOf> products{};
     /// Of tensors on meta: whose steps they show, in what depends on the device and not on numbers alone (how much of
     /// the logits a head makes at a time)
     at::DeviceType shown = at::kCPU;
@@ -77,6 +110,10 @@ class Parameters {
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// Declares a buffer and makes its local part, zeros of `dtype`, if this rank holds it. Redeclaration: as of add().
+  /// Errors: a name that is taken.
+  Buffer& buffer(const std::string& name, tensor::ShardSpec spec, at::ScalarType dtype,
+                 BufferUse use = BufferUse::Model);
   /// While it lives add() gives the parameters that are there: for a second set of layers over them, of a layout that
   /// stores them alike. Errors of add(): a name that is not there, a spec of another shape or that splits it otherwise.
   class Redeclaration {
@@ -100,8 +137,8 @@ class Parameters {
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }
   const Options& options() const { return options_; }
-  /// `product`, or what options().product makes of it.
-  std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product) const;
+  /// `product`, or what options().products make of it.
+  std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product);
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 
@@ -113,8 +150,13 @@ class Parameters {
   size_t size() const { return here_.size(); }
   /// Those of the whole model.
   const std::deque<Parameter>& declared() const { return list_; }
+  /// The buffers of the whole model. value is undefined if another stage has it.
+  std::deque<Buffer>& buffers() { return buffers_; }
+  const std::deque<Buffer>& buffers() const { return buffers_; }
   /// Logical elements: the size of the model, whatever the layout.
   int64_t numel() const;
+  /// Logical elements of the parameters that are trained, of all stages.
+  int64_t trained_numel() const;
 
  private:
   template <class T>
@@ -128,11 +170,16 @@ class Parameters {
     bool operator==(const Held&) const = default;
   };
 
+  void require_new(const std::string& name) const;
+  /// Sets `spec.stages` of the tensor of that name, and returns true if this rank holds it.
+  bool find_stages(const std::string& name, tensor::ShardSpec& spec) const;
+
   tensor::Place place_;
   Options options_;
-  bool redeclares_ = false;
+  bool redeclares_ = false, wraps_ = false;  // wraps_: inside product_for()
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
+  std::deque<Buffer> buffers_;
   std::vector<Parameter*> here_;
 };
 

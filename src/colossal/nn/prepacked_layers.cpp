@@ -1,9 +1,11 @@
 #include "colossal/nn/prepacked_layers.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
 namespace {
@@ -15,28 +17,30 @@ at::Tensor multiplied(const ops::CodedMatrix& weight, const at::Tensor& x, const
   return weight.multiply(x, bias);
 }
 
-class PrepackedProduct final : public Product {
+class PrepackedProduct final : public DirectWrapper {
  public:
-  PrepackedProduct(std::shared_ptr<const Product> inner, std::shared_ptr<const PrepackedLayers::Packed> weight)
-      : inner_(std::move(inner)), direct_(dynamic_cast<const DirectProduct&>(*inner_)), weight_(std::move(weight)) {}
+  PrepackedProduct(std::shared_ptr<const DirectProduct> inner, std::shared_ptr<const PrepackedLayers::Packed> weight,
+                   bool keeps_values)
+      : DirectWrapper(std::move(inner)), packed_(std::move(weight)), keeps_values_(keeps_values) {}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor&, const at::Tensor& bias, int64_t out,
+  at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
-    require(!saved, "prepacked", "packed weights support forward only: got a pass that needs gradients");
-    require(weight_->has_value(), "prepacked", "a weight must be packed before its first product");
-    const at::Tensor first = direct_.sums_y() ? at::Tensor() : bias;
-    at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, first); }, **weight_);
-    if (y.size(-1) != out) y = y.narrow(-1, 0, out);
-    return direct_.complete_y(y, bias);
+    require(!saved || keeps_values_, "prepacked",
+            "packed weights without their values support forward only: got a pass that needs gradients; keep the "
+            "values (WeightPacking::keeps_values), or run it without gradients");
+    if (keeps_values_ && (saved || !packed_->has_value())) return inner().local_y(x, weight, bias, out, saved);
+    require(packed_->has_value(), "prepacked", "a weight must be packed before its first product");
+    const at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, bias); }, **packed_);
+    return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
-  Gradients backward(const at::Tensor&, const Saved&, const Wanted&) const override {
-    throw Error("prepacked", "packed weights support forward only: got a pass that needs gradients");
+  at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override { return inner().local_dx(dy, saved); }
+  void local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted, Gradients& d) const override {
+    inner().local_gradients(dy, saved, wanted, d);
   }
 
  private:
-  std::shared_ptr<const Product> inner_;
-  const DirectProduct& direct_;
-  std::shared_ptr<const PrepackedLayers::Packed> weight_;
+  std::shared_ptr<const PrepackedLayers::Packed> packed_;
+  bool keeps_values_;
 };
 
 /// Whether there are kernels for it, which want it laid out.
@@ -61,13 +65,18 @@ PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packin
 }
 
 std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
-  const bool is_direct = dynamic_cast<const DirectProduct*>(product.get()) != nullptr;
-  require(is_direct || packing_.bits == 0, "quantization", weight.name,
+  if (!weight.value.defined()) return product;  // another stage multiplies with it
+  require(product->parameters().empty(), "prepacked",
+          "an adapter must be around the packed product: got one inside it, "
+          "for ",
+          weight.name, "; put the packing before the adapter in Parameters::Options::products");
+  auto direct = std::dynamic_pointer_cast<const DirectProduct>(product);
+  require(direct || packing_.bits == 0, "quantization", weight.name,
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
-  if (!is_direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
-  std::shared_ptr<Packed>& packed = packed_[weight.name];
-  if (!packed) packed = std::make_shared<Packed>();
-  return std::make_shared<PrepackedProduct>(std::move(product), packed);
+  if (!direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
+  Layer& layer = packed_[weight.name];
+  if (!layer.packed) layer = {std::make_shared<Packed>(), &weight};
+  return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_.keeps_values);
 }
 
 tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
@@ -83,8 +92,8 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
 bool PrepackedLayers::take(const Parameter& parameter, const ops::GroupCodes& codes) {
   const auto found = packed_.find(parameter.name);
   if (found == packed_.end() || packing_.bits != 0) return false;
-  *found->second = ops::PrepackedMatrix(codes);
-  return !parameter.looked_up;
+  *found->second.packed = ops::PrepackedMatrix(codes);
+  return !parameter.looked_up && !packing_.keeps_values;
 }
 
 void PrepackedLayers::finish() {
@@ -92,15 +101,37 @@ void PrepackedLayers::finish() {
   pending_ = nullptr;
 }
 
+void PrepackedLayers::require_values() const {
+  require(packing_.keeps_values, "prepacked",
+          "packed weights without their values cannot be packed again: set WeightPacking::keeps_values");
+}
+
+void PrepackedLayers::release() {
+  require_values();
+  for (const auto& [name, layer] : packed_) layer.packed->reset();
+}
+
+void PrepackedLayers::repack() {
+  require_values();
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, layer] : packed_) pack(*layer.weight, *layer.packed);
+}
+
 void PrepackedLayers::pack(Parameter& parameter) {
   const auto found = packed_.find(parameter.name);
-  if (found == packed_.end() || *found->second) return;
+  if (found == packed_.end() || *found->second.packed) return;
+  pack(parameter, *found->second.packed);
+  if (!parameter.looked_up && !packing_.keeps_values)
+    parameter.value.set_data(without_memory(parameter.value.sizes(), parameter.value.options()));
+}
+
+void PrepackedLayers::pack(const Parameter& parameter, Packed& packed) const {
+  const tensor::ReadScope read({parameter.value});
   const at::Tensor value = parameter.value.detach();
   const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
   const auto rounded = [&] {
     return ops::round_to_codes(value.cpu().to(narrow_or_fp32(value)), {bits, packing_.group});
   };
-  Packed& packed = *found->second;
   if (packing_.bits == 0)
     packed = ops::PrepackedMatrix::of(value, is_bf16(value) ? ops::PackedType::Bf16 : ops::PackedType::Float);
   else if (has_panels(value))
@@ -110,13 +141,12 @@ void PrepackedLayers::pack(Parameter& parameter) {
     packed = ops::CodedMatrix(value, value.options());
   else
     packed = ops::CodedMatrix(rounded(), value.options());
-  if (!parameter.looked_up) parameter.value.set_data(without_memory(value.sizes(), value.options()));
 }
 
 int64_t PrepackedLayers::bytes() const {
   int64_t sum = 0;
-  for (const auto& [name, packed] : packed_)
-    if (packed->has_value()) sum += std::visit([](const auto& matrix) { return matrix.bytes(); }, **packed);
+  for (const auto& [name, layer] : packed_)
+    if (layer.packed->has_value()) sum += std::visit([](const auto& matrix) { return matrix.bytes(); }, **layer.packed);
   return sum;
 }
 

@@ -8,20 +8,41 @@
 namespace colossal::nn {
 namespace {
 
-class SerialProduct final : public DirectProduct {
- public:
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                     Saved* saved) const override {
-    if (saved) *saved = {x, weight, out};
-    return ops::matmul_nt(x, weight, bias);
-  }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    return {wanted.x ? ops::matmul_nn(dy, saved.weight) : at::Tensor(),
-            wanted.weight ? ops::matmul_tn(dy, saved.x, wanted.sum) : at::Tensor()};
-  }
-};
+class SerialProduct final : public DirectProduct {};
 
 }  // namespace
+
+at::Tensor DirectProduct::forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                                  Saved* saved) const {
+  return complete_y(local_y(x, weight, sums_y() ? at::Tensor() : bias, out, saved), bias);
+}
+
+Product::Gradients DirectProduct::backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const {
+  Gradients d;
+  std::function<void()> wait;
+  if (wanted.x) {
+    d.x = local_dx(dy, saved);
+    wait = complete_dx(d.x);  // while the other gradients are computed
+  }
+  local_gradients(dy, saved, wanted, d);
+  if (wait) wait();
+  return d;
+}
+
+at::Tensor DirectProduct::local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                                  Saved* saved) const {
+  if (saved) *saved = {x, weight, out};
+  return ops::matmul_nt(x, weight, bias);
+}
+
+at::Tensor DirectProduct::local_dx(const at::Tensor& dy, const Saved& saved) const {
+  return ops::matmul_nn(dy, saved.weight);
+}
+
+void DirectProduct::local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted,
+                                    Gradients& d) const {
+  if (wanted.weight) d.weight = ops::matmul_tn(dy, saved.x, wanted.sum);
+}
 
 at::Tensor DirectProduct::complete_y(at::Tensor y, const at::Tensor&) const { return y; }
 

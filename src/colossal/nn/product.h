@@ -13,6 +13,8 @@
 
 namespace colossal::nn {
 
+struct Parameter;
+
 /// y = x Wt + bias, dx = dy W and dW = dyt x of logical matrices, each rank holding the blocks that its layout says,
 /// with the communication of its mode.
 ///
@@ -39,14 +41,19 @@ class Product {
     bool takes_given_x = false;
   };
   struct Gradients {
-    at::Tensor x, weight;  ///< undefined unless wanted
+    at::Tensor x, weight;           ///< undefined unless wanted
+    std::vector<at::Tensor> own{};  ///< of parameters(), in their order; empty unless wanted
   };
   struct Wanted {
     bool x = true, weight = true;
     at::Tensor sum{};  ///< if defined, dW is added to it, and it is the result; may be wider than x
+    bool own = false;  ///< the gradients of parameters()
     at::Tensor with(const at::Tensor& dweight) const;
   };
   virtual ~Product() = default;
+  /// The parameters that a wrapper has of its own, after those of the product inside. nn::linear makes their gradients
+  /// in the same backward pass as that of x. They outlive the product.
+  virtual std::vector<Parameter*> parameters() const { return {}; }
   /// `out`: columns of y; a weight whose stored pieces were padded has more. `saved`: null where nothing will go back.
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                              Saved* saved) const = 0;

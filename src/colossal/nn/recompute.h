@@ -20,8 +20,10 @@ using Unary = std::function<at::Tensor(const at::Tensor&)>;
 /// function(x) with autograd, keeping x alone. Backward computes `function` again and goes through it: gradients of x
 /// and of the parameters it uses are those of function(x) bit by bit if the function gives the same result twice (our
 /// dropout does: masks follow from the step).
-/// Communication: that of `function`, once more in backward. Errors: an x that requires no gradient in grad mode would
-///                cut `function` off: refused.
+/// An x without gradient, such as a frozen embedding gives: backward makes the gradients of parameters alone. If
+/// `function` uses no trained parameter either, the result requires no gradient and nothing is kept.
+/// Memory:        for such an x the activations of `function` exist during forward, too, and are freed when it returns.
+/// Communication: that of `function`, once more in backward.
 at::Tensor recomputed(const Unary& function, const at::Tensor& x);
 
 }  // namespace colossal::nn

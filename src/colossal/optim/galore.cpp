@@ -16,10 +16,6 @@ bool is_projected(const std::vector<int64_t>& shape, int64_t rank) {
   return shape.size() == 2 && std::min(shape[0], shape[1]) > rank;
 }
 
-at::ScalarType type_of(const std::vector<memory::Shard>& shards) {
-  return !shards.empty() && shards[0].options().dtype() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 /// How much smaller than the largest magnitude of a vector one may be to count as equal, because of rounding.
 constexpr double kEqualMagnitudes = 1e-3;
 
@@ -46,7 +42,7 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
-      type_(type_of(shards)),
+      type_(logical.model_type() == at::kDouble ? at::kDouble : at::kFloat),
       owners_(tensors().mesh().all(), find_matrices()),
       others_(shards, {"exp_avg", "exp_avg_sq"},
               [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {

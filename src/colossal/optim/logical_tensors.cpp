@@ -11,13 +11,17 @@
 namespace colossal::optim {
 
 LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on)
-    : mesh_(mesh), model_device_(parameters.options().device), device_(lent_on.value_or(model_device_)) {
+    : mesh_(mesh),
+      model_device_(parameters.options().device),
+      device_(lent_on.value_or(model_device_)),
+      model_type_(parameters.options().dtype) {
   std::map<std::string, const nn::Parameter*> trained;
   for (const nn::Parameter& p : parameters.declared()) {
-    const bool is_trained = !p.value.defined() || p.value.requires_grad();
-    require(is_trained || mesh.size("pipeline") == 1, "optimizer", p.name,
-            " is not trained, which the other stages of a pipeline cannot know: train it (requires_grad), or use "
-            "parallel.pipeline.size = 1");
+    const bool is_trained = p.value.defined() ? p.value.requires_grad() : p.treatment.trains;
+    require(is_trained == p.treatment.trains || mesh.size("pipeline") == 1, "optimizer", p.name,
+            is_trained ? " is trained" : " is not trained",
+            ", which the other stages of a pipeline cannot know: say so in nn::Parameters::Options::treatment, which "
+            "every rank asks, and leave requires_grad as it is");
     if (is_trained) trained[p.name] = &p;
   }
   for (const auto& [name, parameter] : trained) {

@@ -21,7 +21,7 @@ class LogicalTensors {
   /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
   /// model (nn::Parameters::declared). Needs no `parameters` later. `lent_on`: where shards are lent
   /// (memory::Home::lends_on), and rules compute; none: where the parameters are. Errors ("optimizer"): a parameter
-  /// that is not trained, in a pipeline: the ranks of other stages could not tell.
+  /// whose requires_grad differs from its treatment, in a pipeline: the ranks of other stages could not tell.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
@@ -30,6 +30,8 @@ class LogicalTensors {
   comm::Mesh& mesh() const { return mesh_; }
   /// Device of the parameters: an accelerator even if shards are lent on the host.
   at::Device model_device() const { return model_device_; }
+  /// Of the parameters, also on a rank whose stage trains nothing.
+  at::ScalarType model_type() const { return model_type_; }
 
   /// For each tensor a number, at first zero: fp64 [tensors], where shards are lent.
   at::Tensor zeros() const;
@@ -46,6 +48,7 @@ class LogicalTensors {
  private:
   comm::Mesh& mesh_;
   at::Device model_device_, device_;
+  at::ScalarType model_type_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
   std::vector<size_t> as_declared_;

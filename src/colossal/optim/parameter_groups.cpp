@@ -14,12 +14,13 @@ bool fits(const std::string& name, const std::string& pattern) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// Every name once, numbers in it as *: "blocks.*.norm.weight".
-std::string kinds_of_names(const nn::Parameters& model) {
+/// The name of each trained parameter once, numbers in it as *: "blocks.*.norm.weight".
+std::string kinds_of_trained(const nn::Parameters& model) {
   static const std::regex number("[0-9]+(?=[.]|$)");
   std::vector<std::string> kinds;
   std::string text;
   for (const nn::Parameter& p : model.declared()) {
+    if (!p.treatment.trains) continue;
     const std::string kind = std::regex_replace(p.name, number, "*");
     if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
     kinds.push_back(kind);
@@ -52,18 +53,21 @@ void ParameterGroups::check() const {
 
 void ParameterGroups::apply(nn::Parameters& model) const {
   check();
-  std::vector<bool> is_used(parameters.size());
+  std::vector<bool> is_used(parameters.size()), fits_frozen(parameters.size());
   const auto group_of = [&](const std::string& name) {
     size_t i = 0;
     while (i < parameters.size() && !fits(name, parameters[i])) ++i;
     return i;
   };
   for (const nn::Parameter& p : model.declared())
-    if (const size_t group = group_of(p.name); group < parameters.size()) is_used[group] = true;
+    if (const size_t group = group_of(p.name); group < parameters.size())
+      (p.treatment.trains ? is_used : fits_frozen)[group] = true;
   for (size_t i = 0; i < parameters.size(); ++i)
-    require(is_used[i], "optimizer", "no parameter belongs to group ", parameters[i],
-            " of groups.parameters (a parameter belongs to the first group that matches); there are ",
-            kinds_of_names(model));
+    require(is_used[i], "optimizer", fits_frozen[i] ? "only frozen parameters belong" : "no parameter belongs",
+            " to group ", parameters[i],
+            " of groups.parameters (a parameter belongs to the first group that matches); ",
+            fits_frozen[i] ? "remove the group, or train one of them; trained are " : "there are ",
+            kinds_of_trained(model));
   for (nn::Parameter& p : model) {
     const size_t group = group_of(p.name);
     if (group == parameters.size()) continue;

@@ -26,7 +26,7 @@ struct ParameterGroups {
   /// Errors ("optimizer"): a list of factors that is neither empty nor as long as that of patterns.
   void check() const;
   /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: those of check(); a
-  /// group that no parameter of the whole model belongs to, listing their names, the same on all ranks.
+  /// group that no trained parameter of the whole model belongs to, listing their names, the same on all ranks.
   void apply(nn::Parameters& parameters) const;
 };
 

@@ -23,7 +23,7 @@ struct LayerInputs {
   void add(const at::Tensor& x);
 };
 
-/// Watches the linear layers of a model whose Parameters::Options::product is wrap().
+/// Watches the linear layers of a model whose Parameters::Options::products has wrap().
 /// Memory: 8 in^2 bytes for each layer that is watched.
 class InputRecorder {
  public:

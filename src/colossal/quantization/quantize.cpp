@@ -22,9 +22,8 @@ namespace {
 /// The options of parameters whose layers are watched.
 nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& recorder) {
   options.without_memory = true;
-  options.product = [&recorder](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
-    return recorder.wrap(std::move(product), weight);
-  };
+  options.products = {[&recorder](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                  nn::Parameters&) { return recorder.wrap(std::move(product), weight); }};
   return options;
 }
 

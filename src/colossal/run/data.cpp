@@ -41,17 +41,23 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
   ResolvedModel again = resolve_model(named, program);
   run.shape = std::move(again.shape);
   run.objective = std::move(again.objective);
+  run.adapter = std::move(again.adapter);
 }
 
 }  // namespace
 
 ResolvedModel resolve_model(const Config& config, const Program& program) {
   const models::ModelShape shape = program.models.resolve(config.model);
-  ResolvedModel model{shape, nullptr, choose_objective(config, program.objectives, shape)};
-  if (!shape.task().reads_text()) return model;
-  model.tokenizer = text::make_tokenizer(config.tokenizer());
-  model.shape = program.models.resolve(config.model, model.objective.objective->ids(*model.tokenizer).count);
-  model.objective = choose_objective(config, program.objectives, model.shape);
+  const std::vector<OwnTable> of_adapters = tables_of(program.adapters), of_objectives = tables_of(program.objectives);
+  ResolvedModel model{shape, nullptr, choose_objective(config, program.objectives, shape, of_adapters)};
+  if (shape.task().reads_text()) {
+    model.tokenizer = text::make_tokenizer(config.tokenizer());
+    model.shape = program.models.resolve(config.model, model.objective.objective->ids(*model.tokenizer).count);
+    model.objective = choose_objective(config, program.objectives, model.shape, of_adapters);
+  }
+  ChosenAdapter adapter = choose_adapter(config, program.adapters, model.shape, of_objectives);
+  for (const auto& [key, value] : adapter.tables.values()) model.objective.tables.put(key, value);
+  model.adapter = std::move(adapter.adapter);
   return model;
 }
 
@@ -76,7 +82,8 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               nullptr,
               tokenizer ? config.data.sequence : std::max<int64_t>(1, model.shape.positions),
               config.model,
-              model.objective};
+              model.objective,
+              model.adapter};
   run.training->tell(opened.notices);
   learn_class_names(opened.class_names, config, program, run);
   options.shuffle = false;

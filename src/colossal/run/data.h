@@ -20,12 +20,13 @@ namespace colossal::run {
 struct ResolvedModel {
   models::ModelShape shape;
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null for a model that reads no text
-  ChosenObjective objective;                   ///< for a model of this shape
+  ChosenObjective objective;                   ///< for a model of this shape; its `tables` have the adapter's, too
+  nn::Adapter adapter{};                       ///< what the run changes of the model
 };
 
-/// The model and objective of the config; the vocabulary of text is that of tokenizer and objective
+/// The model, objective and adapter of the config; the vocabulary of text is that of tokenizer and objective
 /// (Objective::ids), unless the config says otherwise.
-/// Errors: those of models::Registry::resolve(), of choose_objective() and of the tokenizer.
+/// Errors: those of models::Registry::resolve(), of choose_objective() and choose_adapter(), and of the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
 
 struct RunData {
@@ -38,6 +39,7 @@ struct RunData {
   /// none. It is to be kept with the run
   models::ModelConfig model{};
   ChosenObjective objective{};  ///< its `tables` are to be kept with the run
+  nn::Adapter adapter{};
 };
 
 /// Opens the data of replica `replica`, in batches that are pinned where the run computes on an accelerator. `builtin`:

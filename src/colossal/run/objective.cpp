@@ -51,17 +51,25 @@ const ObjectiveRow& Objectives::at(const std::string& name) const {
   throw Error("objective", concat("unknown objective ", name, did_you_mean(name, names)));
 }
 
-ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape) {
+std::vector<OwnTable> tables_of(const Objectives& objectives) {
   std::vector<OwnTable> tables;
+  for (const ObjectiveRow& row : objectives.rows())
+    if (!row.table.empty()) tables.push_back({row.table, row.keys});
+  return tables;
+}
+
+ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                                 const std::vector<OwnTable>& others) {
+  std::vector<OwnTable> tables = tables_of(objectives);
   const ObjectiveRow* chosen = nullptr;
   for (const ObjectiveRow& row : objectives.rows()) {
     if (row.table.empty()) continue;
-    tables.push_back({row.table, row.keys});
     if (!has_table(config, row.table)) continue;
     require(!chosen, "config", "a config must have the table of one objective: got [", chosen ? chosen->table : "",
             "] and [", row.table, "]; leave one out");
     chosen = &row;
   }
+  tables.insert(tables.end(), others.begin(), others.end());
   read_tables(config, tables);
   if (!chosen) chosen = &objectives.at(shape.task().objective);
   std::erase_if(tables, [&](const OwnTable& table) { return table.name != chosen->table; });

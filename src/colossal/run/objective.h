@@ -134,10 +134,15 @@ struct ChosenObjective {
   ConfigDocument tables;  ///< every key of the tables that the run uses
 };
 
-/// Chooses the objective whose table the config has, or the one that the architecture names, and makes it.
+/// The tables of all objectives that have one, with their defaults.
+std::vector<OwnTable> tables_of(const Objectives& objectives);
+
+/// Chooses the objective whose table the config has, or the one that the architecture names, and makes it. `others`:
+/// the tables that the program has beside those of objectives.
 /// Errors ("config"): tables of two objectives; those of read_tables(). Errors ("objective"): a name that no objective
 ///                    has; those of ObjectiveRow::make.
-ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape);
+ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
+                                 const std::vector<OwnTable>& others = {});
 
 /// A batch of one data replica on the host, for passes whose values do not matter: all numbers of the objective's
 /// example are 1. Without joined documents each row of tokens is one document.

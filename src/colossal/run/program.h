@@ -1,4 +1,4 @@
-// What a program knows in addition to its commands: models and objectives. A value, no global.
+// What a program knows in addition to its commands: models, objectives and adapters. A value, no global.
 //
 //   int main(int argc, char** argv) {
 //     colossal::Program program = colossal::built_in();
@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "colossal/models/registry.h"
+#include "colossal/run/adapters.h"
 #include "colossal/run/objective.h"
 
 namespace colossal::run {
@@ -21,6 +22,7 @@ struct Program {
 
   models::Registry models;                        ///< architectures that [model] may name
   Objectives objectives = built_in_objectives();  ///< that a table of the config or an architecture may name
+  Adapters adapters{};                            ///< that a table of the config may name; the library has none
 };
 
 /// What `colossal` itself knows.

@@ -2,19 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <set>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/gguf_file.h"
 #include "colossal/base/run_folder.h"
+#include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/text/end_tokens.h"
 
@@ -27,6 +31,11 @@ struct Description {
   std::string tokenizer;
   std::string checkpoint;  ///< empty: a Hugging Face folder, or a GGUF file
   at::ScalarType dtype = at::kFloat;
+  // Of a run whose checkpoints leave parameters out:
+  nn::Adapter adapter{};
+  std::string from{};  ///< model.from: where their values come from; empty: they are drawn
+  uint64_t seed = 0;   ///< training.seed
+  at::ScalarType drawn_as = at::kFloat;
 };
 
 /// Of a folder's model with the head that begins with a pooler.
@@ -55,9 +64,15 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
             skipped.empty() ? "train first" : "incomplete: " + skipped);
     require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
             "; restore it, or move it away to use the one of step ", steps.newest());
-    return {resolve_model(config, program).shape, config.tokenizer(),
+    const ResolvedModel model = resolve_model(config, program);
+    return {model.shape,
+            config.tokenizer(),
             checkpoint::step_path(run.checkpoints(), steps.newest()),
-            config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
+            config.precision.has_masters() ? at::kFloat : config.precision.dtype(),
+            model.adapter,
+            config.model.from,
+            static_cast<uint64_t>(config.training.seed),
+            config.precision.dtype()};
   }
   require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
           "; name a run folder, a Hugging Face folder or a GGUF file");
@@ -89,6 +104,12 @@ std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameter
   return tensors;
 }
 
+void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::NamedTensor>& tensors) {
+  for (const nn::Buffer& buffer : parameters.buffers())
+    if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
+      tensors.push_back({buffer.name, buffer.value, buffer.spec});
+}
+
 /// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
 /// `saved`. It does not communicate.
 Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
@@ -115,17 +136,45 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
 void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
                    std::vector<checkpoint::NamedTensor>& tensors) {
   nn::Parameters& parameters = saved.model->parameters();
-  const models::HuggingFace& names = about.shape.architecture->hugging_face;
   checkpoint::TakeCodes take;
   if (saved.packed)
     take = [&](const std::string& name, const ops::GroupCodes& codes) {
       return saved.packed->take(parameters.at(name), codes);
     };
-  checkpoint::import_weights(folder, parameters, tensors,
-                             {names.names(about.shape), names.prefix, names.ignored_names(),
-                              loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
-                              names.old_endings, models::copies_in_folder(about.shape)},
-                             take);
+  const std::vector<std::string> may_lack =
+      loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{};
+  checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take);
+}
+
+/// The values of parameters that the checkpoint leaves out go into `tensors`, which are these, as training began with
+/// them. It does not communicate.
+void restore_unsaved(const Description& about, const Loading& loading, SavedModel& saved,
+                     std::vector<checkpoint::NamedTensor>& tensors) {
+  if (tensors.empty()) return;
+  if (!about.from.empty()) return import_folder(about.from, about, loading, saved, tensors);
+  nn::Parameters& parameters = saved.model->parameters();
+  tensor::Held held;
+  for (const checkpoint::NamedTensor& tensor : tensors) {
+    const nn::Parameter& parameter = parameters.at(tensor.name);
+    // of the dtype in which training drew it, or digits would differ
+    const at::Tensor whole = at::empty(parameter.spec.local_shape(parameters.place()), at::dtype(about.drawn_as));
+    parameters.draw(parameter, whole);
+    tensor.value.write_into(held);
+    held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
+  }
+}
+
+/// Takes the parameters that checkpoints leave out away from `tensors`.
+std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& parameters,
+                                                  std::vector<checkpoint::NamedTensor>& tensors) {
+  std::set<std::string> unsaved;
+  for (const nn::Parameter& p : parameters.declared())
+    if (!p.treatment.saved) unsaved.insert(p.name);
+  const auto first = std::stable_partition(tensors.begin(), tensors.end(),
+                                           [&](const auto& tensor) { return !unsaved.contains(tensor.name); });
+  std::vector<checkpoint::NamedTensor> taken(std::make_move_iterator(first), std::make_move_iterator(tensors.end()));
+  tensors.erase(first, tensors.end());
+  return taken;
 }
 
 /// The weights of a checkpoint go into `tensors`, each under the name that training gives it.
@@ -151,23 +200,29 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has
+  options.seed = derive_seed(about.seed, "parameters");
+  options.treatment = about.adapter.treatment;
   if (loading.packing && !loading.memory.has_tiers()) {
     saved.packed = std::make_unique<nn::PrepackedLayers>(*loading.packing);
-    options.product = [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product,
-                                                    const nn::Parameter& weight) {
-      return packed->wrap(std::move(product), weight);
-    };
+    options.products = {
+        [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
+                                      nn::Parameters&) { return packed->wrap(std::move(product), weight); }};
   }
+  if (about.adapter.product) options.products.push_back(about.adapter.product);
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
-  if (about.checkpoint.empty())
+  add_buffers(parameters, tensors);
+  if (about.checkpoint.empty()) {
     comm::agree(everyone, at::kCPU, [&] { import_folder(folder, about, loading, saved, tensors); });
-  else
+  } else {
+    std::vector<checkpoint::NamedTensor> unsaved = take_unsaved(parameters, tensors);
+    comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
     read_checkpoint(about.checkpoint, std::move(tensors), mesh);
+  }
   if (saved.weights) saved.weights->end_pass();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
   return saved;

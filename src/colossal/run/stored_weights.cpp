@@ -18,12 +18,13 @@ tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece)
 
 }  // namespace
 
-std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store) {
+std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store, bool only_saved) {
   std::vector<checkpoint::NamedTensor> weights;
   for (const auto* shards : {&store.shards(), &store.frozen()})
     for (const memory::Shard& shard : *shards)
       for (const memory::Piece& piece : shard.pieces())
-        weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
+        if (!only_saved || piece.parameter->treatment.saved)
+          weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
   return weights;
 }
 

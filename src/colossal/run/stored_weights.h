@@ -9,6 +9,7 @@ namespace colossal::run {
 
 /// What this rank has of each parameter of `store`, trained and frozen, under the parameter's name; shard after shard,
 /// so that each is brought once. After filling them: ChunkStore::updated(). `store` need not outlive them.
-std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
+/// `only_saved`: without the parameters that checkpoints leave out (nn::Treatment::saved).
+std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store, bool only_saved = false);
 
 }  // namespace colossal::run

@@ -86,24 +86,29 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 }  // namespace
 
 Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-               std::shared_ptr<const run::Objective> objective)
+               std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter)
     : config_(config), objective_(std::move(objective)), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   options.shown = shown_by(config.run.device);
+  options.treatment = adapter.treatment;
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
-    options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
-      return fp8_->wrap(std::move(product), weight);
-    };
+    options.products.push_back(
+        [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight, nn::Parameters& parameters) {
+          return fp8_->wrap(std::move(product), weight, parameters);
+        });
   }
+  if (adapter.product) options.products.push_back(adapter.product);
   model_ = std::make_unique<distributed::DistributedModel>(
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(),
                                               [&] { return run::costs_of(shape, *objective_); }});
   objective_->check_model(model_->model());
+  require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
+          parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   reports_ = std::make_unique<StepReports>(model(), device);
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   mesh_.connect(device);
@@ -137,7 +142,13 @@ void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loa
 
 void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
 
-std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->weights(); }
+std::vector<checkpoint::NamedTensor> Engine::weights() {
+  std::vector<checkpoint::NamedTensor> weights = optimization_->weights();
+  for (const nn::Buffer& buffer : parameters().buffers())
+    if (buffer.value.defined() && buffer.use == nn::BufferUse::Model)
+      weights.push_back({buffer.name, buffer.value, buffer.spec, {}});
+  return weights;
+}
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
@@ -337,13 +348,14 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
 
 checkpoint::TrainingState Engine::state() {
   checkpoint::TrainingState state = optimization_->state();
-  if (fp8_)
-    for (const auto& layer : fp8_->states()) state.tensors.push_back({layer->name, layer->history, layer->spec, {}});
+  for (const nn::Buffer& buffer : parameters().buffers())
+    if (buffer.value.defined()) state.tensors.push_back({buffer.saved_name(), buffer.value, buffer.spec, {}});
   return state;
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective) {
+                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective,
+                                   const nn::Adapter& adapter) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
@@ -354,7 +366,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
   check_sizes(config.parallel, shape, objective->example(1));
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);
-  return std::make_unique<Engine>(world, config, shape, *device, std::move(objective));
+  return std::make_unique<Engine>(world, config, shape, *device, std::move(objective), adapter);
 }
 
 }  // namespace colossal::train

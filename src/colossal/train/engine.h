@@ -15,6 +15,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"
@@ -65,7 +66,7 @@ class Engine : public Resumable {
   using Loss = std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::Step& step)>;
 
   Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-         std::shared_ptr<const run::Objective> objective);
+         std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter = {});
   ~Engine();
 
   /// Sets all gradients to zero. To be called before the first train_step() of each step.
@@ -123,12 +124,12 @@ class Engine : public Resumable {
   std::vector<Metric> loss_rows() const;
 
   int64_t steps_done() const override;
-  /// Parameters (masters, where there are some), optimizer states, the amax histories of fp8, the step.
+  /// Parameters (masters, where there are some), optimizer states, buffers, the step.
   checkpoint::TrainingState state() override;
   void loaded(const checkpoint::TrainingState& state) override;
   void check_progress(const nlohmann::json& progress) const override;
-  /// What this rank updates of each parameter under the parameter's name, to be filled with weights from elsewhere;
-  /// then weights_loaded(), on all ranks.
+  /// What this rank updates of each parameter under the parameter's name, and the model's buffers, to be filled with
+  /// weights from elsewhere; then weights_loaded(), on all ranks.
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
@@ -178,10 +179,12 @@ class Engine : public Resumable {
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
 /// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
-/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
-///         communicated before.
+/// `adapter`: which parameters are frozen, and what is added to linear layers; the same on all ranks.
+/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse; ("model") an
+///         adapter that leaves nothing to train. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device = {},
-                                   std::shared_ptr<const run::Objective> objective = nullptr);
+                                   std::shared_ptr<const run::Objective> objective = nullptr,
+                                   const nn::Adapter& adapter = {});
 
 }  // namespace colossal::train

@@ -25,11 +25,17 @@ constexpr double kCountable = 9007199254740992.0;  // 2^53 elements: no sum of b
 /// Blocks that are built to estimate a model. A config may ask for a billion.
 constexpr int64_t kEstimatedBlocks = 64;
 
+struct Elements {
+  double all = 0, trained = 0;
+};
+
 /// Elements of the whole model. Of many blocks the first ones are counted, which stand for the others; then it may be
 /// less than the model has. Every parameter is declared elsewhere, so none has a tensor and no size overflows.
-double estimated_elements(const models::ModelShape& shape) {
+Elements estimated_elements(const NamedModel& model) {
   struct Enough {};
-  nn::Parameters::Options options{.device = at::kMeta};
+  const models::ModelShape& shape = model.shape;
+  nn::Parameters::Options options{.device = at::kMeta, .treatment = model.adapter.treatment};
+  if (model.adapter.product) options.products.push_back(model.adapter.product);
   options.stages = [&](const std::string& name) {
     if (models::block_of(name, shape.layers).value_or(0) >= kEstimatedBlocks) throw Enough{};
     return std::vector<int>{};
@@ -40,14 +46,16 @@ double estimated_elements(const models::ModelShape& shape) {
     models::make_model(shape, layers);
   } catch (const Enough&) {
   }
-  double blocks = 0, others = 0;
+  const double times =
+      static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, kEstimatedBlocks));
+  Elements sum;
   for (const nn::Parameter& p : parameters.declared()) {
-    double elements = 1;
+    double elements = models::block_of(p.name, shape.layers) ? times : 1;
     for (const int64_t size : p.spec.shape) elements *= static_cast<double>(size);
-    (models::block_of(p.name, shape.layers) ? blocks : others) += elements;
+    sum.all += elements;
+    if (p.treatment.trains) sum.trained += elements;
   }
-  return others +
-         blocks * static_cast<double>(shape.layers) / static_cast<double>(std::min(shape.layers, kEstimatedBlocks));
+  return sum;
 }
 
 int64_t total_of(const std::vector<memory::Shard>& shards) {
@@ -118,13 +126,13 @@ struct Total {
 };
 
 /// Each element once, however it is shared out: what no layout can do without.
-Total least_of(const run::Config& config, double elements) {
+Total least_of(const run::Config& config, const Elements& elements) {
   const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
   const bool has_masters = config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
-  return {.parameters = elements * size,
-          .gradients = elements * size,
-          .states = elements * ((has_masters ? exact : 0) + optim::least_state_bytes(config.optimizer, exact))};
+  return {.parameters = elements.all * size,
+          .gradients = elements.trained * size,
+          .states = elements.trained * ((has_masters ? exact : 0) + optim::least_state_bytes(config.optimizer, exact))};
 }
 
 /// Ranks of one stage need the same; stages differ.
@@ -147,12 +155,14 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
                                ? model.objective
                                : run::choose_objective(config, run::built_in_objectives(), model.shape).objective;
     check_sizes(config.parallel, model.shape, objective->example(1));
-    require(estimated_elements(model.shape) < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
+    require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
     const auto world = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
     comm::Mesh mesh(*world, config.parallel.axes());
     nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
     options.without_memory = true;
+    options.treatment = model.adapter.treatment;
+    if (model.adapter.product) options.products.push_back(model.adapter.product);
     distributed::DistributedModel built(
         mesh, config.parallel, model.shape, options,
         {config.micro_batches(), [&] { return run::costs_of(model.shape, *objective); }});
@@ -187,12 +197,15 @@ void check_memory(const run::Config& config, const std::vector<NamedModel>& mode
       (config.parallel.pipeline.size > 1 && local < ranks))
     return;
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
-  double elements = 0;
-  for (const NamedModel& model : models) elements += estimated_elements(model.shape);
+  Elements elements;
+  for (const NamedModel& model : models) {
+    const Elements more = estimated_elements(model);
+    elements.all += more.all, elements.trained += more.trained;
+  }
   const auto check = [&](const Total& total) {
     const models::ModelShape& main = models.front().shape;
     require(total.sum() * here <= limit, "model", "a model of ", main.layers, " layers, hidden ", main.hidden,
-            " and vocabulary ", main.vocabulary, " (", elements / 1e9,
+            " and vocabulary ", main.vocabulary, " (", elements.all / 1e9,
             " billion parameters) does not fit: got parameters ", readable(total.parameters * here), ", gradients ",
             readable(total.gradients * here), " and states of ", config.optimizer.name, " ",
             readable(total.states * here), " at least on the ", local, " rank(s) of this machine, which has ",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 
@@ -24,6 +25,7 @@ struct NamedModel {
   models::ModelShape shape;
   /// Its sample says what the stages of a pipeline cost. Null: the built-in objective that the architecture names
   std::shared_ptr<const run::Objective> objective{};
+  nn::Adapter adapter{};  ///< what is frozen needs neither gradients nor states
 };
 
 /// One row of the list.

@@ -23,6 +23,7 @@ namespace colossal::train {
 namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
+constexpr char kOrigin[] = "origin_of_unsaved";        // in the progress of checkpoints that leave parameters out
 
 /// Where memory.host leaves it open how much of the host the disk's transfers take: so many times what one update
 /// needs, of which a quarter, as much again, is read ahead (TieredHome::Options::ahead).
@@ -118,7 +119,9 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                                placement_of(config, trace_));
                          })),
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),
-      loss_scale_(config.precision) {
+      loss_scale_(config.precision),
+      leaves_out_(std::any_of(parameters.declared().begin(), parameters.declared().end(),
+                              [](const nn::Parameter& p) { return !p.treatment.saved; })) {
   const memory::KindScope kind(memory::Kind::States);
   optimizer_ = made_by_all(mesh, config, [&] {
     const at::Device device = parameters.options().device;
@@ -309,7 +312,7 @@ void Optimization::weights_loaded() {
 checkpoint::TrainingState Optimization::state() {
   if (half_updated_) throw Error(*half_updated_);
   checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& t : weights()) {
+  for (checkpoint::NamedTensor& t : run::weights_of(*store_, /*only_saved=*/true)) {
     t.name = "model." + t.name;
     state.tensors.push_back(std::move(t));
   }
@@ -317,7 +320,12 @@ checkpoint::TrainingState Optimization::state() {
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
+  if (leaves_out_) state.progress[kOrigin] = origin();
   return state;
+}
+
+nlohmann::json Optimization::origin() const {
+  return {{"model.from", config_.model.from}, {"training.seed", config_.training.seed}};
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {
@@ -326,6 +334,12 @@ void Optimization::check_progress(const nlohmann::json& progress) const {
   require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
           ", which has different states; resume with optimizer.name = \"", saved,
           "\", or start a new run from its weights (`colossal export`, then model.from)");
+  if (!leaves_out_ || !progress.contains(kOrigin)) return;
+  const nlohmann::json mine_now = origin();
+  for (const auto& [key, value] : progress[kOrigin].items())
+    require(mine_now.contains(key) && mine_now[key] == value, "model",
+            "it leaves out frozen parameters, which came from ", key, " = ", value.dump(), ": this run has ",
+            mine_now.value(key, nlohmann::json()).dump(), "; resume with ", key, " = ", value.dump());
 }
 
 void Optimization::loaded(const checkpoint::TrainingState& state) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -86,12 +87,13 @@ class Optimization {
     return reducer_;
   }
 
-  /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or
-  /// filled from a checkpoint.
+  /// Parameters (masters, where there are some) that checkpoints keep, optimizer states, the step and the optimizer's
+  /// name: to be saved, or filled from a checkpoint. If some parameters are left out, also model.from and the seed.
   checkpoint::TrainingState state();
   /// Goes on from what state() returned, filled. Communication: under ZeRO 1 and 2 all_gather of the parameters.
   void loaded(const checkpoint::TrainingState& state);
-  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
+  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both. ("model"): it leaves out
+  /// parameters that came from another model.from or seed.
   void check_progress(const nlohmann::json& progress) const;
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
@@ -105,6 +107,8 @@ class Optimization {
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
   void update(double rate, double scale);
+  /// Where the values of parameters that are not saved come from.
+  nlohmann::json origin() const;
   void end_passes();
   void settle_states();
 
@@ -121,6 +125,7 @@ class Optimization {
   std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
   bool has_agreed_ = false;         // on the gradients as the passes left them
   int64_t steps_done_ = 0;
+  bool leaves_out_;                    // some parameter of the whole model is not saved
   std::optional<Error> half_updated_;  // why
 };
 

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
@@ -21,7 +22,6 @@
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
-#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -31,6 +31,7 @@
 #include "colossal/report/run_records.h"
 #include "colossal/report/tensorboard.h"
 #include "colossal/run/config_changes.h"
+#include "colossal/run/external_names.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_needs.h"
@@ -154,7 +155,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
                            static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
     config_.tables = data_.objective.tables;
-    check_memory(config_, {{"", data_.shape, data_.objective.objective}}, device, world_.local_size());
+    check_memory(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -164,7 +165,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
   std::optional<Error> refused;
   try {
-    engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective);
+    engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
     report::StepMetrics(1).add(engine_->loss_rows());  // names that are taken are refused here and not after a step
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
@@ -275,25 +276,8 @@ void Trainer::start() {
   const checkpoint::StepFolders steps = checkpoints().steps();
   const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
   const bool resumes = options_.start == Start::Resume && (options_.resume_step || has_steps);
-  if (resumes) {
-    resume(steps);
-  } else if (!config_.model.from.empty()) {
-    const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
-    const auto busy = world_.busy("reading " + config_.model.from);
-    const std::vector<std::string> new_head =
-        folder.own_head.empty() ? std::vector<std::string>{} : std::vector<std::string>{"head.*"};
-    comm::agree(all_ranks(), at::kCPU, [&] {
-      const auto lacking =
-          checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                     {folder.names(engine_->model().shape), folder.prefix, folder.ignored_names(),
-                                      new_head, folder.old_endings, models::copies_in_folder(engine_->model().shape)});
-      if (!lacking.empty() && is_first())
-        options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
-                                          lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
-                                          ": that part of the head is initialized at random"));
-    });
-    engine_->weights_loaded();
-  }
+  if (resumes) resume(steps);
+  import_weights(resumes);
   {
     const auto busy = world_.busy("comparing the weights of ranks");
     require_same_weights(engine_->mesh(), engine_->weights(), engine_->state().sharers,
@@ -311,11 +295,43 @@ void Trainer::start() {
       tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
     log_.warning("memory.disk = \"", config_.memory.disk,
                  "\" is a folder in memory, not on a disk: its contents take memory in addition to memory.host");
-  log_.info("memory of this rank, without activations: ",
-            to_string(memory_needs(config_, {{"", data_.shape, data_.objective.objective}}, world_.rank())));
+  log_start();
+}
+
+void Trainer::import_weights(bool resumed) {
+  std::set<std::string> saved;
+  for (const nn::Parameter& p : engine_->parameters().declared())
+    if (p.treatment.saved) saved.insert(p.name);
+  const bool has_all = resumed && saved.size() == engine_->parameters().declared().size();
+  if (config_.model.from.empty() || has_all) return;
+  const models::ModelShape& shape = engine_->model().shape;
+  const auto busy = world_.busy("reading " + config_.model.from);
+  const std::vector<std::string> new_head = shape.architecture->hugging_face.own_head.empty()
+                                                ? std::vector<std::string>{}
+                                                : std::vector<std::string>{"head.*"};
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    std::vector<checkpoint::NamedTensor> weights = engine_->weights();
+    if (resumed) std::erase_if(weights, [&](const auto& weight) { return saved.contains(weight.name); });
+    const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
+                                                    run::external_names(shape, new_head));
+    if (!lacking.empty() && is_first() && !resumed)
+      options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
+                                        lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
+                                        ": that part of the head is initialized at random"));
+  });
+  engine_->weights_loaded();
+}
+
+void Trainer::log_start() {
+  log_.info(
+      "memory of this rank, without activations: ",
+      to_string(memory_needs(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, world_.rank())));
+  const int64_t all = engine_->parameters().numel(), trained = engine_->parameters().trained_numel();
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
-            s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
+  log_.info(s.architecture->name, " of ", all, " parameters",
+            trained < all ? concat(", of which ", trained, " train and ", all - trained, " are frozen") : "", " (",
+            s.layers, " layers, hidden ", s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data,
+            " x ",
             config_.parallel.sequence.size > 1 ? concat("sequence ", config_.parallel.sequence.size, " (",
                                                         parallel::mode_name(config_.parallel.sequence), ") x ")
                                                : "",

@@ -102,6 +102,10 @@ class Trainer {
   /// have changed since.
   std::string builtin_text() const;
   void start();
+  /// Reads the weights of model.from; after a resume only those that its checkpoint leaves out.
+  void import_weights(bool resumed);
+  /// Writes into the log what the run has: model, layout, data, and memory of this rank.
+  void log_start();
   /// Of the folder, before anything is decided: rank 0 takes it for this run. Errors: another run writes to it.
   void take_folder();
   /// What remains to be done about the checkpoints of `steps` once this run has loaded what it starts from.

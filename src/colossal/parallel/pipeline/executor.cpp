@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/schedule/forward_only.h"
+#include "colossal/schedule/frozen_stages.h"
 
 namespace colossal::parallel {
 namespace {
@@ -29,7 +30,7 @@ Phase phase_of(const Step& step) {
 }  // namespace
 
 PipelineExecutor::PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings)
-    : schedule_(std::move(schedule)),
+    : schedule_(schedule::without_frozen_stages(std::move(schedule), surroundings.first_trained)),
       around_(surroundings),
       transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden),
       times_(around_.hidden.device()) {}
@@ -152,7 +153,7 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
   Pass pass;
   if (index > 0) {
     pass.input = take(inputs_, posted_inputs_, key);
-    if (is_training) pass.input.requires_grad_();
+    if (is_training && index > around_.first_trained) pass.input.requires_grad_();
   }
   pass.output = stage(index, step.micro_batch, pass.input);
   const bool is_last = index + 1 == place.stages();
@@ -168,7 +169,7 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
     else
       outputs_[key] = output;
   }
-  if (!is_training) return;
+  if (!is_training || index < around_.first_trained) return;
   passes_[key] = std::move(pass);
   count_live();
 }
@@ -188,7 +189,7 @@ void PipelineExecutor::backward_step(const Step& step) {
     put_off_[key] = around_.deferred->collect(backward);
     count_live();
   }
-  if (index == 0) return;
+  if (index <= around_.first_trained) return;
   if (const int before = chunk_at(step.chunk, -1); before >= 0)
     gradients_[{before, step.micro_batch}] = pass.input.grad();
   else

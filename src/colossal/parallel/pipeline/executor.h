@@ -39,6 +39,8 @@ class PipelineExecutor {
     comm::Group* copies;
     nn::DeferredGradients* deferred;  ///< of the model: what BackwardWeight runs
     at::TensorOptions hidden;         ///< of hidden states
+    /// The first stage with something to train. Those before it run no backward pass and receive no gradient
+    int first_trained = 0;
   };
   /// `schedule` must have passed schedule::check; it is for as many ranks as the axis "pipeline" has. Communication:
   /// see PipelineTransfers.
@@ -64,6 +66,7 @@ class PipelineExecutor {
   std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches,
                                   const std::vector<int64_t>& hidden_sizes);
 
+  /// The schedule that train() runs: without the backward passes of stages that have nothing to train.
   const schedule::Schedule& schedule() const { return schedule_; }
   int rank() const { return around_.mesh->index("pipeline"); }
   /// Of the last train(): when this rank did what, in list order (StepTimes). A compute step begins when its input is

@@ -104,7 +104,13 @@ nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::Step& step) {
   const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
-  const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
+  std::vector<at::Tensor>
+      own;  // of wrappers, such as the matrices of an adapter: those with these rows have copies, too
+  for (const nn::Parameter* p : f.product_->parameters()) {
+    const bool has_rows = p->spec.splits.size() == 2 && p->spec.splits[0] == f.weight_.spec.splits[0];
+    own.push_back(has_rows ? sum_copies_gradient(p->value, kv - before, copies_) : p->value);
+  }
+  const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_, {}, own);
   nn::Heads heads =
       nn::split_heads(order_.by_sequence(y, step), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.tokens = tokens_of(*f.layout_, f.layout_->inside, step);

@@ -19,24 +19,13 @@ namespace {
 class ColumnProduct final : public nn::DirectProduct {
  public:
   explicit ColumnProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+  at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     if (bias.defined()) return ops::matmul_nt(x, weight, bias);
     at::Tensor y = ops::empty_rows(x.size(0), out, x.options());  // a part of a vocabulary is seldom even
     ops::matmul_nt_(y, x, weight, 0);
     return y;
-  }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    Gradients d;
-    std::function<void()> wait;
-    if (wanted.x) {
-      d.x = ops::matmul_nn(dy, saved.weight);
-      wait = complete_dx(d.x);  // while dW is computed
-    }
-    if (wanted.weight) d.weight = ops::matmul_tn(dy, saved.x, wanted.sum);
-    if (wait) wait();
-    return d;
   }
   std::function<void()> complete_dx(at::Tensor& dx) const override {
     return [work = group_.all_reduce(dx, comm::Reduce::Sum)]() mutable { work.wait(); };
@@ -49,14 +38,6 @@ class ColumnProduct final : public nn::DirectProduct {
 class RowProduct final : public nn::DirectProduct {
  public:
   explicit RowProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                     Saved* saved) const override {
-    if (saved) *saved = {x, weight, out};
-    return complete_y(ops::matmul_nt(x, weight), bias);
-  }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    return nn::serial_product().backward(dy, saved, wanted);
-  }
   bool sums_y() const override { return true; }
   at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const override {
     group_.all_reduce(y, comm::Reduce::Sum).wait();

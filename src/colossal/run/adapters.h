@@ -1,0 +1,59 @@
+// Adapters that a program adds: each has a table of the config, and says what of a model trains and what wraps its
+// linear layers.
+//
+//   struct AdapterKeys {                                                // the table [adapter]
+//     int64_t rank = 4;
+//     void fields(colossal::Fields& f) { f.integer("rank", rank, "", "columns of each adapter", 1, 1024); }
+//     bool operator==(const AdapterKeys&) const = default;
+//   };
+//
+//   colossal::Program program = colossal::built_in();
+//   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});   // examples/own_adapter
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/base/own_keys.h"
+#include "colossal/models/shape.h"
+#include "colossal/nn/adapter.h"
+#include "colossal/run/config.h"
+#include "colossal/run/own_tables.h"
+
+namespace colossal::run {
+
+/// A kind of adapter. Required: table, make.
+struct AdapterRow {
+  std::string table{};  ///< its own table of the config, which selects it
+  OwnKeys keys{};       ///< the keys of that table, with their defaults
+  /// Makes the adapter of a run: treatment and product. Called on every rank.
+  std::function<nn::Adapter(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
+};
+
+/// The adapters that a program knows.
+class Adapters {
+ public:
+  /// Errors ("adapter"): no table or make; a table that another adapter has, or that every config has.
+  Adapters& add(AdapterRow row);
+  const std::vector<AdapterRow>& rows() const { return rows_; }
+
+ private:
+  std::vector<AdapterRow> rows_;
+};
+
+/// The tables of all adapters, with their defaults.
+std::vector<OwnTable> tables_of(const Adapters& adapters);
+
+/// The adapter of a run, and what the config is to keep.
+struct ChosenAdapter {
+  nn::Adapter adapter{};    ///< changes nothing if the config has no table of an adapter
+  ConfigDocument tables{};  ///< every key of its table
+};
+
+/// Makes the adapter whose table the config has. `others`: the tables that the program has beside those of adapters.
+/// Errors ("config"): tables of two adapters; those of read_tables(). ("adapter"): a table that is among `others`; those
+///                    of AdapterRow::make.
+ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, const models::ModelShape& shape,
+                             const std::vector<OwnTable>& others = {});
+
+}  // namespace colossal::run

@@ -1,0 +1,19 @@
+// The names of a model's parameters in a Hugging Face folder, as checkpoint::import_weights() and export_weights() take
+// them.
+//
+//   checkpoint::import_weights(folder, parameters, run::external_names(shape));
+#pragma once
+#include <string>
+#include <vector>
+
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/models/shape.h"
+
+namespace colossal::run {
+
+/// Returns the names that the architecture of `shape` has in folders, with the tensors that a folder may hold in
+/// addition. `may_lack`: ExternalNames::may_lack. The architecture must have a Hugging Face mapping. Cost: the model is
+/// declared once, without memory.
+checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
+
+}  // namespace colossal::run
