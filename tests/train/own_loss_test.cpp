@@ -15,6 +15,7 @@
 #include "colossal/ops/activation.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
+#include "support/decorated_world.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -256,6 +257,31 @@ TEST_P(OwnLossLayouts, ANetworkWithoutAHeadTrainsOnItsOutputs) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     EXPECT_NEAR(got[i], want[i], (i < 2 ? kBound : 1e-10) * want[i]) << "number " << i;
+}
+
+// A group that is made within a step waits there for ranks that still compute.
+TEST(OwnLoss, StepsOfOutputsMakeNoGroups) {
+  for (const Layout& layout : {Layout{.name = "tensor2_sequence", .tensor = {.size = 2, .sequence = true}},
+                               Layout{.name = "grid4", .tensor = {.size = 4, .mode = "2d"}},
+                               Layout{.name = "ring2", .sequence = {2, "ring"}}}) {
+    const run::Config config = config_of(layout);
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      std::vector<std::string> made;
+      test::DecoratedWorld watched(world, [&](std::shared_ptr<comm::Group> group) {
+        made.push_back(group->name());
+        return group;
+      });
+      const auto engine = initialize(watched, config, network());
+      EXPECT_FALSE(made.empty());
+      made.clear();
+      const tensor::Batch batch = with_targets(own_batch(*engine, 0));
+      engine->zero_grad();
+      engine->train_step(batch, 1, squared);
+      engine->step();
+      engine->forward(batch, squared);
+      EXPECT_TRUE(made.empty()) << layout.name << ": " << made.front();
+    });
+  }
 }
 
 TEST(OwnLoss, TheWeightDividesLossAndGradients) {

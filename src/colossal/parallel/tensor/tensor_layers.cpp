@@ -300,6 +300,9 @@ std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, 
 std::unique_ptr<nn::Outputs> TensorLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
                                                    const nn::LinearOptions& o) {
   require(out > 0, "model", "outputs must be 1 or more: got ", out, " for ", name);
+  // A group that is made during a step waits for ranks that still compute.
+  for (const auto& axes : {layout_->outside.columns, layout_->outside.sequence, layout_->outside.batch})
+    layout_->mesh->group(axes);
   return std::make_unique<TensorOutputs>(parameters(), layout_, name, hidden, out, o);
 }
 
