@@ -1,4 +1,4 @@
-// A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
+// A model as every runtime sees it: an embedding, a list of blocks, a norm, most often a head. Pipelines cut it;
 // recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
 //
 //   Model make(const ModelShape& s, nn::Layers& layers) {                  // by hand; a language model: decoder.h
