@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <vector>
 
 namespace colossal::nn {
 
@@ -19,9 +20,15 @@ using Unary = std::function<at::Tensor(const at::Tensor&)>;
 
 /// function(x) with autograd, keeping x alone. Backward computes `function` again and goes through it: gradients of x
 /// and of the parameters it uses are those of function(x) bit by bit if the function gives the same result twice (our
-/// dropout does: masks follow from the step).
-/// Communication: that of `function`, once more in backward. Errors: an x that requires no gradient in grad mode would
-///                cut `function` off: refused.
+/// dropout does: masks follow from the step). An x that requires no gradient gets none, and the parameters get theirs.
+/// Communication: that of `function`, once more in backward.
 at::Tensor recomputed(const Unary& function, const at::Tensor& x);
+
+/// A function of several tensors, which returns several.
+using Nary = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
+/// The same of several tensors. Inputs without a gradient, such as integers, are kept too. An output to which backward
+/// brings no gradient counts as zeros.
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs);
 
 }  // namespace colossal::nn
