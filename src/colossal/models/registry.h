@@ -136,16 +136,17 @@ class Registry {
 Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed, norm, head or not its number of blocks; names of parameters that do not say
-/// which part of the model uses them (model.h).
+/// an architecture that makes no embed, norm, head or not its number of blocks; those of check_states(); names of
+/// parameters that do not say which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
 /// What a training step on one sample costs, `sequence` tokens of text (with an encoder one more than its source at
 /// least), or an image: found by taking one through the model, a block after the other, on tensors that have sizes and
 /// no numbers (at::kMeta). What a mask hides, a window too, does not count; documents are not looked at. Time: some
 /// microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets through.
-/// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
-/// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
+/// Errors: those of make_model() and of check_sizes(); Error("model", ...), with the operator, of blocks that look at
+/// numbers or call an operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs,
+/// index_select).
 Costs costs_of(const ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::models
