@@ -26,7 +26,7 @@ std::string name_of(const Model& model, int64_t index) {
   return index == end_of(model) ? "the norm" : concat("block ", index);
 }
 
-std::string names_of(const Model& model) {
+std::string state_names(const Model& model) {
   std::string names;
   for (const State& state : model.states) names += concat(names.empty() ? "`" : ", `", state.name, "`");
   return names;
@@ -201,7 +201,7 @@ void check_states(const Model& model) {
   const auto check_known = [&](const std::vector<int>& list, const std::string& part) {
     for (const int state : list)
       require(state >= 0 && state < static_cast<int>(written.size()), "model", part,
-              " must read and write states of the model: got state ", state, ", but there are ", names_of(model));
+              " must read and write states of the model: got state ", state, ", but there are ", state_names(model));
   };
   const auto write = [&](const std::vector<int>& list) {
     for (const int state : list) written[state] = true;

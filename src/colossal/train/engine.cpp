@@ -200,8 +200,8 @@ std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor) {
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
-  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+  const auto loss = [&](int i, const models::States& end, const nn::Step& step) {
+    const at::Tensor sum = models::loss_sum(model(), end[0], step);
     losses[i] = sum.detach();
     return sum * factor;
   };
@@ -231,8 +231,8 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 /// The body of the recording. The seed and rows of dropout, which differ from pass to pass, are asked for by nobody.
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
-  const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = models::loss_sum(model(), hidden, step);
+  const auto loss = [&](int, const models::States& end, const nn::Step& step) {
+    const at::Tensor sum = models::loss_sum(model(), end[0], step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
@@ -265,9 +265,9 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
     labelled.push_back(models::counted_labels(part).to(device(), /*non_blocking=*/true));
     micro.push_back(nn::step_of(std::move(part)));
   }
-  const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    std::vector<at::Tensor> sums{models::loss_sum(model(), hidden, step), labelled[i]};
-    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), hidden, step));
+  const auto sums_of = [&](int i, const models::States& end, const nn::Step& step) {
+    std::vector<at::Tensor> sums{models::loss_sum(model(), end[0], step), labelled[i]};
+    if (task.has_accuracy()) sums.push_back(models::found_labels(model(), end[0], step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };
