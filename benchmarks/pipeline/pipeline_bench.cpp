@@ -63,9 +63,11 @@ void run(const schedule::Schedule& schedule, const MakeStage& make_stage, const 
     parallel::PipelineExecutor executor(schedule,
                                         {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kFloat)});
     const parallel::StageFunction stage = make_stage(deferred);
+    std::vector<parallel::PassedState> passed;  // one state, which every stage reads and writes
+    for (int k = 0; k + 1 < schedule.placement.stages(); ++k) passed.push_back({.from = k, .to = k + 1, .sizes = {1}});
     for (int i = 0; i < kRounds; ++i) {
       mesh.group("pipeline").barrier().wait();
-      round(executor, i, [&] { executor.train(stage, {1}, {}); });
+      round(executor, i, [&] { executor.train(stage, passed, {}); });
     }
   });
 }
@@ -78,10 +80,11 @@ double measured_makespan(const schedule::Schedule& schedule, const schedule::Cos
   // of what a rank holds, a stage (schedule::cost_of)
   const double share = static_cast<double>(place.pipes()) / place.chunks();
   const auto make_stage = [&](nn::DeferredGradients& deferred) -> parallel::StageFunction {
-    return [&, deferred = reinterpret_cast<int64_t>(&deferred)](int stage, int, const at::Tensor& input) {
-      const at::Tensor y = Nap::apply(stage == 0 ? first_input() : input, share * costs.forward,
+    return [&, deferred = reinterpret_cast<int64_t>(&deferred)](int stage, int, std::vector<at::Tensor> states) {
+      const at::Tensor y = Nap::apply(stage == 0 ? first_input() : states[0], share * costs.forward,
                                       share * costs.backward_input, share * costs.backward_weight, deferred);
-      return stage + 1 == place.stages() ? y.sum() : y;
+      states[0] = stage + 1 == place.stages() ? y.sum() : y;
+      return states;
     };
   };
   std::vector<std::vector<std::vector<schedule::Event>>> events(
@@ -134,7 +137,10 @@ double step_time(const schedule::Schedule& schedule) {
   run(
       schedule,
       [&](nn::DeferredGradients&) -> parallel::StageFunction {
-        return [stages](int stage, int, const at::Tensor& input) { return tiny_stage(stage, stages, input); };
+        return [stages](int stage, int, std::vector<at::Tensor> states) {
+          states[0] = tiny_stage(stage, stages, states[0]);
+          return states;
+        };
       },
       [&](const parallel::PipelineExecutor& executor, int, const auto& train) {
         const auto begin = Clock::now();

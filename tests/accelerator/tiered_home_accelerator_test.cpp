@@ -139,15 +139,15 @@ TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
 
 TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
   InputsAt inputs(home(2));
-  std::vector<std::unique_ptr<nn::KeptInput>> kept;
+  std::vector<std::unique_ptr<nn::KeptInputs>> kept;
   const at::Tensor x = there(0);
   for (int i = 0; i < 6; ++i) {
     x.fill_(i);
-    kept.push_back(inputs.keep(x));
+    kept.push_back(inputs.keep({x}));
   }
   x.fill_(-1);
   for (int i = 5; i >= 0; --i) {
-    const at::Tensor taken = kept[static_cast<size_t>(i)]->take();
+    const at::Tensor taken = kept[static_cast<size_t>(i)]->take().front();
     EXPECT_EQ(taken.device(), test::accelerator());
     expect_all(taken, i, "input");
   }

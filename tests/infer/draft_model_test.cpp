@@ -130,8 +130,8 @@ at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
   return model
       .everywhere(
           nn::step_of(nn::token_batch(texts, at::arange(texts.size(1)).expand_as(texts))),
-          [&](int, const at::Tensor& hidden, const nn::Step& step) {
-            return model.decoding_model().head->logits(hidden.select(1, -1), step);
+          [&](int, const models::States& end, const nn::Step& step) {
+            return model.decoding_model().head->logits(end[0].select(1, -1), step);
           },
           at::Tensor())
       .to(at::kDouble);

@@ -115,8 +115,8 @@ at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   return model.everywhere(
       nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
-      [&](int, const at::Tensor& hidden, const nn::Step& step) {
-        return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
+      [&](int, const models::States& end, const nn::Step& step) {
+        return model.decoding_model().head->logits(end[0].select(1, -1), step)[0];
       },
       at::Tensor());
 }

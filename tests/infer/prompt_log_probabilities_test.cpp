@@ -42,8 +42,8 @@ std::vector<double> in_training(distributed::DistributedModel& model, const Toke
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   const at::Tensor all = model.everywhere(
       nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
-      [&](int, const at::Tensor& hidden, const nn::Step& step) {
-        return model.decoding_model().head->logits(hidden, step)[0];
+      [&](int, const models::States& end, const nn::Step& step) {
+        return model.decoding_model().head->logits(end[0], step)[0];
       },
       at::Tensor());
   const at::Tensor logarithms = all.log_softmax(-1);

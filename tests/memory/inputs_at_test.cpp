@@ -16,6 +16,7 @@ namespace colossal::memory::inputs_at_test {
 namespace {
 
 using Steps = std::vector<std::string>;
+using Tensors = std::vector<at::Tensor>;
 
 /// Says what is asked of it: what comes first is called "0", and so on.
 class HeardHome final : public Home {
@@ -56,7 +57,8 @@ struct Net {
   at::Tensor forward(nn::InputHome* home) {
     at::Tensor hidden = x;
     for (const at::Tensor& weight : weights) {
-      hidden = nn::recomputed([weight](const at::Tensor& h) { return at::tanh(h.matmul(weight)); }, hidden, home);
+      const auto block = [weight](const Tensors& h) { return Tensors{at::tanh(h[0].matmul(weight))}; };
+      hidden = nn::recomputed(block, {hidden}, home).front();
       hiddens.emplace_back(hidden.getIntrusivePtr());
     }
     return hidden.sum();
@@ -85,6 +87,30 @@ TEST(InputsAt, TheOneBeforeIsExpectedWhileABlockGoesBackward) {
   home->steps->clear();
   loss.backward();
   EXPECT_EQ(*home->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
+}
+
+/// Blocks that read two states and write both, one behind the other.
+at::Tensor pairs(Tensors states, int blocks, nn::InputHome* home) {
+  const auto block = [](const Tensors& s) { return Tensors{at::sin(s[0] + s[1]), s[0] * s[1]}; };
+  for (int i = 0; i < blocks; ++i) states = home ? nn::recomputed(block, states, home) : block(states);
+  return (states[0] + 2 * states[1]).sum();
+}
+
+TEST(InputsAt, InputsOfABlockAreKeptAndExpectedTogether) {
+  const auto home = std::make_shared<HeardHome>();
+  InputsAt inputs(home);
+  at::manual_seed(4);
+  const at::Tensor a = at::randn({3, 4}, at::kDouble).requires_grad_(), b = at::randn({3, 4}).to(at::kDouble);
+  const at::Tensor same = a.detach().clone().requires_grad_();
+  pairs({same, b}, 2, nullptr).backward();
+  const at::Tensor loss = pairs({a, b}, 2, &inputs);
+  EXPECT_EQ(*home->steps, (Steps{"keep 0", "keep 1", "keep 2", "keep 3"}));
+  home->steps->clear();
+  loss.backward();
+  EXPECT_EQ(*home->steps, (Steps{"bring 2", "bring 3", "expect 0", "expect 1", "end 2", "end 3", "bring 0", "bring 1",
+                                 "end 0", "end 1"}));
+  EXPECT_TRUE(at::equal(a.grad(), same.grad()));
+  EXPECT_FALSE(b.grad().defined()) << "it requires none";
 }
 
 TEST(InputsAt, GradientsAreTheSameFromHostMemoryAndDisk) {
@@ -187,7 +213,7 @@ TEST(InputsAt, AnInputReturnsInItsLayout) {
   InputsAt inputs(std::make_shared<InPlace>());
   const at::Tensor rows = at::arange(12, at::kDouble).view({3, 4});
   for (const at::Tensor& x : {rows, rows.t(), rows.slice(1, 0, 4, 2), rows.narrow(0, 1, 1).expand({5, 4})}) {
-    const at::Tensor back = inputs.keep(x)->take();
+    const at::Tensor back = inputs.keep({x})->take().front();
     EXPECT_TRUE(back.equal(x));
     if (x.is_non_overlapping_and_dense()) {
       EXPECT_EQ(back.strides(), x.strides());

@@ -15,7 +15,7 @@ inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, nn
   else
     batch.add("images", {inputs, {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
   step.batch = std::make_shared<const tensor::Batch>(std::move(batch));
-  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, {}, step);
+  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, {}, step)[0];
 }
 
 }  // namespace colossal::models

@@ -32,9 +32,7 @@ struct Asked {
 
   /// Whole logits [rows, S, V].
   at::Tensor logits(const at::Tensor& inputs, const nn::Step& step) {
-    const auto head = [&](int, const at::Tensor& hidden, const nn::Step& s) {
-      return model.model().head->logits(hidden, s);
-    };
+    const auto head = [&](int, const States& end, const nn::Step& s) { return model.model().head->logits(end[0], s); };
     return model.forward({nn::step_of(nn::token_batch(inputs, step.positions), step)}, head).front();
   }
   /// Of tokens [from, to) of the rows, without a cache.

@@ -68,6 +68,25 @@ TEST(Recompute, KeepsNothingWhereNothingTrains) {
   EXPECT_EQ(*function.calls, 1);
 }
 
+/// (x, index) -> (rows of x, the next index, 3 x): of several inputs, one of integers, to several outputs.
+std::vector<at::Tensor> rows_and_next(const std::vector<at::Tensor>& in) {
+  return {in[0].index_select(0, in[1]).square(), in[1] + 1, in[0] * 3};
+}
+
+TEST(Recompute, OfSeveralTensorsIsTheFunction) {
+  const at::Tensor index = at::tensor({2, 0}, at::kLong);
+  at::Tensor x = at::arange(6, at::kDouble).view({3, 2}).requires_grad_(), same = x.detach().clone().requires_grad_();
+  const std::vector<at::Tensor> want = rows_and_next({same, index}), got = recomputed(rows_and_next, {x, index});
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  EXPECT_FALSE(got[1].requires_grad());
+  want[0].sum().backward();  // nothing reads the last output: it brings zeros
+  got[0].sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), same.grad()));
+  recomputed(rows_and_next, {x, index})[2].sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), same.grad() + 3));
+}
+
 TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {
   for (const bool defers : {false, true}) {
     DeferredGradients deferred;

@@ -65,8 +65,8 @@ class Trained {
       const at::Tensor positions = at::arange(kSequence, inputs.options()).expand_as(inputs).contiguous();
       micro_batches.push_back(nn::step_of(nn::token_batch(inputs, positions), {.training = true}));
     }
-    const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-      const at::Tensor sum = model_.model().head->loss_sum(hidden, part_of(batch.labels, i, kMicroBatches), step);
+    const auto loss = [&](int i, const models::States& end, const nn::Step& step) {
+      const at::Tensor sum = model_.model().head->loss_sum(end[0], part_of(batch.labels, i, kMicroBatches), step);
       const at::Tensor share = sum / static_cast<double>(whole.labels.numel());
       total += share.item<double>();
       return share;

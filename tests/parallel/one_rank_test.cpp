@@ -42,7 +42,7 @@ std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& mak
   const models::Model model = models::make_model(shape, make);
   const Inputs in(shape);
   const models::Stage all{.last = static_cast<int64_t>(model.blocks.size())};
-  const at::Tensor hidden = models::run_stage(model, all, {}, in.step);
+  const at::Tensor hidden = models::run_stage(model, all, {}, in.step)[0];
   const at::Tensor loss = model.head->loss_sum(hidden, in.labels, in.step);
   std::vector<at::Tensor> results{loss.detach(), model.head->logits(hidden, in.step).detach(),
                                   model.head->found(hidden, in.labels, in.step)};

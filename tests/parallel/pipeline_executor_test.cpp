@@ -1,6 +1,7 @@
 // The executor on a chain of small stages: every schedule gives the gradients of one process, holds as many activations
 // as simulated, and sends what the formula says; a lost transfer shows.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,6 +50,21 @@ struct Chain {
   std::vector<at::Tensor> weights;
 };
 
+/// One state, which every stage reads and writes.
+std::vector<PassedState> one_state(const schedule::Schedule& schedule, std::vector<int64_t> sizes = {kRows, kWidth}) {
+  std::vector<PassedState> passed;
+  for (int k = 0; k + 1 < schedule.placement.stages(); ++k) passed.push_back({.from = k, .to = k + 1, .sizes = sizes});
+  return passed;
+}
+
+/// The function of a stage that computes stage(k, micro_batch, x) from that state.
+template <class Stage>
+StageFunction of_one(Stage stage) {
+  return [stage](int k, int micro_batch, std::vector<at::Tensor> states) mutable {
+    return std::vector<at::Tensor>{stage(k, micro_batch, states[0])};
+  };
+}
+
 std::vector<at::Tensor> serial_gradients(int stages, int micro_batches) {
   Chain chain(stages);
   for (int i = 0; i < micro_batches; ++i) {
@@ -74,13 +90,13 @@ void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate,
     Chain chain(schedule.placement.stages());
     PipelineExecutor executor(schedule,
                               {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
-    const auto stage = [&](int k, int micro_batch, const at::Tensor& input) {
+    const auto stage = of_one([&](int k, int micro_batch, const at::Tensor& input) {
       std::this_thread::sleep_for(work);
       return chain(k, micro_batch, input);
-    };
+    });
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       for (at::Tensor& w : chain.weights) w.mutable_grad() = at::Tensor();
-      executor.train(stage, {kRows, kWidth}, {});
+      executor.train(stage, one_state(schedule), {});
     }
     see(world, executor, chain);
   });
@@ -88,7 +104,8 @@ void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate,
 
 template <class See>
 void run(const schedule::Schedule& schedule, const See& see, std::chrono::milliseconds work = {}) {
-  run_decorated(schedule, [](World& world) -> World& { return world; }, see, work);
+  run_decorated(
+      schedule, [](World& world) -> World& { return world; }, see, work);
 }
 
 std::vector<std::tuple<std::string, int>> all() {
@@ -209,8 +226,8 @@ TEST(ExecutorForward, PassesOnceThroughEveryStage) {
     Chain chain(4);
     PipelineExecutor executor(schedule,
                               {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
-    const auto stage = [&](int k, int i, const at::Tensor& x) { return chain(k, i, x); };
-    const auto results = executor.forward(stage, 3, {kRows, kWidth});
+    const auto stage = of_one([&](int k, int i, const at::Tensor& x) { return chain(k, i, x); });
+    const auto results = executor.forward(stage, 3, one_state(schedule));
     EXPECT_EQ(results.size(), world.rank() == 0 ? 3u : 0u);  // the last stage of a V is where the first is
     for (size_t i = 0; i < results.size(); ++i) {
       at::Tensor x;
@@ -227,33 +244,37 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
       nn::DeferredGradients deferred;
       PipelineExecutor executor(schedule_of("1f1b", 2, 4),
                                 {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
-      executor.train(
-          [&](int stage, int i, const at::Tensor& x) {
-            require(stage == 0 || i < 1, "test", "stage 1 is broken");
-            return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
-          },
-          {2, 2}, {});
+      executor.train(of_one([&](int stage, int i, const at::Tensor& x) {
+                       require(stage == 0 || i < 1, "test", "stage 1 is broken");
+                       return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
+                     }),
+                     one_state(executor.schedule(), {2, 2}), {});
     });
   });
   EXPECT_NE(message.find("stage 1 is broken"), std::string::npos) << message;
 }
 
-TEST(ExecutorErrors, AStageThatHandsOnOtherSizesThanWereSaidIsNamed) {
-  const std::string message = test::thrown_message([&] {
+/// What a pipeline of two stages says if the first leaves `made` where one state of [2, 2] in fp64 is expected.
+std::string refusal_of(const at::Tensor& made) {
+  return test::thrown_message([&] {
     comm::run_ranks(2, [&](World& world) {
       comm::Mesh mesh(world, {{"pipeline", 2}});
       nn::DeferredGradients deferred;
       PipelineExecutor executor(schedule_of("1f1b", 2, 4),
                                 {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
-      executor.train(
-          [&](int stage, int, const at::Tensor& x) {
-            return stage == 0 ? at::ones({2, 3}, at::kDouble).requires_grad_() * 2 : x.sum();
-          },
-          {2, 2}, {});
+      executor.train(of_one([&](int stage, int, const at::Tensor& x) { return stage == 0 ? made : x.sum(); }),
+                     one_state(executor.schedule(), {2, 2}), {});
     });
   });
-  EXPECT_NE(message.find("stage 0 must return a hidden state of sizes [2, 2]"), std::string::npos) << message;
-  EXPECT_NE(message.find("got [2, 3]"), std::string::npos) << message;
+}
+
+TEST(ExecutorErrors, StatesOtherThanExpectedAreNamed) {
+  EXPECT_THAT(refusal_of(at::ones({2, 3}, at::kDouble)),
+              testing::HasSubstr("stage 0 must leave state `hidden` in the sizes [2, 2], which stage 1 expects: got "
+                                 "[2, 3]"));
+  EXPECT_THAT(refusal_of(at::ones({2, 2}, at::kFloat)),
+              testing::HasSubstr("stage 0 must leave state `hidden` in Double, which stage 1 expects: got Float"));
+  EXPECT_THAT(refusal_of({}), testing::HasSubstr("stage 0 must leave state `hidden`, which stage 1 reads: got an"));
 }
 
 }  // namespace

@@ -288,7 +288,7 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
     const nn::Step more =
         nn::step_of(nn::token_batch(at::ones({1, 4}, at::kLong), at::arange(4).unsqueeze(0)), {.cache = cache.get()});
     EXPECT_THAT(complaint([&] {
-                  decoder.model.forward({more}, [](int, const at::Tensor& hidden, const nn::Step&) { return hidden; });
+                  decoder.model.forward({more}, [](int, const models::States& end, const nn::Step&) { return end[0]; });
                 }),
                 testing::HasSubstr("got a cache that holds tokens"));
   });

@@ -40,8 +40,10 @@ struct Rank {
         batch(parallel::batch_parts(config) * 2) {}
 
   at::Tensor hidden(double features) const {
-    const auto sizes = parallel::local_sizes(layout, layout.outside, batch, static_cast<int64_t>(kSequence),
-                                             static_cast<int64_t>(features));
+    using tensor::Dim;
+    const auto tokens = static_cast<int64_t>(kSequence);
+    const auto sizes = parallel::local_sizes(layout, layout.outside, {batch, tokens, static_cast<int64_t>(features)},
+                                             {Dim::Row, Dim::Token, Dim::Feature}, tokens);
     return at::ones(sizes, at::kDouble).requires_grad_();
   }
   template <class Layer>

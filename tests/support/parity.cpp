@@ -70,12 +70,14 @@ tensor::Batch rows_of(const tensor::Batch& b, int64_t part, int64_t parts) {
 at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
   const nn::Step step = engine.distributed().ready(nn::step_of(batch));
-  at::Tensor x = model.embed(*step.batch, step).detach().requires_grad_();
-  at::Tensor h = x;
-  for (const auto& block : model.blocks) h = block(h, step);
-  models::loss_sum(model, model.norm(h, step), step).backward();
+  models::States embedded = models::run_stage(model, {.ends = false}, {}, step);
+  for (at::Tensor& x : embedded) x = x.detach().requires_grad_();
+  const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};
+  models::loss_sum(model, models::run_stage(model, rest, embedded, step)[0], step).backward();
   engine.zero_grad();
-  return x.grad().cpu();
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& x : embedded) gradients.push_back(x.grad().cpu());
+  return at::cat(gradients, 1);  // of several states, one's tokens behind another's
 }
 
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {

@@ -78,12 +78,14 @@ DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, 
   Runner runner{.layout = std::move(layout)};
   parallel::TensorLayers layers(*parameters_, runner.layout);
   runner.model = models::make_model(shape, layers);
+  runner.transfers = models::state_transfers(runner.model, cuts_);
+  runner.first_trained = first_trained_stage(runner.model.shape);
   const nn::Parameters::Options& options = parameters_->options();
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   runner.executor = std::make_unique<parallel::PipelineExecutor>(
       std::move(schedule),
       parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(runner.layout.copies), &parameters_->deferred(),
-                                               hidden, first_trained_stage(runner.model.shape)});
+                                               hidden, runner.first_trained});
   return runner;
 }
 
@@ -158,34 +160,48 @@ std::vector<nn::Step> DistributedModel::ready(const Runner& runner, const std::v
 
 parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
                                                          const ResultOf& result) const {
-  return [this, &runner, &ready, result](int stage, int micro_batch, const at::Tensor& input) {
+  return [this, &runner, &ready, result](int stage, int micro_batch, models::States states) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const nn::Step& step = ready.at(micro_batch);
-    const at::Tensor hidden =
-        models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, input, step);
-    return ends ? result(micro_batch, hidden, step) : hidden;
+    states = models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, std::move(states), step);
+    if (ends) states = {result(micro_batch, states, step)};
+    return states;
   };
 }
 
-std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const nn::Step& ready) {
-  const tensor::Batch& batch = *ready.batch;
-  return parallel::local_sizes(runner.layout, runner.layout.outside, batch.rows(),
-                               ready.cut ? ready.cut->tokens() : models::tokens_of(runner.model, batch),
-                               runner.model.shape.hidden, ready);
+std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner& runner, const nn::Step& micro_batch,
+                                                                   const nn::Step& ready) const {
+  std::vector<parallel::PassedState> passed;
+  for (const auto& [index, from, to] : runner.transfers) {
+    const models::State& state = runner.model.states.at(index);
+    const int64_t tokens = ready.cut ? ready.cut->tokens() : models::tokens_of(runner.model, *micro_batch.batch);
+    const std::vector<int64_t> sizes = state.sizes(micro_batch, cuts_.at(from + 1) - 1);
+    require(sizes.size() == state.dims.size(), "model", "state `", state.name, "` must have as many sizes as the ",
+            state.dims.size(), " dimensions that it names: got ", at::IntArrayRef(sizes));
+    passed.push_back(
+        {.state = index,
+         .from = from,
+         .to = to,
+         .sizes = parallel::local_sizes(runner.layout, runner.layout.outside, sizes, state.dims, tokens, ready),
+         .dtype = state.dtype,
+         .has_gradient = state.has_gradient && from >= runner.first_trained,
+         .name = state.name});
+  }
+  return passed;
 }
 
 void DistributedModel::train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
   const std::vector<nn::Step> steps = ready(training_, micro_batches);
-  training_.executor->train(stage_function(training_, steps, loss), hidden_sizes(training_, steps.at(0)),
-                            before_gradients);
+  training_.executor->train(stage_function(training_, steps, loss),
+                            passed_states(training_, micro_batches.at(0), steps.at(0)), before_gradients);
 }
 
 void DistributedModel::train_one(const nn::Step& micro_batch, const ResultOf& loss) {
   require(cuts_.size() == 2, "pipeline", "train_one() needs one pipeline stage with all layers: got ", cuts_.size() - 1,
           " stages; use train()");
   const std::vector<nn::Step> steps = ready(training_, std::vector<nn::Step>{micro_batch});
-  const at::Tensor lost = stage_function(training_, steps, loss)(0, 0, at::Tensor());
+  const at::Tensor lost = stage_function(training_, steps, loss)(0, 0, {}).front();
   torch::autograd::backward({lost}, {at::ones_like(lost)});
 }
 
@@ -197,7 +213,7 @@ std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, const st
                                                   const ResultOf& result) const {
   const std::vector<nn::Step> steps = ready(runner, micro_batches);
   auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
-                                          hidden_sizes(runner, steps.at(0)));
+                                          passed_states(runner, micro_batches.at(0), steps.at(0)));
   for (const nn::Step& step : steps)
     if (step.cache) step.cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
   return results;
@@ -247,8 +263,8 @@ at::Tensor DistributedModel::next_logits(const nn::Step& given) {
   const nn::Parameters::Options& options = parameters_->options();
   return everywhere(
       runner, given,
-      [&](int, const at::Tensor& hidden, const nn::Step& step) {
-        return head.logits(parallel::last_token(runner.layout, hidden, step), given)[0];
+      [&](int, const models::States& end, const nn::Step& step) {
+        return head.logits(parallel::last_token(runner.layout, end[0], step), given)[0];
       },
       at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));
 }

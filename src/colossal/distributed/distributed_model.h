@@ -2,8 +2,8 @@
 //
 //   std::vector<nn::Step> micro_batches;
 //   for (int64_t i = 0; i < 4; ++i) micro_batches.push_back(nn::step_of(batch.part(i * rows, rows)));
-//   const auto results = model.forward(micro_batches, [&](int, const at::Tensor& hidden, const nn::Step& step) {
-//     return models::loss_sum(model.model(), hidden, step);
+//   const auto results = model.forward(micro_batches, [&](int, const models::States& end, const nn::Step& step) {
+//     return models::loss_sum(model.model(), end[0], step);
 //   });
 #pragma once
 #include <functional>
@@ -31,9 +31,10 @@ class DistributedModel {
     int64_t micro_batches = 1;               ///< of a training step
     std::function<models::Costs()> costs{};  ///< of a sample, for the cut into stages; null: those of one token
   };
-  /// Makes a result of the head's input on the last stage, and of the step that the layers were given, ready(): in
-  /// training a scalar, the micro-batch's share of the loss.
-  using ResultOf = std::function<at::Tensor(int micro_batch, const at::Tensor& hidden, const nn::Step& step)>;
+  /// Makes a result on the last stage: of the states that the model's norm reads or writes, where end[0] is the input
+  /// of the head, and of the step that the layers were given, ready(). In training a scalar, the micro-batch's share of
+  /// the loss.
+  using ResultOf = std::function<at::Tensor(int micro_batch, const models::States& end, const nn::Step& step)>;
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
@@ -109,6 +110,8 @@ class DistributedModel {
   struct Runner {
     parallel::Layout layout;
     models::Model model;
+    std::vector<models::StateTransfer> transfers{};
+    int first_trained = 0;  // stage
     std::unique_ptr<parallel::PipelineExecutor> executor;
   };
   Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
@@ -126,8 +129,9 @@ class DistributedModel {
                                          const ResultOf& result) const;
   std::vector<at::Tensor> forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
                                   const ResultOf& result) const;
-  /// The sizes of the hidden states [B, S, H] that this rank holds between blocks of such a pass.
-  static std::vector<int64_t> hidden_sizes(const Runner& runner, const nn::Step& ready);
+  /// What stages hand on in passes of micro-batches of these sizes; `ready`: of the first one.
+  std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::Step& micro_batch,
+                                                   const nn::Step& ready) const;
   /// The one result of a pass through `runner`, on all ranks of the replica.
   at::Tensor everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                         const at::Tensor& like);

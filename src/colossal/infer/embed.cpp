@@ -95,7 +95,7 @@ at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vecto
   step.sequences.lengths = lengths;
   const auto count = static_cast<int64_t>(lengths.size());
   at::Tensor vectors = model_.everywhere(
-      step, [](int, const at::Tensor& made, const nn::Step&) { return made; },
+      step, [](int, const models::States& end, const nn::Step&) { return end[0]; },
       at::empty({count, model_.model().shape.hidden},
                 at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device)));
   if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);

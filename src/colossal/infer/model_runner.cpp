@@ -76,8 +76,8 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   at::Tensor logits = model_.everywhere(
       pass,
-      [&](int, const at::Tensor& hidden, const nn::Step& own) {
-        return last.empty() ? none : model.head->logits(hidden.index_select(1, wanted), own)[0];
+      [&](int, const models::States& end, const nn::Step& own) {
+        return last.empty() ? none : model.head->logits(end[0].index_select(1, wanted), own)[0];
       },
       none);
   if (weights_) weights_->end_pass();

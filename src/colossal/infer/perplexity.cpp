@@ -90,8 +90,8 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
       const at::Tensor next = ids.slice(0, w.begin + 1, w.end + 1);
       const at::Tensor sum = distributed.everywhere(
           step,
-          [&](int, const at::Tensor& hidden, const nn::Step& s) {
-            return sum_of(model, hidden, s, w.counted - w.begin, next);
+          [&](int, const models::States& end, const nn::Step& s) {
+            return sum_of(model, end[0], s, w.counted - w.begin, next);
           },
           at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(on_device.device())));
       if (options.weights) options.weights->end_pass();

@@ -25,21 +25,27 @@ Costs announced(const ModelShape& shape, const tensor::Batch& example, const Los
   const Model model = make_model(shape, layers);
   const nn::Step step = nn::step_of(example);
   const at::NoGradGuard no_grad;
-  at::Tensor hidden;
+  States states;
   const auto cost_of = [](const auto& part) {
     const tensor::FlopCount count;
     part();
     return kForwardAndBackward * count.total();
   };
   Costs costs;
-  costs.first = cost_of([&] { hidden = model.embed(*step.batch, step); });
-  for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, step); }));
+  const auto run = [&](const Stage& stage) { states = run_stage(model, stage, std::move(states), step); };
+  const auto blocks = static_cast<int64_t>(model.blocks.size());
+  costs.first = cost_of([&] { run({.ends = false}); });
+  check_sizes(model, states, step, -1);
+  for (int64_t i = 0; i < blocks; ++i) {
+    costs.blocks.push_back(cost_of([&] { run({.first = i, .last = i + 1, .embeds = false, .ends = false}); }));
+    check_sizes(model, states, step, i);
+  }
   costs.last = cost_of([&] {
-    const at::Tensor end = model.norm(hidden, step);
+    run({.first = blocks, .last = blocks, .embeds = false});
     if (loss)
-      loss(model, {end}, step);
+      loss(model, states, step);
     else if (model.head)
-      loss_sum(model, end, step);
+      loss_sum(model, states[0], step);
   });
   return costs;
 }

@@ -4,28 +4,237 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/input_home.h"
 
 namespace colossal::models {
+namespace {
 
-at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
+size_t state_count(const Model& model) { return std::max<size_t>(1, model.states.size()); }
+
+/// The index of the norm, which stands behind the blocks.
+int64_t end_of(const Model& model) { return static_cast<int64_t>(model.blocks.size()); }
+
+const Block& part_of(const Model& model, int64_t index) {
+  return index == end_of(model) ? model.norm : model.blocks[index];
+}
+
+std::string name_of(const Model& model, int64_t index) {
+  return index == end_of(model) ? "the norm" : concat("block ", index);
+}
+
+std::string state_names(const Model& model) {
+  std::string names;
+  for (const State& state : model.states) names += concat(names.empty() ? "`" : ", `", state.name, "`");
+  return names;
+}
+
+void check_written(const Model& model, const States& states, int state, const std::string& part) {
+  require(states[state].defined(), "model", part, " must write state `",
+          model.states.empty() ? "hidden" : model.states[state].name, "`: got an undefined tensor");
+}
+
+/// For each block and, last, the norm: which states it or something behind it reads before they are written again.
+std::vector<std::vector<bool>> lives_of(const Model& model) {
+  std::vector<std::vector<bool>> lives(model.blocks.size() + 1);
+  std::vector<bool> live(state_count(model));
+  for (int64_t i = end_of(model); i >= 0; --i) {
+    const Block& block = part_of(model, i);
+    for (const int state : block.writes) live[state] = false;
+    for (const int state : block.reads) live[state] = true;
+    lives[i] = live;
+  }
+  return lives;
+}
+
+void drop_dead(States& states, const std::vector<bool>& live) {
+  for (size_t i = 0; i < states.size(); ++i)
+    if (!live[i]) states[i] = at::Tensor();
+}
+
+std::vector<at::Tensor> inputs_of(const Block& block, const States& states) {
+  std::vector<at::Tensor> inputs;
+  for (const int state : block.reads) inputs.push_back(states[state]);
+  return inputs;
+}
+
+/// What a block (or the norm) writes, given what it reads, each in the order of its list. It sees nothing else, so that
+/// it computes the same when backward runs it again.
+std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std::vector<at::Tensor>& inputs,
+                                   const nn::Step& step) {
+  const Block& block = part_of(model, index);
+  States states(state_count(model));
+  for (size_t i = 0; i < inputs.size(); ++i) states[block.reads[i]] = inputs[i];
+  block.run(states, step);
+  std::vector<at::Tensor> written;
+  for (const int state : block.writes) {
+    check_written(model, states, state, name_of(model, index));
+    written.push_back(states[state]);
+  }
+  return written;
+}
+
+void run_block(const Model& model, int64_t index, States& states, const nn::Step& step) {
+  const Block& block = model.blocks[index];
+  const std::vector<at::Tensor> inputs = inputs_of(block, states);
+  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block && !inputs.empty();
+  // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
+  auto again = [&model, index, step](const std::vector<at::Tensor>& read) mutable {
+    std::vector<at::Tensor> written = written_by(model, index, read, step);
+    step.is_recomputed = true;
+    return written;
+  };
+  const std::vector<at::Tensor> written =
+      is_recomputed ? nn::recomputed(again, inputs, step.inputs.get()) : written_by(model, index, inputs, step);
+  for (size_t i = 0; i < written.size(); ++i) states[block.writes[i]] = written[i];
+}
+
+}  // namespace
+
+State hidden_state(int64_t hidden, int64_t positions) {
+  using tensor::Dim;
+  return {.name = "hidden",
+          .dims = {Dim::Row, Dim::Token, Dim::Feature},
+          .sizes = [=](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+            const tensor::Batch& batch = *step.batch;
+            return {batch.rows(), batch.has_tokens() ? batch.tokens() : positions, hidden};
+          }};
+}
+
+Block::Block(OfOne one) {
+  if (!one) return;
+  reads = writes = {0};
+  run = [one = std::move(one)](States& states, const nn::Step& step) { states[0] = one(states[0], step); };
+}
+
+at::Tensor Block::operator()(const at::Tensor& hidden, const nn::Step& step) const {
+  const std::vector<int> first{0};
+  require(reads == first && writes == first, "model",
+          "a block that is called with a tensor must read and write state 0 alone: got one of ", reads.size(), " and ",
+          writes.size(), " states; call run_stage()");
+  States states{hidden};
+  run(states, step);
+  return states[0];
+}
+
+Embed::Embed(OfOne one) {
+  if (!one) return;
+  writes = {0};
+  run = [one = std::move(one)](States& states, const tensor::Batch& batch, const nn::Step& step) {
+    states[0] = one(batch, step);
+  };
+}
+
+at::Tensor Embed::operator()(const tensor::Batch& batch, const nn::Step& step) const {
+  require(writes == std::vector<int>{0}, "model",
+          "an embedding that is called for a tensor must write state 0 alone: got one of ", writes.size(),
+          " states; call run_stage()");
+  States states(1);
+  run(states, batch, step);
+  return states[0];
+}
+
+States run_stage(const Model& model, const Stage& stage, States states, const nn::Step& step) {
   require(!stage.embeds || step.batch, "model",
           "the first stage must have the micro-batch in its step: got none; nn::step_of() makes it");
-  at::Tensor hidden = stage.embeds ? model.embed(*step.batch, step) : x;
-  for (int64_t i = stage.first; i < stage.last; ++i) {
-    // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
-    auto block = [&block = model.blocks[i], step = step](const at::Tensor& h) mutable {
-      const at::Tensor output = block(h, step);
-      step.is_recomputed = true;
-      return output;
-    };
-    hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden, step.inputs.get())
-                                                                     : block(hidden);
+  states.resize(state_count(model));
+  if (stage.embeds) {
+    model.embed.run(states, *step.batch, step);
+    for (const int state : model.embed.writes) check_written(model, states, state, "the embedding");
   }
-  return stage.ends ? model.norm(hidden, step) : hidden;
+  const bool has_several = states.size() > 1;
+  const std::vector<std::vector<bool>> lives = has_several ? lives_of(model) : std::vector<std::vector<bool>>();
+  if (has_several && stage.embeds) drop_dead(states, lives[0]);
+  for (int64_t i = stage.first; i < stage.last; ++i) {
+    run_block(model, i, states, step);
+    if (has_several) drop_dead(states, lives[i + 1]);
+  }
+  if (stage.ends) {
+    const std::vector<at::Tensor> ends = written_by(model, end_of(model), inputs_of(model.norm, states), step);
+    for (size_t i = 0; i < ends.size(); ++i) states[model.norm.writes[i]] = ends[i];
+  }
+  return states;
+}
+
+std::vector<StateTransfer> state_transfers(const Model& model, const std::vector<int64_t>& cuts) {
+  const auto last = static_cast<int>(cuts.size()) - 2;
+  const std::vector<std::vector<bool>> lives = lives_of(model);
+  const auto names = [](const std::vector<int>& list, int state) {
+    return std::find(list.begin(), list.end(), state) != list.end();
+  };
+  std::vector<StateTransfer> transfers;
+  for (int state = 0; state < static_cast<int>(state_count(model)); ++state) {
+    int holder = names(model.embed.writes, state) ? 0 : -1;
+    for (int stage = 0; stage <= last; ++stage) {
+      bool reads = false, writes = false;
+      for (int64_t i = cuts[stage]; i < cuts[stage + 1]; ++i) {
+        reads = reads || names(model.blocks[i].reads, state);
+        writes = writes || names(model.blocks[i].writes, state);
+      }
+      reads = reads || (stage == last && names(model.norm.reads, state));
+      // If it lives here, what is read is what came in, before anything is written.
+      const bool takes = reads && stage > 0 && lives[cuts[stage]][state];
+      if (takes && holder >= 0) transfers.push_back({state, holder, stage});
+      if (takes || writes) holder = stage;
+    }
+  }
+  return transfers;
+}
+
+void check_states(const Model& model) {
+  for (size_t i = 0; i < model.states.size(); ++i) {
+    const State& state = model.states[i];
+    require(!state.name.empty() && state.sizes, "model",
+            "a state must have a name and a function of its sizes: got state ", i, " `", state.name, "` without");
+    require(std::none_of(model.states.begin(), model.states.begin() + static_cast<std::ptrdiff_t>(i),
+                         [&](const State& other) { return other.name == state.name; }),
+            "model", "the names of a model's states must differ: got `", state.name, "` twice; rename one of them");
+    require(!state.dims.empty() && state.dims.front() == tensor::Dim::Row &&
+                std::count(state.dims.begin(), state.dims.end(), tensor::Dim::Row) == 1,
+            "model", "state `", state.name, "` must have rows in its first dimension and in no other one: got ",
+            state.dims.size(), " dimensions; put the samples first");
+    require(!state.has_gradient || !state.dtype || at::isFloatingType(*state.dtype), "model", "state `", state.name,
+            "` must be of a floating type to have a gradient: got ", at::toString(*state.dtype),
+            "; set has_gradient = false");
+  }
+  std::vector<bool> written(state_count(model));
+  const auto check_known = [&](const std::vector<int>& list, const std::string& part) {
+    for (const int state : list)
+      require(state >= 0 && state < static_cast<int>(written.size()), "model", part,
+              " must read and write states of the model: got state ", state, ", but there are ", state_names(model));
+  };
+  const auto write = [&](const std::vector<int>& list) {
+    for (const int state : list) written[state] = true;
+  };
+  check_known(model.embed.writes, "the embedding");
+  write(model.embed.writes);
+  for (int64_t i = 0; i <= end_of(model); ++i) {
+    const Block& block = part_of(model, i);
+    check_known(block.reads, name_of(model, i));
+    check_known(block.writes, name_of(model, i));
+    for (const int state : block.reads)
+      require(written[state], "model", name_of(model, i), " must read states that something before it writes: got `",
+              model.states.at(state).name, "`, which neither the embedding nor a block before it writes");
+    write(block.writes);
+  }
+}
+
+void check_sizes(const Model& model, const States& states, const nn::Step& step, int64_t block) {
+  for (size_t i = 0; i < model.states.size(); ++i) {
+    if (!states.at(i).defined()) continue;
+    const State& state = model.states[i];
+    const std::vector<int64_t> sizes = state.sizes(step, block);
+    const std::string part = block < 0 ? "the embedding" : name_of(model, block);
+    require(states[i].sizes() == sizes && sizes.size() == state.dims.size(), "model", "after ", part, " state `",
+            state.name, "` must have the sizes that the model says, ", at::IntArrayRef(sizes), ": got ",
+            states[i].sizes(), "; correct State::sizes or the block");
+    require(!state.dtype || states[i].scalar_type() == *state.dtype, "model", "after ", part, " state `", state.name,
+            "` must have the dtype that the model says, ", at::toString(*state.dtype), ": got ",
+            at::toString(states[i].scalar_type()), "; correct State::dtype or the block");
+  }
 }
 
 void check_fields(const Model& model, const tensor::Batch& batch) {

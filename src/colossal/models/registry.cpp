@@ -140,6 +140,8 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
           : !blocks     ? "function in one of the blocks"
           : !model.norm ? "norm (one that does nothing returns its input)"
                         : "head");
+  if (model.states.empty()) model.states = {hidden_state(shape.hidden, shape.positions)};
+  check_states(model);
   check_names(shape, layers.parameters());
   return model;
 }

@@ -144,16 +144,16 @@ class Registry {
 Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed or norm, no head though it generates text, or not its number of blocks; names of
-/// parameters that do not say which part of the model uses them (model.h).
+/// an architecture that makes no embed or norm, no head though it generates text, or not its number of blocks; those of
+/// check_states(); names of parameters that do not say which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
 /// Returns what a training step on `example` costs, a batch of sizes alone (at::kMeta). The batch is taken through the
-/// model, a block after the other, and then through `loss`, which gets the final norm's output; null: the loss of the
+/// model, a block after the other, and then through `loss`, which gets the states at its end; null: the loss of the
 /// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time:
 /// some microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets
 /// through.
-/// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
+/// Errors: those of make_model() and of check_sizes(); Error("model", ...), with the operator, of blocks that look at numbers or call an
 /// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
 Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
                const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});

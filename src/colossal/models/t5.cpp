@@ -74,25 +74,47 @@ class Positions {
   at::Tensor ids_;  // of the lengths that were asked for last: all blocks ask for the same ones
 };
 
-/// A part of the rows: source or answer.
+/// The states of a row, [source | answer]. The answer is the first, which the head reads.
+constexpr int kAnswer = 0, kSource = 1;
+
+/// One of them, with the documents of its tokens; undefined: one document a row.
 struct Part {
-  at::Tensor hidden, documents;  // documents undefined: one document a row
+  at::Tensor hidden, documents;
 };
 
-struct Row {
-  Part source, answer;
-};
+int64_t source_of(const Task& task, int64_t tokens, const nn::Step& step) {
+  const int64_t source = step.source_tokens.value_or(task.source_of(tokens));
+  require(source >= 0 && source <= tokens, "model", "source_tokens must be at most the row's length, ", tokens,
+          ": got ", source);
+  return source;
+}
 
-Row parts_of(const at::Tensor& x, const Task& task, const nn::Step& step) {
-  const int64_t source = step.source_tokens.value_or(task.source_of(x.size(1))), answer = x.size(1) - source;
-  require(source >= 0 && answer >= 0, "model", "source_tokens must be at most the row's length, ", x.size(1), ": got ",
-          source);
-  at::Tensor documents = step.documents;
-  if (documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents)) documents = at::Tensor();
-  const auto part = [&](int64_t first, int64_t size) -> Part {
-    return {x.narrow(1, first, size), documents.defined() ? documents.narrow(1, first, size) : documents};
+/// Of all tokens of the rows; undefined: one document a row.
+at::Tensor documents_of(const nn::Step& step) {
+  const at::Tensor& documents = step.documents;
+  const bool is_plain = documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents);
+  return is_plain ? at::Tensor() : documents;
+}
+
+/// The state whose tokens stand behind `first` others of the row.
+Part part_of(const at::Tensor& hidden, const at::Tensor& documents, int64_t first) {
+  return {hidden, documents.defined() ? documents.narrow(1, first, hidden.size(1)) : documents};
+}
+
+std::vector<State> states(const ModelShape& s) {
+  using tensor::Dim;
+  const auto tokens_of = [task = task(s)](const nn::Step& step, int state) {
+    const int64_t tokens = step.batch->tokens(), source = source_of(task, tokens, step);
+    return state == kSource ? source : tokens - source;
   };
-  return {part(0, source), part(source, answer)};
+  const auto state = [&](const char* name, int index) -> State {
+    return {.name = name,
+            .dims = {Dim::Row, Dim::Token, Dim::Feature},
+            .sizes = [=, hidden = s.hidden](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+              return {step.batch->rows(), tokens_of(step, index), hidden};
+            }};
+  };
+  return {state("answer", kAnswer), state("source", kSource)};
 }
 
 /// Attention of one part of the rows to another, or to itself, and what is added to the first.
@@ -164,8 +186,7 @@ std::unique_ptr<nn::Norm> make_rms(const std::string& name, const ModelShape& s,
 /// Works on the source. The last one norms it, which all blocks of the decoder read.
 class EncoderBlock {
  public:
-  EncoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make)
-      : task_(s.task()) {
+  EncoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make) {
     const std::string name = concat("blocks.", index);
     norm_1_ = make_rms(name + ".norm_1", s, make);
     attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, -1, std::move(positions), false, make);
@@ -175,19 +196,15 @@ class EncoderBlock {
     end_ = make_rms(name + ".encoder_norm", s, make);
     end_dropout_ = make.dropout(name + ".encoder_norm.dropout", s.hidden, s.dropout);
   }
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
-    const Row row = parts_of(x, task_, step);
-    const at::Tensor& source = row.source.hidden;
-    if (source.size(1) == 0) return x;
-    const Part normed{norm_1_->forward(source), row.source.documents};
+  at::Tensor forward(const at::Tensor& source, const nn::Step& step) const {
+    if (source.size(1) == 0) return source;
+    const Part normed = part_of(norm_1_->forward(source), documents_of(step), 0);
     at::Tensor h = source + attention_->forward(normed, normed, step);
     h = h + feed_forward_->forward(norm_2_->forward(h), step);
-    if (end_) h = end_dropout_->forward(end_->forward(h), step);
-    return at::cat({h, row.answer.hidden}, 1);
+    return end_ ? end_dropout_->forward(end_->forward(h), step) : h;
   }
 
  private:
-  Task task_;
   std::unique_ptr<nn::Norm> norm_1_, norm_2_, end_;  // the last null: not the last block
   std::unique_ptr<AttentionBranch> attention_;
   std::unique_ptr<FeedForwardBranch> feed_forward_;
@@ -197,8 +214,7 @@ class EncoderBlock {
 /// Works on the answer and reads the source.
 class DecoderBlock {
  public:
-  DecoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make)
-      : task_(s.task()) {
+  DecoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make) {
     const std::string name = concat("blocks.", index);
     const int64_t layer = 2 * (index - encoder_layers(s));
     norm_1_ = make_rms(name + ".norm_1", s, make);
@@ -208,19 +224,17 @@ class DecoderBlock {
     norm_3_ = make_rms(name + ".norm_3", s, make);
     feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, make);
   }
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
-    const Row row = parts_of(x, task_, step);
-    const at::Tensor& documents = row.answer.documents;
-    if (row.answer.hidden.size(1) == 0) return x;
-    const Part normed{norm_1_->forward(row.answer.hidden), documents};
-    at::Tensor h = row.answer.hidden + attention_->forward(normed, normed, step);
-    h = h + cross_->forward({norm_2_->forward(h), documents}, row.source, step);
-    h = h + feed_forward_->forward(norm_3_->forward(h), step);
-    return at::cat({row.source.hidden, h}, 1);
+  at::Tensor forward(const at::Tensor& answer, const at::Tensor& source, const nn::Step& step) const {
+    if (answer.size(1) == 0) return answer;
+    const at::Tensor documents = documents_of(step);
+    const int64_t behind = source.size(1);
+    const Part normed = part_of(norm_1_->forward(answer), documents, behind);
+    at::Tensor h = answer + attention_->forward(normed, normed, step);
+    h = h + cross_->forward(part_of(norm_2_->forward(h), documents, behind), part_of(source, documents, 0), step);
+    return h + feed_forward_->forward(norm_3_->forward(h), step);
   }
 
  private:
-  Task task_;
   std::unique_ptr<nn::Norm> norm_1_, norm_2_, norm_3_;
   std::unique_ptr<AttentionBranch> attention_, cross_;
   std::unique_ptr<FeedForwardBranch> feed_forward_;
@@ -234,10 +248,18 @@ std::optional<std::pair<int64_t, int64_t>> shared(const ModelShape& s, const std
   return {};
 }
 
-template <class B>
-Block block_of_kind(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
-  const auto block = std::make_shared<const B>(s, index, std::move(positions), layers);
-  return [block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); };
+Block encoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
+  const auto block = std::make_shared<const EncoderBlock>(s, index, std::move(positions), layers);
+  return {{kSource}, {kSource}, [block](States& states, const nn::Step& step) {
+            states[kSource] = block->forward(states[kSource], step);
+          }};
+}
+
+Block decoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
+  const auto block = std::make_shared<const DecoderBlock>(s, index, std::move(positions), layers);
+  return {{kAnswer, kSource}, {kAnswer}, [block](States& states, const nn::Step& step) {
+            states[kAnswer] = block->forward(states[kAnswer], states[kSource], step);
+          }};
 }
 
 Model make(const ModelShape& s, nn::Layers& layers) {
@@ -245,19 +267,24 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.fields = {"ids"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
-    return dropout->forward(tokens->forward(batch.at("ids"), step), step);
+  model.states = states(s);
+  const auto embed = [=, task = task(s)](States& states, const tensor::Batch& batch, const nn::Step& step) {
+    const at::Tensor row = dropout->forward(tokens->forward(batch.at("ids"), step), step);
+    const int64_t source = source_of(task, row.size(1), step);
+    states[kSource] = row.narrow(1, 0, source);
+    states[kAnswer] = row.narrow(1, source, row.size(1) - source);
   };
+  model.embed = {{kAnswer, kSource}, embed};
   const auto of_encoder = std::make_shared<Positions>(kEncoderPositions, s, true, layers);
   const auto of_decoder = std::make_shared<Positions>(kDecoderPositions, s, false, layers);
   for (int64_t i = 0; i < s.layers; ++i)
-    model.blocks.push_back(i < encoder_layers(s) ? block_of_kind<EncoderBlock>(s, i, of_encoder, layers)
-                                                 : block_of_kind<DecoderBlock>(s, i, of_decoder, layers));
+    model.blocks.push_back(i < encoder_layers(s) ? encoder_block(s, i, of_encoder, layers)
+                                                 : decoder_block(s, i, of_decoder, layers));
   std::shared_ptr<nn::Norm> norm = make_rms("norm", s, layers);
   std::shared_ptr<nn::Dropout> end = layers.dropout("norm.dropout", s.hidden, s.dropout);
   const double scale = s.own.as<T5Sizes>().scaled_head ? 1 / root(s.hidden) : 1;
-  model.norm = [=, task = task(s)](const at::Tensor& x, const nn::Step& step) {
-    const at::Tensor answer = end->forward(norm->forward(parts_of(x, task, step).answer.hidden), step);
+  model.norm = [=](const at::Tensor& x, const nn::Step& step) {
+    const at::Tensor answer = end->forward(norm->forward(x), step);
     return scale == 1 ? answer : answer * scale;
   };
   model.head =

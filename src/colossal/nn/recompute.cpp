@@ -3,14 +3,14 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
+#include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/input_home.h"
-#include "colossal/nn/unary_capsule.h"
 
 namespace colossal::nn {
 namespace {
@@ -18,55 +18,106 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct InputCapsule : torch::CustomClassHolder {
-  explicit InputCapsule(std::unique_ptr<KeptInput> input) : input(std::move(input)) {}
-  std::unique_ptr<KeptInput> input;
+/// What a node holds besides saved tensors.
+struct Held : torch::CustomClassHolder {
+  Held(Nary function, const std::vector<at::Tensor>& inputs) : function(std::move(function)) {
+    for (const at::Tensor& x : inputs) has_gradient.push_back(x.requires_grad());
+  }
+  Nary function;
+  std::vector<bool> has_gradient;      // of the inputs
+  std::vector<at::Tensor> known{};     // the results until forward returns them, if they are computed before
+  bool is_elsewhere = false;           // kept by a home
+  std::unique_ptr<KeptInputs> kept{};  // null after backward
 };
 
-struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// `known`: the result, if the caller has it already; then the gradient of x is not wanted.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const c10::IValue& function, InputHome* home,
-                            const std::optional<at::Tensor>& known) {
-    if (home)
-      context->saved_data["input"] =
-          c10::IValue::make_capsule(c10::make_intrusive<InputCapsule>(home->keep(x.detach())));
-    else
-      context->save_for_backward({x});
-    context->saved_data["function"] = function;
-    context->saved_data["wants_x"] = !known.has_value();
-    return known ? known->detach() : unary_of(function)(x);
+std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
+  if (!held.is_elsewhere) {
+    std::vector<at::Tensor> inputs = context.get_saved_variables();
+    inputs.resize(held.has_gradient.size());
+    return inputs;
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor x = input_of(*context).detach().requires_grad_(context->saved_data["wants_x"].toBool());
+  const std::unique_ptr<KeptInputs> kept = std::move(held.kept);
+  require(kept != nullptr, "recompute", "an offloaded input is available for one backward pass only: got a second one");
+  return kept->take();
+}
+
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one.
+  static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
+                               InputHome* home) {
+    const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
+    const std::vector<at::Tensor> inputs(given.begin(), given.begin() + count);
+    held->is_elsewhere = home != nullptr;
+    if (home) {
+      std::vector<at::Tensor> values;
+      for (const at::Tensor& x : inputs) values.push_back(x.detach());
+      held->kept = home->keep(values);
+    } else {
+      context->save_for_backward(inputs);
+    }
+    context->saved_data["held"] = c10::IValue::make_capsule(held);
+    context->saved_data["given"] = static_cast<int64_t>(given.size());
+    context->set_materialize_grads(false);  // an output that nothing reads brings none
+    std::vector<at::Tensor> outputs = std::exchange(held->known, {});
+    if (outputs.empty()) outputs = held->function(inputs);
+    std::vector<at::Tensor> without;
+    for (const at::Tensor& y : outputs)
+      if (!y.is_floating_point()) without.push_back(y);
+    context->mark_non_differentiable(without);
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    auto& held = *static_cast<Held*>(context->saved_data["held"].toCapsule().get());
+    std::vector<at::Tensor> inputs = inputs_of(*context, held);
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].detach().requires_grad_(held.has_gradient[i]);
     {
       const at::AutoGradMode again(true);
-      torch::autograd::backward({unary_of(context->saved_data["function"])(x)}, {gradients[0]});
+      const std::vector<at::Tensor> outputs = held.function(inputs);
+      variable_list from, gradients_there;
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
+        from.push_back(outputs[i]);
+        gradients_there.push_back(gradients[i]);
+      }
+      if (!from.empty()) torch::autograd::backward(from, gradients_there);
     }
-    return {x.grad(), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-  static at::Tensor input_of(AutogradContext& context) {
-    const auto found = context.saved_data.find("input");
-    if (found == context.saved_data.end()) return context.get_saved_variables()[0];
-    const auto input = std::move(static_cast<InputCapsule*>(found->second.toCapsule().get())->input);
-    require(input != nullptr, "recompute",
-            "an offloaded input is available for one backward pass only: got a second one");
-    return input->take();
+    // One entry per tensor that was given, and those of the other two arguments.
+    variable_list of_inputs(static_cast<size_t>(context->saved_data["given"].toInt()) + 2);
+    for (size_t i = 0; i < inputs.size(); ++i) of_inputs[i] = inputs[i].grad();
+    return of_inputs;
   }
 };
 
 }  // namespace
 
-at::Tensor recomputed(const Unary& function, const at::Tensor& x, InputHome* home) {
-  if (!at::GradMode::is_enabled()) return function(x);
-  if (x.requires_grad()) return Recomputed::apply(x, capsule_of(function), home, std::optional<at::Tensor>());
-  // Only the result says whether the function uses something that is trained. A node of autograd needs an input with a
-  // gradient, so it is given an alias of x, whose gradient is not made.
-  const at::Tensor y = function(x);
-  if (!y.requires_grad()) return y;
-  return Recomputed::apply(x.detach().requires_grad_(), capsule_of(function), home,
-                           std::optional<at::Tensor>(y.detach()));
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home) {
+  if (!at::GradMode::is_enabled()) return function(inputs);
+  auto held = c10::make_intrusive<Held>(function, inputs);
+  if (std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& x) { return x.requires_grad(); }))
+    return Recomputed::apply(at::TensorList(inputs), std::move(held), home);
+  require(!inputs.empty(), "recompute", "a recomputed function must have an input: got none");
+  // Only the results say whether the function uses something that is trained. Autograd goes through a node only if one
+  // of its inputs has a gradient, so the node is given one more.
+  std::vector<at::Tensor> outputs = held->function(inputs);
+  if (std::none_of(outputs.begin(), outputs.end(), [](const at::Tensor& y) { return y.requires_grad(); }))
+    return outputs;
+  for (at::Tensor& y : outputs) y = y.detach();
+  held->known = std::move(outputs);
+  std::vector<at::Tensor> given = inputs;
+  given.push_back(at::empty({0}, inputs.front().options().dtype(at::kFloat)).requires_grad_());
+  return Recomputed::apply(at::TensorList(given), std::move(held), home);
 }
 
-at::Tensor recomputed(const Unary& function, const at::Tensor& x) { return recomputed(function, x, nullptr); }
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs) {
+  return recomputed(function, inputs, nullptr);
+}
+
+at::Tensor recomputed(const Unary& function, const at::Tensor& x) {
+  const auto of_one = [function](const std::vector<at::Tensor>& inputs) {
+    return std::vector<at::Tensor>{function(inputs[0])};
+  };
+  return recomputed(Nary(of_one), {x}).front();
+}
 
 }  // namespace colossal::nn

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <vector>
 
 namespace colossal::nn {
 
@@ -25,5 +26,12 @@ using Unary = std::function<at::Tensor(const at::Tensor&)>;
 /// Memory:        for such an x the activations of `function` exist during forward, too, and are freed when it returns.
 /// Communication: that of `function`, once more in backward.
 at::Tensor recomputed(const Unary& function, const at::Tensor& x);
+
+/// A function of several tensors, which returns several.
+using Nary = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
+/// The same of several tensors. Inputs without a gradient, such as integers, are kept too. An output to which backward
+/// brings no gradient counts as zeros.
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs);
 
 }  // namespace colossal::nn

@@ -247,8 +247,8 @@ std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor, con
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
-  const auto scaled = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = loss(model(), {hidden}, step);
+  const auto scaled = [&](int i, const models::States& end, const nn::Step& step) {
+    const at::Tensor sum = loss(model(), end, step);
     require(sum.defined() && sum.numel() == 1, "training", "the loss of a micro-batch must be one number: got ",
             sum.defined() ? concat("a tensor ", sum.sizes()) : "none", "; add up the losses of its rows");
     losses[i] = sum.detach();
@@ -280,8 +280,8 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 /// The body of the recording. The seed and rows of dropout, which differ from pass to pass, are asked for by nobody.
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
-  const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = objective_->loss(model(), {hidden}, step);
+  const auto loss = [&](int, const models::States& end, const nn::Step& step) {
+    const at::Tensor sum = objective_->loss(model(), end, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
@@ -317,7 +317,7 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
   std::vector<at::Tensor> results = model_->forward(
-      micro, [&](int, const at::Tensor& hidden, const nn::Step& step) { return result(model(), {hidden}, step); });
+      micro, [&](int, const models::States& end, const nn::Step& step) { return result(model(), end, step); });
   optimization_->end_pass();
   return results;
 }
@@ -330,8 +330,8 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const int64_t parts = forward_parts(b.rows());
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
-  const auto sums_of = [&](int, const at::Tensor& hidden, const nn::Step& step) {
-    return objective_->evaluate(model(), {hidden}, step).to(at::kDouble);
+  const auto sums_of = [&](int, const models::States& end, const nn::Step& step) {
+    return objective_->evaluate(model(), end, step).to(at::kDouble);
   };
   at::Tensor mine;
   for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;

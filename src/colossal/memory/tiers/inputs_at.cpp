@@ -13,15 +13,16 @@
 
 namespace colossal::memory {
 
-/// What is kept, for its own input and for the one that was kept next, which expects it: one call at a time.
+/// The inputs of one function, for themselves and for those that were kept next, which expect them: one call at a time.
 struct InputsAt::Place {
   std::shared_ptr<Home> home;
-  std::unique_ptr<Kept> kept;
+  std::vector<std::unique_ptr<Kept>> kept;  // null: taken
   std::mutex mutex{};
 
   void expect() {
     const std::lock_guard lock(mutex);
-    if (kept) kept->expect();
+    for (const auto& one : kept)
+      if (one) one->expect();
   }
 };
 
@@ -38,11 +39,11 @@ struct InputsAt::Failure {
 
 namespace {
 
-/// One that could not leave.
-struct InputHere final : nn::KeptInput {
-  explicit InputHere(const at::Tensor& x) : x(x) {}
-  at::Tensor take() override { return std::exchange(x, {}); }
-  at::Tensor x;
+/// Inputs that could not leave.
+struct InputsHere final : nn::KeptInputs {
+  explicit InputsHere(std::vector<at::Tensor> inputs) : inputs(std::move(inputs)) {}
+  std::vector<at::Tensor> take() override { return std::exchange(inputs, {}); }
+  std::vector<at::Tensor> inputs;
 };
 
 /// Shows in whatever is made of it.
@@ -55,31 +56,32 @@ void spoil(const at::Tensor& x) {
 
 }  // namespace
 
-struct InputsAt::Input final : nn::KeptInput {
-  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
-        std::shared_ptr<Failure> failure, const at::Tensor& x)
-      : place(std::move(place)),
-        before(std::move(before)),
-        returned(std::move(returned)),
-        failure(std::move(failure)),
-        like(at::empty_like(x, x.options().device(at::kMeta))),
-        device(x.device()) {}
+struct InputsAt::Inputs final : nn::KeptInputs {
+  Inputs(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
+         std::shared_ptr<Failure> failure, const std::vector<at::Tensor>& inputs)
+      : place(std::move(place)), before(std::move(before)), returned(std::move(returned)), failure(std::move(failure)) {
+    for (const at::Tensor& x : inputs) {
+      like.push_back(at::empty_like(x, x.options().device(at::kMeta)));
+      devices.push_back(x.device());
+    }
+  }
 
-  at::Tensor take() override {
-    at::Tensor taken = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
-    {
-      const std::lock_guard lock(place->mutex);
+  std::vector<at::Tensor> take() override {
+    const std::lock_guard lock(place->mutex);
+    std::vector<at::Tensor> taken;
+    for (size_t i = 0; i < like.size(); ++i) {
+      taken.push_back(at::empty_strided(like[i].sizes(), like[i].strides(), like[i].options().device(devices[i])));
       try {
-        place->kept->copy_to(taken);
+        place->kept[i]->copy_to(taken[i]);
       } catch (...) {
         failure->keep(std::current_exception());
-        spoil(taken);
+        spoil(taken[i]);
       }
-      // Behind the one that is wanted now, and while its block goes backward.
-      if (const auto next = before.lock()) next->expect();
-      *returned += static_cast<int64_t>(taken.nbytes());
-      place->kept.reset();  // nobody wants it any more: nothing is written
+      *returned += static_cast<int64_t>(taken[i].nbytes());
     }
+    // Behind those that are wanted now, and while their block goes backward.
+    if (const auto next = before.lock()) next->expect();
+    for (auto& kept : place->kept) kept.reset();  // nothing reads them any more: nothing is written
     return taken;
   }
 
@@ -87,8 +89,8 @@ struct InputsAt::Input final : nn::KeptInput {
   std::weak_ptr<Place> before;
   std::shared_ptr<std::atomic<int64_t>> returned;
   std::shared_ptr<Failure> failure;
-  at::Tensor like;  // of no memory
-  at::Device device;
+  std::vector<at::Tensor> like;  // of no memory
+  std::vector<at::Device> devices;
 };
 
 InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes, int64_t others)
@@ -100,30 +102,34 @@ void InputsAt::rethrow() {
   if (failure_->first) std::rethrow_exception(std::exchange(failure_->first, nullptr));
 }
 
-std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
+std::unique_ptr<nn::KeptInputs> InputsAt::keep(const std::vector<at::Tensor>& inputs) {
   try {
-    return kept(x);
+    return kept(inputs);
   } catch (...) {
     failure_->keep(std::current_exception());
-    return std::make_unique<InputHere>(x);
+    return std::make_unique<InputsHere>(inputs);
   }
 }
 
-std::unique_ptr<nn::KeptInput> InputsAt::kept(const at::Tensor& x) {
-  const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
-  require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
-          ", but this rank's part of memory.host has ", readable_bytes(most_bytes_), ": \"",
-          print_bytes(bytes + others_),
-          "\" per rank of this machine is the smallest that works; more micro-batches (training.accumulate) make "
-          "inputs smaller, or leave them out of memory.host with memory.recompute = \"none\"");
-  // The caller may overwrite `x`, which a home that copies it beside the device's current stream would find out.
-  auto place = std::make_shared<Place>(home_, home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
+std::unique_ptr<nn::KeptInputs> InputsAt::kept(const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& x : inputs) {
+    const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
+    require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
+            ", but this rank's part of memory.host has ", readable_bytes(most_bytes_), ": \"",
+            print_bytes(bytes + others_),
+            "\" per rank of this machine is the smallest that works; more micro-batches (training.accumulate) make "
+            "inputs smaller, or leave them out of memory.host with memory.recompute = \"none\"");
+  }
+  auto place = std::make_shared<Place>();
+  place->home = home_;
+  // The caller may overwrite an input, which a home that copies it beside the device's current stream would find out.
+  for (const at::Tensor& x : inputs) place->kept.push_back(home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);
     std::swap(before, last_);
   }
-  return std::make_unique<Input>(std::move(place), std::move(before), bytes_returned_, failure_, x);
+  return std::make_unique<Inputs>(std::move(place), std::move(before), bytes_returned_, failure_, inputs);
 }
 
 }  // namespace colossal::memory

@@ -1,21 +1,23 @@
 // The inputs of recomputed blocks in a memory::Home: they leave in forward and return ahead of backward.
 //
 //   memory::InputsAt inputs(home);                      // a TieredHome, that of the optimizer's states for instance
-//   hidden = nn::recomputed(block, hidden, &inputs);
+//   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "colossal/memory/home.h"
 #include "colossal/nn/input_home.h"
 
 namespace colossal::memory {
 
-/// Copies each input to `home`, where it may leave for a lower tier at once, and back into memory of its own when
-/// backward asks for it. The one that was kept just before it, which backward needs next, is expected then.
+/// Copies the inputs of each block to `home`, where they may leave for a lower tier at once, and back into memory of
+/// their own when backward asks for them. Those that were kept just before them, which backward needs next, are expected
+/// then.
 ///
 /// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.
 /// Errors:        wait for rethrow(), since other ranks go on: those of Home::keep(), with which an input stays where
@@ -29,16 +31,16 @@ class InputsAt final : public nn::InputHome {
   explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
-  std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
+  std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override;
   /// What went wrong since the last time.
   void rethrow();
   /// Bytes of inputs that were returned to backward.
   int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
-  std::unique_ptr<nn::KeptInput> kept(const at::Tensor& x);
+  std::unique_ptr<nn::KeptInputs> kept(const std::vector<at::Tensor>& inputs);
   struct Place;
-  struct Input;
+  struct Inputs;
   struct Failure;
   std::shared_ptr<Home> home_;
   std::shared_ptr<Failure> failure_;

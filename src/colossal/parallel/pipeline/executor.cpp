@@ -32,15 +32,8 @@ Phase phase_of(const Step& step) {
 PipelineExecutor::PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings)
     : schedule_(schedule::without_frozen_stages(std::move(schedule), surroundings.first_trained)),
       around_(surroundings),
-      transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden),
+      transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden.device()),
       times_(around_.hidden.device()) {}
-
-int PipelineExecutor::chunk_at(int chunk, int distance) const {
-  const schedule::Placement& place = schedule_.placement;
-  const int stage = place.stage_of(rank(), chunk) + distance, pipe = place.pipe_of(chunk);
-  if (stage < 0 || stage >= place.stages() || place.rank_of(pipe, stage) != rank()) return -1;
-  return place.chunk_of(pipe, stage);
-}
 
 void PipelineExecutor::clear() {
   passes_.clear();
@@ -50,28 +43,27 @@ void PipelineExecutor::clear() {
   posted_gradients_.clear();
 }
 
-void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& hidden_sizes,
+void PipelineExecutor::train(const StageFunction& stage, const std::vector<PassedState>& passed,
                              const BeforeGradients& before_gradients) {
   times_.clear();
   peak_live_ = 0;
-  run(schedule_.ranks[rank()], stage, hidden_sizes, true, before_gradients);
+  run(schedule_.ranks[rank()], stage, passed, true, before_gradients);
 }
 
 std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, int micro_batches,
-                                                  const std::vector<int64_t>& hidden_sizes) {
+                                                  const std::vector<PassedState>& passed) {
   const at::NoGradGuard no_grad;
   results_.assign(micro_batches, {});
-  run(schedule::forward_only(schedule_.placement, micro_batches).ranks[rank()], stage, hidden_sizes, false, {});
+  run(schedule::forward_only(schedule_.placement, micro_batches).ranks[rank()], stage, passed, false, {});
   if (!results_.empty() && !results_.front().defined()) results_.clear();
   return std::move(results_);
 }
 
-void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage,
-                           const std::vector<int64_t>& hidden_sizes, bool is_training,
-                           const BeforeGradients& before_gradients) {
+void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage, std::vector<PassedState> passed,
+                           bool is_training, const BeforeGradients& before_gradients) {
   clear();
-  hidden_sizes_ = hidden_sizes;
-  transfers_.begin(hidden_sizes);
+  routes_ = StateRoutes(schedule_.placement, std::move(passed));
+  transfers_.begin();
   comm::Traffic& traffic = around_.mesh->world().traffic();
   const auto last = std::find_if(steps.rbegin(), steps.rend(), makes_gradients);
   // index; past all steps where there are none
@@ -95,10 +87,6 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
 
 void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, bool is_training) {
   const Key key{step.chunk, step.micro_batch};
-  const auto send = [&](std::map<Key, at::Tensor>& tensors) {
-    transfers_.send(step, tensors.at(key));
-    tensors.erase(key);
-  };
   switch (step.action) {
     case Action::Forward:
       forward_step(step, stage, is_training);
@@ -112,18 +100,18 @@ void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, boo
       put_off_.erase(key);
       break;
     case Action::SendForward:
-      send(outputs_);
+      send(step, outputs_);
       break;
     case Action::SendBackward:
-      send(input_gradients_);
+      send(step, input_gradients_);
       break;
     case Action::ReceiveForward:
       posted_inputs_[key] = step;
-      transfers_.post(step);
+      post(step);
       break;
     case Action::ReceiveBackward:
       posted_gradients_[key] = step;
-      transfers_.post(step);
+      post(step);
       break;
     case Action::Reduce:
     case Action::Update:
@@ -131,19 +119,73 @@ void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, boo
   }
 }
 
-at::Tensor PipelineExecutor::take(std::map<Key, at::Tensor>& handed, std::map<Key, Step>& posted, const Key& key) {
-  if (const auto here = handed.find(key); here != handed.end()) {
-    at::Tensor x = std::move(here->second);
-    handed.erase(here);
-    return x;
+void PipelineExecutor::send(const Step& step, std::map<Key, Tensors>& tensors) {
+  const auto left = tensors.find({step.chunk, step.micro_batch});
+  if (left == tensors.end()) return;  // all that lives there is on ranks that need not be told
+  std::vector<at::Tensor> messages;
+  for (auto& [passed, x] : left->second) messages.push_back(std::move(x));
+  tensors.erase(left);
+  transfers_.send(step, messages);
+}
+
+void PipelineExecutor::post(const Step& step) {
+  const bool is_forward = step.action == Action::ReceiveForward;
+  const int index = schedule_.placement.stage_of(rank(), step.chunk);
+  std::vector<PipelineTransfers::Expected> expected;
+  for (const StateRoutes::Stop& stop : is_forward ? routes_.arrivals(index) : routes_.departures(index)) {
+    const PassedState& state = routes_[stop.passed];
+    if (stop.is_local || (!is_forward && !state.has_gradient)) continue;
+    expected.push_back({state.sizes, state.dtype.value_or(c10::typeMetaToScalarType(around_.hidden.dtype()))});
   }
-  const auto step = posted.find(key);
-  require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has no input in chunk ", key.first,
-          ": the schedule is invalid");
-  at::Tensor x = transfers_.take(step->second);
-  posted.erase(step);
-  times_.begin();  // so far it waited
-  return x;
+  transfers_.post(step, expected);
+}
+
+PipelineExecutor::Tensors PipelineExecutor::take(const Key& key, const std::vector<StateRoutes::Stop>& stops,
+                                                 bool is_forward) {
+  Tensors tensors;
+  auto& handed = is_forward ? inputs_ : gradients_;
+  if (const auto here = handed.find(key); here != handed.end()) {
+    tensors = std::move(here->second);
+    handed.erase(here);
+  }
+  auto& posted = is_forward ? posted_inputs_ : posted_gradients_;
+  std::vector<at::Tensor> messages;
+  if (const auto step = posted.find(key); step != posted.end()) {
+    messages = transfers_.take(step->second);
+    posted.erase(step);
+    times_.begin();  // so far it waited
+  }
+  auto message = messages.begin();
+  for (const StateRoutes::Stop& stop : stops) {
+    if (!is_forward && !routes_[stop.passed].has_gradient) continue;
+    if (!stop.is_local && message != messages.end()) tensors[stop.passed] = std::move(*message++);
+    require(tensors.contains(stop.passed), "pipeline", "micro-batch ", key.second, " has no ",
+            is_forward ? "state `" : "gradient of state `", routes_[stop.passed].name, "` in chunk ", key.first,
+            ": the schedule is invalid");
+  }
+  return tensors;
+}
+
+void PipelineExecutor::give(const Step& step, const StateRoutes::Stop& stop, const at::Tensor& x, bool is_forward) {
+  const schedule::Placement& place = schedule_.placement;
+  const int chunk = stop.is_local ? place.chunk_of(place.pipe_of(step.chunk), stop.stage) : step.chunk;
+  auto& given = is_forward ? (stop.is_local ? inputs_ : outputs_) : (stop.is_local ? gradients_ : input_gradients_);
+  given[{chunk, step.micro_batch}][stop.passed] = x;
+}
+
+void PipelineExecutor::keep_output(Pass& pass, int stage, const StateRoutes::Stop& stop, const at::Tensor& output,
+                                   bool is_training) {
+  const PassedState& state = routes_[stop.passed];
+  require(output.defined(), "pipeline", "stage ", stage, " must leave state `", state.name, "`, which stage ", state.to,
+          " reads: got an undefined tensor");
+  require(output.sizes() == state.sizes, "pipeline", "stage ", stage, " must leave state `", state.name,
+          "` in the sizes ", at::IntArrayRef(state.sizes), ", which stage ", state.to, " expects: got ", output.sizes(),
+          "; correct the sizes that the run was given (models::State::sizes)");
+  const at::ScalarType dtype = state.dtype.value_or(c10::typeMetaToScalarType(around_.hidden.dtype()));
+  require(output.scalar_type() == dtype, "pipeline", "stage ", stage, " must leave state `", state.name, "` in ",
+          at::toString(dtype), ", which stage ", state.to, " expects: got ", at::toString(output.scalar_type()),
+          "; correct the dtype that the run was given (models::State::dtype)");
+  if (is_training && state.has_gradient) pass.outputs[stop.passed] = output;
 }
 
 void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage, bool is_training) {
@@ -151,24 +193,27 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
   const Key key{step.chunk, step.micro_batch};
   const int index = place.stage_of(rank(), step.chunk);
   Pass pass;
-  if (index > 0) {
-    pass.input = take(inputs_, posted_inputs_, key);
-    if (is_training && index > around_.first_trained) pass.input.requires_grad_();
+  Tensors arrived = take(key, routes_.arrivals(index), true);
+  std::vector<at::Tensor> states(routes_.states());
+  for (const StateRoutes::Stop& stop : routes_.arrivals(index)) {
+    if (stop.is_relay) continue;
+    const PassedState& state = routes_[stop.passed];
+    at::Tensor& x = states[state.state];
+    x = std::move(arrived.at(stop.passed));
+    arrived.erase(stop.passed);
+    if (is_training && state.has_gradient) pass.inputs[stop.passed] = x.requires_grad_();
   }
-  pass.output = stage(index, step.micro_batch, pass.input);
-  const bool is_last = index + 1 == place.stages();
-  require(is_last || pass.output.sizes() == hidden_sizes_, "pipeline", "stage ", index,
-          " must return a hidden state of sizes ", at::IntArrayRef(hidden_sizes_),
-          ", which the next stage expects: got ", pass.output.sizes(),
-          "; only the last stage may return other sizes than those that the run was given");
-  if (is_last && !is_training) results_[step.micro_batch] = pass.output;
-  if (!is_last) {
-    const at::Tensor output = pass.output.detach();
-    if (const int next = chunk_at(step.chunk, 1); next >= 0)
-      inputs_[{next, step.micro_batch}] = output;
-    else
-      outputs_[key] = output;
+  states = stage(index, step.micro_batch, std::move(states));
+  for (const StateRoutes::Stop& stop : routes_.departures(index)) {
+    if (stop.is_relay) {
+      give(step, stop, arrived.at(stop.passed), true);
+      continue;
+    }
+    const at::Tensor& output = states.at(routes_[stop.passed].state);
+    keep_output(pass, index, stop, output, is_training);
+    give(step, stop, output.detach(), true);
   }
+  if (index + 1 == place.stages()) (is_training ? pass.result : results_[step.micro_batch]) = states.at(0);
   if (!is_training || index < around_.first_trained) return;
   passes_[key] = std::move(pass);
   count_live();
@@ -180,20 +225,34 @@ void PipelineExecutor::backward_step(const Step& step) {
   const int index = place.stage_of(rank(), step.chunk);
   Pass pass = std::move(passes_.at(key));
   passes_.erase(key);
-  const at::Tensor gradient =
-      index + 1 == place.stages() ? at::ones_like(pass.output) : take(gradients_, posted_gradients_, key);
-  const auto backward = [&] { torch::autograd::backward({pass.output}, {gradient}); };
+  Tensors arrived = take(key, routes_.departures(index), false);
+  std::vector<at::Tensor> from, gradients;
+  const auto begin_at = [&](const at::Tensor& output, at::Tensor gradient) {
+    if (!output.requires_grad()) return;  // nothing behind it has a gradient
+    from.push_back(output);
+    gradients.push_back(std::move(gradient));
+  };
+  if (pass.result.defined()) begin_at(pass.result, at::ones_like(pass.result));
+  for (auto& [passed, output] : pass.outputs) begin_at(output, std::move(arrived.at(passed)));
+  const auto backward = [&] {
+    if (!from.empty()) torch::autograd::backward(from, gradients);
+  };
   if (step.action == Action::Backward) {
     backward();
   } else {
     put_off_[key] = around_.deferred->collect(backward);
     count_live();
   }
-  if (index <= around_.first_trained) return;
-  if (const int before = chunk_at(step.chunk, -1); before >= 0)
-    gradients_[{before, step.micro_batch}] = pass.input.grad();
-  else
-    input_gradients_[key] = pass.input.grad();
+  for (const StateRoutes::Stop& stop : routes_.arrivals(index)) {
+    const PassedState& state = routes_[stop.passed];
+    if (!state.has_gradient) continue;
+    if (stop.is_relay) {
+      give(step, stop, arrived.at(stop.passed), false);
+      continue;
+    }
+    const at::Tensor& input = pass.inputs.at(stop.passed);
+    give(step, stop, input.grad().defined() ? input.grad() : at::zeros_like(input), false);
+  }
 }
 
 void PipelineExecutor::count_live() {

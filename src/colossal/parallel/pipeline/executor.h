@@ -1,8 +1,8 @@
 // Runs the list of one rank of a pipeline schedule, whichever it is:
 //
 //   PipelineExecutor executor(schedule::make_schedule(...), {&mesh, &copies, &deferred, options_of_hidden_states});
-//   executor.train([&](int stage, int micro_batch, const at::Tensor& input) { return forward_of(stage, input); },
-//                  {rows, sequence, hidden}, {});
+//   executor.train([&](int stage, int micro_batch, std::vector<at::Tensor> states) { return forward_of(stage, states); },
+//                  {{.from = 0, .to = 1, .sizes = {rows, sequence, hidden}}}, {});
 //
 // What stages hand on has sizes that every rank computes for itself; no message carries them.
 #pragma once
@@ -15,16 +15,17 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/deferred_gradients.h"
+#include "colossal/parallel/pipeline/passed_states.h"
 #include "colossal/parallel/pipeline/step_times.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/simulate.h"
 
 namespace colossal::parallel {
 
-/// What a stage computes. `input` is the hidden state that the stage before made of this micro-batch, undefined for the
-/// first stage. The last stage's result is that of the model: in training the scalar to go backward from. All others
-/// return a hidden state of the sizes that train() or forward() was given.
-using StageFunction = std::function<at::Tensor(int stage, int micro_batch, const at::Tensor& input)>;
+/// What a stage computes: from the states that it reads, by index and otherwise undefined, to those that it leaves. The
+/// last stage leaves the result of the model alone, in front: in training the scalar to go backward from.
+using StageFunction =
+    std::function<std::vector<at::Tensor>(int stage, int micro_batch, std::vector<at::Tensor> states)>;
 
 /// Called before a step that makes gradients; `last`: no later one of this rank does.
 using BeforeGradients = std::function<void(bool last)>;
@@ -38,8 +39,9 @@ class PipelineExecutor {
     /// Ranks of one stage that hold the same hidden states: transfers are shared out among them
     comm::Group* copies;
     nn::DeferredGradients* deferred;  ///< of the model: what BackwardWeight runs
-    at::TensorOptions hidden;         ///< of hidden states
-    /// The first stage with something to train. Those before it run no backward pass and receive no gradient
+    at::TensorOptions hidden;         ///< of hidden states, unless a state says another dtype
+    /// The first stage with something to train. Those before it run no backward pass and receive no gradient: a
+    /// PassedState from one of them must have no gradient
     int first_trained = 0;
   };
   /// `schedule` must have passed schedule::check; it is for as many ranks as the axis "pipeline" has. Communication:
@@ -50,21 +52,25 @@ class PipelineExecutor {
   /// Update, which are the caller's: `before_gradients` is called before each step that makes some, and told whether it
   /// is the last one of this rank.
   ///
-  /// `hidden_sizes`: of what each stage but the last hands on of a micro-batch, as this rank holds it; equal on all
-  /// ranks of the pipeline.
-  /// Communication: see PipelineTransfers; each boundary moves 2 * micro-batches * (elements of a micro-batch's hidden
-  ///                state) in all.
+  /// `passed`: all that stages hand on of a micro-batch; the same on all ranks of the pipeline. A stage that reads a
+  /// state and leaves it to another stage returns it.
+  /// Gradients:     of a state that several stages read, their sum; of one that `stage` makes nothing of, zeros. A stage
+  ///                whose results have no gradient runs no backward pass.
+  /// Communication: see PipelineTransfers; each part of a state's way (StateRoutes) between two ranks moves
+  ///                micro-batches * elements forward, and as many back if the state has a gradient there.
   /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and
-  ///                output gradients of its linear layers to BackwardWeight.
-  /// Errors:        of `stage` and of the transfers; "pipeline": a stage hands on other sizes than were said.
+  ///                output gradients of its linear layers to BackwardWeight. A stage keeps nothing of a state that
+  ///                it hands on unread.
+  /// Errors:        of `stage` and of the transfers; "pipeline": a stage leaves a state undefined, or with other sizes
+  ///                or another dtype than were said.
   ///                Afterwards nothing of the run is kept, but messages under way may fill the group: make a new one.
-  void train(const StageFunction& stage, const std::vector<int64_t>& hidden_sizes,
+  void train(const StageFunction& stage, const std::vector<PassedState>& passed,
              const BeforeGradients& before_gradients);
 
   /// Forward passes of `micro_batches` without gradients, through pipe 0. Returns the last stage's results, on the rank
   /// that has it; elsewhere none.
   std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches,
-                                  const std::vector<int64_t>& hidden_sizes);
+                                  const std::vector<PassedState>& passed);
 
   /// The schedule that train() runs: without the backward passes of stages that have nothing to train.
   const schedule::Schedule& schedule() const { return schedule_; }
@@ -78,33 +84,38 @@ class PipelineExecutor {
   double peak_live() const { return peak_live_; }
 
  private:
-  struct Pass {  // of a micro-batch through a chunk
-    at::Tensor input, output;
+  using Tensors = std::map<int, at::Tensor>;  // of states, by index in the routes
+  struct Pass {                               // of a micro-batch through a chunk: what backward needs
+    at::Tensor result;                        // of the last stage
+    Tensors inputs, outputs;                  // those with a gradient
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
-  void run(const std::vector<schedule::Step>& steps, const StageFunction& stage,
-           const std::vector<int64_t>& hidden_sizes, bool is_training, const BeforeGradients& before_gradients);
+  void run(const std::vector<schedule::Step>& steps, const StageFunction& stage, std::vector<PassedState> passed,
+           bool is_training, const BeforeGradients& before_gradients);
   void do_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
+  void send(const schedule::Step& step, std::map<Key, Tensors>& tensors);
+  void post(const schedule::Step& step);
   void forward_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
   void backward_step(const schedule::Step& step);
+  /// Checks what a stage left of a state, and keeps it for backward if it has a gradient.
+  void keep_output(Pass& pass, int stage, const StateRoutes::Stop& stop, const at::Tensor& output, bool is_training);
+  /// Hands a state on, or its gradient back: to a chunk of this rank, or to a send of this step's chunk.
+  void give(const schedule::Step& step, const StateRoutes::Stop& stop, const at::Tensor& x, bool is_forward);
+  /// All that a step starts from: what was posted for it, and what other chunks of this rank left.
+  Tensors take(const Key& key, const std::vector<StateRoutes::Stop>& stops, bool is_forward);
   void count_live();
   void clear();
-  /// The chunk of this rank that has the stage `distance` further on in the pipe of `chunk`, or -1 where another rank
-  /// has it or there is none.
-  int chunk_at(int chunk, int distance) const;
-  /// The input of a step: what was posted for it, or what another chunk of this rank left.
-  at::Tensor take(std::map<Key, at::Tensor>& handed, std::map<Key, schedule::Step>& posted, const Key& key);
 
   schedule::Schedule schedule_;
   Surroundings around_;
   PipelineTransfers transfers_;
-  std::vector<int64_t> hidden_sizes_;  // of the run
+  StateRoutes routes_;  // of the run
   // Of a run, by chunk and micro-batch:
   std::map<Key, Pass> passes_;
   std::map<Key, nn::DeferredGradients::Tasks> put_off_;
-  std::map<Key, at::Tensor> inputs_, gradients_;                    // left by a chunk of this rank for another
+  std::map<Key, Tensors> inputs_, gradients_;                       // left by a chunk of this rank for another
   std::map<Key, schedule::Step> posted_inputs_, posted_gradients_;  // on their way from another rank
-  std::map<Key, at::Tensor> outputs_, input_gradients_;             // to be sent
+  std::map<Key, Tensors> outputs_, input_gradients_;                // to be sent
   std::vector<at::Tensor> results_;
   StepTimes times_;
   double peak_live_ = 0;

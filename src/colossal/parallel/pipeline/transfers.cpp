@@ -39,8 +39,8 @@ std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement) {
 }
 
 PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
-                                     at::TensorOptions hidden)
-    : copies_(copies), hidden_(hidden) {
+                                     at::Device device)
+    : copies_(copies), device_(device) {
   require(mesh.size("pipeline") == placement.ranks(), "pipeline", "the schedule is for ", placement.ranks(),
           " ranks: got ", mesh.size("pipeline"));
   const int rank = mesh.index("pipeline");
@@ -51,41 +51,58 @@ PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement
   }
 }
 
-void PipelineTransfers::begin(std::vector<int64_t> sizes) {
-  sizes_ = std::move(sizes);
-  elements_ = std::accumulate(sizes_.begin(), sizes_.end(), int64_t{1}, std::multiplies<>());
+void PipelineTransfers::begin() {
   posted_.clear();
   sent_.clear();
 }
 
-void PipelineTransfers::send(const Step& step, const at::Tensor& x) {
+void PipelineTransfers::send(const Step& step, const std::vector<at::Tensor>& tensors) {
   while (!sent_.empty() && sent_.front().first.done()) sent_.pop_front();
-  at::Tensor message = x.contiguous();
-  if (is_sliced()) {
-    const int64_t part = elements_ / copies_.size();
-    message = message.view({-1}).narrow(0, copies_.rank() * part, part);
+  for (const at::Tensor& x : tensors) {
+    const int64_t elements = x.numel();
+    if (elements == 0) continue;
+    at::Tensor message = x.contiguous();
+    if (is_sliced(elements)) {
+      const int64_t part = elements / copies_.size();
+      message = message.view({-1}).narrow(0, copies_.rank() * part, part);
+    }
+    sent_.emplace_back(neighbours_.at(step.peer).to->send(message, kReceiver), message);
   }
-  sent_.emplace_back(neighbours_.at(step.peer).to->send(message, kReceiver), message);
 }
 
-void PipelineTransfers::post(const Step& step) {
-  at::Tensor buffer = at::empty({is_sliced() ? elements_ / copies_.size() : elements_}, hidden_);
-  comm::Work work = neighbours_.at(step.peer).from->recv(buffer, kSender);
-  posted_.push_back({step, buffer, std::move(work)});
+void PipelineTransfers::post(const Step& step, const std::vector<Expected>& tensors) {
+  Posted posted{step, {}};
+  for (const Expected& expected : tensors) {
+    const int64_t elements =
+        std::accumulate(expected.sizes.begin(), expected.sizes.end(), int64_t{1}, std::multiplies<>());
+    const int64_t part = is_sliced(elements) ? elements / copies_.size() : elements;
+    at::Tensor buffer = at::empty({part}, at::TensorOptions(device_).dtype(expected.dtype));
+    comm::Work work = elements == 0 ? comm::Work() : neighbours_.at(step.peer).from->recv(buffer, kSender);
+    posted.messages.push_back({expected.sizes, buffer, std::move(work)});
+  }
+  posted_.push_back(std::move(posted));
 }
 
-at::Tensor PipelineTransfers::take(const Step& step) {
+std::vector<at::Tensor> PipelineTransfers::take(const Step& step) {
   const auto found =
       std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) { return posted.step == step; });
   require(found != posted_.end(), "pipeline", "nothing was posted for the ", to_string(step.action), " of micro-batch ",
           step.micro_batch);
   Posted posted = std::move(*found);
   posted_.erase(found);
-  posted.work.wait();
-  if (!is_sliced()) return posted.buffer.view(sizes_);
-  at::Tensor whole = at::empty({elements_}, hidden_);
-  copies_.all_gather(whole, posted.buffer).wait();
-  return whole.view(sizes_);
+  std::vector<at::Tensor> tensors;
+  for (Message& message : posted.messages) {
+    message.work.wait();
+    const int64_t elements =
+        std::accumulate(message.sizes.begin(), message.sizes.end(), int64_t{1}, std::multiplies<>());
+    at::Tensor whole = message.buffer;
+    if (is_sliced(elements) && elements > 0) {
+      whole = at::empty({elements}, message.buffer.options());
+      copies_.all_gather(whole, message.buffer).wait();
+    }
+    tensors.push_back(whole.view(message.sizes));
+  }
+  return tensors;
 }
 
 void PipelineTransfers::finish() {

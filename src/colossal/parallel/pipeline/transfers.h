@@ -1,4 +1,7 @@
 // Hidden states and their gradients on the way between the stages of a pipeline, in the background.
+//
+//   transfers.post(receive, {{.sizes = {8, 64, 32}, .dtype = at::kFloat}});    // may arrive from now on
+//   const std::vector<at::Tensor> states = transfers.take(receive);
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,44 +28,52 @@ std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement);
 /// message (NCCL does both). Each way between two ranks has a group of its own: nothing waits for what comes the other
 /// way.
 ///
-/// Communication: a message a transfer: numel elements, or numel / n when the n ranks of `copies` all hold the tensor:
-///                then each sends its slice and the receivers gather the slices ((n-1)/n * numel each). Nothing else:
-///                both sides know the sizes.
+/// Communication: a message for each tensor of a transfer: numel elements, or numel / n when the n ranks of `copies` all
+///                hold the tensor: then each sends its slice and the receivers gather the slices ((n-1)/n * numel each).
+///                None for a tensor without elements. Nothing else: both sides know sizes and dtypes.
 class PipelineTransfers {
  public:
+  /// What a receive brings of one tensor; the sender has a tensor of these sizes and this dtype.
+  struct Expected {
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
+  };
+
   /// Makes the groups between this rank and those that hold the stages next to its own: collective along the axis
   /// "pipeline" of `mesh`. `copies`: ranks of one stage that hold the same hidden states.
-  PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
-                    at::TensorOptions hidden);
+  /// Tensors arrive on `device`.
+  PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies, at::Device device);
 
-  /// `sizes`: of every hidden state, and so of every gradient, until the next begin(); the same on both sides.
-  void begin(std::vector<int64_t> sizes);
-  /// A SendForward or SendBackward of `x`, which has those sizes.
-  void send(const schedule::Step& step, const at::Tensor& x);
-  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive.
-  void post(const schedule::Step& step);
-  /// What a posted receive brought.
-  at::Tensor take(const schedule::Step& step);
+  /// Forgets the transfers of a run that failed.
+  void begin();
+  /// A SendForward or SendBackward of these tensors.
+  void send(const schedule::Step& step, const std::vector<at::Tensor>& tensors);
+  /// A ReceiveForward or ReceiveBackward: from now on the messages may arrive.
+  void post(const schedule::Step& step, const std::vector<Expected>& tensors);
+  /// What a posted receive brought, in its order.
+  std::vector<at::Tensor> take(const schedule::Step& step);
   /// Returns when all sends are done.
   void finish();
 
  private:
-  struct Posted {
-    schedule::Step step;
+  struct Message {
+    std::vector<int64_t> sizes;
     at::Tensor buffer;
     comm::Work work;
+  };
+  struct Posted {
+    schedule::Step step;
+    std::vector<Message> messages;
   };
   struct Neighbour {
     // what goes there, what comes from there; the sender is rank 0 of either
     comm::Group *to = nullptr, *from = nullptr;
   };
-  bool is_sliced() const { return copies_.size() > 1 && elements_ % copies_.size() == 0; }
+  bool is_sliced(int64_t elements) const { return copies_.size() > 1 && elements % copies_.size() == 0; }
 
   comm::Group& copies_;
-  at::TensorOptions hidden_;
+  at::Device device_;
   std::map<int, Neighbour> neighbours_;  // by rank of the pipeline
-  std::vector<int64_t> sizes_;
-  int64_t elements_ = 0;
   std::deque<Posted> posted_;
   std::deque<std::pair<comm::Work, at::Tensor>> sent_;  // tensors live as long as their transfer
 };

@@ -55,16 +55,35 @@ nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& s
   return tokens_at(layout.mesh->place(), layout, split, step);
 }
 
-std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64_t batch, int64_t sequence,
-                                 int64_t features, const nn::Step& step) {
+std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
+                                 const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::Step& step) {
   const tensor::Place& place = layout.mesh->place();
-  int64_t tokens = sequence / place.size(split.sequence);
-  if (step.cut) {
-    tokens = 0;
-    for (const nn::Range& run : tokens_of(layout, split, step).sequence.ranges(sequence, "sequence"))
-      tokens += run.size;
+  const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
+  const nn::Tokens own = tokens_of(layout, split, step);
+  const auto held = [](const nn::Share& share, int64_t size, const char* what) {
+    int64_t sum = 0;
+    for (const nn::Range& run : share.ranges(size, what)) sum += run.size;
+    return sum;
+  };
+  std::vector<int64_t> local;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t size = sizes[i];
+    switch (dims.at(i)) {
+      case tensor::Dim::Row:
+        local.push_back(held(own.batch, size, "batch"));
+        break;
+      case tensor::Dim::Token:
+        local.push_back(held(size == tokens ? own.sequence : evenly(split.sequence), size, "sequence"));
+        break;
+      case tensor::Dim::Feature:
+        local.push_back(held(evenly(split.columns), size, "features of a state"));
+        break;
+      case tensor::Dim::Other:
+        local.push_back(size);
+        break;
+    }
   }
-  return {batch / place.size(split.batch), tokens, features / place.size(split.columns)};
+  return local;
 }
 
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step) {

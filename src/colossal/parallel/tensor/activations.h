@@ -18,9 +18,11 @@ namespace colossal::parallel {
 /// Errors ("parallel"): a step whose cut of the sequence is not for the ranks that split it.
 nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step);
 
-/// The sizes of this rank's part of activations [B, S, F] under `split`.
-std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64_t batch, int64_t sequence,
-                                 int64_t features, const nn::Step& step = {});
+/// The sizes of this rank's part of activations whose whole sizes are `sizes`, with these kinds of dimensions, as
+/// part_of() divides a field of the batch of `step`: `tokens` is the length that its cut divides.
+/// Errors ("parallel"): a length that does not divide.
+std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
+                                 const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::Step& step = {});
 /// That part of `whole` [B, S, F]. Errors: sizes that do not divide.
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step = {});
 

@@ -58,6 +58,8 @@ double bytes_of(const nn::Parameters& parameters) {
   return bytes;
 }
 
+using tensor::Dim;
+
 LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSizes& sizes) {
   at::set_num_threads(1);
   comm::Mesh mesh(world, tensor_axes(config));
@@ -77,8 +79,9 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   {
     const comm::PhaseScope forward(traffic, comm::Phase::Forward);
     const c10::DebugInfoGuard accounting(c10::DebugInfoKind::PROFILER_STATE, live);
-    y = layers.forward(
-        at::randn(local_sizes(layout, layout.outside, sizes.batch, sizes.sequence, sizes.hidden)).add_(source));
+    y = layers.forward(at::randn(local_sizes(layout, layout.outside, {sizes.batch, sizes.sequence, sizes.hidden},
+                                             {Dim::Row, Dim::Token, Dim::Feature}, sizes.sequence))
+                           .add_(source));
   }
   cost.activation_bytes = static_cast<double>(live->bytes) - static_cast<double>(y.storage().nbytes());
   {

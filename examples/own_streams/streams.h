@@ -1,0 +1,15 @@
+// A language model of two streams, as those of models that fold proteins: `hidden` [B, S, H] has a vector for each
+// token, `pair` [B, N, N, P] one for each pair of slots, which are N equal runs of the row's tokens. Each block reads
+// and changes both. A token sees slots before its own alone, so the model can learn to predict the next token.
+#pragma once
+#include <colossal.h>
+
+/// What it has in [model] beside the keys of all models.
+struct StreamsSizes {
+  int64_t slots = 8;  ///< N: they divide the tokens of a row
+  int64_t pair = 16;  ///< P
+  void fields(colossal::Fields& f);
+  bool operator==(const StreamsSizes&) const = default;
+};
+
+colossal::models::Architecture streams_architecture();
