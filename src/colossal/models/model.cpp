@@ -82,7 +82,7 @@ void run_block(const Model& model, int64_t index, States& states, const nn::Step
   const std::vector<at::Tensor> inputs = inputs_of(block, states);
   const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block && !inputs.empty();
   // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
-  auto again = [&model, index, step](const std::vector<at::Tensor>& read) mutable {
+  auto again = [&model, index, step = step](const std::vector<at::Tensor>& read) mutable {
     std::vector<at::Tensor> written = written_by(model, index, read, step);
     step.is_recomputed = true;
     return written;
