@@ -55,7 +55,7 @@ set(COLOSSAL_WITHOUT_TORCH
   comm/compression distributed/config memory/tiers/eviction models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
-  parallel/sequence/config parallel/tensor/config run/config)
+  parallel/sequence/config parallel/tensor/config run/config run/own_tables)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)

@@ -33,11 +33,11 @@ class RunModule : public testing::Test {
     Ended ended{};
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    ended.status = run_module(static_cast<int>(argv.size()), argv.data(),
-                              [&](comm::World& world, const run::Config& config) {
-                                ++ended.calls;
-                                if (work) work(world, config);
-                              });
+    ended.status =
+        run_module(static_cast<int>(argv.size()), argv.data(), [&](comm::World& world, const run::Config& config) {
+          ++ended.calls;
+          if (work) work(world, config);
+        });
     ended.out = testing::internal::GetCapturedStdout();
     ended.error = testing::internal::GetCapturedStderr();
     return ended;
@@ -53,6 +53,13 @@ TEST_F(RunModule, CallsTheWorkWithTheConfig) {
   });
   EXPECT_EQ(ended.status, 0) << ended.error;
   EXPECT_EQ(ended.calls, 1);
+}
+
+TEST_F(RunModule, RefusesUnknownTables) {
+  const Ended ended = run({path, "--trainin.steps=90"});
+  EXPECT_NE(ended.status, 0);
+  EXPECT_EQ(ended.calls, 0);
+  EXPECT_THAT(ended.error, HasSubstr("unknown key `trainin.steps`, did you mean `training.steps`?"));
 }
 
 TEST_F(RunModule, PrintsItsUsage) {

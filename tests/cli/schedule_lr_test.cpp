@@ -70,6 +70,12 @@ TEST(ScheduleLr, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
               HasSubstr("warmup_steps must not exceed training.steps: got 31 of 30"));
 }
 
+TEST(ScheduleLr, RefusesUnknownTables) {
+  const auto outcome = schedule_lr({"--optimzer.schedule=linear"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("unknown key `optimzer.schedule`, did you mean `optimizer.schedule`?"));
+}
+
 TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {
   const auto outcome = schedule_lr({"--compare", "--optimizer.warmup_steps=60"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -36,7 +36,7 @@ std::vector<Command> commands(const run::Program* program) {
       {"report", "write a page on one or several training runs: curves, samples, configs", report},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all schedules", schedule},
-      {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
+      {"schedule-lr", "draw the learning rate over a run, or compare all schedules", with_program(schedule_lr)},
       {"tokenize", "convert text to token ids and back, with the tokenizer of any model", tokenize},
       {"tokenizer", "learn a vocabulary from texts: `tokenizer train`", tokenizer},
       {"bench", "run a benchmark; `colossal bench` lists them", bench},

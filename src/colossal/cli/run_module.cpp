@@ -8,6 +8,7 @@
 #include "colossal/base/uncaught_error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/run/own_tables.h"
 
 namespace colossal::cli {
 namespace {
@@ -32,6 +33,7 @@ int run_module(int argc, char** argv, const ModuleWork& work) {
   if (words.empty() || words[0].starts_with("-")) return print_usage(stderr, program, kModuleMisused);
   try {
     const auto config = read_config<run::Config>(words[0], {words.begin() + 1, words.end()});
+    run::refuse_other_tables(config, {});
     config.validate();
     comm::choose_device(config.run.device, 0);  // refused here, it is printed once
     return with_ranks(config.parallel.ranks(), words, [&] {

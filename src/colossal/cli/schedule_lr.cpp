@@ -6,9 +6,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/reference.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/report/draw_curves.h"
 #include "colossal/run/config.h"
+#include "colossal/run/own_tables.h"
 
 namespace colossal::cli {
 namespace {
@@ -104,7 +106,7 @@ void compare_rates(const RateWishes& wishes) {
 
 }  // namespace
 
-int schedule_lr(const Arguments& arguments) {
+int schedule_lr(const Arguments& arguments, const run::Program* program) {
   CLI::App app(
       "Draws the learning rate over a run: from CONFIG, from flags such as --optimizer.schedule=cosine, or for every "
       "schedule.",
@@ -124,6 +126,9 @@ int schedule_lr(const Arguments& arguments) {
   parse(app, arguments);
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   wishes.config = given.config;
+  std::vector<std::string> tables;
+  for (const KeyHelp& key : own_table_keys(program)) tables.push_back(key.section);
+  run::refuse_other_tables(wishes.config, tables);
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
   require(wishes.config.training.steps <= kMostSteps, "training", "steps of a picture must be at most ", kMostSteps,
           ": got ", wishes.config.training.steps);

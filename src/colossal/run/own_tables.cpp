@@ -36,6 +36,15 @@ void read_tables(const Config& config, std::vector<OwnTable>& known) {
   config.tables.read(all);
 }
 
+void refuse_other_tables(const Config& config, const std::vector<std::string>& known) {
+  ConfigDocument others;
+  for (const auto& [key, entry] : config.tables.values())
+    if (std::find(known.begin(), known.end(), key.substr(0, key.find('.'))) == known.end()) others.put(key, entry);
+  std::vector<OwnTable> none;
+  AllSections all{{}, none};
+  others.read(all);
+}
+
 ConfigDocument document_of(const std::vector<OwnTable>& tables) {
   const std::string toml = fields_to_toml([copies = tables](Fields& f) mutable {
     for (OwnTable& table : copies) f.section(table.name.c_str(), table.keys, "");

@@ -27,6 +27,10 @@ bool is_common_section(const std::string& name);
 /// Errors ("config"): a table or key that is unknown, with the nearest name; values out of range; each with its place.
 void read_tables(const Config& config, std::vector<OwnTable>& known);
 
+/// For commands that do not use the tables of a program. Errors ("config"): a table that is not in `known`, with the
+/// nearest section that every config has.
+void refuse_other_tables(const Config& config, const std::vector<std::string>& known);
+
 /// The tables with every key, as the config of a run keeps them.
 ConfigDocument document_of(const std::vector<OwnTable>& tables);
 
