@@ -1,5 +1,5 @@
-// `colossal` with low-rank adapters on every matrix inside the blocks of a model, which is frozen otherwise. Checkpoints
-// hold the adapters alone: the other parameters come from model.from, or from the seed.
+// `colossal` with low-rank adapters on every matrix inside the blocks of a model. All else is frozen. Checkpoints hold
+// the adapters alone: the other parameters come from model.from, or from the seed.
 //
 //   own_adapter train examples/own_adapter/own_adapter.toml --parallel.tensor=2 --parallel.pipeline=2 --parallel.zero=1
 //   own_adapter generate --from runs/own_adapter --prompt "TEST("

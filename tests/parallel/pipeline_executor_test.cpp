@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "colossal/base/error.h"
@@ -275,6 +276,39 @@ TEST(ExecutorErrors, StatesOtherThanExpectedAreNamed) {
   EXPECT_THAT(refusal_of(at::ones({2, 2}, at::kFloat)),
               testing::HasSubstr("stage 0 must leave state `hidden` in Double, which stage 1 expects: got Float"));
   EXPECT_THAT(refusal_of({}), testing::HasSubstr("stage 0 must leave state `hidden`, which stage 1 reads: got an"));
+}
+
+TEST(PipelineExecutor, RunsNoBackwardPassBeforeTheFirstTrainedStage) {
+  constexpr int kMicroBatches = 4;
+  for (const char* name : {"1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "chimera"}) {
+    const schedule::Schedule schedule = schedule_of(name, 2, kMicroBatches);
+    const int stages = schedule.placement.stages();
+    const std::vector<at::Tensor> want = serial_gradients(stages, kMicroBatches);
+    for (int first = 0; first < stages; ++first) {
+      std::vector<at::Tensor> sums(stages);
+      std::mutex mutex;
+      comm::run_ranks(2, [&](World& world) {
+        comm::Mesh mesh(world, {{"pipeline", 2}});
+        Chain chain(stages);
+        for (int k = 0; k < first; ++k) chain.weights[k].requires_grad_(false);
+        PipelineExecutor executor(
+            schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble), first});
+        executor.train(
+            [&](int k, int micro_batch, const at::Tensor& input) {
+              EXPECT_EQ(input.defined() && input.requires_grad(), k > first) << name;
+              return chain(k, micro_batch, input);
+            },
+            {kRows, kWidth}, {});
+        const std::lock_guard lock(mutex);
+        for (int k = 0; k < stages; ++k)  // each pipe of chimera has some of the micro-batches
+          if (const at::Tensor g = chain.weights[k].grad(); g.defined()) sums[k] = sums[k].defined() ? sums[k] + g : g;
+      });
+      for (int k = 0; k < stages; ++k) {
+        ASSERT_EQ(sums[k].defined(), k >= first) << name << ", stage " << k;
+        if (k >= first) test::expect_close(sums[k], want[k], kRows * kMicroBatches * kWidth, name);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -9,8 +9,7 @@
 //       return inner_->local_y(x * 2, weight, bias, out, saved);
 //     }
 //     bool sums_y() const override { return inner_->sums_y(); }
-//     at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const override { return inner_->complete_y(y, bias); }
-//     ...
+//     ...                                       // complete_y() and complete_dx() likewise: DirectWrapper has all three
 //   };
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -14,7 +14,7 @@
 namespace colossal::nn {
 namespace {
 
-constexpr std::string_view kInputs = ".adapter_a", kOutputs = ".adapter_b", kWeight = ".weight";
+constexpr std::string_view kMatrixA = ".adapter_a", kMatrixB = ".adapter_b", kOfWeight = ".weight";
 
 /// The two matrices of one layer, as this rank holds them.
 struct Matrices {
@@ -135,10 +135,10 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
   require(options.rank >= 1 && options.rank <= std::min(out, in), "adapter", "the rank of an adapter of ", weight.name,
           " must be between 1 and ", std::min(out, in), ", its smaller side: got ", options.rank);
   const std::string layer =
-      weight.name.ends_with(kWeight) ? weight.name.substr(0, weight.name.size() - kWeight.size()) : weight.name;
-  Parameter& a = parameters.add(layer + std::string(kInputs), spec_like(weight.spec, {options.rank, in}, 1),
+      weight.name.ends_with(kOfWeight) ? weight.name.substr(0, weight.name.size() - kOfWeight.size()) : weight.name;
+  Parameter& a = parameters.add(layer + std::string(kMatrixA), spec_like(weight.spec, {options.rank, in}, 1),
                                 Init::normal(1 / std::sqrt(static_cast<double>(in))), true);
-  Parameter& b = parameters.add(layer + std::string(kOutputs), spec_like(weight.spec, {out, options.rank}, 0),
+  Parameter& b = parameters.add(layer + std::string(kMatrixB), spec_like(weight.spec, {out, options.rank}, 0),
                                 Init::zeros(), true);
   a.hidden_matrix = b.hidden_matrix = true;
   if (!weight.value.defined()) return product;
@@ -148,6 +148,6 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
   return std::make_shared<GatheredLowRank>(std::move(product), matrices);
 }
 
-bool is_low_rank(std::string_view parameter) { return parameter.ends_with(kInputs) || parameter.ends_with(kOutputs); }
+bool is_low_rank(std::string_view parameter) { return parameter.ends_with(kMatrixA) || parameter.ends_with(kMatrixB); }
 
 }  // namespace colossal::nn

@@ -30,7 +30,7 @@ struct Init {
 
 /// What a run does with a parameter.
 struct Treatment {
-  /// False: the parameter is frozen. It has no gradient, no master weight and no optimizer state, and nothing is reduced
+  /// False: the parameter is frozen. It has no gradient, master weight or optimizer state, and nothing is reduced
   bool trains = true;
   /// False: checkpoints leave it out. Its value is read from model.from again, or drawn from the seed again
   bool saved = true;
@@ -95,9 +95,9 @@ class Parameters {
     /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
     /// Returns what multiplies in the linear layer of `weight`: a wrapper of `product`, or `product` itself. It may
-    /// declare parameters and buffers of its own in `parameters`. Called on every rank for every weight, in the order in
-    /// which layers are made: those of layers inside blocks (hidden matrices), and those of the logits of language
-    /// models. weight.value is undefined if another stage of a pipeline has it; nothing is multiplied with it then.
+    /// declare parameters and buffers of its own in `parameters`. Called on every rank for every weight of layers
+    /// inside blocks (hidden matrices) and of the logits of language models, in the order in which layers are made.
+    /// weight.value is undefined if another stage of a pipeline has it; nothing is multiplied with it then.
     using ProductOf = std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product,
                                                                    const Parameter& weight, Parameters& parameters)>;
     /// The first wraps the product of the layout, each other one the result of the one before it.

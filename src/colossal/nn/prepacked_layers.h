@@ -2,7 +2,7 @@
 // model, or in codes of few bits.
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
-//   options.products = {[=](auto product, const nn::Parameter& weight, auto&) { return layers->wrap(product, weight); }};
+//   options.products = {[=](auto product, auto& weight, auto&) { return layers->wrap(product, weight); }};
 //   ...                                                      // a model is made of parameters without memory
 //   for (nn::Parameter& p : parameters) load(layers->loaded(p));
 //   layers->finish();

@@ -51,8 +51,8 @@ struct ChosenAdapter {
 };
 
 /// Makes the adapter whose table the config has. `others`: the tables that the program has beside those of adapters.
-/// Errors ("config"): tables of two adapters; those of read_tables(). ("adapter"): a table that is among `others`; those
-///                    of AdapterRow::make.
+/// Errors ("config"): tables of two adapters; those of read_tables(). ("adapter"): a table that is among `others`;
+///                    those of AdapterRow::make.
 ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, const models::ModelShape& shape,
                              const std::vector<OwnTable>& others = {});
 

@@ -1,0 +1,223 @@
+// Low-rank adapters around every kind of product: values and gradients are those of a plain computation of W + s B A.
+#include "colossal/nn/low_rank.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/nn/fp8_product.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/prepacked_layers.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::nn::low_rank_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kIn = 16, kOut = 24, kRows = 5, kRank = 3;
+constexpr double kScale = 0.5;
+
+at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randn(shape, generator, at::TensorOptions(at::kDouble)).to(type);
+}
+
+std::shared_ptr<const Product> serial() { return {std::shared_ptr<void>(), &serial_product()}; }
+
+/// One that is given whole blocks and tells nobody how it multiplies, as products that gather do.
+class Opaque final : public Product {
+ public:
+  explicit Opaque(std::shared_ptr<const Product> inner) : inner_(std::move(inner)) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    return inner_->forward(x, weight, bias, out, saved);
+  }
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    return inner_->backward(dy, saved, wanted);
+  }
+
+ private:
+  std::shared_ptr<const Product> inner_;
+};
+
+using Wrap = std::function<std::shared_ptr<const Product>(const Parameter& weight, Parameters& parameters)>;
+
+struct Case {
+  std::string name;
+  Wrap base;               ///< the product that the adapter wraps
+  bool takes_sum = false;  ///< it is given W + s B A
+  at::ScalarType type = at::kDouble;
+};
+
+std::vector<Case> cases() {
+  const auto fp8 = std::make_shared<Fp8Layers>(Fp8Recipe{});
+  const auto packed = std::make_shared<PrepackedLayers>(WeightPacking{.keeps_values = true});
+  return {
+      {"Serial", [](const Parameter&, Parameters&) { return serial(); }},
+      {"Gathering", [](const Parameter&, Parameters&) { return std::make_shared<Opaque>(serial()); }, true},
+      {"Fp8", [fp8](const Parameter& w, Parameters& p) { return fp8->wrap(serial(), w, p); }},
+      {"Fp8Gathering",
+       [fp8](const Parameter& w, Parameters& p) { return fp8->wrap(std::make_shared<Opaque>(serial()), w, p); }, true},
+      {"Packed", [packed](const Parameter& w, Parameters&) { return packed->wrap(serial(), w); }, false, at::kFloat}};
+}
+
+/// A layer with an adapter, and the base product alone.
+struct Layer {
+  explicit Layer(const Case& c, bool trains_weight = true)
+      : c(c),
+        parameters(
+            {}, {.dtype = c.type,
+                 .treatment =
+                     [=](const std::string& name) { return Treatment{.trains = trains_weight || is_low_rank(name)}; }}),
+        weight(parameters.add("layer.weight", tensor::ShardSpec::whole({kOut, kIn}), Init::normal(1), true)),
+        bias(normal({kOut}, 3, c.type).requires_grad_()) {
+    weight.hidden_matrix = true;
+    base = c.base(weight, parameters);
+    product = with_low_rank(base, weight, parameters, {.rank = kRank, .scale = kScale});
+    const at::NoGradGuard no_grad;
+    b().copy_(normal({kOut, kRank}, 4, c.type));
+  }
+  at::Tensor& a() { return parameters.at("layer.adapter_a").value; }
+  at::Tensor& b() { return parameters.at("layer.adapter_b").value; }
+  at::Tensor expected(const at::Tensor& x) {
+    if (c.takes_sum) return linear(*base, x, weight.value + kScale * at::matmul(b(), a()), bias, kOut, nullptr);
+    return linear(*base, x, weight.value, bias, kOut, nullptr) + kScale * at::linear(at::linear(x, a()), b());
+  }
+  std::vector<at::Tensor> take_gradients(const at::Tensor& x) {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& t : {x, weight.value, bias, a(), b()}) {
+      all.push_back(t.grad());
+      t.mutable_grad() = at::Tensor();
+    }
+    return all;
+  }
+  Case c;
+  Parameters parameters;
+  Parameter& weight;
+  at::Tensor bias;
+  std::shared_ptr<const Product> base, product;
+};
+
+class LowRank : public testing::TestWithParam<Case> {};
+
+void expect_equal_gradients(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want,
+                            const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].defined(), want[i].defined()) << what << ", gradient " << i;
+    if (want[i].defined()) test::expect_close(got[i], want[i], 64 * kIn, what + ", gradient " + std::to_string(i));
+  }
+}
+
+TEST_P(LowRank, EqualsTheSumOfBothProducts) {
+  const Case& c = GetParam();
+  for (const bool trains_weight : {true, false})
+    for (const bool needs_dx : {true, false}) {
+      Layer layer(c, trains_weight);
+      const at::Tensor x = normal({kRows, kIn}, 1, c.type).requires_grad_(needs_dx),
+                       dy = normal({kRows, kOut}, 2, c.type);
+      const at::Tensor y = linear(*layer.product, x, layer.weight.value, layer.bias, kOut, nullptr);
+      y.backward(dy);
+      const auto got = layer.take_gradients(x);
+      const at::Tensor expected = layer.expected(x);
+      expected.backward(dy);
+      const auto want = layer.take_gradients(x);
+      test::expect_close(y, expected, 64 * kIn, c.name);
+      EXPECT_EQ(got[0].defined(), needs_dx);
+      EXPECT_EQ(got[1].defined(), trains_weight);
+      expect_equal_gradients(got, want, c.name);
+    }
+}
+
+TEST_P(LowRank, ComputesItsInputAgainAndPutsOffTheWeight) {
+  const Case& c = GetParam();
+  const Unary before = [](const at::Tensor& x) { return x.tanh(); };
+  Layer layer(c);
+  DeferredGradients deferred;
+  const at::Tensor x = normal({kRows, kIn}, 1, c.type).requires_grad_(), dy = normal({kRows, kOut}, 2, c.type);
+  const auto tasks = deferred.collect(
+      [&] { linear(*layer.product, x, layer.weight.value, layer.bias, kOut, &deferred, before).backward(dy); });
+  EXPECT_TRUE(layer.a().grad().defined()) << "gradients of adapters do not wait";
+  EXPECT_FALSE(layer.weight.value.grad().defined());
+  for (const auto& task : tasks) task();
+  const auto got = layer.take_gradients(x);
+  layer.expected(before(x)).backward(dy);
+  expect_equal_gradients(got, layer.take_gradients(x), c.name);
+}
+
+TEST_P(LowRank, StartsAsTheLayerWithoutIt) {
+  Layer layer(GetParam());
+  const at::NoGradGuard no_grad;
+  layer.b().zero_();
+  const at::Tensor x = normal({kRows, kIn}, 1, GetParam().type);
+  EXPECT_TRUE(at::equal(linear(*layer.product, x, layer.weight.value, layer.bias, kOut, nullptr),
+                        linear(*layer.base, x, layer.weight.value, layer.bias, kOut, nullptr)));
+  EXPECT_GT(layer.a().abs().max().item<double>(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, LowRank, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(LowRankNesting, TwoAdaptersAddUp) {
+  for (const bool gathers : {false, true}) {
+    Parameters parameters({}, {.dtype = at::kDouble});
+    Parameter& weight = parameters.add("w", tensor::ShardSpec::whole({kOut, kIn}), Init::normal(1), true);
+    const std::shared_ptr<const Product> base = gathers ? std::make_shared<Opaque>(serial()) : serial();
+    const auto inner = with_low_rank(base, weight, parameters, {.rank = 2});
+    Parameter other = weight;  // an adapter has the name of its layer
+    other.name = "v";
+    const auto outer = with_low_rank(inner, other, parameters, {.rank = 1});
+    std::vector<at::Tensor> values;
+    for (Parameter* p : outer->parameters()) {
+      const at::NoGradGuard no_grad;
+      p->value.copy_(normal(p->value.sizes(), 5 + values.size(), at::kDouble));
+      values.push_back(p->value);
+    }
+    ASSERT_EQ(values.size(), 4u);
+    const at::Tensor x = normal({kRows, kIn}, 1, at::kDouble).requires_grad_();
+    linear(*outer, x, weight.value, {}, kOut, nullptr).square().sum().backward();
+    std::vector<at::Tensor> got{x.grad()}, want;
+    for (const at::Tensor& v : values) got.push_back(v.grad()), v.mutable_grad() = at::Tensor();
+    x.mutable_grad() = at::Tensor();
+    const at::Tensor sum = weight.value + at::matmul(values[1], values[0]) + at::matmul(values[3], values[2]);
+    at::linear(x, sum).square().sum().backward();
+    want.push_back(x.grad());
+    for (const at::Tensor& v : values) want.push_back(v.grad());
+    expect_equal_gradients(got, want, gathers ? "gathering" : "direct");
+  }
+}
+
+TEST(LowRankMatrices, AreDividedLikeTheSidesOfTheirWeight) {
+  Parameters parameters(tensor::Place({{"data", 2, 0, tensor::Deals::Rows}, {"row", 2, 1}, {"column", 2, 0}}), {});
+  auto spec = tensor::ShardSpec::split({8, 4}, 0, {"column"});
+  spec.splits[1].axes = {"row"};
+  const Parameter& weight = parameters.add("layer.weight", spec, Init::ones(), true);
+  with_low_rank(serial(), weight, parameters, {.rank = 2});
+  const Parameter &a = parameters.at("layer.adapter_a"), &b = parameters.at("layer.adapter_b");
+  EXPECT_EQ(a.value.sizes(), (at::IntArrayRef{2, 2}));
+  EXPECT_EQ(b.value.sizes(), (at::IntArrayRef{4, 2}));
+  EXPECT_EQ(a.spec.gradient_axes, (std::vector<std::string>{"data", "column"}));
+  EXPECT_EQ(b.spec.gradient_axes, (std::vector<std::string>{"data", "row"}));
+}
+
+TEST(LowRankErrors, NameTheRankAndTheOrderOfWrappers) {
+  Parameters parameters({}, {});
+  Parameter& weight = parameters.add("layer.weight", tensor::ShardSpec::whole({8, 4}), Init::ones(), true);
+  weight.hidden_matrix = true;
+  for (const int64_t rank : {0, 5})
+    EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), weight, parameters, {.rank = rank}); }),
+                HasSubstr("the rank of an adapter of layer.weight must be between 1 and 4, its smaller side: got"));
+  const auto adapter = with_low_rank(serial(), weight, parameters, {.rank = 1});
+  Fp8Layers fp8({});
+  EXPECT_THAT(test::thrown_message([&] { fp8.wrap(adapter, weight, parameters); }),
+              HasSubstr("put fp8 before the adapter"));
+  PrepackedLayers packed({});
+  EXPECT_THAT(test::thrown_message([&] { packed.wrap(adapter, weight); }),
+              HasSubstr("put the packing before the adapter"));
+}
+
+}  // namespace
+}  // namespace colossal::nn::low_rank_test

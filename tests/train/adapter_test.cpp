@@ -1,0 +1,206 @@
+// Low-rank adapters in training: under every layout they train as on one process, they cost the messages of their
+// gradients alone, and their checkpoint goes on under another layout.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "colossal/infer/generate.h"
+#include "colossal/nn/low_rank.h"
+#include "colossal/nn/prepacked_layers.h"
+#include "support/temporary_folder.h"
+#include "train/zero_runs.h"
+
+namespace colossal::train::adapter_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kSteps = 4;
+
+nn::Adapter low_rank() {
+  return {.treatment =
+              [](const std::string& name) {
+                return nn::Treatment{.trains = nn::is_low_rank(name), .saved = nn::is_low_rank(name)};
+              },
+          .product =
+              [](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+                return weight.hidden_matrix ? nn::with_low_rank(product, weight, parameters, {.rank = 2}) : product;
+              }};
+}
+
+/// Grouped queries, whose keys and values several ranks may hold, and a fused gate.
+models::ModelShape shape_of_all() {
+  models::ModelShape shape = test::tiny_llama();
+  shape.layers = 4;
+  return shape;
+}
+
+/// Rows that every layout divides.
+constexpr test::Text kRows{.rows = 36, .vocabulary = 37};
+
+run::Config config_of(const parallel::TensorConfig& tensor = {}) {
+  run::Config config = test::course_config();
+  config.parallel.tensor = tensor;
+  config.training.batch_size = kRows.rows;
+  config.optimizer.warmup_steps = 0;
+  config.optimizer.learning_rate = 0.01;
+  return config;
+}
+
+std::vector<double> losses_of(const run::Config& config, const std::function<void(Engine&)>& see = {}) {
+  std::vector<double> losses;
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, low_rank());
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const double loss = test::train_step(*engine, step, kRows);
+      if (world.rank() == 0) losses.push_back(loss);
+    }
+    const std::lock_guard lock(mutex);
+    if (see) see(*engine);
+  });
+  return losses;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << what << ", step " << i;
+}
+
+std::vector<double> wanted() {
+  const std::vector<double> want = losses_of(config_of(), [](Engine& engine) {
+    for (const nn::Parameter& p : engine.parameters())
+      if (p.name.ends_with(".adapter_b")) EXPECT_GT(p.value.abs().max().item<double>(), 0) << p.name << " trains";
+  });
+  EXPECT_GT(std::abs(want.front() - want.back()), 1e-4);
+  return want;
+}
+
+class AdapterModes : public testing::TestWithParam<parallel::TensorConfig> {};
+
+TEST_P(AdapterModes, TrainAsOneProcess) {
+  expect_near(losses_of(config_of(GetParam())), wanted(), test::name_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, AdapterModes, testing::ValuesIn(test::tensor_modes()),
+                         [](const auto& info) { return test::name_of(info.param); });
+
+TEST(Adapter, TrainsAsOneProcessUnderPipelinesZeroAndTiers) {
+  const std::vector<double> want = wanted();
+  for (const int64_t zero : {1, 2, 3}) {
+    run::Config config = config_of();
+    config.parallel.data = 2;
+    config.parallel.zero = zero;
+    config.memory.recompute = zero == 3 ? "block" : "none";
+    expect_near(losses_of(config), want, concat("zero ", zero));
+  }
+  for (const char* schedule : {"1f1b", "zero-bubble", "zero-bubble-v"}) {
+    run::Config config = config_of({.size = 2});
+    config.parallel.pipeline.size = 2;
+    config.parallel.pipeline.schedule = schedule;
+    expect_near(losses_of(config), want, schedule);
+  }
+  const test::TemporaryFolder folder;
+  run::Config config = config_of();
+  config.memory.disk = folder.path();
+  config.memory.host = int64_t{1} << 30;
+  config.memory.recompute = "block";
+  expect_near(losses_of(config), want, "tiers");
+}
+
+// What tensor parallelism sends in forward is that of the same layers without adapters.
+TEST(Adapter, HasTheCommunicationOfItsWeightAlone) {
+  for (const bool sequence : {false, true}) {
+    const run::Config config = config_of({.size = 2, .sequence = sequence});
+    std::map<bool, comm::Traffic::Count> counts;
+    for (const bool has_adapters : {false, true})
+      comm::run_ranks(2, [&](comm::World& world) {
+        const auto engine =
+            initialize(world, config, shape_of_all(), {}, nullptr, has_adapters ? low_rank() : nn::Adapter{});
+        test::train_step(*engine, 0, kRows);
+        if (world.rank() == 0) counts[has_adapters] = world.traffic().total("tensor", "", comm::Phase::Forward);
+      });
+    EXPECT_GT(counts[false].calls, 0);
+    EXPECT_EQ(counts[true].calls, counts[false].calls) << sequence;
+    EXPECT_EQ(counts[true].bytes, counts[false].bytes) << sequence;
+  }
+}
+
+TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
+  const std::string folder = test::empty_folder("adapter");
+  std::vector<double> whole;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, config_of(), shape_of_all(), {}, nullptr, low_rank());
+    test::train(*engine, 0, 3, kRows);
+    test::save(*engine, folder);
+    for (const checkpoint::NamedTensor& t : engine->state().tensors)
+      EXPECT_THAT(t.name, testing::AnyOf(HasSubstr(".adapter_a"), HasSubstr(".adapter_b")));
+    whole = test::train(*engine, 3, 6, kRows);
+  });
+  for (const auto& [tensor, pipeline, data, zero] :
+       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{{1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 2, 3}}) {
+    run::Config config = config_of({.size = tensor});
+    config.parallel.pipeline.size = pipeline;
+    config.parallel.data = data;
+    config.parallel.zero = zero;
+    std::vector<double> resumed;
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, low_rank());
+      test::load(*engine, folder);
+      const std::vector<double> losses = test::train(*engine, 3, 6, kRows);
+      if (world.rank() == 0) resumed = losses;
+    });
+    if (config.parallel.ranks() == 1)
+      EXPECT_EQ(resumed, whole);
+    else
+      expect_near(resumed, whole, concat("tensor ", tensor, ", pipeline ", pipeline, ", zero ", zero));
+  }
+}
+
+// Training, packing and generation in turn, with packed weights inside the adapters.
+TEST(Adapter, GeneratesWithWeightsPackedAgainAsAFreshlyLoadedModel) {
+  const std::string folder = test::empty_folder("repacked");
+  run::Config config = config_of();
+  config.precision.mode = "fp32";
+  config.memory.recompute = "block";  // forward passes of recomputed blocks have no gradients
+  struct Packed {
+    nn::PrepackedLayers layers{nn::WeightPacking{.keeps_values = true}};
+    nn::Adapter adapter{.product = [this](auto product, const nn::Parameter& weight, nn::Parameters&) {
+      return weight.hidden_matrix ? layers.wrap(std::move(product), weight) : product;
+    }};
+  };
+  const auto generated = [](Engine& engine, Packed& packed) {
+    packed.layers.repack();
+    const auto tokens = infer::generate(engine.distributed(), {.prompt = {1, 2, 3}, .options = {.max_tokens = 8}});
+    engine.end_pass();
+    packed.layers.release();
+    return tokens;
+  };
+  comm::run_ranks(1, [&](comm::World& world) {
+    Packed packed;
+    const auto engine = initialize(world, config, shape_of_all(), {}, nullptr, packed.adapter);
+    const auto plain = initialize(world, config, shape_of_all());
+    std::set<std::vector<int64_t>> seen;
+    for (int64_t round = 0; round < 3; ++round) {
+      const auto tokens = generated(*engine, packed);
+      test::save(*engine, folder);
+      Packed fresh;
+      const auto loaded = initialize(world, config, shape_of_all(), {}, nullptr, fresh.adapter);
+      test::load(*loaded, folder);
+      EXPECT_EQ(tokens, generated(*loaded, fresh)) << "round " << round;
+      seen.insert(tokens);
+      for (int64_t step = 0; step < 4; ++step)
+        EXPECT_EQ(test::train_step(*engine, 4 * round + step, kRows),
+                  test::train_step(*plain, 4 * round + step, kRows));
+    }
+    EXPECT_GT(seen.size(), 1u) << "what is generated follows from what was learnt";
+  });
+}
+
+}  // namespace
+}  // namespace colossal::train::adapter_test
