@@ -96,7 +96,7 @@ struct Case {
   int through, twice, once;
 };
 
-/// Looped stages 0, 1, 0, 1 of two ranks: rank 0 keeps what stage 2 reads. A V, 0, 1, 1, 0: it keeps what stage 3 reads.
+/// Looped stages, on ranks 0, 1, 0, 1: rank 0 keeps what stage 2 reads. A V, on 0, 1, 1, 0: it keeps that of stage 3.
 std::vector<Case> cases() {
   return {{"gpipe", 4, 3, 3, 3},         {"1f1b", 4, 3, 3, 3},           {"chimera", 4, 3, 3, 3},
           {"interleaved", 2, 3, 1, 1},   {"zero-bubble-h1", 4, 3, 3, 3}, {"zero-bubble-h2", 4, 3, 3, 3},

@@ -13,13 +13,14 @@
 //     return model;
 //   }
 //
-// Blocks hand on one hidden state, or several of different sizes (State). Here a block reads both and changes the second:
+// Blocks hand on one hidden state, or several of different sizes (State). Here a block reads two and changes one:
 //
-//   model.states = {hidden_state(), {.name = "pair",
-//                                    .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
-//                                    .sizes = [](const nn::Step& step, int64_t) -> std::vector<int64_t> {
-//                                      return {step.batch->rows(), 8, 8, 32};
-//                                    }}};
+//   const State pair{.name = "pair",
+//                    .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
+//                    .sizes = [](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+//                      return {step.batch->rows(), 8, 8, 32};
+//                    }};
+//   model.states = {hidden_state(s.hidden, s.positions), pair};
 //   model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::Step& step) {
 //                             states[1] = states[1] + block->forward(states[0], step);
 //                           }});
@@ -65,8 +66,7 @@ struct State {
 /// The state `hidden` [B, S, hidden], of the model's tokens: that of a model which names none.
 State hidden_state(int64_t hidden, int64_t positions);
 
-/// Makes a function of a single hidden state, or of several, a block. Fields of step.batch may be read too
-/// (nn::Layers::field_part).
+/// A function of a single hidden state, or of several. It may read fields of step.batch too (nn::Layers::field_part).
 struct Block {
   using OfOne = std::function<at::Tensor(const at::Tensor& hidden, const nn::Step&)>;
   using OfStates = std::function<void(States& states, const nn::Step&)>;

@@ -1,7 +1,7 @@
 // Where the inputs of recomputed functions lie between forward and backward: what is left of activations to move away.
 //
 //   memory::InputsAt inputs(home);                                    // an nn::InputHome: host memory and disk
-//   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);   // recomputed(block, ..) would keep them itself
+//   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);   // without &inputs it keeps them itself
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -27,6 +27,14 @@ nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& 
   return options;
 }
 
+/// All states in one tensor.
+at::Tensor values_of(const models::States& states) {
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& state : states)
+    if (state.defined()) values.push_back(state.flatten());
+  return at::cat(values);
+}
+
 /// A model over values that somebody else has, with samples on their way through its blocks.
 class Passage {
  public:
@@ -42,7 +50,7 @@ class Passage {
     for (const at::Tensor& part : samples.split(rows)) {
       const at::Tensor positions = at::arange(part.size(1), at::kLong).expand({part.size(0), -1});
       const nn::Step& step = steps_.emplace_back(nn::step_of(nn::token_batch(part, positions)));
-      hidden_.push_back(model_.embed(*step.batch, step));
+      hidden_.push_back(models::run_stage(model_, {.ends = false}, {}, step));
     }
   }
 
@@ -59,8 +67,8 @@ class Passage {
   }
 
  private:
-  at::Tensor output(int64_t block, const at::Tensor& x, const nn::Step& step) {
-    return model_.blocks[static_cast<size_t>(block)](x, step);
+  models::States output(int64_t block, const models::States& states, const nn::Step& step) {
+    return models::run_stage(model_, {.first = block, .last = block + 1, .embeds = false, .ends = false}, states, step);
   }
   /// Sends the samples through the block to see what goes into these layers.
   void record(int64_t block, std::set<std::string> weights) {
@@ -72,11 +80,13 @@ class Passage {
     std::vector<Fold> folds;
     std::set<std::string> weights;
     recorder_.watch({});
-    const at::Tensor one = hidden_.front().narrow(0, 0, 1);
+    models::States one = hidden_.front();
+    for (at::Tensor& state : one)
+      if (state.defined()) state = state.narrow(0, 0, 1);
     const nn::Step its_step = nn::step_of(steps_.front().batch->part(0, 1));
     for (Fold& fold : folds_of(model_.shape, parameters_, block)) {
       if (options_.method == Method::SmoothQuant && !fold.is_norm) continue;
-      if (changes_nothing(fold, parameters_, [&] { return output(block, one, its_step); })) {
+      if (changes_nothing(fold, parameters_, [&] { return values_of(output(block, one, its_step)); })) {
         weights.insert(fold.consumers.begin(), fold.consumers.end());
         folds.push_back(std::move(fold));
       }
@@ -119,8 +129,8 @@ class Passage {
   nn::Parameters parameters_;
   nn::SerialLayers layers_;
   models::Model model_;
-  std::vector<at::Tensor> hidden_;  // what the next block reads
-  std::vector<nn::Step> steps_;     // one for each of them
+  std::vector<models::States> hidden_;  // what the next block reads
+  std::vector<nn::Step> steps_;         // one for each of them
 };
 
 void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {

@@ -16,7 +16,7 @@
 namespace colossal::memory {
 
 /// Copies the inputs of each block to `home`, where they may leave for a lower tier at once, and back into memory of
-/// their own when backward asks for them. Those that were kept just before them, which backward needs next, are expected
+/// their own when backward asks for them. Those that were kept just before, which backward needs next, are expected
 /// then.
 ///
 /// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.

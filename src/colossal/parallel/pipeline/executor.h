@@ -1,8 +1,8 @@
 // Runs the list of one rank of a pipeline schedule, whichever it is:
 //
 //   PipelineExecutor executor(schedule::make_schedule(...), {&mesh, &copies, &deferred, options_of_hidden_states});
-//   executor.train([&](int stage, int micro_batch, std::vector<at::Tensor> states) { return forward_of(stage, states); },
-//                  {{.from = 0, .to = 1, .sizes = {rows, sequence, hidden}}}, {});
+//   const StageFunction stage = [&](int index, int micro_batch, std::vector<at::Tensor> states) { ... };
+//   executor.train(stage, {{.from = 0, .to = 1, .sizes = {rows, sequence, hidden}}}, {});
 //
 // What stages hand on has sizes that every rank computes for itself; no message carries them.
 #pragma once
@@ -54,8 +54,8 @@ class PipelineExecutor {
   ///
   /// `passed`: all that stages hand on of a micro-batch; the same on all ranks of the pipeline. A stage that reads a
   /// state and leaves it to another stage returns it.
-  /// Gradients:     of a state that several stages read, their sum; of one that `stage` makes nothing of, zeros. A stage
-  ///                whose results have no gradient runs no backward pass.
+  /// Gradients:     of a state that several stages read, their sum; of one that a stage makes nothing of, zeros. A
+  ///                stage whose results have no gradient runs no backward pass.
   /// Communication: see PipelineTransfers; each part of a state's way (StateRoutes) between two ranks moves
   ///                micro-batches * elements forward, and as many back if the state has a gradient there.
   /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and

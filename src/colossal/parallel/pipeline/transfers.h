@@ -28,9 +28,9 @@ std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement);
 /// message (NCCL does both). Each way between two ranks has a group of its own: nothing waits for what comes the other
 /// way.
 ///
-/// Communication: a message for each tensor of a transfer: numel elements, or numel / n when the n ranks of `copies` all
-///                hold the tensor: then each sends its slice and the receivers gather the slices ((n-1)/n * numel each).
-///                None for a tensor without elements. Nothing else: both sides know sizes and dtypes.
+/// Communication: a message for each tensor of a transfer: numel elements, or numel / n when the n ranks of `copies`
+///                all hold the tensor: then each sends its slice and the receivers gather the slices ((n-1)/n * numel
+///                each). None for a tensor without elements. Nothing else: both sides know sizes and dtypes.
 class PipelineTransfers {
  public:
   /// What a receive brings of one tensor; the sender has a tensor of these sizes and this dtype.
