@@ -21,10 +21,10 @@ namespace colossal::cli {
 /// several ranks and no launcher made them, it starts them: this program again, with the same words.
 /// Ignores SIGXFSZ, so that a write beyond a file-size limit is an error and does not end the process.
 int main(int argc, char** argv);
-/// The same for a program whose configs, run folders and Hugging Face folders may name any architecture and objective
-/// of `program`.
+/// Runs the whole program, with configs, run folders and Hugging Face folders that may name any architecture and
+/// objective of `program`.
 int main(int argc, char** argv, const run::Program& program);
-/// The same for a program with these architectures and the objectives of the library.
+/// Runs the whole program with these architectures and the objectives of the library.
 int main(int argc, char** argv, const models::Registry& models);
 
 /// Runs `work` and returns its exit status; what it throws becomes one message on stderr (`colossal: [component] ...`)

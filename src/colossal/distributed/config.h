@@ -29,8 +29,8 @@ struct ParallelConfig {
   int64_t copies() const { return data * sequence.size; }
   /// The replica that `rank` belongs to, as axes() lays ranks out.
   int64_t replica_of(int64_t rank) const { return rank / tensor.size / sequence.size % data; }
-  /// Of the mesh, outermost first: "pipeline", "data", those of parallel sequences if there are such, then those of the
-  /// tensor mode, whose ranks exchange most and stand next to one another.
+  /// Axes of the mesh, outermost first: "pipeline", "data", those of sequence parallelism if there is any, then those
+  /// of the tensor mode. The ranks of the tensor mode exchange most, so they are next to one another.
   /// Errors: those of parallel::sequence_axes and parallel::tensor_axes.
   std::vector<comm::Mesh::Axis> axes() const;
 };

@@ -100,7 +100,7 @@ class DistributedModel {
   const models::Model& decoding_model() const { return decoding().model; }
   /// Ranks of a sequence that share the keys and values of a cache.
   int64_t cache_ranks() const { return sequence_.size; }
-  /// Of the layers of model(): which tokens of a batch a rank has.
+  /// The layout of the layers of model(): which tokens of a batch a rank has.
   const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }

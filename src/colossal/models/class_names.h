@@ -24,7 +24,7 @@ void write_classes(const Classes& classes, nlohmann::json& config);
 
 /// Errors ("model"): names that are not one for each class.
 void check_class_names(const Classes& classes);
-/// Of names that a config gives: published folders may have two classes of one name (ImageNet's "crane").
+/// Checks names that a config gives. Published folders may have two classes of one name (ImageNet's "crane").
 /// Errors ("model"): a name that is there twice.
 void check_class_names_differ(const std::vector<std::string>& names);
 

@@ -17,7 +17,7 @@ struct ModelConfig {
   /// Registry::resolve() reads them into Architecture::own and refuses those that it does not have.
   ConfigDocument own{};
   void fields(Fields& f);
-  /// Those that every architecture has: all but `own`.
+  /// The fields that every architecture has: all but `own`.
   void common_fields(Fields& f);
 };
 

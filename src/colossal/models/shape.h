@@ -28,7 +28,7 @@ struct ModelShape {
   int64_t even_positions = 0;
   int64_t window = 0;  ///< tokens that every layer sees at most, itself the last of them; 0: some see all. By settle
 
-  /// Of the same architecture (by name) and the same sizes.
+  /// Returns true if both have the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;
 
   nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }

@@ -18,7 +18,7 @@ class RotaryTable;
 
 namespace colossal::models {
 
-/// Of the initial weights of all our families.
+/// Standard deviation of the initial weights of all our families.
 inline constexpr double kDeviation = 0.02;
 /// As many as labels of data may name.
 inline constexpr int64_t kMostClasses = 1 << 24;

@@ -15,7 +15,7 @@ class FolderConfig;
 /// A part of a family's own sizes.
 struct WindowKeys {
   int64_t window = 0;  ///< tokens that a layer with a window sees, itself the last of them; 0: no layer has one
-  /// Of each layer transformers' name for it, sliding_attention or full_attention; empty: as the family has it
+  /// The name that transformers gives each layer, sliding_attention or full_attention; empty = as the family has it
   std::vector<std::string> layer_types{};
 
   void fields(Fields& f);

@@ -47,7 +47,7 @@ struct PagedKeys {
 /// them are the step's own.
 struct KeysValues {
   at::Tensor k, v;  ///< [sequences, T, N_kv, D]
-  /// Of each sequence: its first lengths[i] keys are its own, the rest any finite numbers
+  /// Number of keys of each sequence: its first lengths[i] are its own, the rest are any finite numbers
   std::vector<int64_t> lengths;
   /// Where ranks share what is held: the positions of the keys here, the same in every sequence, ascending. The step's
   /// own are those that this rank keeps, which may be none. Not given: the rank has all keys

@@ -22,8 +22,9 @@ class BatchDocuments {
  public:
   explicit BatchDocuments(at::Tensor documents) : documents_(std::move(documents)) {}
 
-  /// Of these tokens, for attention on `device`. Null on the CPU and on meta, where attention looks at documents
-  /// itself, and for documents that the host does not know. Cost: see ops::document_runs(), for the first who asks.
+  /// Returns the runs of documents in these tokens, for attention on `device`. Null on the CPU and on meta, where
+  /// attention reads documents itself, and for documents that the host does not know. Cost: that of
+  /// ops::document_runs(), in the first call.
   std::shared_ptr<const ops::DocumentRuns> runs(const Tokens& tokens, at::Device device);
 
  private:

@@ -49,7 +49,7 @@ struct Fp8Recipe {
 /// Thread safety: none: the ranks of one process have one each.
 class Fp8Layers {
  public:
-  /// Of one layer.
+  /// The state of one layer.
   struct State {
     std::string name;        ///< "<weight>.fp8_history"
     at::Tensor history;      ///< [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0: none.
@@ -76,7 +76,7 @@ class Fp8Layers {
   /// Communication: one maximum over 3 values a layer, where scaling is delayed.
   void end_step(ops::RankReduction& ranks);
 
-  /// Of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
+  /// States of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
   const std::deque<std::shared_ptr<State>>& states() const { return states_; }
 
  private:

@@ -127,8 +127,8 @@ class HeadProjection {
   virtual Heads forward(const at::Tensor& x /*[B, S, H]*/, const Step& step) = 0;
 };
 
-/// The same of two hidden states: q of one, k and v of another (or of the same one, where q begins with other weights
-/// than k and v). A source of no tokens costs nothing and gives no keys.
+/// The projections of two hidden states: q of one, k and v of another. Both may be the same state, if q has other
+/// initial weights than k and v. A source without tokens costs nothing and gives no keys.
 class CrossProjection {
  public:
   virtual ~CrossProjection() = default;
@@ -241,7 +241,7 @@ using FieldPart = std::function<at::Tensor(const tensor::Field& field, const Ste
 struct LinearOptions {
   bool bias = true;
   double deviation = 0.02;  ///< of the initial weight; biases start at zero
-  /// Of the split dimension (out of expand, in of contract); empty: one segment
+  /// Segments of the split dimension (out of expand, in of contract); empty = one segment
   std::vector<tensor::Segment> segments{};
 };
 
@@ -273,7 +273,7 @@ class Layers {
   virtual std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out,
                                              const LinearOptions&) = 0;
-  /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
+  /// Makes such a pair around attention: whole heads out, heads [B, S, N_local * D] in.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
   /// Parameters `name`.q and `name`.kv. Errors ("model"): fewer kv heads than heads; "parallel": a layout that deals
@@ -304,8 +304,8 @@ class Layers {
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                             const LmHeadOptions&) = 0;
-  /// The same for a few classes: with a bias, and not split over them. `hidden` [B, 1, H] is of the first token that a
-  /// rank has of each row; that of the row's first token counts.
+  /// Makes a head for a few classes, with a bias and not split over the classes. `hidden` [B, 1, H] is that of the
+  /// first token that a rank has of each row; the hidden state of the row's first token counts.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
 

@@ -23,8 +23,8 @@ namespace colossal::nn {
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   int64_t out, DeferredGradients* deferred, const Unary& before = {}, std::vector<at::Tensor> own = {});
 
-/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit (of x, where nothing comes
-/// before).
+/// Computes the linear layer in one process: weight [out, in]. Errors: throws if the sizes do not fit (those of x only
+/// if `before` is empty).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   DeferredGradients* deferred = nullptr, const Unary& before = {},
                   const Product& product = serial_product());

@@ -4,7 +4,7 @@
 //   cache.take({{.pages = {0, 1}}, {.pages = {7}, .held = 30}});  // the sequences of the next steps
 //   nn::Step step{.positions = ..., .sequences = {{5, 1}}, .cache = &cache};   // 5 tokens of one, 1 of the other
 //
-// Who has which page is said by whoever runs the model.
+// The caller that runs the model says which sequence has which page.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,8 +28,9 @@ class PagedCache final : public AttentionCache {
  public:
   /// Whether there is a kernel for attention to pages there.
   static bool serves(at::Device device, at::ScalarType dtype) { return ops::has_paged_attention(device, dtype); }
-  /// Of `ranks` ranks that share each sequence by pages, this one has every ranks-th, from the rank-th on. `dtype`: of
-  /// what pages hold, codes of 8 bits (ops::make_pages); none: that of keys and values.
+  /// Makes the cache of one of `ranks` ranks that share each sequence by pages. It has every ranks-th page, from the
+  /// rank-th on. `dtype` is that of the pages: of 8-bit quantized values (ops::make_pages); none = that of keys and
+  /// values.
   PagedCache(int64_t pages, int64_t page_tokens, int64_t rank = 0, int64_t ranks = 1,
              std::optional<at::ScalarType> dtype = {})
       : count_(pages), page_tokens_(page_tokens), rank_(rank), ranks_(ranks), dtype_(dtype) {}

@@ -142,13 +142,13 @@ class Parameters {
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 
-  /// Those that this rank holds.
+  /// Iterates over the parameters that this rank holds.
   auto begin() { return Held<Parameter>{here_.begin()}; }
   auto end() { return Held<Parameter>{here_.end()}; }
   auto begin() const { return Held<const Parameter>{here_.begin()}; }
   auto end() const { return Held<const Parameter>{here_.end()}; }
   size_t size() const { return here_.size(); }
-  /// Those of the whole model.
+  /// The parameters of the whole model.
   const std::deque<Parameter>& declared() const { return list_; }
   /// The buffers of the whole model. value is undefined if another stage has it.
   std::deque<Buffer>& buffers() { return buffers_; }

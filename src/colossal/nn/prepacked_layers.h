@@ -77,10 +77,10 @@ class PrepackedLayers {
   /// Frees the packed forms: until the next repack() all passes use the values. To be called before training goes on,
   /// because recomputed blocks run forward without gradients. Errors: those of repack().
   void release();
-  /// Of all packed weights.
+  /// Bytes of all packed weights.
   int64_t bytes() const;
 
-  /// Of one weight; empty until it is packed.
+  /// What one weight is packed as; empty until it is packed.
   using Packed = std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>>;
 
  private:

@@ -60,7 +60,8 @@ class Product {
   virtual Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const = 0;
 };
 
-/// Of one process: everything is here, nothing is communicated. Tensor-parallel products are in parallel/tensor.
+/// Returns the product of one process: everything is local, nothing is communicated. Tensor-parallel products are in
+/// parallel/tensor.
 const Product& serial_product();
 
 }  // namespace colossal::nn

@@ -134,7 +134,8 @@ struct Reported {
   bool skipped =
       false;  ///< gradients overflowed in fp16: parameters are as they were, the values are those of the step
 
-  /// Of a report that no pass used: zeros, or -infinity of Over::Max. Errors ("model"): a report that was not declared.
+  /// Returns the values of a report; zeros, or -infinity of Over::Max, if no pass used it. Errors ("model"): a report
+  /// that was not declared.
   const std::vector<double>& at(const Report& report) const;
 };
 

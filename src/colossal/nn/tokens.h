@@ -53,7 +53,7 @@ struct SequenceCut {
   /// always are those of all tokens
   std::vector<int64_t> given{};
 
-  /// Of a row, all ranks together.
+  /// Tokens of a row, over all ranks.
   int64_t tokens() const;
   /// The ranks in `parts` equal runs of neighbours: what those of run `part` hold together, in the order of the
   /// sequence. With as many parts as ranks that is what rank `part` holds.

@@ -18,10 +18,11 @@ class LogicalTensors {
     tensor::ShardSpec spec;  ///< its shape is the logical one
     bool hidden_matrix;      ///< see nn::Parameter
   };
-  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
-  /// model (nn::Parameters::declared). Needs no `parameters` later. `lent_on`: where shards are lent
-  /// (memory::Home::lends_on), and rules compute; none: where the parameters are. Errors ("optimizer"): a parameter
-  /// whose requires_grad differs from its treatment, in a pipeline: the ranks of other stages could not tell.
+  /// Numbers the trained parameters, on whichever rank they are. Nothing is communicated: every rank declares the whole
+  /// model (nn::Parameters::declared). `parameters` need not outlive the constructor. `lent_on` is the device on which
+  /// shards are lent (memory::Home::lends_on) and rules compute; none = the device of the parameters. Errors
+  /// ("optimizer"): in a pipeline a parameter whose requires_grad differs from its treatment, because the ranks of
+  /// other stages cannot know it.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
@@ -30,7 +31,7 @@ class LogicalTensors {
   comm::Mesh& mesh() const { return mesh_; }
   /// Device of the parameters: an accelerator even if shards are lent on the host.
   at::Device model_device() const { return model_device_; }
-  /// Of the parameters, also on a rank whose stage trains nothing.
+  /// Dtype of the parameters, also on a rank whose stage trains nothing.
   at::ScalarType model_type() const { return model_type_; }
 
   /// For each tensor a number, at first zero: fp64 [tensors], where shards are lent.

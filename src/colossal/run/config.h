@@ -63,7 +63,7 @@ struct PrecisionConfig {
   int64_t loss_scale_growth = 2000;
   nn::Fp8Config fp8;
   void fields(Fields& f);
-  /// Of parameters and activations.
+  /// Returns the dtype of parameters and activations.
   at::ScalarType dtype() const;
   /// Whether the optimizer updates fp32 copies of parameters that have less.
   bool has_masters() const;

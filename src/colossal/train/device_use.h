@@ -12,9 +12,9 @@ struct DeviceUse {
   int64_t copied_to = 0;
   /// Since the start, to the host: its parts of gradients, inputs of recomputed blocks, and what it began with.
   int64_t copied_from = 0;
-  /// Of the last step, at most: whole parameters and states that lie there; and all.
+  /// Peaks of the last step: of gathered parameters and resident states, and of everything.
   int64_t model = 0, peak = 0;
-  /// Of shards that lie there now.
+  /// Shards that are on the device now.
   int64_t states = 0;
 };
 

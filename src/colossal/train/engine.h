@@ -86,7 +86,7 @@ class Engine : public Resumable {
   ///                those that this rank does not take, or whose rows do not divide into micro-batches ("data");
   ///                before any communication.
   double train_step(const tensor::Batch& batch);
-  /// The same with a loss of the caller's. The batch has the fields that the model and the loss read:
+  /// Performs a step with a loss of the caller's. The batch has the fields that the model and the loss read:
   ///
   ///   const auto squared = [](const models::Model&, const models::States& end, const nn::Step& step) {
   ///     return (end[0] - step.batch->at("targets")).square().sum();     // the model ends in nn::Outputs

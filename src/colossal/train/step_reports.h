@@ -19,7 +19,7 @@
 
 namespace colossal::train {
 
-/// Of one model. If it declares no report, no call communicates and nothing is on the device.
+/// The reports of one model. If it declares no report, no call communicates and nothing is on the device.
 class StepReports {
  public:
   /// `model` must outlive the object.

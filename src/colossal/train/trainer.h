@@ -106,7 +106,7 @@ class Trainer {
   void import_weights(bool resumed);
   /// Writes into the log what the run has: model, layout, data, and memory of this rank.
   void log_start();
-  /// Of the folder, before anything is decided: rank 0 takes it for this run. Errors: another run writes to it.
+  /// Takes the folder for this run, on rank 0, before anything is decided. Errors: another run writes to it.
   void take_folder();
   /// What remains to be done about the checkpoints of `steps` once this run has loaded what it starts from.
   void settle_folder(const checkpoint::StepFolders& steps);

@@ -35,13 +35,14 @@ class ChunkGradients {
   virtual bool are_in_place() const = 0;
 };
 
-/// Of what a store shares out: see Sharing.
+/// Options of the gradients of a store (memory::Sharing).
 struct GradientOptions {
   /// Dtype in which micro-batches are added up: that of the parameters, or a wider one
   at::ScalarType sums = at::kFloat;
-  /// Of shared gradients: reduce after every backward pass, so that a rank adds up its part alone; else once a step
+  /// Sharded gradients only: reduce after every backward pass, so that a rank adds up its part alone; false = once a
+  /// step
   bool each_pass = false;
-  /// Of shared gradients: they go to the store's home between the passes of a step (ChunkGradients::set_aside())
+  /// Sharded gradients only: move them to the store's home between the passes of a step (ChunkGradients::set_aside())
   bool sets_aside = false;
 };
 
@@ -50,7 +51,7 @@ struct Summands {
   comm::Group* sharers;                 ///< who share the sum, each its part; of one rank: nobody
   std::vector<comm::Group*> further{};  ///< then one group after the other
   std::optional<comm::Compression> compression{};
-  /// Of `chunk` in `store`: the gradient_axes of its parameters, and their copies in other stages.
+  /// Returns the summands of `chunk` in `store`: the gradient_axes of its parameters, and their copies in other stages.
   static Summands of(memory::ChunkStore& store, const memory::Chunk& chunk);
   bool are_others() const { return sharers->size() > 1 || !further.empty(); }
 };

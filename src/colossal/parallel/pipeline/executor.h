@@ -110,7 +110,7 @@ class PipelineExecutor {
   Surroundings around_;
   PipelineTransfers transfers_;
   StateRoutes routes_;  // of the run
-  // Of a run, by chunk and micro-batch:
+  // State of a run, by chunk and micro-batch:
   std::map<Key, Pass> passes_;
   std::map<Key, nn::DeferredGradients::Tasks> put_off_;
   std::map<Key, Tensors> inputs_, gradients_;                       // left by a chunk of this rank for another

@@ -26,7 +26,7 @@ struct AttentionSizes {
   bool causal = true;
 };
 
-/// Of one rank.
+/// Cost of one rank.
 struct AttentionCost {
   double forward = 0, backward = 0;  ///< bytes sent (Group's convention)
   /// Of both, what goes from node to node, over the outer ring of sequence.node; 0 where none is given

@@ -29,7 +29,7 @@ struct SequenceMask {
   std::shared_ptr<nn::BatchDocuments> known_documents{};
   nn::Share rows{};
 
-  /// Of queries at the positions `queries` and the keys at `keys`, which ascend.
+  /// Returns the mask of the queries at the positions `queries` and the keys at `keys`, which ascend.
   ops::AttentionMask between(const std::vector<ops::PositionRun>& queries,
                              const std::vector<ops::PositionRun>& keys) const;
 };

@@ -18,7 +18,7 @@ struct LayerSizes {
   int64_t sequence = 256;
 };
 
-/// Of one rank.
+/// Cost of one rank.
 struct LayerCost {
   /// Elements sent (Group's convention), the sum of weight gradients over copies of a weight included in backward
   double forward = 0, backward = 0;

@@ -54,7 +54,7 @@ struct Layout {
   Direction expand, contract;
   /// Axes along which ranks hold the same blocks of weights and see other tokens: weight gradients are summed there.
   std::vector<std::string> weight_copies;
-  /// Of the table [V, H] of words. The axes of `out` split tokens too, all of them or none.
+  /// Split of the table [V, H] of words. The axes of `out` split tokens too, all of them or none.
   WeightSplit embedding;
   /// Axes along which vectors and tables are kept in pieces, gathered for use; they split tokens.
   std::vector<std::string> vector_shards;

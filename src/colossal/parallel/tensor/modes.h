@@ -21,7 +21,7 @@ struct LayerSizes;
 /// Megatron-LM, arXiv:1909.08053, and its sequence form, arXiv:2205.05198. Any number of ranks along the axis "tensor".
 struct Mode1d {
   static constexpr const char* name = "1d";
-  /// Of a mesh, outermost first. Errors: a size that the mode cannot be made of, with the nearest that it can.
+  /// Axes of a mesh, outermost first. Errors: a size that the mode does not allow, with the nearest that it does.
   static std::vector<comm::Mesh::Axis> axes(const TensorConfig&);
   /// How hidden states are cut at the borders of blocks.
   static Split outside(const TensorConfig&);

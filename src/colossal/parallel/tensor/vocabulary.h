@@ -66,7 +66,8 @@ class VocabularyLossHead : public nn::LossHead {
  private:
   at::Tensor weight() const;
   at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
-  /// Of the tokens whose logits this rank has a part of, as the projection gathers them: [ranks, tokens of each].
+  /// Labels of the tokens whose logits this rank has a part of, as the projection gathers them: [ranks, tokens of
+  /// each].
   at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
   /// How many tokens of each rank at once, of such labels, keep a slice of logits with `columns` small.
   int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
