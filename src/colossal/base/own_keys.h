@@ -1,4 +1,16 @@
 // Keys of a config that only one model family, objective or adapter has: a value of a type that only its owner knows.
+//
+//   struct VitSizes {
+//     int64_t side = 0, patch = 0;
+//     void fields(Fields& f) {
+//       f.integer("side", side, "pixels", "side of an image", 1);
+//       f.integer("patch", patch, "pixels", "side of a patch", 1);
+//     }
+//     bool operator==(const VitSizes&) const = default;
+//   };
+//
+//   OwnKeys own = VitSizes{.side = 32, .patch = 4};
+//   const int64_t patch = own.as<VitSizes>().patch;       // 4
 #pragma once
 #include <concepts>
 #include <memory>
@@ -11,14 +23,6 @@ namespace colossal {
 
 /// Holds a struct with `void fields(Fields&)`, which makes its members keys of a table, and `==`. Copies are
 /// independent values.
-///
-///   struct VitSizes {
-///     int64_t side = 0, patch = 0;
-///     void fields(Fields& f);
-///     bool operator==(const VitSizes&) const = default;
-///   };
-///   OwnKeys own = VitSizes{.side = 32, .patch = 4};
-///   own.as<VitSizes>().patch;
 class OwnKeys {
  public:
   OwnKeys() = default;

@@ -1,4 +1,11 @@
 // Parameters of a model: leaves of autograd with a name, a place in the mesh and a rule for weight decay.
+//
+//   nn::Parameters parameters(place, {.treatment = [](const std::string& name) {
+//     return nn::Treatment{.trains = name != "embedding.weight"};                    // frozen, but saved
+//   }});
+//   const auto rows = tensor::ShardSpec::split({64, 16}, 0, {"tensor"});             // divided over the axis "tensor"
+//   nn::Parameter& weight = parameters.add("embedding.weight", rows, nn::Init::normal(0.02), /*decay=*/true);
+//   nn::Buffer& bias = parameters.buffer("blocks.0.router.bias", tensor::ShardSpec::whole({4}), at::kFloat);   // zeros
 #pragma once
 #include <ATen/core/Tensor.h>
 

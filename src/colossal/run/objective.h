@@ -1,17 +1,30 @@
 // What a run trains a model for: its samples, the check of a batch, the loss, and the measurements of an evaluation.
 //
-//   class Regression : public run::Objective { ... };                  // whole: examples/own_objective
-//
-//   struct RegressionKeys {                                            // the table [regression]
-//     std::string table = "";
-//     void fields(Fields& f) { f.text("table", table, "file of numbers"); }
-//     bool operator==(const RegressionKeys&) const = default;
+//   class Squares : public run::Objective {                                 // of a model that ends in nn::Outputs
+//     run::OpenedData open(const run::DataRequest& request) const override { return {.training = table_of(request)}; }
+//     tensor::Batch example(int64_t rows) const override { return table_batch(rows); }
+//     void check(const tensor::Batch& batch) const override { batch.at("targets"); }
+//     double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+//     at::Tensor loss(const models::Model&, const models::States& end, const nn::Step& step) const override {
+//       return (end[0] - step.batch->at("targets")).square().sum();
+//     }
 //   };
 //
-//   colossal::Program program = colossal::built_in();
-//   program.objectives.add({.name = "regression", .table = "regression", .keys = RegressionKeys{},
-//                           .make = make_regression});
+//   struct SquaresKeys {                                                    // the table [squares]
+//     std::string target = "";
+//     void fields(Fields& f) { f.text("target", target, "column that is predicted"); }
+//     bool operator==(const SquaresKeys&) const = default;
+//   };
 //
+//   run::Objectives objectives = run::built_in_objectives();                // a program's: Program::objectives
+//   objectives.add({.name = "squares",
+//                   .table = "squares",
+//                   .keys = SquaresKeys{},
+//                   .make = [](const run::Config&, const OwnKeys&, const models::ModelShape&) {
+//                     return std::make_unique<Squares>();
+//                   }});
+//
+// A whole program, with samples and metrics: examples/own_objective.
 // A config that has the table of an objective selects it; otherwise the architecture names one (models::Task).
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -2,9 +2,8 @@
 //
 //   int main(int argc, char** argv) {
 //     colossal::Program program = colossal::built_in();
-//     program.models.add(table_network());
-//     program.objectives.add({.name = "regression", .table = "regression", .keys = RegressionKeys{},
-//                             .make = make_regression});
+//     program.models.add(network());                // a models::Architecture
+//     program.objectives.add(regression());         // a run::ObjectiveRow
 //     return colossal::main(argc, argv, program);
 //   }
 #pragma once

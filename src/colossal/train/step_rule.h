@@ -7,6 +7,7 @@
 //       return train::update(engine, batch);
 //     }
 //   };
+//
 //   options.step_rules["regression"] = [](train::Engine&) { return std::make_unique<TwoUpdates>(); };
 #pragma once
 #include <functional>

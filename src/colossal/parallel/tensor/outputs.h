@@ -1,6 +1,6 @@
 // A few outputs of each token over a Layout: nn::Outputs, and the logits of a classifier.
 //
-//   const TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
+//   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
 //   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
 #pragma once
 #include "colossal/nn/layers.h"

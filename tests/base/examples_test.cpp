@@ -1,0 +1,161 @@
+// The examples at the beginning of headers as tests: a source that is compiled has the same code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+
+namespace colossal::examples_test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+
+/// Lines of code without a line of text between them.
+using CodeBlock = std::vector<std::string>;
+
+/// The line without blanks and without a comment at its end.
+std::string code_of(const std::string& line) {
+  bool quoted = false;
+  std::string code;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && (i == 0 || line[i - 1] != '\\')) quoted = !quoted;
+    if (!quoted && line.compare(i, 2, "//") == 0) break;
+    if (line[i] != ' ' && line[i] != '\t') code += line[i];
+  }
+  return code;
+}
+
+std::string code_of_all(const std::string& text) {
+  std::istringstream lines(text);
+  std::string code;
+  for (std::string line; std::getline(lines, line);) code += code_of(line);
+  return code;
+}
+
+/// The code in the comment that begins a header: lines with three blanks or more behind the slashes.
+std::vector<CodeBlock> blocks_of(const std::string& header) {
+  std::vector<CodeBlock> blocks(1);
+  std::istringstream lines(header);
+  for (std::string line; std::getline(lines, line) && line.rfind("//", 0) == 0;) {
+    const std::string code = line.rfind("//   ", 0) == 0 ? code_of(line.substr(2)) : "";
+    if (!code.empty()) blocks.back().push_back(code);
+    if (line.rfind("//   ", 0) != 0 && !blocks.back().empty()) blocks.emplace_back();
+  }
+  if (blocks.back().empty()) blocks.pop_back();
+  return blocks;
+}
+
+/// Returns the first line of the blocks that `source`, the code of a file, does not have in this order, each block in
+/// one piece; or "".
+std::string first_other_line(const std::vector<CodeBlock>& blocks, const std::string& source) {
+  size_t from = 0;
+  for (const CodeBlock& block : blocks) {
+    std::string wanted;
+    for (const std::string& line : block) {
+      wanted += line;
+      if (source.find(wanted, from) == std::string::npos) return line;
+    }
+    from = source.find(wanted, from) + wanted.size();
+  }
+  return "";
+}
+
+/// Headers that programs and new layers begin with. A new extension point joins the list.
+const std::vector<std::string> kHeaders{
+    "base/json_fields.h",
+    "base/known_metrics.h",
+    "base/metric.h",
+    "base/own_keys.h",
+    "base/step_events.h",
+    "data/batch_fields.h",
+    "infer/engine.h",
+    "infer/generation_defaults.h",
+    "infer/generation_options.h",
+    "infer/lone_runner.h",
+    "infer/prompt_lines.h",
+    "infer/request.h",
+    "infer/runner.h",
+    "models/model.h",
+    "models/task_batch.h",
+    "nn/adapter.h",
+    "nn/batch_step.h",
+    "nn/log_probabilities.h",
+    "nn/low_rank.h",
+    "nn/parameter.h",
+    "nn/reports.h",
+    "parallel/pipeline/passed_states.h",
+    "parallel/tensor/outputs.h",
+    "report/metric_format.h",
+    "report/metric_names.h",
+    "report/recorded_steps.h",
+    "report/step_metrics.h",
+    "run/adapters.h",
+    "run/external_names.h",
+    "run/objective.h",
+    "run/own_tables.h",
+    "run/program.h",
+    "schedule/frozen_stages.h",
+    "tensor/batch.h",
+    "tensor/flops.h",
+    "train/check_sizes.h",
+    "train/memory_needs.h",
+    "train/planned_shards.h",
+    "train/record_step.h",
+    "train/step_reports.h",
+    "train/step_rule.h",
+    "train/store_options.h",
+};
+
+/// The sources that show examples: those of tests/headers, and programs that a header shows whole.
+std::vector<std::string> compiled_sources() {
+  std::vector<std::string> sources;
+  for (const char* folder : {"tests/headers", "examples/own_objective"})
+    for (const auto& entry : fs::directory_iterator(kSourceDir / folder))
+      if (entry.path().extension() == ".cpp") sources.push_back(code_of_all(read_file(entry.path(), 1 << 20)));
+  return sources;
+}
+
+TEST(HeaderExamples, AreCompiled) {
+  const std::vector<std::string> sources = compiled_sources();
+  for (const std::string& name : kHeaders) {
+    const std::vector<CodeBlock> blocks = blocks_of(read_file(kSourceDir / "src/colossal" / name, 1 << 20));
+    ASSERT_FALSE(blocks.empty()) << name << " must begin with an example";
+    std::string faults;
+    const bool is_compiled = std::any_of(sources.begin(), sources.end(), [&](const std::string& source) {
+      const std::string line = first_other_line(blocks, source);
+      if (line != blocks[0][0]) faults += "\n  " + line;  // a source that begins the example and leaves it
+      return line.empty();
+    });
+    EXPECT_TRUE(is_compiled) << "src/colossal/" << name << ": tests/headers must have the lines of its example, from "
+                             << blocks[0][0] << (faults.empty() ? "" : "; these differ:") << faults;
+  }
+}
+
+TEST(HeaderExamples, AreFoundWhereALineDiffers) {
+  const std::string header =
+      "// A page.\n//\n//   Page page;     // empty\n//   page.write(\"a // b\",\n//              1);\n//\n// "
+      "Then:\n//\n"
+      "//   page.close();\n#pragma once\n//   int other();\n";
+  const std::vector<CodeBlock> blocks = blocks_of(header);
+  EXPECT_THAT(blocks,
+              ElementsAre(ElementsAre("Pagepage;", "page.write(\"a//b\",", "1);"), ElementsAre("page.close();")));
+  const auto fault_in = [&](const std::string& source) { return first_other_line(blocks, code_of_all(source)); };
+  EXPECT_EQ(fault_in("void f() {\n  Page page;\n  page.write(\"a // b\", 1);  // why\n  g();\n  page.close();\n}\n"),
+            "");
+  EXPECT_EQ(fault_in("Page page;\npage.write(\"a // b\", 2);\npage.close();\n"), "1);");
+  EXPECT_EQ(fault_in("Page page;\ng();\npage.write(\"a // b\", 1);\npage.close();\n"), "page.write(\"a//b\",");
+  EXPECT_EQ(fault_in("page.close();\nPage page;\npage.write(\"a // b\", 1);\n"), "page.close();");
+}
+
+}  // namespace
+}  // namespace colossal::examples_test

@@ -1,0 +1,234 @@
+// The examples at the beginning of headers of tensor, data, nn, models and parallel, compiled and most of them run.
+// tests/base/examples_test.cpp compares the two texts.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/data/batch_fields.h"
+#include "colossal/models/model.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/adapter.h"
+#include "colossal/nn/attention_cache.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/log_probabilities.h"
+#include "colossal/nn/low_rank.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/nn/reports.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/activation.h"
+#include "colossal/parallel/pipeline/passed_states.h"
+#include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/outputs.h"
+#include "colossal/tensor/batch.h"
+#include "colossal/tensor/host_value.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::header_examples {
+namespace {
+
+TEST(HeaderExamples, Batch) {
+  const at::Tensor ids = at::ones({4, 8}, at::kLong), labels = at::ones({4, 8}, at::kLong), weights = at::ones({4, 3});
+  const at::Device device = at::kCPU;
+  using tensor::Dim;
+  tensor::Batch batch;
+  batch.add("ids", {ids, {Dim::Row, Dim::Token}});
+  batch.add("labels", {labels, {Dim::Row, Dim::Token}, /*ignored=*/-100});
+  batch.add("weights", {weights, {Dim::Row, Dim::Other}});
+  const tensor::Batch half = batch.part(0, batch.rows() / 2);
+  const tensor::Batch there = batch.map([&](const tensor::Field& f) { return f.tensor.to(device); });
+  const at::Tensor& read = there.at("ids");
+  EXPECT_TRUE(at::equal(read, ids));
+  EXPECT_EQ(half.at("weights").data_ptr(), weights.data_ptr());
+  EXPECT_EQ(half.rows(), 2);
+}
+
+TEST(HeaderExamples, BatchFields) {
+  const at::Tensor ids = at::ones({4, 8}, at::kLong), labels = ids, positions = ids, images = at::zeros({4, 3, 8, 8}),
+                   classes = at::zeros({4, 1}, at::kLong);
+  const tensor::Batch batch = data::text_batch(ids, labels, positions);
+  const tensor::Batch pictures = data::image_batch(images, classes);
+  EXPECT_EQ(batch.fields().size(), 3u);
+  EXPECT_EQ(pictures.fields().size(), 2u);
+}
+
+TEST(HeaderExamples, BatchStep) {
+  const at::Tensor ids = at::ones({4, 8}, at::kLong), positions = ids;
+  const tensor::Batch micro_batch = data::text_batch(ids, ids);
+  const std::unique_ptr<nn::AttentionCache> cache;
+  nn::Step step = nn::step_of(micro_batch);
+  step.training = true;
+  nn::Step decoding = nn::step_of(nn::token_batch(ids, positions));
+  decoding.cache = cache.get();
+  EXPECT_EQ(step.batch->rows(), 4);
+  EXPECT_FALSE(step.positions.defined());
+  EXPECT_TRUE(decoding.positions.defined());
+}
+
+TEST(HeaderExamples, Parameter) {
+  const tensor::Place place({{"tensor", 2, 1}});
+  nn::Parameters parameters(place, {.treatment = [](const std::string& name) {
+                              return nn::Treatment{.trains = name != "embedding.weight"};
+                            }});
+  const auto rows = tensor::ShardSpec::split({64, 16}, 0, {"tensor"});
+  nn::Parameter& weight = parameters.add("embedding.weight", rows, nn::Init::normal(0.02), /*decay=*/true);
+  nn::Buffer& bias = parameters.buffer("blocks.0.router.bias", tensor::ShardSpec::whole({4}), at::kFloat);
+  EXPECT_FALSE(weight.treatment.trains);
+  EXPECT_EQ(weight.value.size(0), 32);
+  EXPECT_TRUE(at::equal(bias.value, at::zeros({4})));
+}
+
+TEST(HeaderExamples, LowRank) {
+  nn::Adapter adapter{.treatment = [](const std::string& name) {
+    const bool is_adapter = nn::is_low_rank(name);
+    return nn::Treatment{.trains = is_adapter, .saved = is_adapter};
+  }};
+  adapter.product = [](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+    return weight.hidden_matrix ? nn::with_low_rank(product, weight, parameters, {.rank = 4}) : product;
+  };
+  nn::Parameters parameters({}, {.treatment = adapter.treatment, .products = {adapter.product}});
+  nn::SerialLayers make(parameters);
+  make.expand("blocks.0.mlp.up", 8, 16, {.deviation = 0.02});
+  EXPECT_FALSE(parameters.at("blocks.0.mlp.up.weight").treatment.trains);
+  EXPECT_TRUE(parameters.at("blocks.0.mlp.up.adapter_a").treatment.trains);
+}
+
+TEST(HeaderExamples, LogProbabilities) {
+  const at::Tensor hidden = at::ones({3, 4}), weight = at::eye(5, 4),
+                   labels = at::tensor({0, 4, 1}, at::kLong).view({1, 3});
+  const nn::VocabularyPart words{
+      .logits = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); }};
+  const at::Tensor values = nn::log_probabilities(hidden, weight, {}, labels, 256, words);
+  EXPECT_EQ(values.sizes(), labels.sizes());
+}
+
+at::Tensor tokens_of_each_expert(const at::Tensor&) { return at::tensor({1.0, 5.0}); }
+at::Tensor balance_loss(const at::Tensor& x) { return x.square().sum(); }
+
+TEST(HeaderExamples, Reports) {
+  struct Router {
+    Router(const std::string& name, int64_t experts, nn::Layers& make)
+        : load(make.reports().add({.name = name + ".load", .size = experts, .over = nn::Over::Sum})),
+          balance(make.reports().add_loss({.name = name + ".balance", .weight = 0.01})) {}
+    at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+      step.report(load, tokens_of_each_expert(x));
+      return step.attach_loss(balance, balance_loss(x), x);
+    }
+    nn::Report load, balance;
+  };
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers make(parameters);
+  Router router("blocks.0.router", 2, make);
+  const nn::Report load = router.load;
+  models::Model model;
+  model.end_step = [=](const nn::Reported& reported, std::vector<Metric>& rows) {
+    const std::vector<double>& loads = reported.at(load);
+    rows.push_back({.name = "largest_load", .value = *std::max_element(loads.begin(), loads.end())});
+  };
+  std::vector<Metric> rows;
+  model.end_step({.values = {{1, 5}, {0.5}}}, rows);
+  EXPECT_EQ(number_of(rows.at(0)), 5);
+  const at::Tensor x = at::ones({2, 3});
+  EXPECT_TRUE(at::equal(router.forward(x, {}), x)) << "a step without reports";
+}
+
+}  // namespace
+
+// Compiled only.
+
+void adapter(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
+  const nn::Adapter head_only{
+      .treatment = [](const std::string& name) { return nn::Treatment{.trains = name.starts_with("head.")}; }};
+  const auto engine = train::initialize(world, config, shape, {}, nullptr, head_only);
+}
+
+at::Tensor mean_loss(const models::Model& model, const tensor::Batch& batch, const at::Tensor& hidden,
+                     const nn::Step& step) {
+  models::check_batch(model.shape, batch);
+  const double labels = tensor::host_value(models::counted_labels(batch));
+  at::Tensor loss = models::loss_sum(model, hidden, step) / labels;
+  return loss;
+}
+
+}  // namespace colossal::header_examples
+
+namespace colossal::models::header_examples {
+namespace {
+
+using tensor::Dim;
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  model.fields = {"ids", "positions"};
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+  model.embed = [=](const tensor::Batch& b, const nn::Step& step) { return tokens->forward(b.at("ids"), step); };
+  add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
+  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
+  return model;
+}
+
+struct Mixer {
+  at::Tensor forward(const at::Tensor& hidden, const nn::Step&) const {
+    return at::full({hidden.size(0), 8, 8, 32}, hidden.size(1), hidden.options());
+  }
+};
+
+TEST(HeaderExamples, Model) {
+  const ModelShape s{
+      .vocabulary = 20, .hidden = 8, .layers = 2, .heads = 2, .kv_heads = 2, .head_dim = 4, .ffn = 16, .positions = 32};
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  Model model = make(s, layers);
+  EXPECT_EQ(model.blocks.size(), 2u);
+  const auto block = std::make_shared<const Mixer>();
+  const State pair{.name = "pair",
+                   .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
+                   .sizes = [](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+                     return {step.batch->rows(), 8, 8, 32};
+                   }};
+  model.states = {hidden_state(s.hidden, s.positions), pair};
+  model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::Step& step) {
+                            states[1] = states[1] + block->forward(states[0], step);
+                          }});
+  States states{at::zeros({2, 3, 8}), at::ones({2, 8, 8, 32})};
+  model.blocks.back().run(states, {});
+  EXPECT_TRUE(at::equal(states[1], at::full({2, 8, 8, 32}, 4.0)));
+}
+
+}  // namespace
+}  // namespace colossal::models::header_examples
+
+namespace colossal::parallel::header_examples {
+namespace {
+
+TEST(HeaderExamples, PassedStates) {
+  std::vector<std::pair<int, int>> got;
+  const auto receive = [&](const PassedState& passed, int stage) { got.emplace_back(passed.to, stage); };
+  const auto placement = schedule::Placement::looped(4, 1);
+  const std::vector<PassedState> passed{{.state = 0, .from = 0, .to = 1, .sizes = {8, 64, 32}},
+                                        {.state = 0, .from = 1, .to = 3, .sizes = {8, 64, 32}}};
+  const StateRoutes routes(placement, passed);
+  for (const StateRoutes::Stop& stop : routes.arrivals(2)) receive(routes[stop.passed], stop.stage);
+  EXPECT_EQ(got, (std::vector<std::pair<int, int>>{{3, 1}}));
+}
+
+}  // namespace
+
+// Compiled only.
+
+at::Tensor values_of(nn::Parameters& parameters, const std::shared_ptr<const Layout>& layout, int64_t hidden_size,
+                     const at::Tensor& hidden, const nn::Step& step) {
+  TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
+  const at::Tensor y = values.forward(hidden, step);
+  return y;
+}
+
+}  // namespace colossal::parallel::header_examples

@@ -1,0 +1,280 @@
+// The examples at the beginning of headers of run, train and infer, compiled and some of them run.
+// tests/base/examples_test.cpp compares the two texts. That of run/program.h is in examples/own_objective.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/base/json_fields.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/log.h"
+#include "colossal/base/step_events.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/infer/engine.h"
+#include "colossal/infer/generation_defaults.h"
+#include "colossal/infer/generation_options.h"
+#include "colossal/infer/lone_runner.h"
+#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/request.h"
+#include "colossal/infer/runner.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/optim/optimizer.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/run/adapters.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/objective.h"
+#include "colossal/run/own_tables.h"
+#include "colossal/run/program.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/tensor/flops.h"
+#include "colossal/train/check_sizes.h"
+#include "colossal/train/engine.h"
+#include "colossal/train/memory_needs.h"
+#include "colossal/train/planned_shards.h"
+#include "colossal/train/record_step.h"
+#include "colossal/train/step_reports.h"
+#include "colossal/train/step_rule.h"
+#include "colossal/train/store_options.h"
+#include "colossal/train/trainer.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::header_examples {
+namespace {
+
+TEST(HeaderExamples, JsonFields) {
+  const infer::GenerationOptions defaults{.logprobs = 2};
+  infer::GenerationOptions options = defaults;
+  const auto object = parse_ordered_json(R"({"max_tokens": 5})", "the line", "generate");
+  const std::vector<std::string> given = read_json(object, options, "generate");
+  EXPECT_EQ(options.max_tokens, 5);
+  EXPECT_EQ(options.logprobs, 2);
+  EXPECT_EQ(given, std::vector<std::string>{"max_tokens"});
+}
+
+tensor::Batch table_batch(int64_t rows) {
+  tensor::Batch batch;
+  batch.add("targets", {at::ones({rows, 1}), {tensor::Dim::Row, tensor::Dim::Other}});
+  return batch;
+}
+std::shared_ptr<const data::Samples> table_of(const run::DataRequest&) { return nullptr; }
+
+TEST(HeaderExamples, Objective) {
+  class Squares : public run::Objective {
+    run::OpenedData open(const run::DataRequest& request) const override { return {.training = table_of(request)}; }
+    tensor::Batch example(int64_t rows) const override { return table_batch(rows); }
+    void check(const tensor::Batch& batch) const override { batch.at("targets"); }
+    double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
+    at::Tensor loss(const models::Model&, const models::States& end, const nn::Step& step) const override {
+      return (end[0] - step.batch->at("targets")).square().sum();
+    }
+  };
+  struct SquaresKeys {
+    std::string target = "";
+    void fields(Fields& f) { f.text("target", target, "column that is predicted"); }
+    bool operator==(const SquaresKeys&) const = default;
+  };
+  run::Objectives objectives = run::built_in_objectives();
+  objectives.add({.name = "squares",
+                  .table = "squares",
+                  .keys = SquaresKeys{},
+                  .make = [](const run::Config&, const OwnKeys&, const models::ModelShape&) {
+                    return std::make_unique<Squares>();
+                  }});
+  const auto objective = objectives.at("squares").make({}, {}, {});
+  const tensor::Batch batch = objective->example(3);
+  EXPECT_NO_THROW(objective->check(batch));
+  EXPECT_EQ(objective->weight(batch), 3);
+  EXPECT_EQ(objective->loss({}, {at::zeros({3, 1})}, nn::step_of(batch)).item<double>(), 3);
+}
+
+TEST(HeaderExamples, OwnTables) {
+  struct RegressionKeys {
+    int64_t columns = 1;
+    void fields(Fields& f) { f.integer("columns", columns, "", "columns that are predicted"); }
+    bool operator==(const RegressionKeys&) const = default;
+  };
+  struct RankingKeys {
+    double margin = 1;
+    void fields(Fields& f) { f.number("margin", margin, "", "least distance of two scores"); }
+    bool operator==(const RankingKeys&) const = default;
+  };
+  run::Config config;
+  std::vector<run::OwnTable> tables{{"regression", RegressionKeys{}}, {"ranking", RankingKeys{}}};
+  run::read_tables(config, tables);
+  config.tables = run::document_of(tables);
+  EXPECT_TRUE(run::has_table(config, "ranking"));
+}
+
+nn::Adapter make_adapter(const run::Config&, const OwnKeys&, const models::ModelShape&) { return {}; }
+
+TEST(HeaderExamples, Adapters) {
+  struct AdapterKeys {
+    int64_t rank = 4;
+    void fields(colossal::Fields& f) { f.integer("rank", rank, "", "columns of each adapter", 1, 1024); }
+    bool operator==(const AdapterKeys&) const = default;
+  };
+  colossal::Program program = colossal::built_in();
+  program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
+  EXPECT_EQ(run::tables_of(program.adapters).size(), 1u);
+}
+
+TEST(HeaderExamples, StepRule) {
+  class TwoUpdates : public train::StepRule {
+    train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
+      const tensor::Batch batch = next();
+      train::update(engine, batch);
+      return train::update(engine, batch);
+    }
+  };
+  train::TrainerOptions options;
+  options.step_rules["regression"] = [](train::Engine&) { return std::make_unique<TwoUpdates>(); };
+  EXPECT_EQ(options.step_rules.count("regression"), 1u);
+}
+
+TEST(HeaderExamples, PromptLines) {
+  const test::TemporaryFolder folder;
+  const std::string text = R"(
+    {"prompt": "To be", "max_tokens": 20, "temperature": 0.8, "stop": ["\n"], "id": "hamlet"}
+  )";
+  const std::string line = text.substr(text.find('{'), text.rfind('}') + 1 - text.find('{'));
+  const auto lines = infer::read_prompts(folder.write("prompts.jsonl", line + "\n"), {});
+  EXPECT_EQ(lines.at(0).options.max_tokens, 20);
+  EXPECT_EQ(lines.at(0).options.stop, std::vector<std::string>{"\n"});
+  EXPECT_EQ(lines.at(0).id, "hamlet");
+}
+
+}  // namespace
+
+// Compiled only.
+
+double bandwidth_of(const std::vector<int>& ranks) { return 1e9 * static_cast<double>(ranks.size()); }
+
+double step_events(const run::Config& config, const models::ModelShape& shape, double operations_per_second) {
+  double seconds = 0;
+  const StepEvents events = train::record_step(config, shape, 5);
+  for (const StepEvent& event : events.list)
+    if (event.kind == StepEvent::Kind::Call)
+      seconds += event.bytes / bandwidth_of(events.groups[event.group].ranks);
+    else
+      seconds += event.operations / operations_per_second;
+  return seconds;
+}
+
+double record_step(const run::Config& config, const models::ModelShape& shape) {
+  double bytes = 0;
+  for (const StepEvent& event : train::record_step(config, shape, 5).list)
+    if (event.kind == StepEvent::Kind::Call) bytes += event.bytes;
+  return bytes;
+}
+
+void memory_needs(const run::Config& config, const models::ModelShape& shape, comm::World& world, const Log& log) {
+  const auto needs = train::memory_needs(config, {{"", shape}}, world.rank());
+  log.info("memory of this rank: ", train::to_string(needs));
+  train::check_memory(config, {{"", shape}}, at::kCPU, world.local_size());
+}
+
+void check_sizes(const run::Config& config, const models::ModelShape& shape, const run::Objective& objective) {
+  config.validate();
+  train::check_sizes(config.parallel, shape, objective.example(1));
+}
+
+void store_options(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
+  memory::ChunkStore store(parameters, mesh, train::chunk_options(config, parameters.options().dtype));
+  parallel::GradientReducer reducer(store, train::gradient_options(config, parameters.options().dtype));
+}
+
+double planned_shards(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& options,
+                      const optim::OptimizerConfig& config) {
+  train::PlannedShards planned = train::plan_shards(parameters, mesh, options, 1);
+  const auto optimizer = optim::make_optimizer(config, planned.trained, {parameters, mesh, at::kMeta});
+  planned.trained[0].bytes();
+  return static_cast<double>(planned.trained.size());
+}
+
+void external_names(const std::string& folder, nn::Parameters& parameters, const models::ModelShape& shape) {
+  checkpoint::import_weights(folder, parameters, run::external_names(shape));
+}
+
+double flops(train::Engine& engine, const tensor::Batch& batch, const at::Tensor& x, int64_t rows, int64_t out,
+             int64_t in) {
+  tensor::FlopCount count;
+  engine.train_step(batch);
+  count.total();
+  tensor::announce_product(rows, out, in, x.scalar_type());
+  return count.total();
+}
+
+double generation_defaults() {
+  const infer::GenerationDefaults defaults = infer::read_generation_defaults("models/Qwen2.5-0.5B-Instruct");
+  defaults.sampling.temperature;
+  return defaults.sampling.temperature;
+}
+
+void engine(const run::SavedModel& saved, const std::vector<int64_t>& ids, std::vector<int64_t>& answer) {
+  infer::Engine engine(*saved.model, {.cache_bytes = int64_t{1} << 30});
+  engine.add({.prompt = ids, .end_ids = saved.end_ids, .options = {.max_tokens = 200}}, [&](const infer::Event& event) {
+    if (event.is_answer()) answer.push_back(event.token);
+  });
+  while (engine.has_work()) engine.step();
+}
+
+void request(infer::Engine& engine, const std::vector<int64_t>& ids, const std::vector<int64_t>& end_ids,
+             std::vector<int64_t>& answer) {
+  engine.add({.prompt = ids, .end_ids = end_ids, .options = {.max_tokens = 20}}, [&](const infer::Event& event) {
+    if (event.is_answer()) answer.push_back(event.token);
+  });
+}
+
+void generation_options(infer::Engine& engine, const infer::GenerationOptions& defaults,
+                        const nlohmann::ordered_json& object, const std::vector<int64_t>& ids,
+                        const std::vector<int64_t>& end_ids, const infer::OnEvent& on_event) {
+  infer::GenerationOptions options = defaults;
+  const auto given = read_json(object, options, "generate");
+  options.check();
+  engine.add({.prompt = ids, .end_ids = end_ids, .options = options}, on_event);
+}
+
+void prompt_lines(infer::Engine& engine, const text::Tokenizer& tokenizer, const infer::GenerationOptions& defaults,
+                  const infer::OnEvent& on_event) {
+  for (const infer::PromptLine& line : infer::read_prompts("prompts.jsonl", defaults))
+    engine.add({.prompt = tokenizer.encode_prompt(line.prompt), .options = line.options}, on_event);
+}
+
+}  // namespace colossal::header_examples
+
+namespace colossal::infer::header_examples {
+
+at::Tensor runner(Runner& runner, Scheduler& scheduler) {
+  const std::vector<Scheduler::Run> step = scheduler.next();
+  const at::Tensor logits = runner.logits(scheduler, step);
+  return logits;
+}
+
+at::Tensor lone_runner(distributed::DistributedModel& model, run::StreamedWeights* weights, int64_t id,
+                       const std::vector<int64_t>& text, int64_t most_new) {
+  infer::LoneRunner runner(model, weights);
+  infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
+  runner.begin(id, text, most_new);
+  scheduler.add(id, text, most_new - 1);
+  const at::Tensor logits = runner.logits(scheduler, scheduler.next());
+  return logits;
+}
+
+}  // namespace colossal::infer::header_examples
+
+namespace colossal::train::header_examples {
+
+std::vector<Metric> step_reports(const models::Model& model, at::Device device, comm::Mesh& mesh, double loss_scale,
+                                 int64_t micro_batches, std::vector<double> (*values_of)(std::vector<at::Tensor>)) {
+  StepReports reports(model, device);
+  reports.begin_step();
+  reports.begin_pass(loss_scale / micro_batches);
+  reports.end_pass(values_of(reports.numbers()), micro_batches);
+  const std::vector<Metric> rows = reports.end_step(mesh.all(), /*skipped=*/false);
+  return rows;
+}
+
+}  // namespace colossal::train::header_examples
