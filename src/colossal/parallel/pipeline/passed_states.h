@@ -4,7 +4,7 @@
 //   const std::vector<PassedState> passed{{.state = 0, .from = 0, .to = 1, .sizes = {8, 64, 32}},
 //                                         {.state = 0, .from = 1, .to = 3, .sizes = {8, 64, 32}}};
 //   const StateRoutes routes(placement, passed);
-//   for (const StateRoutes::Stop& stop : routes.arrivals(2)) receive(routes[stop.passed], stop.stage);   // from stage 1
+//   for (const StateRoutes::Stop& stop : routes.arrivals(2)) receive(routes[stop.passed], stop.stage);   // from 1
 #pragma once
 #include <ATen/core/Tensor.h>
 
