@@ -86,10 +86,6 @@ OpenedData open_corpus(const DataRequest& request, const std::optional<data::Mas
 
 data::Faults faults_of(const DataConfig& d) { return d.faults == "skip" ? data::Faults::Skip : data::Faults::Refuse; }
 
-data::Documents documents_of(const DataConfig& d) {
-  return d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
-}
-
 bool is_streamed(const DataConfig& d) {
   return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
 }
