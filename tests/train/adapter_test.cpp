@@ -12,6 +12,7 @@
 #include "colossal/infer/generate.h"
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/prepacked_layers.h"
+#include "colossal/schedule/make.h"
 #include "support/temporary_folder.h"
 #include "train/zero_runs.h"
 
@@ -100,11 +101,11 @@ TEST(Adapter, TrainsAsOneProcessUnderPipelinesZeroAndTiers) {
     config.memory.recompute = zero == 3 ? "block" : "none";
     expect_near(losses_of(config), want, concat("zero ", zero));
   }
-  for (const char* schedule : {"1f1b", "zero-bubble", "zero-bubble-v"}) {
+  for (const schedule::Family& family : schedule::families()) {
     run::Config config = config_of({.size = 2});
     config.parallel.pipeline.size = 2;
-    config.parallel.pipeline.schedule = schedule;
-    expect_near(losses_of(config), want, schedule);
+    config.parallel.pipeline.schedule = family.name;
+    expect_near(losses_of(config), want, family.name);
   }
   const test::TemporaryFolder folder;
   run::Config config = config_of();
