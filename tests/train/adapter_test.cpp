@@ -13,6 +13,7 @@
 #include "colossal/nn/low_rank.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/schedule/make.h"
+#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 #include "train/zero_runs.h"
 
@@ -168,6 +169,26 @@ TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
     else
       expect_near(resumed, whole, concat("tensor ", tensor, ", pipeline ", pipeline, ", zero ", zero));
   }
+}
+
+TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
+  run::Config config = config_of();
+  config.precision.mode = "fp32";
+  config.parallel.pipeline.size = 2;
+  nn::PrepackedLayers layers({});
+  std::mutex mutex;
+  const nn::Adapter packing{.product = [&](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+    const std::lock_guard lock(mutex);
+    auto packed = layers.wrap(std::move(product), weight);
+    return weight.hidden_matrix ? nn::with_low_rank(std::move(packed), weight, parameters, {.rank = 2}) : packed;
+  }};
+  comm::run_ranks(2, [&](comm::World& world) {
+    const std::string message =
+        test::thrown_message([&] { initialize(world, config, shape_of_all(), {}, nullptr, packing); });
+    EXPECT_THAT(message, HasSubstr("[prepacked] packed weights without their values have no gradients: got blocks."));
+    EXPECT_THAT(message, HasSubstr("in a model that trains; set WeightPacking::keeps_values"));
+    EXPECT_EQ(world.traffic().total().calls, 0) << "before any communication";
+  });
 }
 
 // Training, packing and generation in turn, with packed weights inside the adapters.

@@ -69,6 +69,7 @@ class DirectWrapper : public DirectProduct {
   }
   std::function<void()> complete_dx(at::Tensor& dx) const final { return inner_->complete_dx(dx); }
   std::vector<Parameter*> parameters() const override { return inner_->parameters(); }
+  bool has_backward() const override { return inner_->has_backward(); }
 
  protected:
   const DirectProduct& inner() const { return *inner_; }

@@ -33,6 +33,7 @@ class PrepackedProduct final : public DirectWrapper {
     const at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, bias); }, **packed_);
     return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
+  bool has_backward() const override { return keeps_values_ && inner().has_backward(); }
 
  private:
   std::shared_ptr<const PrepackedLayers::Packed> packed_;
