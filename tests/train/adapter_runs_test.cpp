@@ -1,4 +1,4 @@
-// Whole runs with an adapter: frozen parameters come from model.from or the seed when a run starts, when it goes on, and
+// Whole runs with an adapter: frozen parameters come from model.from or the seed when a run starts, when it goes on and
 // when its model is loaded.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
