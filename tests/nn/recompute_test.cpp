@@ -42,14 +42,29 @@ TEST(Recompute, WithoutGradModeItIsTheFunction) {
   EXPECT_EQ(*function.calls, 1);
 }
 
-TEST(Recompute, ReachesParametersBehindAnInputWithoutGradient) {
+TEST(Recompute, ReachesParametersBehindInputsWithoutGradient) {
   const at::Tensor x = at::arange(3, at::kDouble);
   at::Tensor weight = at::ones({3}, at::kDouble).requires_grad_();
-  recomputed([&](const at::Tensor& input) { return input * weight; }, x).sum().backward();
+  int calls = 0;
+  const auto function = [&](const std::vector<at::Tensor>& in) {
+    ++calls;
+    return std::vector<at::Tensor>{in[0] * weight, in[0] + in[1]};
+  };
+  const std::vector<at::Tensor> y = recomputed(function, {x, x});
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(y[1].requires_grad()) << "nothing in it is trained";
+  y[0].sum().backward();
+  EXPECT_EQ(calls, 2);
   EXPECT_TRUE(at::equal(weight.grad(), x));
   EXPECT_FALSE(x.grad().defined());
-  // Nothing in it has a gradient, so there is nothing to go back to.
-  recomputed([](const at::Tensor& input) { return input * 2; }, x).sum().backward();
+}
+
+TEST(Recompute, KeepsNothingIfNothingHasAGradient) {
+  Watched function;
+  const at::Tensor y = recomputed(function, at::ones({2}));
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_TRUE(function.watched->expired());
+  EXPECT_EQ(*function.calls, 1);
 }
 
 /// (x, index) -> (rows of x, the next index, 3 x): of several inputs, one of integers, to several outputs.

@@ -80,7 +80,7 @@ std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std:
 void run_block(const Model& model, int64_t index, States& states, const nn::Step& step) {
   const Block& block = model.blocks[index];
   const std::vector<at::Tensor> inputs = inputs_of(block, states);
-  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block && !inputs.empty();
+  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block;
   const auto again = [&model, index, step](const std::vector<at::Tensor>& read) {
     return written_by(model, index, read, step);
   };
@@ -97,7 +97,7 @@ State hidden_state(int64_t hidden, int64_t positions) {
           .dims = {Dim::Row, Dim::Token, Dim::Feature},
           .sizes = [=](const nn::Step& step, int64_t) -> std::vector<int64_t> {
             const tensor::Batch& batch = *step.batch;
-            return {batch.rows(), batch.has_tokens() ? batch.tokens() : positions, hidden};
+            return {batch.rows(), batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, positions), hidden};
           }};
 }
 

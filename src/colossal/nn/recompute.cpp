@@ -25,6 +25,7 @@ struct Held : torch::CustomClassHolder {
   }
   Nary function;
   std::vector<bool> has_gradient;      // of the inputs
+  std::vector<at::Tensor> known{};     // the outputs, if forward has them already
   bool is_elsewhere = false;           // kept by a home
   std::unique_ptr<KeptInputs> kept{};  // null after backward
 };
@@ -41,7 +42,8 @@ std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one.
+  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one. Then the outputs are
+  /// known.
   static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
                                InputHome* home) {
     const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
@@ -57,10 +59,14 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     context->saved_data["held"] = c10::IValue::make_capsule(held);
     context->saved_data["given"] = static_cast<int64_t>(given.size());
     context->set_materialize_grads(false);  // an output that nothing reads brings none
-    std::vector<at::Tensor> outputs = held->function(inputs);
+    const bool is_known = !held->known.empty();
+    std::vector<at::Tensor> outputs = is_known ? std::exchange(held->known, {}) : held->function(inputs);
     std::vector<at::Tensor> without;
-    for (const at::Tensor& y : outputs)
-      if (!y.is_floating_point()) without.push_back(y);
+    for (at::Tensor& y : outputs) {
+      const bool has_gradient = is_known ? y.requires_grad() : y.is_floating_point();
+      if (is_known) y = y.detach();
+      if (!has_gradient) without.push_back(y);
+    }
     context->mark_non_differentiable(without);
     return outputs;
   }
@@ -91,13 +97,19 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home) {
   if (!at::GradMode::is_enabled()) return function(inputs);
+  const auto have_none = [](const std::vector<at::Tensor>& tensors) {
+    return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& x) { return x.requires_grad(); });
+  };
+  const auto held = c10::make_intrusive<Held>(function, inputs);
   std::vector<at::Tensor> given = inputs;
-  // Autograd goes through a node only if one of its inputs has a gradient, and parameters are not among them.
-  if (std::none_of(given.begin(), given.end(), [](const at::Tensor& x) { return x.requires_grad(); })) {
-    require(!given.empty(), "recompute", "a recomputed function must have an input: got none");
-    given.push_back(at::empty({0}, given.front().options().dtype(at::kFloat)).requires_grad_());
+  if (have_none(inputs)) {
+    // Only the outputs say whether the function uses something that is trained. Autograd goes through a node only if
+    // one of its inputs has a gradient, and parameters are not among them.
+    held->known = held->function(inputs);
+    if (have_none(held->known)) return std::exchange(held->known, {});
+    given.push_back(at::empty({0}, held->known.front().options().dtype(at::kFloat)).requires_grad_());
   }
-  return Recomputed::apply(at::TensorList(given), c10::make_intrusive<Held>(function, inputs), home);
+  return Recomputed::apply(at::TensorList(given), held, home);
 }
 
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs) {
