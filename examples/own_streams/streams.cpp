@@ -51,6 +51,10 @@ class StreamsBlock {
     of_pair_ = std::make_unique<Mlp>(name + ".of_pair", pair, 2 * pair, pair, make);
     to_hidden_ = std::make_unique<Mlp>(name + ".to_hidden", pair, 2 * pair, s.hidden, make);
     of_hidden_ = std::make_unique<Mlp>(name + ".of_hidden", s.hidden, s.ffn, s.hidden, make);
+    if (index != s.layers / 2) return;
+    distance_ = make.outputs(name + ".distance", pair, 1, {.deviation = kDeviation});
+    rows_of_ = make.field_part();
+    loss_ = make.reports().add_loss({.name = name + ".distance", .weight = 0.1, .over = nn::Over::Mean});
   }
 
   void forward(models::States& states, const nn::Step& step) const {
@@ -64,6 +68,8 @@ class StreamsBlock {
 
     hidden = hidden + of_slots(to_hidden_->forward(pairs_before(pair), step), hidden);
     hidden = hidden + of_hidden_->forward(hidden, step);
+    // Attached to the state that all later blocks read: backward passes it in any case.
+    if (distance_ && step.training) hidden = step.attach_loss(loss_, distance_loss(pair, step), hidden);
   }
 
  private:
@@ -82,12 +88,25 @@ class StreamsBlock {
     return slots.unsqueeze(2).expand({-1, -1, hidden.size(1) / slots_, -1}).flatten(1, 2);
   }
 
+  /// How far a pair's distance is guessed from the truth, of this rank's rows: the mean of squares, a scalar.
+  at::Tensor distance_loss(const at::Tensor& pair, const nn::Step& step) const {
+    using tensor::Dim;
+    const at::Tensor all = distance_->forward(pair.flatten(1, 2), step);  // [B, N * N, 1] of all rows, on every rank
+    const at::Tensor own = rows_of_({all, {Dim::Row, Dim::Other, Dim::Other}}, step);
+    const at::Tensor slots = at::arange(slots_, own.options());
+    const at::Tensor distances = (slots.unsqueeze(1) - slots).square().log1p().view({1, -1, 1});
+    return (own - distances).square().mean().to(at::promote_types(own.scalar_type(), at::kFloat));
+  }
+
   int64_t slots_;
   std::unique_ptr<nn::Norm> norm_;
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::OutputProjection> out_;
   std::unique_ptr<Mlp> to_pair_, of_pair_, to_hidden_, of_hidden_;
+  std::unique_ptr<nn::Outputs> distance_;  // null: this block has no loss term
+  nn::FieldPart rows_of_;
+  nn::Report loss_;
 };
 
 models::State pair_state(const StreamsSizes& own) {

@@ -27,7 +27,7 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
 
 std::shared_ptr<const Product> serial() { return {std::shared_ptr<void>(), &serial_product()}; }
 
-/// One that is given whole blocks and tells nobody how it multiplies, as products that gather do.
+/// A product that is no DirectProduct, as those that gather blocks.
 class Opaque final : public Product {
  public:
   explicit Opaque(std::shared_ptr<const Product> inner) : inner_(std::move(inner)) {}

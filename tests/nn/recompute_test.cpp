@@ -60,7 +60,24 @@ TEST(Recompute, TrainsBehindAnInputWithoutGradient) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Recompute, KeepsNothingWhereNothingTrains) {
+TEST(Recompute, ReachesParametersBehindInputsWithoutGradient) {
+  const at::Tensor x = at::arange(3, at::kDouble);
+  at::Tensor weight = at::ones({3}, at::kDouble).requires_grad_();
+  int calls = 0;
+  const auto function = [&](const std::vector<at::Tensor>& in) {
+    ++calls;
+    return std::vector<at::Tensor>{in[0] * weight, in[0] + in[1]};
+  };
+  const std::vector<at::Tensor> y = recomputed(function, {x, x});
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(y[1].requires_grad()) << "nothing in it is trained";
+  y[0].sum().backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(at::equal(weight.grad(), x));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Recompute, KeepsNothingIfNothingHasAGradient) {
   Watched function;
   const at::Tensor y = recomputed(function, at::ones({2}));
   EXPECT_FALSE(y.requires_grad());

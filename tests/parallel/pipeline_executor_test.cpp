@@ -280,7 +280,7 @@ TEST(ExecutorErrors, StatesOtherThanExpectedAreNamed) {
 
 TEST(PipelineExecutor, RunsNoBackwardPassBeforeTheFirstTrainedStage) {
   constexpr int kMicroBatches = 4;
-  for (const char* name : {"1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "chimera"}) {
+  for (const char* name : {"1f1b", "interleaved", "zero-bubble-h1", "zero-bubble-v", "chimera"}) {
     const schedule::Schedule schedule = schedule_of(name, 2, kMicroBatches);
     const int stages = schedule.placement.stages();
     const std::vector<at::Tensor> want = serial_gradients(stages, kMicroBatches);

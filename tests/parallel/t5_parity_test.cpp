@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "support/course.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -73,6 +76,23 @@ TEST(T5Parity, EqualsSingleProcessWithAllOfThem) {
   c.pipeline = {.size = 2, .micro_batches = 2};
   c.clip = 0.05;
   both(c);
+}
+
+// Source and answer are two messages, of as many elements together as a row has.
+TEST(T5Parity, PipelinesSendTheElementsOfWholeRows) {
+  const ParityCase c = case_of(true, 4);
+  comm::run_ranks(2, [&](comm::World& world) {
+    run::Config config = course_config();
+    config.parallel.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
+    config.training.batch_size = c.batch;
+    const auto engine = train::initialize(world, config, c.shape);
+    world.traffic().reset();
+    engine->zero_grad();
+    engine->train_step(random_batch(c, 0));
+    const comm::Traffic::Count sent = world.traffic().total("pipeline", "send");
+    EXPECT_EQ(sent.elements, static_cast<double>(c.batch * c.sequence * c.shape.hidden));
+    EXPECT_EQ(sent.calls, 2 * 2) << "two states of two micro-batches";
+  });
 }
 
 TEST(T5Parity, RefusesLayoutsThatDealOutTokens) {

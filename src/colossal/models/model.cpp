@@ -32,9 +32,9 @@ std::string state_names(const Model& model) {
   return names;
 }
 
-void check_written(const Model& model, const States& states, int state, const std::string& part) {
-  require(states[state].defined(), "model", part, " must write state `",
-          model.states.empty() ? "hidden" : model.states[state].name, "`: got an undefined tensor");
+[[noreturn]] void refuse_unwritten(const Model& model, int state, const std::string& part) {
+  throw Error("model", concat(part, " must write state `", model.states.empty() ? "hidden" : model.states[state].name,
+                              "`: got an undefined tensor"));
 }
 
 /// For each block and, last, the norm: which states it or something behind it reads before they are written again.
@@ -71,7 +71,7 @@ std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std:
   block.run(states, step);
   std::vector<at::Tensor> written;
   for (const int state : block.writes) {
-    check_written(model, states, state, name_of(model, index));
+    if (!states[state].defined()) refuse_unwritten(model, state, name_of(model, index));
     written.push_back(states[state]);
   }
   return written;
@@ -80,7 +80,7 @@ std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std:
 void run_block(const Model& model, int64_t index, States& states, const nn::Step& step) {
   const Block& block = model.blocks[index];
   const std::vector<at::Tensor> inputs = inputs_of(block, states);
-  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block && !inputs.empty();
+  const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block;
   // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
   auto again = [&model, index, step = step](const std::vector<at::Tensor>& read) mutable {
     std::vector<at::Tensor> written = written_by(model, index, read, step);
@@ -100,7 +100,7 @@ State hidden_state(int64_t hidden, int64_t positions) {
           .dims = {Dim::Row, Dim::Token, Dim::Feature},
           .sizes = [=](const nn::Step& step, int64_t) -> std::vector<int64_t> {
             const tensor::Batch& batch = *step.batch;
-            return {batch.rows(), batch.has_tokens() ? batch.tokens() : positions, hidden};
+            return {batch.rows(), batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, positions), hidden};
           }};
 }
 
@@ -143,7 +143,8 @@ States run_stage(const Model& model, const Stage& stage, States states, const nn
   states.resize(state_count(model));
   if (stage.embeds) {
     model.embed.run(states, *step.batch, step);
-    for (const int state : model.embed.writes) check_written(model, states, state, "the embedding");
+    for (const int state : model.embed.writes)
+      if (!states[state].defined()) refuse_unwritten(model, state, "the embedding");
   }
   const bool has_several = states.size() > 1;
   const std::vector<std::vector<bool>> lives = has_several ? lives_of(model) : std::vector<std::vector<bool>>();

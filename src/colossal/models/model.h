@@ -63,7 +63,8 @@ struct State {
   bool has_gradient = true;               ///< false: backward does not go through it; of integers it must be false
 };
 
-/// The state `hidden` [B, S, hidden], of the model's tokens: that of a model which names none.
+/// The state `hidden` [B, S, hidden] of a model that names none. S: tokens of the batch, or `positions` (at least one)
+/// if it has none, as images.
 State hidden_state(int64_t hidden, int64_t positions);
 
 /// A function of a single hidden state, or of several. It may read fields of step.batch too (nn::Layers::field_part).

@@ -1,15 +1,15 @@
 // Products that multiply the blocks which they are given, and of all that they compute send results alone. A wrapper
-// that computes more or otherwise (nn/fp8_product.h, nn/low_rank.h) overrides the local parts, and hands the parts that
-// communicate on to the product inside:
+// that computes more or otherwise (nn/fp8_product.h, nn/low_rank.h) overrides the local parts. All that communicates
+// is that of the product inside:
 //
-//   class Doubled final : public nn::DirectProduct {
+//   class Watched final : public nn::DirectWrapper {
 //    public:
+//     using DirectWrapper::DirectWrapper;
 //     at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
 //                        Saved* saved) const override {
-//       return inner_->local_y(x * 2, weight, bias, out, saved);
+//       look_at(x);
+//       return inner().local_y(x, weight, bias, out, saved);
 //     }
-//     bool sums_y() const override { return inner_->sums_y(); }
-//     ...                                       // complete_y() and complete_dx() likewise: DirectWrapper has all three
 //   };
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -51,16 +51,25 @@ class DirectProduct : public Product {
   virtual std::function<void()> complete_dx(at::Tensor& dx) const;
 };
 
-/// A direct product around another one: all that communicates is that of the product inside.
+/// A direct product around another one: what it does not override is that of the product inside.
 class DirectWrapper : public DirectProduct {
  public:
   explicit DirectWrapper(std::shared_ptr<const DirectProduct> inner) : inner_(std::move(inner)) {}
+  at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    return inner_->local_y(x, weight, bias, out, saved);
+  }
+  at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override { return inner_->local_dx(dy, saved); }
+  void local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted, Gradients& d) const override {
+    inner_->local_gradients(dy, saved, wanted, d);
+  }
   bool sums_y() const final { return inner_->sums_y(); }
   at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const final {
     return inner_->complete_y(std::move(y), bias);
   }
   std::function<void()> complete_dx(at::Tensor& dx) const final { return inner_->complete_dx(dx); }
   std::vector<Parameter*> parameters() const override { return inner_->parameters(); }
+  bool has_backward() const override { return inner_->has_backward(); }
 
  protected:
   const DirectProduct& inner() const { return *inner_; }

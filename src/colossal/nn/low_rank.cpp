@@ -72,6 +72,7 @@ class GatheredLowRank final : public Product {
   GatheredLowRank(std::shared_ptr<const Product> inner, Matrices matrices) : inner_(std::move(inner)), m_(matrices) {}
 
   std::vector<Parameter*> parameters() const override { return m_.behind(inner_->parameters()); }
+  bool has_backward() const override { return inner_->has_backward(); }
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {

@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/product.h"
 #include "colossal/ops/random.h"
 
 namespace colossal::nn {
@@ -119,6 +120,7 @@ std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
   wraps_ = true;
   for (const Options::ProductOf& wrap : options_.products) product = wrap(std::move(product), weight, *this);
   wraps_ = false;
+  if (product && !product->has_backward()) forward_only_ = weight.name;
   return product;
 }
 

@@ -146,6 +146,8 @@ class Parameters {
   const Options& options() const { return options_; }
   /// `product`, or what options().products make of it.
   std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product);
+  /// A weight of this rank whose product works without gradients only (Product::has_backward); empty: there is none.
+  const std::string& forward_only() const { return forward_only_; }
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 
@@ -184,6 +186,7 @@ class Parameters {
   tensor::Place place_;
   Options options_;
   bool redeclares_ = false, wraps_ = false;  // wraps_: inside product_for()
+  std::string forward_only_;
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
   std::deque<Buffer> buffers_;

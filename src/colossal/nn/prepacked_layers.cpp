@@ -33,10 +33,7 @@ class PrepackedProduct final : public DirectWrapper {
     const at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, bias); }, **packed_);
     return y.size(-1) != out ? y.narrow(-1, 0, out) : y;
   }
-  at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const override { return inner().local_dx(dy, saved); }
-  void local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted, Gradients& d) const override {
-    inner().local_gradients(dy, saved, wanted, d);
-  }
+  bool has_backward() const override { return keeps_values_ && inner().has_backward(); }
 
  private:
   std::shared_ptr<const PrepackedLayers::Packed> packed_;

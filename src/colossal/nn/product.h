@@ -54,6 +54,8 @@ class Product {
   /// The parameters that a wrapper has of its own, after those of the product inside. nn::linear makes their gradients
   /// in the same backward pass as that of x. They outlive the product.
   virtual std::vector<Parameter*> parameters() const { return {}; }
+  /// Returns false if the product works without gradients only: then `saved` must be null.
+  virtual bool has_backward() const { return true; }
   /// `out`: columns of y; a weight whose stored pieces were padded has more. `saved`: null where nothing will go back.
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                              Saved* saved) const = 0;

@@ -25,7 +25,7 @@ struct Held : torch::CustomClassHolder {
   }
   Nary function;
   std::vector<bool> has_gradient;      // of the inputs
-  std::vector<at::Tensor> known{};     // the results until forward returns them, if they are computed before
+  std::vector<at::Tensor> known{};     // the outputs, if forward has them already
   bool is_elsewhere = false;           // kept by a home
   std::unique_ptr<KeptInputs> kept{};  // null after backward
 };
@@ -42,7 +42,8 @@ std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one.
+  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one. Then the outputs are
+  /// known.
   static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
                                InputHome* home) {
     const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
@@ -58,11 +59,14 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     context->saved_data["held"] = c10::IValue::make_capsule(held);
     context->saved_data["given"] = static_cast<int64_t>(given.size());
     context->set_materialize_grads(false);  // an output that nothing reads brings none
-    std::vector<at::Tensor> outputs = std::exchange(held->known, {});
-    if (outputs.empty()) outputs = held->function(inputs);
+    const bool is_known = !held->known.empty();
+    std::vector<at::Tensor> outputs = is_known ? std::exchange(held->known, {}) : held->function(inputs);
     std::vector<at::Tensor> without;
-    for (const at::Tensor& y : outputs)
-      if (!y.is_floating_point()) without.push_back(y);
+    for (at::Tensor& y : outputs) {
+      const bool has_gradient = is_known ? y.requires_grad() : y.is_floating_point();
+      if (is_known) y = y.detach();
+      if (!has_gradient) without.push_back(y);
+    }
     context->mark_non_differentiable(without);
     return outputs;
   }
@@ -93,20 +97,19 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home) {
   if (!at::GradMode::is_enabled()) return function(inputs);
-  auto held = c10::make_intrusive<Held>(function, inputs);
-  if (std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& x) { return x.requires_grad(); }))
-    return Recomputed::apply(at::TensorList(inputs), std::move(held), home);
-  require(!inputs.empty(), "recompute", "a recomputed function must have an input: got none");
-  // Only the results say whether the function uses something that is trained. Autograd goes through a node only if one
-  // of its inputs has a gradient, so the node is given one more.
-  std::vector<at::Tensor> outputs = held->function(inputs);
-  if (std::none_of(outputs.begin(), outputs.end(), [](const at::Tensor& y) { return y.requires_grad(); }))
-    return outputs;
-  for (at::Tensor& y : outputs) y = y.detach();
-  held->known = std::move(outputs);
+  const auto have_none = [](const std::vector<at::Tensor>& tensors) {
+    return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& x) { return x.requires_grad(); });
+  };
+  const auto held = c10::make_intrusive<Held>(function, inputs);
   std::vector<at::Tensor> given = inputs;
-  given.push_back(at::empty({0}, inputs.front().options().dtype(at::kFloat)).requires_grad_());
-  return Recomputed::apply(at::TensorList(given), std::move(held), home);
+  if (have_none(inputs)) {
+    // Only the outputs say whether the function uses something that is trained. Autograd goes through a node only if
+    // one of its inputs has a gradient, and parameters are not among them.
+    held->known = held->function(inputs);
+    if (have_none(held->known)) return std::exchange(held->known, {});
+    given.push_back(at::empty({0}, held->known.front().options().dtype(at::kFloat)).requires_grad_());
+  }
+  return Recomputed::apply(at::TensorList(given), held, home);
 }
 
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs) {

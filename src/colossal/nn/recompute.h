@@ -30,8 +30,8 @@ at::Tensor recomputed(const Unary& function, const at::Tensor& x);
 /// A function of several tensors, which returns several.
 using Nary = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-/// The same of several tensors. Inputs without a gradient, such as integers, are kept too. An output to which backward
-/// brings no gradient counts as zeros.
+/// function(inputs) with autograd, keeping the inputs alone, as recomputed(function, x) does. Inputs without a
+/// gradient, such as integers, are kept too. An output to which backward brings no gradient counts as zeros.
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs);
 
 }  // namespace colossal::nn

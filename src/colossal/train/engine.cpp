@@ -107,6 +107,10 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       distributed::DistributedModel::Workload{config.micro_batches(),
                                               [&] { return run::costs_of(shape, *objective_); }});
   objective_->check_model(model_->model());
+  // Every stage has blocks, so all ranks refuse.
+  require(parameters().forward_only().empty(), "prepacked",
+          "packed weights without their values have no gradients: got ", parameters().forward_only(),
+          " in a model that trains; set WeightPacking::keeps_values");
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   reports_ = std::make_unique<StepReports>(model(), device);

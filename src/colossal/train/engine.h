@@ -181,7 +181,8 @@ class Engine : public Resumable {
 /// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
 /// `adapter`: which parameters are frozen, and what is added to linear layers; the same on all ranks.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse; ("model") an
-///         adapter that leaves nothing to train. Nothing is communicated before.
+///         adapter that leaves nothing to train; ("prepacked") one that packs weights and does not keep their values.
+///         Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device = {},
                                    std::shared_ptr<const run::Objective> objective = nullptr,

@@ -1,0 +1,137 @@
+// Whole runs with an adapter: frozen parameters come from model.from or the seed when a run starts, when it goes on and
+// when its model is loaded.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/low_rank.h"
+#include "colossal/run/external_names.h"
+#include "colossal/run/saved_model.h"
+#include "support/ranks_values.h"
+#include "train/whole_runs.h"
+
+namespace colossal::train::adapter_runs_test {
+namespace {
+
+using testing::HasSubstr;
+using Values = std::map<std::string, at::Tensor>;
+
+struct AdapterKeys {
+  int64_t rank = 2;
+  void fields(Fields& f) { f.integer("rank", rank, "", "rank of each adapter", 1, 16); }
+  bool operator==(const AdapterKeys&) const = default;
+};
+
+run::Program program_with_adapter() {
+  run::Program program = run::built_in();
+  program.adapters.add({.table = "adapter",
+                        .keys = AdapterKeys{},
+                        .make = [](const run::Config&, const OwnKeys& own, const models::ModelShape&) {
+                          const int64_t rank = own.as<AdapterKeys>().rank;
+                          return nn::Adapter{.treatment =
+                                                 [](const std::string& name) {
+                                                   const bool is_adapter = nn::is_low_rank(name);
+                                                   return nn::Treatment{.trains = is_adapter, .saved = is_adapter};
+                                                 },
+                                             .product =
+                                                 [rank](auto product, const nn::Parameter& weight, auto& parameters) {
+                                                   return weight.hidden_matrix
+                                                              ? nn::with_low_rank(product, weight, parameters,
+                                                                                  {.rank = rank})
+                                                              : product;
+                                                 }};
+                        }});
+  return program;
+}
+
+class AdapterRuns : public Run {
+ protected:
+  /// A short run with an adapter, of a new model, or of that of a folder.
+  run::Config adapted(const std::string& name, const std::string& from = "") const {
+    run::Config c = make(name, 1, 1);
+    if (!from.empty()) c.model = {.from = from};
+    c.data.tokenizer = "bytes";
+    c.tables.set("--adapter.rank=3");
+    c.training.steps = 6;
+    c.training.evaluate_batches = 0;
+    c.training.save_every = 3;
+    return c;
+  }
+
+  Values train_adapter(const run::Config& c, Start start, std::optional<int64_t> resume_step = {}) const {
+    Values values;
+    comm::run_ranks(1, [&](comm::World& world) {
+      TrainerOptions options{.start = start, .resume_step = resume_step};
+      options.program = program_with_adapter();
+      Trainer trainer(world, c, options);
+      EXPECT_TRUE(trainer.run());
+      for (const nn::Parameter& p : trainer.engine().parameters()) values[p.name] = p.value.detach().clone();
+    });
+    return values;
+  }
+
+  /// What inference loads from a run's folder.
+  static Values loaded(const std::string& folder) {
+    Values values;
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      const run::SavedModel saved =
+          run::load_model(folder, mesh, {}, at::kCPU, {.tokenizer = "none"}, program_with_adapter());
+      for (const nn::Parameter& p : saved.model->parameters()) values[p.name] = p.value.detach().clone();
+    });
+    return values;
+  }
+
+  /// Writes the model of a run without adapters as a Hugging Face folder.
+  static void export_run(const std::string& run_folder, const std::string& to) {
+    comm::run_ranks(1, [&](comm::World& world) {
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+      const run::SavedModel saved = run::load_model(run_folder, mesh, {}, at::kCPU, {.tokenizer = "none"});
+      const models::ModelShape& shape = saved.model->model().shape;
+      checkpoint::export_weights(to, saved.model->parameters(), run::external_names(shape),
+                                 shape.architecture->hugging_face.to_json(shape), mesh.group("data"));
+    });
+  }
+
+  static void expect_equal(const Values& got, const Values& want, const std::string& what) {
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << what << ": " << name;
+  }
+};
+
+TEST_F(AdapterRuns, GoOnAndAreLoadedWithTheValuesOfTheFolder) {
+  run::Config first = make("base", 1, 1);
+  first.training.steps = 4;
+  first.model.dropout = 0;
+  const Values base_values = train(first, Start::New);
+  export_run(first.run.folder, base + "/hf");
+  const run::Config c = adapted("adapted", base + "/hf");
+  const Values whole = train_adapter(c, Start::New);
+  for (const auto& [name, value] : base_values) EXPECT_TRUE(at::equal(whole.at(name), value)) << name << " is frozen";
+  EXPECT_GT(whole.at("blocks.1.mlp.up.adapter_b").abs().max().item<double>(), 0);
+  EXPECT_EQ(whole.at("blocks.1.mlp.up.adapter_b").size(1), 3) << "the rank of the table";
+  EXPECT_THAT(log_of(c), HasSubstr(" are frozen"));
+  expect_equal(loaded(c.run.folder), whole, "loaded");
+  expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
+  run::Config other = c;
+  other.model.from = first.run.folder + "/../hf";
+  EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
+              HasSubstr("it leaves out frozen parameters, which came from model.from = "));
+}
+
+TEST_F(AdapterRuns, GoOnAndAreLoadedWithTheValuesOfTheSeed) {
+  const run::Config c = adapted("adapted");
+  const Values whole = train_adapter(c, Start::New);
+  expect_equal(loaded(c.run.folder), whole, "loaded");
+  expect_equal(train_adapter(c, Start::Resume, 3), whole, "resumed");
+  run::Config other = c;
+  other.training.seed = 9;
+  EXPECT_THAT(test::thrown_message([&] { train_adapter(other, Start::Resume); }),
+              HasSubstr("training.seed = 0: this run has 9; resume with training.seed = 0"));
+}
+
+}  // namespace
+}  // namespace colossal::train::adapter_runs_test
