@@ -21,6 +21,11 @@
 //   program.objectives.add({.name = "own", .table = "own", .keys = OwnObjectiveKeys{}, .make = make_own_objective});
 //   return colossal::main(argc, argv, program);
 //
+// Adapters of one's own: what trains, what checkpoints hold, what wraps linear layers (nn/adapter.h, run/adapters.h,
+// examples/own_adapter):
+//
+//   program.adapters.add({.table = "adapter", .keys = AdapterKeys{}, .make = make_adapter});
+//
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
 //
 //   auto world = colossal::comm::launch({.backend = "auto"});
