@@ -59,14 +59,6 @@ TEST(Recompute, ReachesParametersBehindInputsWithoutGradient) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Recompute, KeepsNothingIfNothingHasAGradient) {
-  Watched function;
-  const at::Tensor y = recomputed(function, at::ones({2}));
-  EXPECT_FALSE(y.requires_grad());
-  EXPECT_TRUE(function.watched->expired());
-  EXPECT_EQ(*function.calls, 1);
-}
-
 /// (x, index) -> (rows of x, the next index, 3 x): of several inputs, one of integers, to several outputs.
 std::vector<at::Tensor> rows_and_next(const std::vector<at::Tensor>& in) {
   return {in[0].index_select(0, in[1]).square(), in[1] + 1, in[0] * 3};
