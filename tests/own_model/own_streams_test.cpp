@@ -1,9 +1,7 @@
-// The program of examples/own_streams, whose blocks read and change two hidden states, which the tutorial
-// docs/tutorials/own-model.md has built against an installation (the test docs.own-model).
+// The program of examples/own_streams, whose blocks read and change two hidden states.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "colossal/report/metrics.h"
 #include "support/process.h"
@@ -16,9 +14,6 @@ using Words = std::vector<std::string>;
 
 class OwnStreams : public testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(std::filesystem::exists(program)) << program << " must be built: run the test docs.own-model first";
-  }
   /// The metrics of 12 steps in fp64, from the root of the repository.
   report::RecordedSteps train(const std::string& name, const Words& flags) const {
     Words words{"env",

@@ -51,7 +51,7 @@ class Trained {
   Trained(comm::World& world, const ParallelConfig& config, const models::ModelShape& shape, bool is_fp8)
       : mesh_(world, config.axes()),
         fp8_({.scaling = nn::Fp8Recipe::Scaling::Delayed, .history = 2}),
-        model_(mesh_, config, shape, options(is_fp8), {.micro_batches = kMicroBatches, .sequence = kSequence}) {}
+        model_(mesh_, config, shape, options(is_fp8), {.micro_batches = kMicroBatches}) {}
 
   /// This rank's share of the loss; gradients are there afterwards.
   double gradients(const Batch& whole) {
