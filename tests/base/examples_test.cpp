@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
 namespace colossal::examples_test {
@@ -16,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
 
