@@ -29,7 +29,8 @@ TEST(Machine, ResidentBytesFollowAllocations) {
   const int64_t during = resident_bytes();
   // Other memory may be returned meanwhile, so that only most of the block is asked for.
   EXPECT_GT(during - before, static_cast<int64_t>(kBytes) * 3 / 4);
-  EXPECT_GE(peak_resident_bytes() + (1 << 20), during) << "the two counters are kept apart and may differ by a little";
+  // The kernel keeps the two counters apart, and updates both late.
+  EXPECT_GE(peak_resident_bytes() + static_cast<int64_t>(kBytes) / 4, during);
   EXPECT_EQ(block[kBytes - 1], 1);
 }
 

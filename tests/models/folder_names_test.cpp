@@ -67,9 +67,8 @@ TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
     EXPECT_EQ(copies(preset), (Copies{{"lm_head.weight", "transformer.word_embeddings.weight"}})) << preset;
   EXPECT_EQ(copies("gpt2-tiny"), (Copies{{"lm_head.weight", "transformer.wte.weight"}}));
   EXPECT_EQ(copies("opt-tiny"), (Copies{{"lm_head.weight", "model.decoder.embed_tokens.weight"}}));
-  EXPECT_EQ(copies("bert-tiny"),
-            (Copies{{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                    {"cls.predictions.decoder.bias", "cls.predictions.bias"}}));
+  EXPECT_EQ(copies("bert-tiny"), (Copies{{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                                         {"cls.predictions.decoder.bias", "cls.predictions.bias"}}));
   for (const char* preset : {"llama2-7b", "gptj-tiny", "pythia-tiny", "phi3-tiny", "palm-tiny", "vit-tiny-cifar"})
     EXPECT_EQ(copies(preset), Copies()) << preset;
 }

@@ -13,6 +13,7 @@
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
 #include "models/hidden_states.h"
+#include "support/parity.h"
 #include "support/ranks_values.h"
 
 namespace colossal::models::registry_test {
@@ -244,11 +245,12 @@ Model make_headless(const ModelShape& s, nn::Layers& layers) {
 TEST(Registry, AModelWithoutAHeadIsRefusedByItsUsers) {
   EXPECT_EQ(refusal_of_model(make_headless), "");
   const ModelShape shape = shape_of(make_headless);
-  EXPECT_LT(costs_of(shape, 4).last, costs_of(shape_of(make), 4).last);
+  EXPECT_LT(costs_of(shape, example_batch(shape, 1, 4)).last,
+            costs_of(shape_of(make), example_batch(shape, 1, 4)).last);
   nn::Parameters parameters(tensor::Place{}, {});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
-  const nn::Step step = nn::step_of(batch_of_ones(shape, 1, 4, false));
+  const nn::Step step = nn::step_of(test::batch_of_ones(shape, 1, 4));
   const at::Tensor hidden = at::zeros({1, 4, shape.hidden});
   for (const auto& use : {loss_sum, found_labels})
     EXPECT_THAT(test::thrown_message([&] { use(model, hidden, step); }),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/models/registry.h"
+#include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/input_home.h"
 #include "colossal/nn/serial_layers.h"
@@ -205,7 +206,7 @@ std::string refusal_of(Model (*make)(const ModelShape&, nn::Layers&)) {
       .head_dim = 4,
       .ffn = 16,
       .positions = 32};
-  return test::thrown_message([&] { costs_of(shape, 5); });
+  return test::thrown_message([&] { costs_of(shape, example_batch(shape, 1, 5)); });
 }
 
 TEST(States, OtherSizesThanTheModelSaysAreNamed) {

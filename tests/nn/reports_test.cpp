@@ -53,7 +53,7 @@ TEST(Reports, AddUpValuesInOneVector) {
   accumulator.add(counts, at::tensor({10, 20}, at::kInt));
   accumulator.add(largest, at::tensor(-5.0, at::kFloat));
   accumulator.add(largest, at::tensor(-7.0, at::kFloat));
-  accumulator.add(mean, at::tensor(0.5, at::kHalf).requires_grad_());
+  accumulator.add(mean, at::full({}, 0.5, at::kHalf).requires_grad_());
   EXPECT_TRUE(at::equal(accumulator.values(), at::tensor({13.0, 24.0, 0.5, -5.0}, at::kDouble)));
   EXPECT_FALSE(accumulator.values().requires_grad());
   accumulator.begin(1);

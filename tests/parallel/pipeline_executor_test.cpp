@@ -293,12 +293,13 @@ TEST(PipelineExecutor, RunsNoBackwardPassBeforeTheFirstTrainedStage) {
         for (int k = 0; k < first; ++k) chain.weights[k].requires_grad_(false);
         PipelineExecutor executor(
             schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble), first});
-        executor.train(
-            [&](int k, int micro_batch, const at::Tensor& input) {
-              EXPECT_EQ(input.defined() && input.requires_grad(), k > first) << name;
-              return chain(k, micro_batch, input);
-            },
-            {kRows, kWidth}, {});
+        std::vector<PassedState> passed = one_state(schedule);
+        for (PassedState& state : passed) state.has_gradient = state.from >= first;
+        executor.train(of_one([&](int k, int micro_batch, const at::Tensor& input) {
+                         EXPECT_EQ(input.defined() && input.requires_grad(), k > first) << name;
+                         return chain(k, micro_batch, input);
+                       }),
+                       passed, {});
         const std::lock_guard lock(mutex);
         for (int k = 0; k < stages; ++k)  // each pipe of chimera has some of the micro-batches
           if (const at::Tensor g = chain.weights[k].grad(); g.defined()) sums[k] = sums[k].defined() ? sums[k] + g : g;

@@ -330,10 +330,10 @@ class ReportingRun : public Run {
     shape.layers = 4;
     shape.positions = 32;
     shape.architecture = nullptr;
-    models::Registry models = models::built_in();
-    models.add({.name = "reporter", .presets = {{"reporter", shape}}, .make = make});
+    run::Program program = run::built_in();
+    program.models.add({.name = "reporter", .presets = {{"reporter", shape}}, .make = make});
     comm::run_ranks(static_cast<int>(config.parallel.ranks()),
-                    [&](comm::World& world) { Trainer(world, config, {.models = models}).run(); });
+                    [&](comm::World& world) { Trainer(world, config, {.program = program}).run(); });
   }
 };
 

@@ -131,8 +131,7 @@ struct Model {
   /// What stands behind the last block. Head and losses are given the states that it reads or writes; the head takes
   /// state 0. Of a model of images it also chooses the class token: [B, S, H] -> [B, 1, H]
   Block norm;
-  /// Null if the objective computes its loss from the end of the model (nn::Outputs). A model that generates text has a
-  /// head. Users of a head call head_of()
+  /// Null if the objective computes its loss from the end of the model (nn::Outputs). Users of a head call head_of()
   std::shared_ptr<nn::LossHead> head;
   int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
   EndStep end_step{};       ///< null: the model does nothing at the end of a step

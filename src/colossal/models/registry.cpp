@@ -133,13 +133,11 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
   const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });
-  const bool has_head = model.head || !shape.task().generates();
-  require(model.embed && blocks && model.norm && has_head, "model", shape.architecture->name,
-          " must make an embed, blocks, a norm and a head: got no ",
-          !model.embed  ? "embed"
-          : !blocks     ? "function in one of the blocks"
-          : !model.norm ? "norm (one that does nothing returns its input)"
-                        : "head");
+  require(model.embed && blocks && model.norm, "model", shape.architecture->name,
+          " must make an embed, blocks and a norm: got no ",
+          !model.embed ? "embed"
+          : !blocks    ? "function in one of the blocks"
+                       : "norm (one that does nothing returns its input)");
   if (model.states.empty()) model.states = {hidden_state(shape.hidden, shape.positions)};
   check_states(model);
   check_names(shape, layers.parameters());

@@ -144,7 +144,7 @@ class Registry {
 Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed or norm, no head though it generates text, or not its number of blocks; those of
+/// an architecture that makes no embed or norm or not its number of blocks; those of
 /// check_states(); names of parameters that do not say which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
@@ -153,8 +153,9 @@ Model make_model(const ModelShape& shape, nn::Layers& layers);
 /// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time:
 /// some microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets
 /// through.
-/// Errors: those of make_model() and of check_sizes(); Error("model", ...), with the operator, of blocks that look at numbers or call an
-/// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
+/// Errors: those of make_model() and of check_sizes(); Error("model", ...), with the operator, of blocks that look at
+/// numbers or call an operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs,
+/// index_select).
 Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
                const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});
 
