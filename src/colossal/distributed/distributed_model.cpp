@@ -206,11 +206,13 @@ void DistributedModel::train_one(const nn::Step& micro_batch, const ResultOf& lo
 }
 
 std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result) {
-  return forward(training_, micro_batches, result);
+  std::vector<at::Tensor> results = run_forward(training_, micro_batches, result);
+  end_pass();
+  return results;
 }
 
-std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
-                                                  const ResultOf& result) const {
+std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+                                                      const ResultOf& result) const {
   const std::vector<nn::Step> steps = ready(runner, micro_batches);
   auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
                                           passed_states(runner, micro_batches.at(0), steps.at(0)));
@@ -225,12 +227,15 @@ at::Tensor DistributedModel::everywhere(const nn::Step& micro_batch, const Resul
 
 at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                                         const at::Tensor& like) {
-  const auto results = forward(runner, {micro_batch}, result);
+  const auto results = run_forward(runner, {micro_batch}, result);
   comm::Group& ranks = mesh_.group("pipeline");
-  if (ranks.size() == 1) return results.front();
-  at::Tensor value = results.empty() ? at::empty_like(like) : results.front().to(like.scalar_type()).contiguous();
-  const schedule::Placement& place = runner.executor->schedule().placement;
-  ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
+  at::Tensor value = results.empty() ? at::empty_like(like) : results.front();
+  if (ranks.size() > 1) {
+    value = value.to(like.scalar_type()).contiguous();
+    const schedule::Placement& place = runner.executor->schedule().placement;
+    ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
+  }
+  end_pass();
   return value;
 }
 

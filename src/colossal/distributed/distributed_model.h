@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "colossal/comm/mesh.h"
@@ -43,12 +44,19 @@ class DistributedModel {
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload);
 
+  /// Sets what ends a pass without gradients, for whoever keeps the parameters elsewhere between passes
+  /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have their
+  /// results, on every rank that takes part in the pass; its errors are theirs. Null: nothing. It must outlive the
+  /// passes.
+  void set_end_of_pass(std::function<void()> end) { end_of_pass_ = std::move(end); }
+
   // A pass is given the step of each micro-batch (nn::step_of), whole and the same on all ranks of a replica. All
   // micro-batches of a call have the same sizes.
   // Errors of all passes, before any communication: "data", a field that the model reads and the batch does not have;
   // "model", a step without a batch; "parallel", a batch that does not divide (parallel::Layout::with_cut).
 
-  /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
+  /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train). The pass ends when the caller
+  /// has reduced the gradients.
   void train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
              const parallel::BeforeGradients& before_gradients);
   /// Forward and backward of one micro-batch outside of any schedule: nothing is timed, and nothing known of it
@@ -127,14 +135,18 @@ class DistributedModel {
   /// `ready`: steps that outlive the function.
   parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
                                          const ResultOf& result) const;
-  std::vector<at::Tensor> forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
-                                  const ResultOf& result) const;
+  /// forward() through `runner`; the pass has not ended.
+  std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+                                      const ResultOf& result) const;
   /// What stages hand on in passes of micro-batches of these sizes; `ready`: of the first one.
   std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::Step& micro_batch,
                                                    const nn::Step& ready) const;
   /// The one result of a pass through `runner`, on all ranks of the replica.
   at::Tensor everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                         const at::Tensor& like);
+  void end_pass() const {
+    if (end_of_pass_) end_of_pass_();
+  }
 
   comm::Mesh& mesh_;
   parallel::SequenceConfig sequence_;
@@ -143,6 +155,7 @@ class DistributedModel {
   Runner training_;
   std::optional<Runner> decoding_;   // where training deals out tokens
   std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
+  std::function<void()> end_of_pass_;
 };
 
 /// Errors ("parallel"): attention heads that the mode of parallel sequences cannot deal out (parallel::check_heads).

@@ -111,6 +111,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   reports_ = std::make_unique<StepReports>(model(), device);
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
+  model_->set_end_of_pass([this] { optimization_->end_pass(); });
   mesh_.connect(device);
   // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
   // ranks go by one order.
@@ -289,8 +290,6 @@ at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& 
   return lost;
 }
 
-void Engine::end_pass() { optimization_->end_pass(); }
-
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   if (fp8_) {
@@ -316,10 +315,8 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const int64_t parts = forward_parts(b.rows());
   std::vector<nn::Step> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
-  std::vector<at::Tensor> results = model_->forward(
+  return model_->forward(
       micro, [&](int, const models::States& end, const nn::Step& step) { return result(model(), end, step); });
-  optimization_->end_pass();
-  return results;
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
@@ -335,7 +332,6 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   };
   at::Tensor mine;
   for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;
-  optimization_->end_pass();
   // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(objective_->sums());

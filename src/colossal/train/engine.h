@@ -116,10 +116,6 @@ class Engine : public Resumable {
   /// "pipeline" and the axes that deal out rows all_reduce of [k + 1], of k sums and the weight.
   Evaluation evaluate(const tensor::Batch& batch);
 
-  /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
-  /// an error of one rank is thrown on all. Communication: with tiers that of comm::agree().
-  void end_pass();
-
   /// The rows of loss terms that each step() returns, without their values: for checks of their names.
   std::vector<Metric> loss_rows() const;
 
