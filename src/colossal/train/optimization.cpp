@@ -200,6 +200,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 
 StepResult Optimization::step() {
   end_passes();
+  reducer_.complete();
   const StepResult result = clip_and_update();
   has_agreed_ = false;
   if (trace_) trace_->end_step();

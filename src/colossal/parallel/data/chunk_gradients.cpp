@@ -109,6 +109,7 @@ class PartGradients final : public ChunkGradients {
     whole_.reset();
     received_.reset();
     failure_ = nullptr;
+    is_complete_ = false;
     if (std::exchange(is_aside_, false))
       for (const auto& kept : aside_) kept->forget();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
@@ -177,11 +178,23 @@ class PartGradients final : public ChunkGradients {
     const at::Tensor received = std::exchange(received_, {});
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (last && home_) make_way();
+    is_complete_ = true;
     if (shards_.front().options().device() == received.device())
       add_here(received);
     else  // which nobody waits for
       for (size_t i = 0; i < shards_.size(); ++i)
         shards_[i].add_gradients(slice_of(received, chunk_.segments()[i]), options_.sums);
+  }
+
+  void complete() override {
+    if (std::exchange(is_complete_, true)) return;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
+      if (!shard.gradients.defined())
+        shard.gradients = at::zeros({shards_[i].length()}, shards_[i].options().dtype(options_.sums));
+    });
+    if (!home_) return;
+    for (const memory::Shard& shard : shards_) shard.drop_gradients_after_update();
   }
 
   bool are_in_place() const override { return false; }
@@ -248,7 +261,8 @@ class PartGradients final : public ChunkGradients {
   std::shared_ptr<memory::Home> home_;  // null: what is kept stays in place
   int64_t segment_;                     // elements of each but the last one
   std::vector<std::unique_ptr<memory::Kept>> aside_;
-  bool is_aside_ = false;  // aside_ has what there is, and whole_ is undefined
+  bool is_complete_ = false;  // the shards have gradients
+  bool is_aside_ = false;     // aside_ has what there is, and whole_ is undefined
   int64_t bytes_returned_ = 0;
   std::exception_ptr failure_;  // why whole_ is NaN
   const memory::Chunk& chunk_;
