@@ -42,8 +42,9 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
 }
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
-                                   nn::Parameters::Options options, const Workload& workload)
-    : mesh_(mesh), sequence_(config.sequence) {
+                                   nn::Parameters::Options options, const Workload& workload,
+                                   std::shared_ptr<nn::Parameters> shared)
+    : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
@@ -61,7 +62,10 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
         for (const int rank : plan.ranks_of_stage(stage)) ranks.insert(rank);
       return std::vector<int>(ranks.begin(), ranks.end());
     };
-  parameters_ = std::make_unique<nn::Parameters>(mesh.place(), options);
+  if (parameters_)
+    parameters_->begin_model(options);
+  else
+    parameters_ = std::make_shared<nn::Parameters>(mesh.place(), options);
   training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
   if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
@@ -92,8 +96,8 @@ DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, 
 int DistributedModel::first_trained_stage(const models::ModelShape& shape) const {
   auto first = static_cast<int64_t>(cuts_.size()) - 1;
   for (const nn::Parameter& p : parameters_->declared())
-    if (p.treatment.trains)
-      for (const int64_t stage : models::stages_using(p.name, shape, cuts_)) first = std::min(first, stage);
+    if (p.treatment.trains && p.model == name_)
+      for (const int64_t stage : models::stages_using(p.own_name(), shape, cuts_)) first = std::min(first, stage);
   return static_cast<int>(first);
 }
 

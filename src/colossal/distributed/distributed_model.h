@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,11 +39,14 @@ class DistributedModel {
   using ResultOf = std::function<at::Tensor(int micro_batch, const models::States& end, const nn::Step& step)>;
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
+  /// `shared`: the parameters of other models on this mesh, to which this model adds its own as options.model
+  /// (nn::Parameters::begin_model); null: parameters of its own.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
   /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into, those of check_heads(); before
   ///                                 anything is communicated.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
-                   nn::Parameters::Options options, const Workload& workload);
+                   nn::Parameters::Options options, const Workload& workload,
+                   std::shared_ptr<nn::Parameters> shared = nullptr);
 
   /// Sets what ends a pass without gradients, for whoever keeps the parameters elsewhere between passes
   /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have their
@@ -100,7 +104,12 @@ class DistributedModel {
   /// Errors:        models::head_of(), before any communication.
   at::Tensor next_logits(const nn::Step& step);
 
+  /// Of this model and of those that share them.
   nn::Parameters& parameters() { return *parameters_; }
+  /// The same, for another model that shares them.
+  const std::shared_ptr<nn::Parameters>& shared_parameters() const { return parameters_; }
+  /// nn::Parameters::Options::model.
+  const std::string& name() const { return name_; }
   models::Model& model() { return training_.model; }
   /// Layers over the same parameters that take sequences of any length: those of model(), unless parallel.sequence or
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
@@ -150,7 +159,8 @@ class DistributedModel {
 
   comm::Mesh& mesh_;
   parallel::SequenceConfig sequence_;
-  std::unique_ptr<nn::Parameters> parameters_;
+  std::string name_;
+  std::shared_ptr<nn::Parameters> parameters_;
   std::vector<int64_t> cuts_;
   Runner training_;
   std::optional<Runner> decoding_;   // where training deals out tokens

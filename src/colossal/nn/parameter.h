@@ -62,6 +62,8 @@ struct Parameter {
 
   /// Its name within its model.
   std::string own_name() const { return model.empty() ? name : name.substr(model.size() + 1); }
+  /// Its name in a checkpoint. What begins with "model." is of the model without a name.
+  std::string saved_name() const { return model.empty() ? "model." + name : name; }
 };
 
 /// What a buffer belongs to.
@@ -75,14 +77,14 @@ enum class BufferUse : uint8_t {
 struct Buffer : Parameter {
   BufferUse use = BufferUse::Model;
   /// Its name in a checkpoint.
-  std::string saved_name() const { return use == BufferUse::Model ? "model." + name : name; }
+  std::string saved_name() const { return use == BufferUse::Model ? Parameter::saved_name() : name; }
 };
 
 /// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.
 at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options);
 
-/// The parameters of one rank, in order of creation, of one model or of several (begin_model()). Addresses stay valid as
-/// more are added.
+/// The parameters of one rank, in order of creation, of one model or of several (begin_model()). Addresses stay valid
+/// as more are added.
 ///
 /// In a pipeline every rank declares the whole models, and holds the parameters that its stages use: iteration sees
 /// these alone.
