@@ -49,9 +49,8 @@ class DistributedModel {
                    std::shared_ptr<nn::Parameters> shared = nullptr);
 
   /// Sets what ends a pass without gradients, for whoever keeps the parameters elsewhere between passes
-  /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have their
-  /// results, on every rank that takes part in the pass; its errors are theirs. Null: nothing. It must outlive the
-  /// passes.
+  /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have
+  /// their results, on every rank that takes part in the pass; its errors are theirs. Null: nothing.
   void set_end_of_pass(std::function<void()> end) { end_of_pass_ = std::move(end); }
 
   // A pass is given the step of each micro-batch (nn::step_of), whole and the same on all ranks of a replica. All

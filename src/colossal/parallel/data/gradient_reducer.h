@@ -35,12 +35,13 @@ namespace colossal::parallel {
 ///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
 ///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
 /// Unused parameters: count as zeros; their chunks leave in finish().
-/// Several models (nn::Parameter::model): a pass through one sends the chunks of that model alone. Those of a model that
-///                no pass of a step went through have gradients of zero from complete() on; nothing is sent for them.
+/// Several models (nn::Parameter::model): a pass through one sends the chunks of that model alone. Those of a model
+///                that no pass of a step went through have gradients of zero from complete() on; nothing is sent for
+///                them.
 /// Errors of gathers, see memory::ChunkStore. Of this rank's home alone: wait in the store, for rethrow().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
-///                       outside a recomputed block; a gradient of another model than that of the pass. One reducer a parameter: it takes the one post-accumulate hook
-///                       that autograd offers.
+///                       outside a recomputed block; a gradient of another model than that of the pass.
+/// One reducer a parameter: it takes the one post-accumulate hook that autograd offers.
 class GradientReducer {
  public:
   GradientReducer(memory::ChunkStore& store, const GradientOptions& options);
