@@ -37,8 +37,8 @@ struct ExternalNames {
   /// Tensors that a folder may hold twice, which are compared: of a model whose head is its embedding "lm_head.weight",
   /// a copy of "model.embed_tokens.weight".
   std::vector<nn::ExternalCopy> copies{};
-  /// Of parameters of several models: the one that the folder holds (nn::Parameters::Options::model). Names and
-  /// patterns of ours are those within it.
+  /// The model that the folder holds, where there are several (nn::Parameters::Options::model). Our names and patterns
+  /// are those within it.
   std::string model{};
 };
 

@@ -103,7 +103,7 @@ class DistributedModel {
   /// Errors:        models::head_of(), before any communication.
   at::Tensor next_logits(const nn::Step& step);
 
-  /// Of this model and of those that share them.
+  /// The parameters of this model and of those that share them.
   nn::Parameters& parameters() { return *parameters_; }
   /// The same, for another model that shares them.
   const std::shared_ptr<nn::Parameters>& shared_parameters() const { return parameters_; }

@@ -11,8 +11,8 @@ namespace colossal::run {
 /// so that each is brought once. After filling them: ChunkStore::updated(). `store` need not outlive them.
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
 
-/// The same of the parameters that checkpoints keep (nn::Treatment::saved), under the names that they have there
-/// (nn::Parameter::saved_name).
+/// What this rank has of the parameters that checkpoints keep (nn::Treatment::saved), under the names that they have
+/// there (nn::Parameter::saved_name).
 std::vector<checkpoint::NamedTensor> saved_weights_of(memory::ChunkStore& store);
 
 }  // namespace colossal::run

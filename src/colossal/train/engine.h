@@ -166,7 +166,7 @@ class Engine : public Resumable {
   /// The main model.
   distributed::DistributedModel& distributed() { return *members_.front().model; }
   models::Model& model();
-  /// Of all models.
+  /// The parameters of all models.
   nn::Parameters& parameters();
   memory::ChunkStore& store();
   comm::Mesh& mesh() { return *mesh_; }

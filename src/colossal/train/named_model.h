@@ -20,8 +20,8 @@ namespace colossal::train {
 struct NamedModel {
   std::string name{};  ///< letters, digits and _
   models::ModelShape shape{};
-  /// Of the main model: the objective of the run. Its sample says what the stages of a pipeline cost. Null: the
-  /// built-in objective that the architecture names
+  /// The main model's is that of the run. Its sample says what the stages of a pipeline cost. Null: the built-in
+  /// objective that the architecture names
   std::shared_ptr<const run::Objective> objective{};
   nn::Adapter adapter{};  ///< asked by the names that the model has alone; what is frozen has no gradients and states
 };

@@ -31,7 +31,7 @@ class ChunkGradients {
   /// Adds the sum to the shards' gradients. `last`: of a step, so that the update is next. Errors: of Shard::lease(),
   /// and then the sum is lost.
   virtual void keep(bool last) = 0;
-  /// Of a chunk that no gradients came for since zero(): its shards have gradients of zero. Errors: of Shard::lease().
+  /// Makes gradients of zero for the shards if none came since zero(). Errors: those of Shard::lease().
   virtual void complete() {}
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
