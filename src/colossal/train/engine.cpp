@@ -259,6 +259,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
   const PhaseScope other(mesh_->world().traffic(), Phase::Other);
   const double sum = comm::sum(ranks_of_other_rows(*mesh_), weight), whole = sum > 0 ? sum : 1;
   const double factor = optimization_->loss_scale() / whole;
+  optimization_->reducer().add_to_sums(member.name);
   StepReports& reports = *member.reports;
   reports.begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
   std::vector<at::Tensor> numbers =

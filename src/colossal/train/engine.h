@@ -86,7 +86,7 @@ class Engine : public Resumable {
          at::Device device);
   ~Engine();
 
-  /// Sets all gradients to zero. To be called before the first train_step() of each step.
+  /// Sets all gradients to zero. To be called before the first train_step() of each step. A step may have several.
   void zero_grad();
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()) through
   /// the main model, by the objective of the run. Adds to the gradients d(mean loss over the global batch); when it

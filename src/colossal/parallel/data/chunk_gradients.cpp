@@ -45,8 +45,25 @@ class WholeGradients final : public ChunkGradients {
 
   void zero() override {
     ops::zero_(whole_);
+    is_sum_ = false;
     if (is_view_) return;
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
+  }
+
+  void add_to_sum() override {
+    if (!std::exchange(is_sum_, false)) return;
+    const at::NoGradGuard no_grad;
+    const bool is_first = std::all_of(summands_.further.begin(), summands_.further.end(),
+                                      [](const comm::Group* group) { return group->rank() == 0; });
+    if (!states_shared_) {
+      if (!is_first) ops::zero_(whole_);
+      return;
+    }
+    // Outside of the part are the summands that this rank gave the others.
+    const int64_t begin = chunk_.part_begin(), end = begin + chunk_.part_length();
+    whole_.narrow(0, 0, begin).zero_();
+    whole_.narrow(0, end, chunk_.length() - end).zero_();
+    if (!is_first) part_.zero_();
   }
 
   void take(size_t index) override {
@@ -78,6 +95,7 @@ class WholeGradients final : public ChunkGradients {
     std::vector<comm::Group*> rest = summands_.further;
     if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
     sum_over(rest, states_shared_ ? part_ : whole_);
+    is_sum_ = true;
   }
   void keep(bool) override {}  // it is where it belongs
 
@@ -87,7 +105,8 @@ class WholeGradients final : public ChunkGradients {
   bool states_shared_;
   const memory::Chunk& chunk_;
   Summands summands_;
-  bool is_view_;  // gradients of parameters are views of whole_
+  bool is_view_;         // gradients of parameters are views of whole_
+  bool is_sum_ = false;  // over all ranks, of this step
   at::Tensor whole_, part_;
   comm::Work work_;
 };

@@ -16,6 +16,8 @@ class ChunkGradients {
   virtual ~ChunkGradients() = default;
   /// No gradients.
   virtual void zero() = 0;
+  /// More gradients are to come after a sum of this step: what all ranks have of that sum counts once from here on.
+  virtual void add_to_sum() {}
   /// Moves a gradient from its parameter here, where there is one that is not here already.
   virtual void take(size_t slot) = 0;
   /// Between the passes of a step, no more gradients are near: what is here goes to the store's home until the next one

@@ -175,6 +175,11 @@ void GradientReducer::zero() {
   for (Departure& d : state_->chunks) d.gradients->zero();
 }
 
+void GradientReducer::add_to_sums(const std::string& model) {
+  for (Departure& d : state_->chunks)
+    if (d.model == model) d.gradients->add_to_sum();
+}
+
 void GradientReducer::begin(bool last, const std::string& model) {
   State& s = *state_;
   if (!s.store.takes_part()) s.store.rethrow();

@@ -51,6 +51,8 @@ class GradientReducer {
 
   /// Before the first pass of a step: no gradients.
   void zero();
+  /// Before the passes of a step that come behind a finish(): their gradients are added to the sums that are there.
+  void add_to_sums(const std::string& model = "");
   /// Before each backward pass; of a pipeline before each step that makes gradients. `last` of the step: what that one
   /// does not touch leaves in finish(). `model`: the one that the pass goes through.
   void begin(bool last, const std::string& model = "");
