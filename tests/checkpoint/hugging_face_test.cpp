@@ -23,11 +23,10 @@ namespace fs = std::filesystem;
 
 /// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a
 /// padded vocabulary, rows of tensors in another order and of several parameters.
-nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
+void declare(nn::Parameters& parameters) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
   const std::vector<tensor::Segment> heads{{12, 3}, {6, 3, true}, {6, 3, true}};
-  nn::Parameters parameters(place, {dtype});
   parameters.add("embedding.weight", ShardSpec::split({11, 6}, 0, axes), {}, true);
   parameters.add("qkv.weight", ShardSpec::split({24, 6}, 0, axes, heads), {}, true);
   parameters.add("qkv.bias", ShardSpec::split({24}, 0, axes, heads), {}, false);
@@ -38,6 +37,11 @@ nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFlo
   parameters.add("fused.bias", ShardSpec::split({24}, 0, axes, heads), {}, false);
   parameters.add("gate.weight", ShardSpec::split({5, 6}, 0, axes), {}, true);
   parameters.add("value.weight", ShardSpec::split({7, 6}, 1, axes), {}, true);
+}
+
+nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
+  nn::Parameters parameters(place, {dtype});
+  declare(parameters);
   return parameters;
 }
 
@@ -69,7 +73,7 @@ ExternalNames names() {
 }
 
 at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType dtype) {
-  return sample_values(parameter.spec.shape, dtype, static_cast<int64_t>(parameter.name.size()));
+  return sample_values(parameter.spec.shape, dtype, static_cast<int64_t>(parameter.own_name().size()));
 }
 
 void expect_sample_values(const nn::Parameters& parameters) {
@@ -210,6 +214,28 @@ TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
   EXPECT_TRUE(norm.eq(7).all().item<bool>());
   norm.copy_(whole_value(parameters.at("norm.weight"), at::kFloat));
   expect_sample_values(parameters);
+}
+
+TEST(HuggingFace, AFolderFillsOneModelOfSeveral) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors.erase("model.norm.weight");
+  write_safetensors(folder / "model.safetensors", tensors);
+  nn::Parameters parameters = model({});
+  parameters.begin_model({.model = "critic"});
+  declare(parameters);
+  std::vector<NamedTensor> values;
+  for (nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach().zero_(), p.spec, {}});
+  ExternalNames external = names();
+  external.may_lack = {"norm.*"};
+  external.model = "critic";
+  EXPECT_THAT(import_weights(folder.path(), parameters, values, external), testing::ElementsAre("critic.norm.weight"));
+  for (const nn::Parameter& p : parameters) {
+    const bool is_filled = p.model == "critic" && p.own_name() != "norm.weight";
+    const at::Tensor want =
+        is_filled ? local_part(whole_value(p, at::kFloat), p.spec, parameters.place()) : at::zeros(p.value.sizes());
+    EXPECT_TRUE(same_bits(p.value.detach(), want)) << p.name;
+  }
 }
 
 TEST(HuggingFace, WhatAFolderMayLackItLacksInAnotherShapeToo) {

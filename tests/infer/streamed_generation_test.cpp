@@ -83,7 +83,7 @@ Together together(const Asked& asked) {
     comm::Mesh mesh(world, asked.layout.axes());
     const run::SavedModel saved = run::load_model(asked.from, mesh, asked.layout, at::kCPU,
                                                   {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory});
-    Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16, .weights = saved.weights.get()});
+    Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     std::vector<std::vector<int64_t>> tokens(4);
     for (size_t i = 0; i < tokens.size(); ++i)
       engine.add(

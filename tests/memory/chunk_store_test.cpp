@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/store_plan.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "memory/foreign_module.h"
 #include "support/counting_home.h"
@@ -357,6 +358,34 @@ TEST(ChunkStore, NoGatherOutlivesAPass) {
     ASSERT_EQ(store.chunks()[3]->state(), Chunk::State::Gathering);
     store.end_pass();
     EXPECT_EQ(store.chunks()[3]->state(), Chunk::State::Gathered);
+  });
+}
+
+// Its chunks do not depend on the models beside it, so its sums and norms do not either.
+TEST(ChunkStore, AModelHasTheChunksThatItHasAlone) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {});
+    const auto add_layers = [](nn::Parameters& parameters, int64_t layers, int64_t size) {
+      for (int64_t i = 0; i < layers; ++i)
+        parameters.add(concat("blocks.", i, ".weight"), tensor::ShardSpec::whole({size}), {}, true);
+    };
+    const auto sizes_of = [&](nn::Parameters& parameters, const std::string& model) {
+      std::vector<int64_t> sizes;
+      for (const PlannedChunk& chunk : plan_store(parameters, mesh, {.capacity = 100}).chunks) {
+        const std::string& of = chunk.slots.front().parameter->model;
+        for (const Slot& slot : chunk.slots) EXPECT_EQ(slot.parameter->model, of);
+        if (of == model) sizes.push_back(chunk.length);
+      }
+      return sizes;
+    };
+    nn::Parameters first(mesh.place(), {}), second(mesh.place(), {}), both(mesh.place(), {});
+    add_layers(first, 5, 30);
+    add_layers(second, 7, 41);
+    add_layers(both, 5, 30);
+    both.begin_model({.model = "critic"});
+    add_layers(both, 7, 41);
+    EXPECT_EQ(sizes_of(both, ""), sizes_of(first, ""));
+    EXPECT_EQ(sizes_of(both, "critic"), sizes_of(second, ""));
   });
 }
 

@@ -1,10 +1,13 @@
-// Parameters that are declared twice, for two sets of layers over them.
+// Parameters that are declared twice, for two sets of layers over them, and those of several models.
 #include "colossal/nn/parameter.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/complaint.h"
 #include "colossal/base/error.h"
+#include "colossal/nn/product.h"
 
 namespace colossal::nn::parameter_test {
 namespace {
@@ -49,6 +52,48 @@ TEST(Parameters, BuffersAreHeldWhereTheirStageIsAndAreNoParameters) {
     const Parameters::Redeclaration again(parameters);
     EXPECT_EQ(&parameters.buffer("load", tensor::ShardSpec::whole({3}), at::kDouble), &load);
   }
+}
+
+// Names, stages, treatments and wrappers are those that each model has alone; so are its values.
+TEST(Parameters, OfSeveralModelsHaveTheNamesOfTheirModels) {
+  std::vector<std::string> asked;
+  const auto treatment = [&](const std::string& name) {
+    asked.push_back(name);
+    return Treatment{.trains = name != "weight"};
+  };
+  const auto whole = tensor::ShardSpec::whole({3, 2});
+  Parameters parameters({}, {.seed = 3});
+  const Parameter& first = parameters.add("weight", whole, Init::normal(1), true);
+  Parameters::Options second{.seed = 3, .model = "critic", .treatment = treatment};
+  second.products.push_back([](std::shared_ptr<const Product> product, const Parameter& weight, Parameters& all) {
+    all.add(weight.name + ".added", tensor::ShardSpec::whole({2}), Init::zeros(), false);
+    all.buffer("history", tensor::ShardSpec::whole({2}), at::kFloat);
+    return product;
+  });
+  parameters.begin_model(second);
+  const Parameter& weight = parameters.add("weight", whole, Init::normal(1), true);
+  parameters.product_for(weight, nullptr);
+  EXPECT_EQ(weight.name, "critic.weight");
+  EXPECT_EQ(weight.own_name(), "weight");
+  EXPECT_EQ(weight.model, "critic");
+  EXPECT_FALSE(weight.treatment.trains);
+  EXPECT_TRUE(first.treatment.trains);
+  EXPECT_TRUE(at::equal(weight.value, first.value.detach())) << "drawn as in a model without a name";
+  EXPECT_EQ(first.saved_name(), "model.weight");
+  EXPECT_EQ(weight.saved_name(), "critic.weight");
+  EXPECT_EQ(parameters.at("critic.weight.added").own_name(), "weight.added");
+  EXPECT_EQ(parameters.buffers().front().name, "critic.history");
+  EXPECT_EQ(parameters.buffers().front().saved_name(), "critic.history");
+  EXPECT_EQ(asked, (std::vector<std::string>{"weight", "weight.added"}));
+  {
+    const Parameters::Redeclaration again(parameters);
+    EXPECT_EQ(&parameters.add("weight", whole, Init::normal(1), true), &weight);
+  }
+  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 3}); }), testing::HasSubstr("got \"\" twice"));
+  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 3, .model = "critic"}); }),
+              testing::HasSubstr("got \"critic\" twice"));
+  EXPECT_THAT(test::complaint([&] { parameters.begin_model({.seed = 4, .model = "other"}); }),
+              testing::HasSubstr("one dtype, device and seed"));
 }
 
 }  // namespace

@@ -155,8 +155,8 @@ TEST(Objectives, RefuseAModelWithoutAHead) {
   const ChosenObjective given = chosen({});
   models::Model model;
   EXPECT_EQ(test::thrown_message([&] { given.objective->check_model(model); }),
-            "[objective] objective next-token needs a model with a head: got a gpt2 without; make one, or name another "
-            "objective");
+            "[objective] the objective of the run needs a model with a head: got one without; add it to the model, or "
+            "choose another objective");
 }
 
 TEST(Objectives, TellMetricsFromSums) {

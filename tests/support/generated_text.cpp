@@ -54,10 +54,9 @@ Continued generated(const Asked& asked) {
                         {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory, .packing = asked.packing});
     const run::StreamedWeights* weights = saved.weights.get();
     const int64_t before = weights ? weights->store().counts().brought : 0;
-    const std::vector<int64_t> tokens = infer::generate(*saved.model,
-                                                        {.prompt = saved.tokenizer->encode_prompt("To be"),
-                                                         .options = {.max_tokens = kNew, .sampling = asked.sampling}},
-                                                        {}, saved.weights.get());
+    const std::vector<int64_t> tokens =
+        infer::generate(*saved.model, {.prompt = saved.tokenizer->encode_prompt("To be"),
+                                       .options = {.max_tokens = kNew, .sampling = asked.sampling}});
     if (world.rank() != 0) return;
     text.tokens = tokens;
     for (const nn::Parameter& p : saved.model->parameters()) {

@@ -132,6 +132,37 @@ TEST_P(OwnLossLayouts, StepsAreThoseOfOneProcess) {
   }
 }
 
+/// Losses and gradient norms of two steps with two passes each, of rank 0.
+std::vector<double> course_of_two_passes(const run::Config& config) {
+  std::vector<double> found;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, tied_shape());
+    for (int64_t step = 0; step < 2; ++step) {
+      engine->zero_grad();
+      for (int64_t pass = 0; pass < 2; ++pass) {
+        const tensor::Batch batch = own_batch(*engine, 2 * step + pass);
+        const double lost = engine->train_step(batch, static_cast<double>(batch.at("labels").numel()), cross_entropy);
+        if (world.rank() == 0) found.push_back(lost);
+      }
+      const double norm = engine->step().gradient_norm;
+      if (world.rank() == 0) found.push_back(norm);
+    }
+  });
+  return found;
+}
+
+TEST_P(OwnLossLayouts, TwoPassesOfAStepAddUpAsInOneProcess) {
+  static const std::vector<double> want = course_of_two_passes(config_of({.name = "one"}));
+  for (const int64_t zero : {0, 1, 2}) {
+    Layout layout = GetParam();
+    layout.zero = zero;
+    const std::vector<double> got = course_of_two_passes(config_of(layout));
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << "zero " << zero << ", number " << i;
+  }
+}
+
 /// Results of a pass over the first batch, of one rank of the last stage, and of rank 0.
 struct Passed {
   std::vector<at::Tensor> last, first;
@@ -324,7 +355,7 @@ TEST(OwnLoss, WhatCannotBeTrainedIsRefusedBeforeAnyMessage) {
       without.add("targets", batch.field("targets"));
       EXPECT_THAT(refused(without, 1), HasSubstr("ids"));
       EXPECT_THAT(test::complaint([&] { engine->forward(without, squared); }), HasSubstr("ids"));
-      const std::string no_head = "[model] network has no head, which losses of labels";
+      const std::string no_head = "[objective] the objective of the run needs a model with a head: got one without";
       EXPECT_THAT(test::complaint([&] { engine->train_step(batch); }), HasSubstr(no_head));
       EXPECT_THAT(test::complaint([&] { engine->evaluate(batch); }), HasSubstr(no_head));
       EXPECT_EQ(sent(), before);

@@ -288,7 +288,7 @@ struct MeanOfRanks : torch::autograd::Function<MeanOfRanks> {
 models::Model make_joined(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model =
       models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
-  const nn::Report term = layers.reports().add_loss({.name = "joined", .weight = 3, .over = nn::Over::Same});
+  const nn::Report term = layers.reports().add_loss({.name = "joined", .weight = 0.1, .over = nn::Over::Same});
   model.blocks[0] = [inner = model.blocks[0], term](const at::Tensor& x, const nn::Step& step) {
     const at::Tensor y = inner(x, step);
     return step.attach_loss(term, MeanOfRanks::apply((y - y.select(2, 0).unsqueeze(2)).sum(2).mean()).square(), y);

@@ -263,13 +263,12 @@ test::TrapCounts generating(int64_t layers, int64_t tokens, const infer::Samplin
     distributed::DistributedModel model(mesh, layout, shape, options, {});
     std::optional<run::StreamedWeights> weights;
     if (memory.has_tiers()) {
-      weights.emplace(model.parameters(), mesh, memory);
+      weights.emplace(model, mesh, memory);
       for (const checkpoint::NamedTensor& tensor : weights->tensors()) tensor.value.write().value.fill_(0.01);
-      weights->end_pass();
+      weights->loaded();
     }
     const test::TrapWaits during(test::trap_device());
-    infer::generate(model, {.prompt = {3, 1, 4}, .options = {.max_tokens = tokens, .sampling = sampling}}, {},
-                    weights ? &*weights : nullptr);
+    infer::generate(model, {.prompt = {3, 1, 4}, .options = {.max_tokens = tokens, .sampling = sampling}});
     counts = during.counts();
   });
   return counts;

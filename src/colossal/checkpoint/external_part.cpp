@@ -112,19 +112,22 @@ at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
   return theirs;
 }
 
-void require_none_added(const nn::Parameters& parameters) {
+void require_none_added(const nn::Parameters& parameters, const std::string& model) {
   for (const nn::Parameter& parameter : parameters.declared())
-    require(!parameter.is_added, kComponent, "folders have the parameters of a model alone: got ", parameter.name,
+    require(!parameter.is_added || parameter.model != model, kComponent,
+            "folders have the parameters of a model alone: got ", parameter.name,
             ", which an adapter added; write the model without its adapter");
 }
 
-std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names) {
+std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
+                                         const std::string& model) {
   std::map<std::string, const nn::Parameter*> unnamed;
   for (const nn::Parameter& parameter : parameters.declared())
-    if (!parameter.is_added) unnamed[parameter.name] = &parameter;
+    if (!parameter.is_added && parameter.model == model) unnamed[parameter.own_name()] = &parameter;
   for (const nn::Buffer& buffer : parameters.buffers())
-    if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.ours == buffer.name; }))
-      unnamed[buffer.name] = &buffer;
+    if (buffer.model == model &&
+        std::any_of(names.begin(), names.end(), [&](const auto& name) { return name.ours == buffer.own_name(); }))
+      unnamed[buffer.own_name()] = &buffer;
   std::vector<ExternalPart> parts;
   for (const nn::ExternalName& name : names) {
     const auto found = unnamed.find(name.ours);

@@ -30,13 +30,14 @@ struct ExternalPart {
 
 /// Errors ("hugging face"): a model with parameters that wrappers of products added (nn::Parameter::is_added). For
 /// exports, which would leave them out.
-void require_none_added(const nn::Parameters& parameters);
+void require_none_added(const nn::Parameters& parameters, const std::string& model = "");
 
-/// Every piece of the folder, in the order of `names`, those of other stages of a pipeline included. Buffers count if
-/// `names` has them; parameters that wrappers of products added do not.
+/// Every piece of the folder of a model (ExternalNames::model), in the order of `names`, those of other stages of a
+/// pipeline included. Buffers count if `names` has them; parameters that wrappers of products added do not.
 /// Errors: throws Error("hugging face", ...) when a parameter has no name or two, a name is of no parameter, the number
 ///         of whole parts is not that of the parameter's segments, rows are not as many as the parameter's, or those
 ///         that are taken of a tensor are not all of its rows once, or not of one shape.
-std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names);
+std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
+                                         const std::string& model = "");
 
 }  // namespace colossal::checkpoint

@@ -111,8 +111,8 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
     require(its && can_encode(*its), "gguf", "GGUF files cannot be written in type ", type);
     GgufModel model = gguf_of_config(config);
     const GgufFamily& family = *family_of_model_type(config.at("model_type").get<std::string>());
-    require_none_added(parameters);
-    parts = external_parts(parameters, external.names);
+    require_none_added(parameters, external.model);
+    parts = external_parts(parameters, external.names, external.model);
     all = plan(parts, family, model, its->name);
     heads = heads_of(model, family);
     for (const auto& [name, number] : kFileTypes)

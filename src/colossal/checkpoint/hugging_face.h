@@ -37,6 +37,9 @@ struct ExternalNames {
   /// Tensors that a folder may hold twice, which are compared: of a model whose head is its embedding "lm_head.weight",
   /// a copy of "model.embed_tokens.weight".
   std::vector<nn::ExternalCopy> copies{};
+  /// The model that the folder holds, where there are several (nn::Parameters::Options::model). Our names and patterns
+  /// are those within it.
+  std::string model{};
 };
 
 /// folder/config.json, or what that would be of a GGUF file (config_of_gguf). A quantization_config that import_weights

@@ -178,8 +178,8 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   const bool first = world.rank() == 0;
   std::vector<ExternalPart> parts;
   comm::agree(world, device, [&] {
-    require_none_added(parameters);
-    parts = external_parts(parameters, external.names);
+    require_none_added(parameters, external.model);
+    parts = external_parts(parameters, external.names, external.model);
     if (first) create_folder(folder);
   });
   std::map<std::string, Parts> by_name;

@@ -88,7 +88,7 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
     const std::optional<std::string> name = name_in(files, part.name, external);
     const bool fits = name && files.entries().at(*name)->shape == part.external_shape();
     if (name) used.insert(*name);
-    if (!fits && matches_one(part.parameter->name, external.may_lack)) {
+    if (!fits && matches_one(part.parameter->own_name(), external.may_lack)) {
       lacking.insert(part.parameter->name);
       continue;
     }
@@ -163,7 +163,7 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take) {
-  const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
+  const std::vector<ExternalPart> parts = external_parts(parameters, external.names, external.model);
   const std::unique_ptr<WeightSource> files = open_weights(folder);
   const std::vector<PartSource> sources = match(parts, *files, external, folder);
   std::map<std::string, std::vector<const PartSource*>> found;
@@ -182,7 +182,8 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())
-    if (!parameter.is_added && !found.count(parameter.name)) lacking.push_back(parameter.name);
+    if (!parameter.is_added && parameter.model == external.model && !found.count(parameter.name))
+      lacking.push_back(parameter.name);
   return lacking;
 }
 

@@ -115,7 +115,7 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
                 const ExternalNames& external) {
   const std::set<std::string> names(matrices.begin(), matrices.end());
   const int64_t in_word = 32 / bits;
-  for (const ExternalPart& part : external_parts(parameters, external.names))
+  for (const ExternalPart& part : external_parts(parameters, external.names, external.model))
     if (names.contains(part.parameter->name))
       require(part.rows % in_word == 0 && part.shape()[1] % in_word == 0, kExport, part.name,
               " must have outputs and inputs in multiples of ", in_word, " to be quantized to ", bits,
@@ -124,8 +124,8 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
 
 void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
                  const ExternalNames& external, const json& config, at::ScalarType dtype) {
-  require_none_added(parameters);
-  const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
+  require_none_added(parameters, external.model);
+  const std::vector<ExternalPart> parts = external_parts(parameters, external.names, external.model);
   const CommonForm form = common_form(codes, parameters);
   std::vector<std::string> matrices;
   for (const auto& [name, its] : codes) matrices.push_back(name);

@@ -40,9 +40,7 @@ void print_likelihood(const infer::Likelihood& of, int64_t bytes, bool as_json) 
 
 int print_evaluation(const EvaluateRequest& request, const LoadedModel& loaded) {
   const EncodedTexts texts = read_texts(request.file, *loaded.saved.tokenizer, "evaluate");
-  infer::LikelihoodOptions options = request.windows;
-  options.weights = loaded.saved.weights.get();
-  const infer::Likelihood found = infer::likelihood(*loaded.saved.model, texts.ids, options);
+  const infer::Likelihood found = infer::likelihood(*loaded.saved.model, texts.ids, request.windows);
   if (loaded.speaks()) print_likelihood(found, texts.bytes, request.as_json);
   return 0;
 }

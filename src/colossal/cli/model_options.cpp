@@ -180,7 +180,6 @@ void check_text_model_options(const CLI::App& app, const ModelOptions& options, 
 }
 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
-  options.weights = saved.weights.get();
   if (!draft) return options;
   options.draft = draft->model.get();
   if (options.guesses == 0) options.guesses = kDraftTokens;

@@ -43,7 +43,6 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
     show(stream.push(id));
     return true;
   });
-  trainer.engine().end_pass();
   show(stream.finish());
   if (prints) std::printf("\n");
   std::fflush(stdout);  // before the log goes on, on another stream

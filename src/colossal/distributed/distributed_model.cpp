@@ -42,8 +42,9 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
 }
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
-                                   nn::Parameters::Options options, const Workload& workload)
-    : mesh_(mesh), sequence_(config.sequence) {
+                                   nn::Parameters::Options options, const Workload& workload,
+                                   std::shared_ptr<nn::Parameters> shared)
+    : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
@@ -61,7 +62,10 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
         for (const int rank : plan.ranks_of_stage(stage)) ranks.insert(rank);
       return std::vector<int>(ranks.begin(), ranks.end());
     };
-  parameters_ = std::make_unique<nn::Parameters>(mesh.place(), options);
+  if (parameters_)
+    parameters_->begin_model(options);
+  else
+    parameters_ = std::make_shared<nn::Parameters>(mesh.place(), options);
   training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
   if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
@@ -92,8 +96,8 @@ DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, 
 int DistributedModel::first_trained_stage(const models::ModelShape& shape) const {
   auto first = static_cast<int64_t>(cuts_.size()) - 1;
   for (const nn::Parameter& p : parameters_->declared())
-    if (p.treatment.trains)
-      for (const int64_t stage : models::stages_using(p.name, shape, cuts_)) first = std::min(first, stage);
+    if (p.treatment.trains && p.model == name_)
+      for (const int64_t stage : models::stages_using(p.own_name(), shape, cuts_)) first = std::min(first, stage);
   return static_cast<int>(first);
 }
 
@@ -206,11 +210,13 @@ void DistributedModel::train_one(const nn::Step& micro_batch, const ResultOf& lo
 }
 
 std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result) {
-  return forward(training_, micro_batches, result);
+  std::vector<at::Tensor> results = run_forward(training_, micro_batches, result);
+  end_pass();
+  return results;
 }
 
-std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
-                                                  const ResultOf& result) const {
+std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+                                                      const ResultOf& result) const {
   const std::vector<nn::Step> steps = ready(runner, micro_batches);
   auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
                                           passed_states(runner, micro_batches.at(0), steps.at(0)));
@@ -225,12 +231,15 @@ at::Tensor DistributedModel::everywhere(const nn::Step& micro_batch, const Resul
 
 at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                                         const at::Tensor& like) {
-  const auto results = forward(runner, {micro_batch}, result);
+  const auto results = run_forward(runner, {micro_batch}, result);
   comm::Group& ranks = mesh_.group("pipeline");
-  if (ranks.size() == 1) return results.front();
-  at::Tensor value = results.empty() ? at::empty_like(like) : results.front().to(like.scalar_type()).contiguous();
-  const schedule::Placement& place = runner.executor->schedule().placement;
-  ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
+  at::Tensor value = results.empty() ? at::empty_like(like) : results.front();
+  if (ranks.size() > 1) {
+    value = value.to(like.scalar_type()).contiguous();
+    const schedule::Placement& place = runner.executor->schedule().placement;
+    ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
+  }
+  end_pass();
   return value;
 }
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/comm/mesh.h"
@@ -37,18 +39,27 @@ class DistributedModel {
   using ResultOf = std::function<at::Tensor(int micro_batch, const models::States& end, const nn::Step& step)>;
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
+  /// `shared`: the parameters of other models on this mesh, to which this model adds its own as options.model
+  /// (nn::Parameters::begin_model); null: parameters of its own.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
   /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into, those of check_heads(); before
   ///                                 anything is communicated.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
-                   nn::Parameters::Options options, const Workload& workload);
+                   nn::Parameters::Options options, const Workload& workload,
+                   std::shared_ptr<nn::Parameters> shared = nullptr);
+
+  /// Sets what ends a pass without gradients, for whoever keeps the parameters elsewhere between passes
+  /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have
+  /// their results, on every rank that takes part in the pass; its errors are theirs. Null: nothing.
+  void set_end_of_pass(std::function<void()> end) { end_of_pass_ = std::move(end); }
 
   // A pass is given the step of each micro-batch (nn::step_of), whole and the same on all ranks of a replica. All
   // micro-batches of a call have the same sizes.
   // Errors of all passes, before any communication: "data", a field that the model reads and the batch does not have;
   // "model", a step without a batch; "parallel", a batch that does not divide (parallel::Layout::with_cut).
 
-  /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
+  /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train). The pass ends when the caller
+  /// has reduced the gradients.
   void train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
              const parallel::BeforeGradients& before_gradients);
   /// Forward and backward of one micro-batch outside of any schedule: nothing is timed, and nothing known of it
@@ -92,7 +103,12 @@ class DistributedModel {
   /// Errors:        models::head_of(), before any communication.
   at::Tensor next_logits(const nn::Step& step);
 
+  /// The parameters of this model and of those that share them.
   nn::Parameters& parameters() { return *parameters_; }
+  /// The same, for another model that shares them.
+  const std::shared_ptr<nn::Parameters>& shared_parameters() const { return parameters_; }
+  /// nn::Parameters::Options::model.
+  const std::string& name() const { return name_; }
   models::Model& model() { return training_.model; }
   /// Layers over the same parameters that take sequences of any length: those of model(), unless parallel.sequence or
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
@@ -127,22 +143,28 @@ class DistributedModel {
   /// `ready`: steps that outlive the function.
   parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
                                          const ResultOf& result) const;
-  std::vector<at::Tensor> forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
-                                  const ResultOf& result) const;
+  /// forward() through `runner`; the pass has not ended.
+  std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+                                      const ResultOf& result) const;
   /// What stages hand on in passes of micro-batches of these sizes; `ready`: of the first one.
   std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::Step& micro_batch,
                                                    const nn::Step& ready) const;
   /// The one result of a pass through `runner`, on all ranks of the replica.
   at::Tensor everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
                         const at::Tensor& like);
+  void end_pass() const {
+    if (end_of_pass_) end_of_pass_();
+  }
 
   comm::Mesh& mesh_;
   parallel::SequenceConfig sequence_;
-  std::unique_ptr<nn::Parameters> parameters_;
+  std::string name_;
+  std::shared_ptr<nn::Parameters> parameters_;
   std::vector<int64_t> cuts_;
   Runner training_;
   std::optional<Runner> decoding_;   // where training deals out tokens
   std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
+  std::function<void()> end_of_pass_;
 };
 
 /// Errors ("parallel"): attention heads that the mode of parallel sequences cannot deal out (parallel::check_heads).

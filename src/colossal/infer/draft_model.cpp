@@ -51,7 +51,7 @@ DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary,
     : vocabulary_(vocabulary),
       options_(options),
       scheduler_(scheduling(model, options)),
-      runner_(model, options.cache, nullptr) {}
+      runner_(model, options.cache) {}
 
 bool DraftModel::fits(const Wish& wish) const {
   const int64_t vocabulary = runner_.shape().vocabulary;

@@ -12,9 +12,11 @@
 namespace colossal::infer {
 namespace {
 
-bool has_pooler(const nn::Parameters& parameters) {
-  const auto& all = parameters.declared();
-  return std::any_of(all.begin(), all.end(), [](const nn::Parameter& p) { return p.name == "head.pooler.weight"; });
+bool has_pooler(distributed::DistributedModel& model) {
+  const auto& all = model.parameters().declared();
+  return std::any_of(all.begin(), all.end(), [&](const nn::Parameter& p) {
+    return p.model == model.name() && p.own_name() == "head.pooler.weight";
+  });
 }
 
 /// Where texts of these lengths begin, [texts], or end with `last`.
@@ -62,7 +64,7 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   require(!task.answers(), "embed", "embedding needs a model with one stack of blocks: got a ", family,
           ", whose blocks read a source and a target");
   const bool by_head = options.pooling == Pooling::Pooler;
-  require(!by_head || has_pooler(distributed.parameters()), "embed", "pooling `pooler` needs a BERT that has one: got ",
+  require(!by_head || has_pooler(distributed), "embed", "pooling `pooler` needs a BERT that has one: got ",
           task.generates() ? "a " : concat("objective ", task.objective, " of a "), family,
           "; use cls, mean, max or last");
   model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](const at::Tensor& x,

@@ -41,9 +41,9 @@ const char* component_of(const EngineOptions& options) { return options.alone ? 
 std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
   if (!options.alone) {
     const ModelRunner::Cache cache{blocks_in(model, options), options.block_tokens, options.cache_dtype};
-    return std::make_unique<ModelRunner>(model, cache, options.weights);
+    return std::make_unique<ModelRunner>(model, cache);
   }
-  auto runner = std::make_unique<LoneRunner>(model, options.weights);
+  auto runner = std::make_unique<LoneRunner>(model);
   std::vector<std::string> asked;
   if (options.guesses > 0) asked.emplace_back("guess");
   if (options.draft) asked.emplace_back("draft");

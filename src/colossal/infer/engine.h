@@ -22,7 +22,6 @@
 #include "colossal/infer/request.h"
 #include "colossal/infer/runner.h"
 #include "colossal/infer/scheduler.h"
-#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
@@ -40,7 +39,6 @@ struct EngineOptions {
   /// Draft model: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
   /// the same cache_bytes. Null: draft tokens are looked up in the text (ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
-  run::StreamedWeights* weights = nullptr;  ///< the model's, if budgets move them; or null
   /// Requests run one at a time, each with a cache of its own size (LoneRunner): for models with an encoder, prompts
   /// that ranks of parallel.sequence share, positions that depend on the length of a text, and accelerators. The
   /// options of the cache, of steps and of draft tokens have no effect then. Draft tokens, a draft model and a
@@ -93,8 +91,8 @@ class Engine {
   void drop(int64_t id);
   /// Runs a step of all requests and delivers their events. An error of a request's constraint or sampler ends that
   /// request alone, with Ended::Failed.
-  /// Errors: those of StreamedWeights::end_pass() and of the functions that hear events. ("engine"): a call from such
-  ///         a function.
+  /// Errors: those of the model's passes and of the functions that hear events. ("engine"): a call from such a
+  ///         function.
   void step();
   bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 

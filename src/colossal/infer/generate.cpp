@@ -8,8 +8,8 @@
 namespace colossal::infer {
 
 std::vector<int64_t> generate(distributed::DistributedModel& model, Request request,
-                              const std::function<bool(int64_t)>& emit, run::StreamedWeights* weights) {
-  Engine engine(model, {.weights = weights, .alone = true});
+                              const std::function<bool(int64_t)>& emit) {
+  Engine engine(model, {.alone = true});
   std::vector<int64_t> tokens;
   engine.add(std::move(request), [&](const Event& event) {
     require(event.ended != Ended::Failed, "generate", event.error);

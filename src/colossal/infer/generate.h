@@ -1,7 +1,7 @@
 // Text from a model, token by token: one request, run alone.
 //
 //   infer::generate(*saved.model, {.prompt = ids, .end_ids = saved.end_ids, .options = {.max_tokens = 100}},
-//                   [](int64_t token) { ...; return true; }, saved.weights.get());
+//                   [](int64_t token) { ...; return true; });
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,18 +9,17 @@
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/request.h"
-#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
 /// Runs one request by an engine with EngineOptions::alone. Calls `emit` with each new token until it returns false.
-/// Returns the new tokens without an end token. `weights`: the model's, if budgets move them.
+/// Returns the new tokens without an end token.
 ///
 /// Communication, cost: those of LoneRunner. All ranks of a layout must call with equal arguments, and `emit` must
 ///                      return the same on all.
-/// Errors: those of Engine and Engine::add(), before any communication; of StreamedWeights::end_pass(); of `emit`.
+/// Errors: those of Engine and Engine::add(), before any communication; of the model's passes; of `emit`.
 ///         ("generate"): an error of the constraint or sampler.
 std::vector<int64_t> generate(distributed::DistributedModel& model, Request request,
-                              const std::function<bool(int64_t)>& emit = {}, run::StreamedWeights* weights = nullptr);
+                              const std::function<bool(int64_t)>& emit = {});
 
 }  // namespace colossal::infer

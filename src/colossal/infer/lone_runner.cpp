@@ -11,8 +11,7 @@
 
 namespace colossal::infer {
 
-LoneRunner::LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights)
-    : model_(model), weights_(weights), has_encoder_(shape().task().answers()) {
+LoneRunner::LoneRunner(distributed::DistributedModel& model) : model_(model), has_encoder_(shape().task().answers()) {
   const models::Task task = shape().task();
   require(task.generates(), "generate", "generation needs a model that predicts the next token: got a ",
           shape().architecture->name, ", which ", task.purpose());
@@ -66,9 +65,7 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   nn::Step pass = nn::step_of(nn::token_batch(input, at::arange(held, held + run.count, ids).repeat({rows, 1})));
   pass.cache = text.cache.get();
   if (has_encoder_) pass.source_tokens = is_first ? text.source : 0;
-  const at::Tensor logits = model_.next_logits(pass);
-  if (weights_) weights_->end_pass();
-  return logits.unsqueeze(0);
+  return model_.next_logits(pass).unsqueeze(0);
 }
 
 }  // namespace colossal::infer

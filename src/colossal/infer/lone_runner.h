@@ -1,6 +1,6 @@
 // Runs one request at a time, with a cache of the size that it needs.
 //
-//   infer::LoneRunner runner(model, weights);
+//   infer::LoneRunner runner(model);
 //   infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
 //   runner.begin(id, text, most_new);
 //   scheduler.add(id, text, most_new - 1);
@@ -15,7 +15,6 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/runner.h"
 #include "colossal/nn/attention_cache.h"
-#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
@@ -28,9 +27,9 @@ namespace colossal::infer {
 ///                max_tokens.
 class LoneRunner final : public Runner {
  public:
-  /// `weights`: the model's, if budgets move them; or null. Both must outlive the runner.
+  /// `model` must outlive the runner.
   /// Errors ("generate"): a model that does not generate text. Errors of models::head_of().
-  LoneRunner(distributed::DistributedModel& model, run::StreamedWeights* weights);
+  explicit LoneRunner(distributed::DistributedModel& model);
 
   /// Options that have no effect on a request that runs alone: those of the batching engine and of its cache.
   static std::vector<std::string> unused_options();
@@ -45,7 +44,7 @@ class LoneRunner final : public Runner {
   std::string name() const override;
   void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) override;
   void end(int64_t id) override;
-  /// Errors: those of StreamedWeights::end_pass().
+  /// Errors: those of the pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
 
  private:
@@ -56,7 +55,6 @@ class LoneRunner final : public Runner {
   };
 
   distributed::DistributedModel& model_;
-  run::StreamedWeights* weights_;
   bool has_encoder_;
   std::map<int64_t, Text> texts_;  // only the one that runs has a cache
 };

@@ -33,10 +33,8 @@ int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::o
   return s.layers * s.kv_heads * ((s.head_dim + padded) * item + scales);
 }
 
-ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights)
-    : model_(checked(model)),
-      cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)),
-      weights_(weights) {}
+ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache)
+    : model_(checked(model)), cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)) {}
 
 int64_t ModelRunner::longest() const {
   const models::ModelShape& s = shape();
@@ -74,14 +72,12 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   pass.cache = cache_.get();
   const at::Tensor wanted = there(last);
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
-  at::Tensor logits = model_.everywhere(
+  return model_.everywhere(
       pass,
       [&](int, const models::States& end, const nn::Step& own) {
         return last.empty() ? none : model.head->logits(end[0].index_select(1, wanted), own)[0];
       },
       none);
-  if (weights_) weights_->end_pass();
-  return logits;
 }
 
 }  // namespace colossal::infer

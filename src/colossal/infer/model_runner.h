@@ -15,7 +15,6 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/runner.h"
 #include "colossal/nn/paged_cache.h"
-#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
@@ -37,9 +36,8 @@ class ModelRunner final : public Runner {
   /// some of them.
   static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
 
-  /// `weights`: the model's, if budgets move them; or null. Errors ("engine"): a model that continues no text.
-  /// Errors of models::head_of().
-  ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
+  /// Errors ("engine"): a model that continues no text. Errors of models::head_of().
+  ModelRunner(distributed::DistributedModel& model, const Cache& cache);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
   /// Where rotary frequencies depend on the length of a text, those before they do: with longer texts a token would
@@ -49,13 +47,12 @@ class ModelRunner final : public Runner {
   std::string name() const override { return "the batching engine"; }
   void begin(int64_t, const std::vector<int64_t>&, int64_t) override {}
   void end(int64_t) override {}
-  /// Errors: those of StreamedWeights::end_pass().
+  /// Errors: those of the pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
 
  private:
   distributed::DistributedModel& model_;
   std::unique_ptr<nn::PagedCache> cache_;
-  run::StreamedWeights* weights_;
 };
 
 }  // namespace colossal::infer

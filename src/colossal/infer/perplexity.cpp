@@ -94,7 +94,6 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
             return sum_of(model, end[0], s, w.counted - w.begin, next);
           },
           at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(on_device.device())));
-      if (options.weights) options.weights->end_pass();
       result.sum += sum.item<double>();
       result.tokens += w.end - w.counted;
     }

@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
 struct LikelihoodOptions {
   int64_t window = 0;  ///< tokens that the model reads at once; 0: its positions
   int64_t stride = 0;  ///< tokens from the begin of a window to that of the next, at most a window; 0: a window
-  run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 
 struct Likelihood {
@@ -37,7 +35,7 @@ struct Likelihood {
 /// Communication: of one forward pass per window, and of the logits. All ranks of a layout must call with equal texts.
 /// Errors ("perplexity"): a model that does not predict the next token; a window longer than its positions, a stride
 ///                longer than the window; ids outside the vocabulary; texts none of which has two tokens. They are
-///                raised before any communication. Those of StreamedWeights::end_pass().
+///                raised before any communication. Those of the model's passes.
 Likelihood likelihood(distributed::DistributedModel& model, const std::vector<std::vector<int64_t>>& texts,
                       const LikelihoodOptions& options);
 

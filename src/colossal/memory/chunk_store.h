@@ -95,7 +95,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   const ChunkOptions& options() const { return options_; }
   comm::Mesh& mesh() { return mesh_; }
-  /// In order of first use, trained ones and frozen ones.
+  /// In order of first use, trained ones and frozen ones; each of one model (nn::Parameter::model).
   const std::vector<std::unique_ptr<Chunk>>& chunks() const { return chunks_; }
   /// What this rank updates of each trained chunk, in their order: a shard for each segment (Chunk::segments()),
   /// whatever is shared and wherever it lies. Gradients are the business of who reduces them.

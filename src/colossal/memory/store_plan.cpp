@@ -33,31 +33,41 @@ comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const C
   return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
 }
 
+/// Parameters of one model, in order, and what plan_chunks() is to know of each.
+struct Packing {
+  std::vector<nn::Parameter*> parameters;
+  std::vector<PackItem> items;
+};
+
 }  // namespace
 
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) {
   require(options.sharing.is_legal(), "zero",
           "gradients can only be sharded together with states, and parameters together with gradients");
-  std::vector<nn::Parameter*> held;
-  std::vector<PackItem> items;
+  std::vector<std::pair<std::string, Packing>> models;  // in the order of their first parameters
   std::map<Family, int64_t> families;
   std::vector<comm::Group*> sharers;  // of each family
   for (nn::Parameter& p : parameters) {
     const auto [family, is_new] = families.emplace(family_of(p), families.size());
     if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
     if (options.left_out.contains(&p)) continue;  // other ranks, which make the same groups, may have it
-    held.push_back(&p);
-    items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
+    if (models.empty() || models.back().first != p.model) models.emplace_back(p.model, Packing{});
+    Packing& model = models.back().second;
+    model.parameters.push_back(&p);
+    model.items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
   }
-  const ChunkPlan packed = plan_chunks(items, options.capacity);
-  StorePlan plan{.padding = packed.padding};
-  for (const PackedChunk& chunk : packed.chunks) {
-    std::vector<Slot> slots;
-    for (size_t i = 0; i < chunk.items.size(); ++i)
-      slots.push_back({held[chunk.items[i]], chunk.offsets[i], items[chunk.items[i]].size});
-    const bool is_trained = slots.front().parameter->value.requires_grad();
-    const auto family = static_cast<size_t>(items[chunk.items[0]].group);
-    plan.chunks.push_back({std::move(slots), chunk.length, sharers[family], is_trained});
+  StorePlan plan;
+  for (const auto& [name, model] : models) {
+    const ChunkPlan packed = plan_chunks(model.items, options.capacity);
+    plan.padding += packed.padding;
+    for (const PackedChunk& chunk : packed.chunks) {
+      std::vector<Slot> slots;
+      for (size_t i = 0; i < chunk.items.size(); ++i)
+        slots.push_back({model.parameters[chunk.items[i]], chunk.offsets[i], model.items[chunk.items[i]].size});
+      const bool is_trained = slots.front().parameter->value.requires_grad();
+      const auto family = static_cast<size_t>(model.items[chunk.items[0]].group);
+      plan.chunks.push_back({std::move(slots), chunk.length, sharers[family], is_trained});
+    }
   }
   return plan;
 }

@@ -23,7 +23,8 @@ struct StorePlan {
   int64_t padding = 0;               ///< elements that no parameter has
 };
 
-/// What a ChunkStore of the same arguments has. Makes the groups of those that share, which is collective as far as
+/// What a ChunkStore of the same arguments has. A chunk has parameters of one model, and the chunks of a model are
+/// those that it has alone. Makes the groups of those that share, which is collective as far as
 /// Mesh::group() is. Errors ("zero"): what of ChunkOptions does not go together.
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options);
 

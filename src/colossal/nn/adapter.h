@@ -21,4 +21,9 @@ struct Adapter {
   Parameters::Options::ProductOf product{};
 };
 
+/// Freezes the whole model. Checkpoints hold it.
+inline Adapter frozen() {
+  return {.treatment = [](const std::string&) { return Treatment{.trains = false}; }};
+}
+
 }  // namespace colossal::nn

@@ -26,7 +26,25 @@ at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& option
   return at::empty_strided(shape, std::vector<int64_t>(shape.size(), 0), options);
 }
 
-Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
+void Parameters::begin_model(Options options) {
+  std::vector<std::string> taken = models_before_;
+  taken.push_back(options_.model);
+  for (const std::string& name : taken)
+    require(name != options.model, "model", "names of models must differ: got \"", name, "\" twice; rename one");
+  require(options.dtype == options_.dtype && options.device == options_.device && options.seed == options_.seed,
+          "model", "models that share parameters must have one dtype, device and seed: got others for ", options.model);
+  models_before_ = std::move(taken);
+  options_ = std::move(options);
+}
+
+std::string Parameters::full_name(const std::string& name) const {
+  if (options_.model.empty()) return name;
+  const std::string prefix = options_.model + ".";
+  return wraps_ && name.starts_with(prefix) ? name : prefix + name;
+}
+
+Parameter& Parameters::add(const std::string& given, tensor::ShardSpec spec, Init init, bool decay) {
+  const std::string name = full_name(given);
   if (redeclares_) {
     Parameter& there = at(name);
     require(there.spec.shape == spec.shape && there.spec.splits == spec.splits, "model", "a second layout must store ",
@@ -35,11 +53,13 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   }
   require_new(name);
   add_replicas(spec, place_);
-  const bool is_here = find_stages(name, spec);
-  list_.push_back({name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
+  Parameter declared{name, {}, std::move(spec), decay ? 1.0 : 0.0, init};
+  declared.is_added = wraps_;
+  declared.model = options_.model;
+  const bool is_here = find_stages(declared);
+  list_.push_back(std::move(declared));
   Parameter& parameter = list_.back();
-  parameter.is_added = wraps_;
-  if (options_.treatment) parameter.treatment = options_.treatment(name);
+  if (options_.treatment) parameter.treatment = options_.treatment(parameter.own_name());
   if (!is_here) return parameter;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   const std::vector<int64_t> shape = parameter.spec.local_shape(place_);
@@ -50,15 +70,17 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   return parameter;
 }
 
-Buffer& Parameters::buffer(const std::string& name, tensor::ShardSpec spec, at::ScalarType dtype, BufferUse use) {
+Buffer& Parameters::buffer(const std::string& given, tensor::ShardSpec spec, at::ScalarType dtype, BufferUse use) {
+  const std::string name = full_name(given);
   if (redeclares_)
     for (Buffer& there : buffers_)
       if (there.name == name) return there;
   require_new(name);
-  const bool is_here = find_stages(name, spec);
   Buffer& buffer = buffers_.emplace_back();
   buffer.name = name;
+  buffer.model = options_.model;
   buffer.spec = std::move(spec);
+  const bool is_here = find_stages(buffer);
   buffer.treatment.trains = false;
   buffer.use = use;
   if (is_here)
@@ -73,10 +95,11 @@ void Parameters::require_new(const std::string& name) const {
     require(b.name != name, "model", "names of buffers and parameters must differ: got ", name, " twice");
 }
 
-bool Parameters::find_stages(const std::string& name, tensor::ShardSpec& spec) const {
+bool Parameters::find_stages(Parameter& tensor) const {
   if (!options_.stages) return true;
-  spec.stages = options_.stages(name);
-  return std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) != spec.stages.end();
+  std::vector<int>& stages = tensor.spec.stages;
+  stages = options_.stages(tensor.own_name());
+  return std::find(stages.begin(), stages.end(), place_.index("pipeline")) != stages.end();
 }
 
 void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
@@ -100,7 +123,7 @@ void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
   for (const tensor::Block& block : parameter.spec.blocks(place_)) {
     if (parameter.init.kind == Init::Kind::Normal) {
       ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
-                       derive_seed(options_.seed, parameter.name), parameter.init.deviation);
+                       derive_seed(options_.seed, parameter.own_name()), parameter.init.deviation);
     } else if (parameter.init.kind == Init::Kind::Ones) {
       at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);

@@ -44,7 +44,8 @@ struct Treatment {
 };
 
 struct Parameter {
-  std::string name;  ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
+  std::string name;  ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"; of a model with a
+                     ///< name behind that name: "reference.blocks.3.attention.qkv.weight"
   /// This rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined:
   /// elsewhere
   at::Tensor value;
@@ -64,6 +65,12 @@ struct Parameter {
   /// A wrapper of a product declared it (Parameters::Options::products), such as a matrix of an adapter. Folders of
   /// other programs do not have it
   bool is_added = false;
+  std::string model{};  ///< name of its model (Parameters::Options::model)
+
+  /// Its name within its model.
+  std::string own_name() const { return model.empty() ? name : name.substr(model.size() + 1); }
+  /// Its name in a checkpoint. What begins with "model." is of the model without a name.
+  std::string saved_name() const { return model.empty() ? "model." + name : name; }
 };
 
 /// What a buffer belongs to.
@@ -73,19 +80,20 @@ enum class BufferUse : uint8_t {
 };
 
 /// A tensor of a model with a dtype of its own. It has no gradient and no optimizer updates it: layers write its value
-/// in place. ZeRO and tiers leave it where it is. Of the members of Parameter it uses name, value and spec.
+/// in place. ZeRO and tiers leave it where it is. Of the members of Parameter it uses name, model, value and spec.
 struct Buffer : Parameter {
   BufferUse use = BufferUse::Model;
   /// Its name in a checkpoint.
-  std::string saved_name() const { return use == BufferUse::Model ? "model." + name : name; }
+  std::string saved_name() const { return use == BufferUse::Model ? Parameter::saved_name() : name; }
 };
 
 /// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.
 at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options);
 
-/// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
+/// The parameters of one rank, in order of creation, of one model or of several (begin_model()). Addresses stay valid
+/// as more are added.
 ///
-/// In a pipeline every rank declares the whole model, and holds the parameters that its stages use: iteration sees
+/// In a pipeline every rank declares the whole models, and holds the parameters that its stages use: iteration sees
 /// these alone.
 class Parameters {
  public:
@@ -93,6 +101,9 @@ class Parameters {
     at::ScalarType dtype = at::kFloat;
     at::Device device = at::kCPU;
     uint64_t seed = 0;
+    /// The name of the model. The names of its parameters and buffers begin with it and a dot; "": they are the given
+    /// ones. The functions below are asked by names without it, and a value is drawn as in a model without a name.
+    std::string model{};
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
     /// Returns the treatment of the parameter of a name; null: all are trained and saved. Asked on every rank for every
@@ -113,9 +124,16 @@ class Parameters {
     /// the logits a head makes at a time)
     at::DeviceType shown = at::kCPU;
   };
-  Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
+  Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(std::move(options)) {}
 
-  /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
+  /// What is declared from here on belongs to another model. Stages, treatment and products are those of `options`, and
+  /// options() returns these from here on.
+  /// Errors ("model"): a name that another model has; another dtype, device or seed than that of the models before.
+  void begin_model(Options options);
+
+  /// Declares a parameter and makes its local part, where it has one. `name`: within the model; wrappers of products
+  /// (Options::products) may give it with the name of the model, as it follows from weight.name. Errors: a name that is
+  /// taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
   /// Declares a buffer and makes its local part, zeros of `dtype`, if this rank holds it. Redeclaration: as of add().
   /// Errors: a name that is taken.
@@ -138,9 +156,10 @@ class Parameters {
   /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix: who knows that it
   /// is a table or a head sets Parameter::hidden_matrix back.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
-  /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
+  /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype. They follow
+  /// from own_name(), so models of one shape begin alike.
   void draw(const Parameter& parameter, const at::Tensor& out) const;
-  /// Errors: no such name.
+  /// `name`: with that of the model. Errors: no such name.
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }
   const Options& options() const { return options_; }
@@ -157,12 +176,12 @@ class Parameters {
   auto begin() const { return Held<const Parameter>{here_.begin()}; }
   auto end() const { return Held<const Parameter>{here_.end()}; }
   size_t size() const { return here_.size(); }
-  /// The parameters of the whole model.
+  /// The parameters of the whole models.
   const std::deque<Parameter>& declared() const { return list_; }
-  /// The buffers of the whole model. value is undefined if another stage has it.
+  /// The buffers of the whole models. value is undefined if another stage has it.
   std::deque<Buffer>& buffers() { return buffers_; }
   const std::deque<Buffer>& buffers() const { return buffers_; }
-  /// Logical elements: the size of the model, whatever the layout.
+  /// Logical elements: the size of the models, whatever the layout.
   int64_t numel() const;
   /// Logical elements of the parameters that are trained, of all stages.
   int64_t trained_numel() const;
@@ -179,12 +198,15 @@ class Parameters {
     bool operator==(const Held&) const = default;
   };
 
+  /// The name of a parameter or buffer that is declared as `name`.
+  std::string full_name(const std::string& name) const;
   void require_new(const std::string& name) const;
-  /// Sets `spec.stages` of the tensor of that name, and returns true if this rank holds it.
-  bool find_stages(const std::string& name, tensor::ShardSpec& spec) const;
+  /// Sets the stages of a tensor that has its name, and returns true if this rank holds it.
+  bool find_stages(Parameter& tensor) const;
 
   tensor::Place place_;
   Options options_;
+  std::vector<std::string> models_before_;   // names of the models before this one
   bool redeclares_ = false, wraps_ = false;  // wraps_: inside product_for()
   std::string forward_only_;
   DeferredGradients deferred_;

@@ -36,6 +36,7 @@ at::Tensor largest(const std::vector<memory::Shard>& shards) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<at::Tensor> norms, host_norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
+    if (!shard.gradients.defined()) return;
     const auto whole = [&](const memory::Piece& piece) {
       return std::vector{shard.gradients.narrow(0, piece.offset, piece.part.size)};
     };
@@ -55,6 +56,7 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place
   at::Tensor sum;
   std::vector<at::Tensor> norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
+    if (!shard.gradients.defined()) return;
     const auto counted = [&](const memory::Piece& piece) {
       return memory::counted_parts(shard.gradients, piece, place);
     };

@@ -10,8 +10,8 @@ namespace colossal::optim {
 enum class NormOrder { Two, Infinity };
 
 /// What this rank knows of the norm: the sum of the squares that it counts, or its largest magnitude; a 0-dim fp64
-/// tensor on the device of the gradients, for which nobody waits here; undefined: this rank has none. Where some shards
-/// are lent on an accelerator and some on the host it is on the accelerator.
+/// tensor on the device of the gradients, for which nobody waits here; undefined: this rank has none. Shards without
+/// gradients count nothing. Where some shards are lent on an accelerator and some on the host it is on the accelerator.
 at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Place& place, NormOrder order);
 
 /// The norm of all ranks' gradient, of which this one knows `own`, the number of own_norm(), 0 for an undefined one.

@@ -14,7 +14,13 @@ double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : s
 
 Objective::Ids Objective::ids(const text::Tokenizer& tokenizer) const { return {tokenizer.vocabulary_size()}; }
 
-void Objective::check_model(const models::Model&) const {}
+std::string Objective::missing_from(const models::Model&) const { return {}; }
+
+void Objective::check_model(const models::Model& model) const {
+  const std::string missing = missing_from(model);
+  require(missing.empty(), "objective", "the objective of the run needs a model with ", missing,
+          ": got one without; add it to the model, or choose another objective");
+}
 
 at::Tensor Objective::evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const {
   return loss(model, end, step).reshape({1});
@@ -89,10 +95,10 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
 }
 
 models::Costs costs_of(const models::ModelShape& shape, const Objective& objective) {
-  return models::costs_of(shape, objective.example(1),
-                          [&](const models::Model& model, const models::States& end, const nn::Step& step) {
-                            return objective.loss(model, end, step);
-                          });
+  return models::costs_of(
+      shape, objective.example(1), [&](const models::Model& model, const models::States& end, const nn::Step& step) {
+        return objective.missing_from(model).empty() ? objective.loss(model, end, step) : at::Tensor();
+      });
 }
 
 }  // namespace colossal::run

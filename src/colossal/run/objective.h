@@ -89,9 +89,11 @@ class Objective {
   /// memory needs follow from its sizes. Labels and other fields that no layer reads may be left out only if loss()
   /// runs without them.
   virtual tensor::Batch example(int64_t rows) const = 0;
-  /// Checks the model when it is built, on every rank and before any communication.
-  /// Errors ("objective"): a model that lacks what the objective uses, such as a head.
-  virtual void check_model(const models::Model& model) const;
+  /// Returns what loss() uses and the model lacks, such as "a head"; empty: nothing. Such a model trains by losses of the
+  /// caller's alone (train::Engine::Loss).
+  virtual std::string missing_from(const models::Model& model) const;
+  /// Errors ("objective"): a model from which something is missing. Runs on every rank, before any communication.
+  void check_model(const models::Model& model) const;
   /// Checks a batch on every rank, before any communication. Errors ("data"): fields or values that do not fit.
   virtual void check(const tensor::Batch& batch) const = 0;
   /// Returns the weight of a batch, such as the number of its labels that count. The engine divides loss and gradients

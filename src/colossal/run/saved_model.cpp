@@ -212,7 +212,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
-  if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
+  if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(*saved.model, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
       saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
   add_buffers(parameters, tensors);
@@ -223,7 +223,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     comm::agree(everyone, at::kCPU, [&] { restore_unsaved(about, loading, saved, unsaved); });
     read_checkpoint(about.checkpoint, std::move(tensors), mesh);
   }
-  if (saved.weights) saved.weights->end_pass();
+  if (saved.weights) saved.weights->loaded();
   if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
   return saved;
 }

@@ -2,7 +2,7 @@
 //
 //   const run::SavedModel saved = run::load_model("runs/quickstart", mesh, layout, at::kCPU, {});
 //   infer::generate(*saved.model, {.prompt = saved.tokenizer->encode_prompt("TEST("), .end_ids = saved.end_ids},
-//                   each_token, saved.weights.get());
+//                   each_token);
 #pragma once
 #include <memory>
 #include <optional>

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <string>
+
 namespace colossal::run {
 namespace {
 
@@ -16,16 +18,27 @@ tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece)
           shard.identity()};
 }
 
-}  // namespace
-
-std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store, bool only_saved) {
+/// name_of(parameter): its name; empty: it is left out.
+template <class NameOf>
+std::vector<checkpoint::NamedTensor> named_weights(memory::ChunkStore& store, const NameOf& name_of) {
   std::vector<checkpoint::NamedTensor> weights;
   for (const auto* shards : {&store.shards(), &store.frozen()})
     for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces())
-        if (!only_saved || piece.parameter->treatment.saved)
-          weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
+      for (const memory::Piece& piece : shard.pieces()) {
+        const std::string name = name_of(*piece.parameter);
+        if (!name.empty()) weights.push_back({name, values_of(shard, piece), piece.parameter->spec, piece.part});
+      }
   return weights;
+}
+
+}  // namespace
+
+std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store) {
+  return named_weights(store, [](const nn::Parameter& p) { return p.name; });
+}
+
+std::vector<checkpoint::NamedTensor> saved_weights_of(memory::ChunkStore& store) {
+  return named_weights(store, [](const nn::Parameter& p) { return p.treatment.saved ? p.saved_name() : ""; });
 }
 
 }  // namespace colossal::run

@@ -9,7 +9,10 @@ namespace colossal::run {
 
 /// What this rank has of each parameter of `store`, trained and frozen, under the parameter's name; shard after shard,
 /// so that each is brought once. After filling them: ChunkStore::updated(). `store` need not outlive them.
-/// `only_saved`: without the parameters that checkpoints leave out (nn::Treatment::saved).
-std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store, bool only_saved = false);
+std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
+
+/// What this rank has of the parameters that checkpoints keep (nn::Treatment::saved), under the names that they have
+/// there (nn::Parameter::saved_name).
+std::vector<checkpoint::NamedTensor> saved_weights_of(memory::ChunkStore& store);
 
 }  // namespace colossal::run

@@ -54,8 +54,9 @@ void check_budgets(const WeightBudget& least, const MemoryConfig& memory, int64_
 
 }  // namespace
 
-StreamedWeights::StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, const MemoryConfig& memory)
+StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mesh& mesh, const MemoryConfig& memory)
     : mesh_(mesh) {
+  nn::Parameters& parameters = model.parameters();
   for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
   const at::Device device = parameters.options().device;
   const int64_t ranks = mesh.world().local_size();
@@ -78,6 +79,7 @@ StreamedWeights::StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, c
       device_bytes_ += static_cast<int64_t>(p.value.nbytes());
     }
   });
+  model.set_end_of_pass([this] { end_pass(); });
 }
 
 std::vector<checkpoint::NamedTensor> StreamedWeights::tensors() {

@@ -85,15 +85,14 @@ comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
 
 }  // namespace
 
-Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-               std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter)
-    : config_(config), objective_(std::move(objective)), mesh_(world, config.parallel.axes()) {
-  const PhaseScope phase(world.traffic(), Phase::Setup);
+Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
+               at::Device device)
+    : config_(config), objective_(models.at(0).objective), mesh_(std::move(mesh)) {
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   options.shown = shown_by(config.run.device);
-  options.treatment = adapter.treatment;
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
     options.products.push_back(
@@ -101,27 +100,16 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
           return fp8_->wrap(std::move(product), weight, parameters);
         });
   }
-  if (adapter.product) options.products.push_back(adapter.product);
-  model_ = std::make_unique<distributed::DistributedModel>(
-      mesh_, config.parallel, shape, options,
-      distributed::DistributedModel::Workload{config.micro_batches(),
-                                              [&] { return run::costs_of(shape, *objective_); }});
-  objective_->check_model(model_->model());
+  for (const NamedModel& one : models) members_.push_back(make_member(one, options));
   // Every stage has blocks, so all ranks refuse.
   require(parameters().forward_only().empty(), "prepacked",
           "packed weights without their values have no gradients: got ", parameters().forward_only(),
           " in a model that trains; set WeightPacking::keeps_values");
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
-  reports_ = std::make_unique<StepReports>(model(), device);
-  optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
-  mesh_.connect(device);
-  // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
-  // ranks go by one order.
-  ranks_of_other_rows(mesh_);
-  ranks_of_all_rows(mesh_);
-  mesh_.all();
-  if (fp8_) holders_of(mesh_, *fp8_);
+  optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config);
+  for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->end_pass(); });
+  make_groups();
   if (config.training.graph && !device.is_meta())
     captured_ = std::make_unique<CapturedPass>(
         device, [this](const tensor::Batch& part, const at::Tensor& factor) { return captured(part, factor); });
@@ -129,15 +117,55 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
 
 Engine::~Engine() = default;
 
+Engine::Member Engine::make_member(const NamedModel& model, nn::Parameters::Options options) {
+  options.model = model.name;
+  options.treatment = model.adapter.treatment;
+  if (model.adapter.product) options.products.push_back(model.adapter.product);
+  auto made = std::make_unique<distributed::DistributedModel>(
+      *mesh_, config_.parallel, model.shape, options,
+      distributed::DistributedModel::Workload{config_.micro_batches(),
+                                              [&] { return run::costs_of(model.shape, *model.objective); }},
+      members_.empty() ? nullptr : distributed().shared_parameters());
+  const auto& declared = made->parameters().declared();
+  const bool trains = std::any_of(declared.begin(), declared.end(),
+                                  [&](const nn::Parameter& p) { return p.treatment.trains && p.model == model.name; });
+  auto reports = std::make_unique<StepReports>(made->model(), options.device, model.name);
+  return {model.name, std::move(made), std::move(reports), trains};
+}
+
+/// What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
+/// ranks go by one order.
+void Engine::make_groups() {
+  mesh_->connect(device());
+  ranks_of_other_rows(*mesh_);
+  ranks_of_all_rows(*mesh_);
+  mesh_->all();
+  if (fp8_) holders_of(*mesh_, *fp8_);
+}
+
+const Engine::Member& Engine::member(const std::string& name) const {
+  std::string names;
+  for (const Member& one : members_) {
+    if (one.name == name) return one;
+    names += concat(names.empty() ? "" : ", ", one.name.empty() ? "\"\" (the main model)" : one.name);
+  }
+  throw Error("model", concat("no model has the name ", name, ": there are ", names));
+}
+
 const memory::TieredHome* Engine::tiers() const { return optimization_->tiers(); }
 
 std::optional<DeviceUse> Engine::device_use() const { return optimization_->device_use(); }
 
-std::vector<Metric> Engine::loss_rows() const { return reports_->loss_rows(); }
+std::vector<Metric> Engine::loss_rows() const {
+  std::vector<Metric> rows;
+  for (const Member& one : members_)
+    for (Metric& row : one.reports->loss_rows()) rows.push_back(std::move(row));
+  return rows;
+}
 
 void Engine::zero_grad() {
   optimization_->zero_grad();
-  reports_->begin_step();
+  for (const Member& one : members_) one.reports->begin_step();
 }
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }
@@ -159,44 +187,46 @@ void Engine::weights_loaded() { optimization_->weights_loaded(); }
 std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
 std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
-  if (!model_->cuts_tokens(batch) || config_.data.documents == "separate") return {};
-  return model_->tokens_read(batch.tokens());
+  // Layouts of all models divide tokens alike.
+  const distributed::DistributedModel& model = *main().model;
+  if (!model.cuts_tokens(batch) || config_.data.documents == "separate") return {};
+  return model.tokens_read(batch.tokens());
 }
 
-models::Model& Engine::model() { return model_->model(); }
+models::Model& Engine::model() { return distributed().model(); }
 
-nn::Parameters& Engine::parameters() { return model_->parameters(); }
+nn::Parameters& Engine::parameters() { return distributed().parameters(); }
 
 memory::ChunkStore& Engine::store() { return optimization_->store(); }
 
-at::Device Engine::device() const { return model_->parameters().options().device; }
+at::Device Engine::device() const { return main().model->parameters().options().device; }
 
 /// The batch on the device, unless a rank is to have a part of its tokens: then each micro-batch is cut before it is
 /// copied, by documents that the host reads.
-tensor::Batch Engine::checked(const tensor::Batch& b) const {
-  models::check_fields(model_->model(), b);
+tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) const {
+  models::check_fields(member.model->model(), b);
   if (!b.wanted.empty()) {
     const std::vector<tensor::TokenRun> own = tokens_read(b);
     require(b.wanted == own, "data", "a partial batch must hold the tokens that this rank reads: got ",
             text_of(b.wanted), ", needed ", text_of(own),
             "; pass Engine::tokens_read() to Batches::want, or read all tokens");
   }
-  if (!model_->cuts_tokens(b)) return model_->on_device(b);
+  if (!member.model->cuts_tokens(b)) return member.model->on_device(b);
   return b.map([](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : field.tensor; });
 }
 
-nn::Step Engine::training_step_of(const tensor::Batch& micro_batch, int64_t index) const {
+nn::Step Engine::training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const {
   nn::Step step = nn::step_of(micro_batch);
   step.training = true;
   step.recompute = recompute_of(config_.memory);
   step.inputs = optimization_->inputs();
-  step.reports = reports_->accumulator();
+  step.reports = member.reports->accumulator();
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
   // consecutive ones of those.
   step.first_row =
-      (mesh_.place().index(mesh_.place().row_axes()) * config_.micro_batches() + index) * micro_batch.rows();
+      (mesh_->place().index(mesh_->place().row_axes()) * config_.micro_batches() + index) * micro_batch.rows();
   return step;
 }
 
@@ -208,57 +238,64 @@ Engine::Loss Engine::objective_loss() const {
 
 double Engine::train_step(const tensor::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
+  objective_->check_model(model());
   objective_->check(batch);
-  return train_on(batch, objective_->weight(batch), objective_loss(), /*by_graph=*/true);
+  return train_on(main(), batch, objective_->weight(batch), objective_loss(), /*by_graph=*/true);
 }
 
-double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss) {
+double Engine::train_step(const tensor::Batch& batch, double weight, const Loss& loss, const std::string& model) {
   require(std::isfinite(weight) && weight >= 0, "training",
           "the weight of a batch must be a finite number of 0 or more: got ", weight,
           "; pass what the losses of this rank's rows are divided by");
-  return train_on(batch, weight, loss, /*by_graph=*/false);
+  return train_on(member(model), batch, weight, loss, /*by_graph=*/false);
 }
 
-double Engine::train_on(const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph) {
+double Engine::train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss,
+                        bool by_graph) {
   const memory::KindScope kind(memory::Kind::Activations);
-  const int64_t parts = config_.micro_batches() * model().batch_parts;
+  require(member.trains, "training", "a model in training must have a parameter that trains: got ",
+          member.name.empty() ? "the main model" : member.name, ", which is frozen; use Engine::forward()");
+  const int64_t batch_parts = member.model->model().batch_parts, parts = config_.micro_batches() * batch_parts;
   require(batch.rows() % parts == 0, "data", "the rows of a batch must be divisible by ", parts, ", the ",
-          config_.micro_batches(), " micro-batches of a step * the ", model().batch_parts,
-          " parts of the tensor mode: got ", batch.rows());
-  const tensor::Batch b = checked(batch);
-  const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double sum = comm::sum(ranks_of_other_rows(mesh_), weight), whole = sum > 0 ? sum : 1;
+          config_.micro_batches(), " micro-batches of a step * the ", batch_parts, " parts of the tensor mode: got ",
+          batch.rows());
+  const tensor::Batch b = checked(member, batch);
+  const PhaseScope other(mesh_->world().traffic(), Phase::Other);
+  const double sum = comm::sum(ranks_of_other_rows(*mesh_), weight), whole = sum > 0 ? sum : 1;
   const double factor = optimization_->loss_scale() / whole;
-  reports_->begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
-  std::vector<at::Tensor> numbers = by_graph && is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor, loss);
+  optimization_->reducer().add_to_sums(member.name);
+  StepReports& reports = *member.reports;
+  reports.begin_pass(optimization_->loss_scale() / static_cast<double>(config_.micro_batches()));
+  std::vector<at::Tensor> numbers =
+      by_graph && is_for_graph(b) ? train_by_graph(b, factor) : train(member, b, factor, loss);
   {
-    const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
+    const PhaseScope backward(mesh_->world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
   }
   optimization_->close_pass();
   const size_t losses = numbers.size();  // one element each
-  for (at::Tensor& reported : reports_->numbers()) numbers.push_back(std::move(reported));
+  for (at::Tensor& reported : reports.numbers()) numbers.push_back(std::move(reported));
   const std::vector<double> values = optimization_->read_before_step(numbers);
-  reports_->end_pass(std::span(values).subspan(losses), config_.micro_batches());
+  reports.end_pass(std::span(values).subspan(losses), config_.micro_batches());
   double mean = 0;
   for (size_t i = 0; i < losses; ++i) mean += values[i] / whole;
-  return comm::sum(ranks_of_all_rows(mesh_), mean);
+  return comm::sum(ranks_of_all_rows(*mesh_), mean);
 }
 
 /// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
-std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor, const Loss& loss) {
+std::vector<at::Tensor> Engine::train(const Member& member, const tensor::Batch& b, double factor, const Loss& loss) {
   const int64_t parts = config_.micro_batches();
   std::vector<nn::Step> micro;
-  for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(part_of(b, i, parts), i));
+  for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(member, part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
   const auto scaled = [&](int i, const models::States& end, const nn::Step& step) {
-    const at::Tensor sum = loss(model(), end, step);
+    const at::Tensor sum = loss(member.model->model(), end, step);
     require(sum.defined() && sum.numel() == 1, "training", "the loss of a micro-batch must be one number: got ",
             sum.defined() ? concat("a tensor ", sum.sizes()) : "none", "; add up the losses of its rows");
     losses[i] = sum.detach();
     return sum * factor;
   };
-  model_->train(micro, scaled, [&](bool last) { optimization_->reducer().begin(last); });
+  member.model->train(micro, scaled, [&](bool last) { optimization_->reducer().begin(last, member.name); });
   // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
   std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
   return losses;
@@ -266,7 +303,7 @@ std::vector<at::Tensor> Engine::train(const tensor::Batch& b, double factor, con
 
 /// The same by replays. Gradients leave when they are over: in a recording, nobody would hear that one is complete.
 std::vector<at::Tensor> Engine::train_by_graph(const tensor::Batch& b, double factor) {
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Forward);
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Forward);
   const int64_t parts = config_.micro_batches();
   std::vector<at::Tensor> losses;
   for (int64_t i = 0; i < parts; ++i) losses.push_back(captured_->run(part_of(b, i, parts), factor));
@@ -289,63 +326,59 @@ at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& 
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
   };
-  model_->train_one(training_step_of(micro_batch, 0), loss);
+  distributed().train_one(training_step_of(main(), micro_batch, 0), loss);
   return lost;
 }
 
-void Engine::end_pass() { optimization_->end_pass(); }
-
 StepResult Engine::step() {
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Optimizer);
   if (fp8_) {
-    parallel::GroupReduction ranks(holders_of(mesh_, *fp8_));
+    parallel::GroupReduction ranks(holders_of(*mesh_, *fp8_));
     fp8_->end_step(ranks);
   }
   StepResult result = optimization_->step();
-  const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  result.rows = reports_->end_step(mesh_.all(), result.skipped);
+  const PhaseScope other(mesh_->world().traffic(), Phase::Other);
+  for (const Member& one : members_)
+    for (Metric& row : one.reports->end_step(mesh_->all(), result.skipped)) result.rows.push_back(std::move(row));
   return result;
 }
 
-/// Those of training where stages share the work, if the rows divide.
-int64_t Engine::forward_parts(int64_t rows) const {
-  const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
-  return rows % (wanted * model_->model().batch_parts) == 0 ? wanted : 1;
+std::vector<nn::Step> Engine::forward_steps(const Member& member, const tensor::Batch& batch) const {
+  const tensor::Batch b = checked(member, batch);
+  // The micro-batches of training where stages share the work, if the rows divide.
+  const int64_t wanted = mesh_->size("pipeline") > 1 ? config_.micro_batches() : 1;
+  const int64_t parts = b.rows() % (wanted * member.model->model().batch_parts) == 0 ? wanted : 1;
+  std::vector<nn::Step> steps;
+  for (int64_t i = 0; i < parts; ++i) steps.push_back(nn::step_of(part_of(b, i, parts)));
+  return steps;
 }
 
-std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& result) {
+std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& result, const std::string& model) {
   const at::NoGradGuard no_grad;
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
-  const tensor::Batch b = checked(batch);
-  const int64_t parts = forward_parts(b.rows());
-  std::vector<nn::Step> micro;
-  for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
-  std::vector<at::Tensor> results = model_->forward(
-      micro, [&](int, const models::States& end, const nn::Step& step) { return result(model(), end, step); });
-  optimization_->end_pass();
-  return results;
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
+  const Member& one = member(model);
+  return one.model->forward(forward_steps(one, batch), [&](int, const models::States& end, const nn::Step& step) {
+    return result(one.model->model(), end, step);
+  });
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const at::NoGradGuard no_grad;
-  const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
+  const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
+  objective_->check_model(model());
   objective_->check(batch);
-  const tensor::Batch b = checked(batch);
-  const int64_t parts = forward_parts(b.rows());
-  std::vector<nn::Step> micro;
-  for (int64_t i = 0; i < parts; ++i) micro.push_back(nn::step_of(part_of(b, i, parts)));
   const auto sums_of = [&](int, const models::States& end, const nn::Step& step) {
     return objective_->evaluate(model(), end, step).to(at::kDouble);
   };
   at::Tensor mine;
-  for (const at::Tensor& part : model_->forward(micro, sums_of)) mine = mine.defined() ? mine + part : part;
-  optimization_->end_pass();
+  for (const at::Tensor& part : distributed().forward(forward_steps(main(), batch), sums_of))
+    mine = mine.defined() ? mine + part : part;
   // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(objective_->sums());
   values.push_back(mine.defined() ? objective_->weight(batch) : 0);
   at::Tensor sums = at::tensor(values, at::kDouble);
-  ranks_of_all_rows(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
+  ranks_of_all_rows(*mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double* all = sums.const_data_ptr<double>();
   return {.sums = {all, all + objective_->sums()}, .weight = all[objective_->sums()]};
 }
@@ -357,20 +390,63 @@ checkpoint::TrainingState Engine::state() {
   return state;
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
-                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective,
-                                   const nn::Adapter& adapter) {
+namespace {
+
+/// The engine of models over a mesh that has the axes of the config.
+std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::Config& config,
+                                  std::vector<NamedModel> models, std::optional<at::Device> device) {
+  check_names(models);
+  for (NamedModel& model : models) {
+    model.objective = objective_of(config, model);
+    check_sizes(config.parallel, model.shape, model.objective->example(1));
+  }
+  if (!device) device = comm::choose_device(config.run.device, mesh->world().local_rank());
+  if (config.training.graph) check_graph(models.front().shape, *device);
+  return std::make_unique<Engine>(std::move(mesh), config, models, *device);
+}
+
+/// "pipeline 2, data 4"
+std::string text_of(const tensor::Place& place) {
+  std::string text;
+  for (const tensor::Place::Axis& axis : place.axes())
+    text += concat(text.empty() ? "" : ", ", axis.name, " ", axis.size);
+  return text;
+}
+
+void check_axes(comm::Mesh& mesh, const distributed::ParallelConfig& parallel) {
+  const comm::Mesh wanted(mesh.world(), parallel.axes());
+  const auto &got = mesh.place().axes(), &want = wanted.place().axes();
+  const bool is_same = std::equal(got.begin(), got.end(), want.begin(), want.end(), [](const auto& a, const auto& b) {
+    return a.name == b.name && a.size == b.size && a.deals == b.deals;
+  });
+  require(is_same, "parallel", "a mesh must have the axes of [parallel]: got ", text_of(mesh.place()), ", needed ",
+          text_of(wanted.place()), "; make it of config.parallel.axes()");
+}
+
+void check_ranks(const comm::World& world, const run::Config& config) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
-  if (!objective) objective = run::choose_objective(config, run::built_in_objectives(), shape).objective;
-  check_sizes(config.parallel, shape, objective->example(1));
-  if (!device) device = comm::choose_device(config.run.device, world.local_rank());
-  if (config.training.graph) check_graph(shape, *device);
-  return std::make_unique<Engine>(world, config, shape, *device, std::move(objective), adapter);
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const std::vector<NamedModel>& models,
+                                   std::optional<at::Device> device) {
+  check_ranks(mesh.world(), config);
+  check_axes(mesh, config.parallel);
+  return engine_of(std::shared_ptr<comm::Mesh>(std::shared_ptr<void>(), &mesh), config, models, device);
+}
+
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
+                                   std::optional<at::Device> device, std::shared_ptr<const run::Objective> objective,
+                                   const nn::Adapter& adapter) {
+  check_ranks(world, config);
+  return engine_of(std::make_shared<comm::Mesh>(world, config.parallel.axes()), config,
+                   {{.shape = shape, .objective = std::move(objective), .adapter = adapter}}, device);
 }
 
 }  // namespace colossal::train

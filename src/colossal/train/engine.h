@@ -6,10 +6,20 @@
 //     const double loss = engine->train_step(batches.next());        // this replica's rows of the global batch
 //     engine->step();
 //   }
+//
+// Several models over one mesh, which share the budgets and the optimizer:
+//
+//   comm::Mesh mesh(world, config.parallel.axes());
+//   const auto engine = train::initialize(
+//       mesh, config, {{.shape = policy}, {.name = "reference", .shape = policy, .adapter = nn::frozen()}});
+//   const auto before = engine->forward(batch, log_probabilities, "reference");      // on the ranks of its last stage
+//   engine->train_step(with(batch, before), weight, preference_loss);                // of the main model
+//   infer::Engine sampler(engine->model(""), options);                               // between two steps
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
@@ -21,6 +31,7 @@
 #include "colossal/tensor/batch.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
+#include "colossal/train/named_model.h"
 #include "colossal/train/step_result.h"
 
 namespace colossal::distributed {
@@ -56,8 +67,13 @@ struct Evaluation {
   }
 };
 
-/// A model made parallel as the config asks, with its optimizer. Made by initialize(). All ranks call the same members
+/// Models made parallel as the config asks, with their optimizer. Made by initialize(). All ranks call the same members
 /// in the same order.
+///
+/// The main model has no name, and is meant where none is given. Models share their parameters' store, so an idle one
+/// can leave for host memory or the disk of [memory], and one optimizer updates all that trains. A chunk has parameters
+/// of one model. A trained model that no pass of a step went through has gradients of zero in that step.
+/// Errors of all members that take the name of a model ("model"): an unknown one, with the names that there are.
 class Engine : public Resumable {
  public:
   /// Computes a result from the end of the model, on the ranks of the last stage. end[0] is the result of the final
@@ -65,18 +81,19 @@ class Engine : public Resumable {
   /// of the micro-batch, equal on all ranks of the model. Results of nn::LossHead and nn::Outputs are equal on them.
   using Loss = std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::Step& step)>;
 
-  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device,
-         std::shared_ptr<const run::Objective> objective, const nn::Adapter& adapter = {});
+  /// `models`: with their objectives, the main one first. `mesh` outlives the engine, or is its own.
+  Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, const std::vector<NamedModel>& models,
+         at::Device device);
   ~Engine();
 
-  /// Sets all gradients to zero. To be called before the first train_step() of each step.
+  /// Sets all gradients to zero. To be called before the first train_step() of each step. A step may have several.
   void zero_grad();
-  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()), by the
-  /// objective of the run. Adds to the gradients d(mean loss over the global batch); when it returns they are sums over
-  /// the batch axes and over copies in other stages.
+  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()) through
+  /// the main model, by the objective of the run. Adds to the gradients d(mean loss over the global batch); when it
+  /// returns they are sums over the batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over the axes that deal out rows: all_reduce of [1] (weight); gradients: see
+  /// Communication: over the axes that deal out rows: all_reduce of [1] (weight); gradients of the model: see
   ///                parallel::GradientReducer; parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the
   ///                axes of rows of [1] (loss); along the pipeline: see parallel::PipelineExecutor; over the axes of
   ///                the tensor mode: see parallel::TensorLayers.
@@ -96,29 +113,30 @@ class Engine : public Resumable {
   /// `weight`:  the weight of this rank's rows, such as their number of targets. Gradients and the returned mean are
   ///            those of the sum of all losses of the global batch, divided by the sum of the weights of all its rows
   ///            (by 1 if that sum is 0).
-  /// Errors:    "training": a weight that is negative or not finite. Errors of the other overload, except
-  ///            those of the objective. All of them before any communication. Later: a loss that is not one number.
+  /// `model`:   that the batch goes through; the results of other models are constants in its loss. A step may have
+  ///            such calls for several models.
+  /// Errors:    "training": a weight that is negative or not finite; a model that is frozen. Errors of the other
+  ///            overload, except those of the objective. All of them before any communication. Later: a loss that is
+  ///            not one number.
   /// training.graph has no effect on such a step: it is not replayed.
-  double train_step(const tensor::Batch& batch, double weight, const Loss& loss);
+  double train_step(const tensor::Batch& batch, double weight, const Loss& loss, const std::string& model = "");
   /// A pass without gradients or dropout. Returns the result of each micro-batch, a tensor of any sizes, in the order
   /// of the rows, on the ranks of the last stage; other ranks get an empty list. If there is a pipeline and the rows
   /// divide, the micro-batches are those of training; otherwise there is one.
   /// Communication: that of the layers and the pipeline. Errors: those of train_step(), before any communication.
-  std::vector<at::Tensor> forward(const tensor::Batch& batch, const Loss& result);
-  /// Clips, updates, counts the step, and calls models::Model::end_step with what layers reported (nn/reports.h) in all
-  /// micro-batches since zero_grad().
+  std::vector<at::Tensor> forward(const tensor::Batch& batch, const Loss& result, const std::string& model = "");
+  /// Clips, updates, counts the step, and calls models::Model::end_step of each model that passes went through, with
+  /// what its layers reported (nn/reports.h) in all micro-batches since zero_grad(). The gradient norm is that of all
+  /// models together. Rows of a model with a name begin with it: "reference.blocks.0.balance".
   ///
   /// Communication: one all_reduce of [1] over all ranks; of a model with reports also one of all sums and one of all
   ///                maxima, 8 bytes per element.
   /// Cost:          no wait for the device.
   StepResult step();
   /// The objective's sums and weight of `batch` over all ranks, without gradients or dropout. Communication: over
-  /// "pipeline" and the axes that deal out rows all_reduce of [k + 1], of k sums and the weight.
+  /// "pipeline" and the axes that deal out rows all_reduce of [k + 1], of k sums and the weight. Through the main
+  /// model.
   Evaluation evaluate(const tensor::Batch& batch);
-
-  /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
-  /// an error of one rank is thrown on all. Communication: with tiers that of comm::agree().
-  void end_pass();
 
   /// The rows of loss terms that each step() returns, without their values: for checks of their names.
   std::vector<Metric> loss_rows() const;
@@ -129,7 +147,7 @@ class Engine : public Resumable {
   void loaded(const checkpoint::TrainingState& state) override;
   void check_progress(const nlohmann::json& progress) const override;
   /// What this rank updates of each parameter under the parameter's name, and the model's buffers, to be filled with
-  /// weights from elsewhere; then weights_loaded(), on all ranks.
+  /// weights from elsewhere (checkpoint::ExternalNames::model); then weights_loaded(), on all ranks. Of all models.
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
@@ -142,39 +160,61 @@ class Engine : public Resumable {
   std::vector<tensor::TokenRun> tokens_read() const;
 
   const run::Objective& objective() const { return *objective_; }
+  /// The model of a name over the ranks of the mesh, for passes of the caller's own and for infer::Engine, between two
+  /// steps. It ends its passes itself.
+  distributed::DistributedModel& model(const std::string& name) { return *member(name).model; }
+  /// The main model.
+  distributed::DistributedModel& distributed() { return *members_.front().model; }
   models::Model& model();
+  /// The parameters of all models.
   nn::Parameters& parameters();
   memory::ChunkStore& store();
-  distributed::DistributedModel& distributed() { return *model_; }
-  comm::Mesh& mesh() { return mesh_; }
+  comm::Mesh& mesh() { return *mesh_; }
   at::Device device() const;
 
  private:
-  nn::Step training_step_of(const tensor::Batch& micro_batch, int64_t index) const;
+  /// One model.
+  struct Member {
+    std::string name;
+    std::unique_ptr<distributed::DistributedModel> model;
+    std::unique_ptr<StepReports> reports;
+    bool trains;  // a parameter of it does
+  };
+  Member make_member(const NamedModel& model, nn::Parameters::Options options);
+  void make_groups();
+  const Member& member(const std::string& name) const;
+  const Member& main() const { return members_.front(); }
+  nn::Step training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const;
   /// What both overloads of train_step() do. `by_graph`: `loss` is the one that captured() records.
-  double train_on(const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);
+  double train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);
   Loss objective_loss() const;
-  std::vector<at::Tensor> train(const tensor::Batch& batch, double factor, const Loss& loss);
+  std::vector<at::Tensor> train(const Member& member, const tensor::Batch& batch, double factor, const Loss& loss);
   std::vector<at::Tensor> train_by_graph(const tensor::Batch& batch, double factor);
   bool is_for_graph(const tensor::Batch& batch) const;
   at::Tensor captured(const tensor::Batch& micro_batch, const at::Tensor& factor);
-  tensor::Batch checked(const tensor::Batch& batch) const;
-  /// The number of micro-batches of a pass without gradients.
-  int64_t forward_parts(int64_t rows) const;
+  tensor::Batch checked(const Member& member, const tensor::Batch& batch) const;
+  /// The steps of the micro-batches of a pass without gradients.
+  std::vector<nn::Step> forward_steps(const Member& member, const tensor::Batch& batch) const;
   /// tokens_read() of a batch that has these fields.
   std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;
 
   run::Config config_;
   std::shared_ptr<const run::Objective> objective_;
-  comm::Mesh mesh_;
+  std::shared_ptr<comm::Mesh> mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
-  std::unique_ptr<distributed::DistributedModel> model_;
-  std::unique_ptr<StepReports> reports_;  // of model_
+  std::vector<Member> members_;         // the main model first
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<CapturedPass> captured_;  // null: every pass is launched operator by operator
 };
 
-/// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
+/// Builds the engine of this rank for models over `mesh`, with every group that its steps need. Collective among all
+/// ranks of the mesh. The caller's mesh outlives the engine; several engines over one mesh share its groups, and each
+/// has its own optimizer and budgets. The objective of the main model is that of the run.
+/// Errors: a mesh whose axes are not those of [parallel], check_names(), and those of the other overload.
+std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, const std::vector<NamedModel>& models,
+                                   std::optional<at::Device> device = {});
+
+/// Builds the engine of one model over a mesh of its own. Collective among all ranks of `world`.
 /// `objective`: of the run; null: the built-in one that the architecture names.
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that

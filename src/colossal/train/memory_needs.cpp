@@ -149,11 +149,10 @@ Total total_of(const run::Config& config, const std::vector<NamedModel>& models)
 
 std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vector<NamedModel>& models, int rank) {
   config.validate();
+  check_names(models);
   std::vector<MemoryNeed> needs;
   for (const NamedModel& model : models) {
-    const auto objective = model.objective
-                               ? model.objective
-                               : run::choose_objective(config, run::built_in_objectives(), model.shape).objective;
+    const auto objective = objective_of(config, model);
     check_sizes(config.parallel, model.shape, objective->example(1));
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);

@@ -8,25 +8,13 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "colossal/models/shape.h"
-#include "colossal/nn/adapter.h"
 #include "colossal/run/config.h"
-#include "colossal/run/objective.h"
+#include "colossal/train/named_model.h"
 
 namespace colossal::train {
-
-/// A model of a run. The main model has no name.
-struct NamedModel {
-  std::string name;
-  models::ModelShape shape;
-  /// Its sample says what the stages of a pipeline cost. Null: the built-in objective that the architecture names
-  std::shared_ptr<const run::Objective> objective{};
-  nn::Adapter adapter{};  ///< what is frozen needs neither gradients nor states
-};
 
 /// One row of the list.
 struct MemoryNeed {

@@ -200,6 +200,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 
 StepResult Optimization::step() {
   end_passes();
+  reducer_.complete();
   const StepResult result = clip_and_update();
   has_agreed_ = false;
   if (trace_) trace_->end_step();
@@ -312,10 +313,7 @@ void Optimization::weights_loaded() {
 checkpoint::TrainingState Optimization::state() {
   if (half_updated_) throw Error(*half_updated_);
   checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& t : run::weights_of(*store_, /*only_saved=*/true)) {
-    t.name = "model." + t.name;
-    state.tensors.push_back(std::move(t));
-  }
+  state.tensors = run::saved_weights_of(*store_);
   for (const optim::StateTensor& t : optimizer_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;

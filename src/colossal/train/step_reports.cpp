@@ -20,7 +20,8 @@ std::vector<double> reduced(comm::Group& ranks, const std::vector<double>& own, 
 
 }  // namespace
 
-StepReports::StepReports(const models::Model& model, at::Device device) : model_(model) {
+StepReports::StepReports(const models::Model& model, at::Device device, const std::string& name)
+    : model_(model), prefix_(name.empty() ? "" : name + ".") {
   if (!model.reports.declared().empty()) accumulator_ = std::make_shared<nn::ReportAccumulator>(model.reports, device);
   begin_step();
 }
@@ -69,7 +70,14 @@ std::vector<std::vector<double>> StepReports::joined(comm::Group& ranks) const {
   return values;
 }
 
-std::vector<Metric> StepReports::loss_rows() const {
+std::vector<Metric> StepReports::named(std::vector<Metric> rows) const {
+  for (Metric& row : rows) row.name = prefix_ + row.name;
+  return rows;
+}
+
+std::vector<Metric> StepReports::loss_rows() const { return named(own_loss_rows()); }
+
+std::vector<Metric> StepReports::own_loss_rows() const {
   std::vector<Metric> rows;
   for (const nn::Reports::Declared& declared : model_.reports.declared())
     if (declared.is_loss) rows.push_back({.name = declared.name, .value = 0.0, .plot = "Loss terms"});
@@ -77,13 +85,14 @@ std::vector<Metric> StepReports::loss_rows() const {
 }
 
 std::vector<Metric> StepReports::end_step(comm::Group& ranks, bool skipped) {
+  if (micro_batches_ == 0) return {};
   const nn::Reported reported{.values = joined(ranks), .skipped = skipped};
-  std::vector<Metric> rows = loss_rows();
+  std::vector<Metric> rows = own_loss_rows();
   auto row = rows.begin();
   for (size_t i = 0; i < reported.values.size(); ++i)
     if (model_.reports.declared()[i].is_loss) (row++)->value = reported.values[i].front();
   if (model_.end_step) model_.end_step(reported, rows);
-  return rows;
+  return named(std::move(rows));
 }
 
 }  // namespace colossal::train

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "colossal/base/metric.h"
@@ -22,8 +23,8 @@ namespace colossal::train {
 /// The reports of one model. If it declares no report, no call communicates and nothing is on the device.
 class StepReports {
  public:
-  /// `model` must outlive the object.
-  StepReports(const models::Model& model, at::Device device);
+  /// `model` must outlive the object. `name`: of the model; rows of a model with a name begin with it and a dot.
+  StepReports(const models::Model& model, at::Device device, const std::string& name = "");
 
   /// For nn::Step::reports of training passes; null if no report is declared.
   const std::shared_ptr<nn::ReportAccumulator>& accumulator() const { return accumulator_; }
@@ -35,7 +36,8 @@ class StepReports {
   std::vector<at::Tensor> numbers() const;
   /// `values`: those of numbers(). A step may have several passes; all their micro-batches count the same.
   void end_pass(std::span<const double> values, int64_t micro_batches);
-  /// Joins the values of all ranks, calls Model::end_step, and returns the rows of the step: loss terms first.
+  /// Joins the values of all ranks, calls Model::end_step, and returns the rows of the step: loss terms first. If the
+  /// step has no pass, nothing happens.
   ///
   /// Communication: among `ranks`, all ranks of the model, all_reduces of 8 bytes per element on the host: one of all
   ///                sums, means and loss terms, and one of all maxima; without elements none.
@@ -46,7 +48,12 @@ class StepReports {
  private:
   std::vector<std::vector<double>> joined(comm::Group& ranks) const;
 
+  std::vector<Metric> named(std::vector<Metric> rows) const;
+  /// loss_rows() as the model knows them.
+  std::vector<Metric> own_loss_rows() const;
+
   const models::Model& model_;
+  std::string prefix_;  // of the names of rows
   std::shared_ptr<nn::ReportAccumulator> accumulator_;
   std::vector<double> sums_, maxima_;  // of this rank, over the passes of the step
   int64_t micro_batches_ = 0;          // of these passes

@@ -166,6 +166,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   std::optional<Error> refused;
   try {
     engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
+    engine_->objective().check_model(engine_->model());
     report::StepMetrics(1).add(engine_->loss_rows());  // names that are taken are refused here and not after a step
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());

@@ -45,8 +45,25 @@ class WholeGradients final : public ChunkGradients {
 
   void zero() override {
     ops::zero_(whole_);
+    is_sum_ = false;
     if (is_view_) return;
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
+  }
+
+  void add_to_sum() override {
+    if (!std::exchange(is_sum_, false)) return;
+    const at::NoGradGuard no_grad;
+    const bool is_first = std::all_of(summands_.further.begin(), summands_.further.end(),
+                                      [](const comm::Group* group) { return group->rank() == 0; });
+    if (!states_shared_) {
+      if (!is_first) ops::zero_(whole_);
+      return;
+    }
+    // Outside of the part are the summands that this rank gave the others.
+    const int64_t begin = chunk_.part_begin(), end = begin + chunk_.part_length();
+    whole_.narrow(0, 0, begin).zero_();
+    whole_.narrow(0, end, chunk_.length() - end).zero_();
+    if (!is_first) part_.zero_();
   }
 
   void take(size_t index) override {
@@ -78,6 +95,7 @@ class WholeGradients final : public ChunkGradients {
     std::vector<comm::Group*> rest = summands_.further;
     if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
     sum_over(rest, states_shared_ ? part_ : whole_);
+    is_sum_ = true;
   }
   void keep(bool) override {}  // it is where it belongs
 
@@ -87,7 +105,8 @@ class WholeGradients final : public ChunkGradients {
   bool states_shared_;
   const memory::Chunk& chunk_;
   Summands summands_;
-  bool is_view_;  // gradients of parameters are views of whole_
+  bool is_view_;         // gradients of parameters are views of whole_
+  bool is_sum_ = false;  // over all ranks, of this step
   at::Tensor whole_, part_;
   comm::Work work_;
 };
@@ -109,6 +128,7 @@ class PartGradients final : public ChunkGradients {
     whole_.reset();
     received_.reset();
     failure_ = nullptr;
+    is_complete_ = false;
     if (std::exchange(is_aside_, false))
       for (const auto& kept : aside_) kept->forget();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
@@ -177,11 +197,23 @@ class PartGradients final : public ChunkGradients {
     const at::Tensor received = std::exchange(received_, {});
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (last && home_) make_way();
+    is_complete_ = true;
     if (shards_.front().options().device() == received.device())
       add_here(received);
     else  // which nobody waits for
       for (size_t i = 0; i < shards_.size(); ++i)
         shards_[i].add_gradients(slice_of(received, chunk_.segments()[i]), options_.sums);
+  }
+
+  void complete() override {
+    if (std::exchange(is_complete_, true)) return;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
+      if (!shard.gradients.defined())
+        shard.gradients = at::zeros({shards_[i].length()}, shards_[i].options().dtype(options_.sums));
+    });
+    if (!home_) return;
+    for (const memory::Shard& shard : shards_) shard.drop_gradients_after_update();
   }
 
   bool are_in_place() const override { return false; }
@@ -248,7 +280,8 @@ class PartGradients final : public ChunkGradients {
   std::shared_ptr<memory::Home> home_;  // null: what is kept stays in place
   int64_t segment_;                     // elements of each but the last one
   std::vector<std::unique_ptr<memory::Kept>> aside_;
-  bool is_aside_ = false;  // aside_ has what there is, and whole_ is undefined
+  bool is_complete_ = false;  // the shards have gradients
+  bool is_aside_ = false;     // aside_ has what there is, and whole_ is undefined
   int64_t bytes_returned_ = 0;
   std::exception_ptr failure_;  // why whole_ is NaN
   const memory::Chunk& chunk_;

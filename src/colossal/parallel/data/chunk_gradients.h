@@ -16,6 +16,8 @@ class ChunkGradients {
   virtual ~ChunkGradients() = default;
   /// No gradients.
   virtual void zero() = 0;
+  /// More gradients are to come after a sum of this step: what all ranks have of that sum counts once from here on.
+  virtual void add_to_sum() {}
   /// Moves a gradient from its parameter here, where there is one that is not here already.
   virtual void take(size_t slot) = 0;
   /// Between the passes of a step, no more gradients are near: what is here goes to the store's home until the next one
@@ -31,6 +33,8 @@ class ChunkGradients {
   /// Adds the sum to the shards' gradients. `last`: of a step, so that the update is next. Errors: of Shard::lease(),
   /// and then the sum is lost.
   virtual void keep(bool last) = 0;
+  /// Makes gradients of zero for the shards if none came since zero(). Errors: those of Shard::lease().
+  virtual void complete() {}
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
 };

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <string>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -20,6 +21,7 @@ constexpr size_t kWhole = 2;
 struct Departure {
   Chunk* chunk;
   std::unique_ptr<ChunkGradients> gradients;
+  std::string model;
   /// Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a
   /// collective that blocks, as small ones may, must not stand in the way of those. They leave in finish(), as does
   /// what blocks share, of which nobody says which gradient is the last.
@@ -27,6 +29,8 @@ struct Departure {
   int64_t pending = 0;  // gradients to come in this pass
   bool left = false;
 };
+
+std::string described(const std::string& model) { return model.empty() ? "the main model" : model; }
 
 }  // namespace
 
@@ -42,11 +46,15 @@ struct GradientReducer::State {
       needs_nobody = needs_nobody && !are_others && gradients->are_in_place();
       const nn::Parameter& first = *chunk->slots().front().parameter;
       const bool late = first.is_shared || first.spec.stages.size() > 1;
-      chunks.insert(chunks.begin(), Departure{chunk.get(), std::move(gradients), late});
+      chunks.insert(chunks.begin(), Departure{chunk.get(), std::move(gradients), first.model, late});
     }
   }
 
   void arrived(Departure& d, size_t slot) {
+    require(d.model == model, "gradients",
+            "a pass through one model must make gradients of that model alone: got one of ",
+            d.chunk->slots()[slot].parameter->name, " in a pass through ", described(model),
+            "; detach what the loss takes from other models");
     require(!active || !d.left, "gradients", "a second gradient of ", d.chunk->slots()[slot].parameter->name,
             " in one pass, after its chunk was reduced: a parameter must not be used both inside and outside a "
             "recomputed block; set memory.recompute = \"none\"");
@@ -57,8 +65,8 @@ struct GradientReducer::State {
       if (d.pending == 0 && options.sets_aside) set_aside(d);
       return;
     }
-    while (next < chunks.size() && (chunks[next].late || chunks[next].pending <= 0)) {
-      if (!chunks[next].late) launch(chunks[next]);
+    while (next < of_pass.size() && (of_pass[next]->late || of_pass[next]->pending <= 0)) {
+      if (!of_pass[next]->late) launch(*of_pass[next]);
       ++next;
     }
   }
@@ -81,9 +89,13 @@ struct GradientReducer::State {
     under_way.clear();
   }
 
-  /// Of all chunks gradients are to come.
-  void begin() {
+  /// Of all chunks of the model gradients are to come.
+  void begin(const std::string& of_model) {
+    model = of_model;
+    of_pass.clear();
     for (Departure& d : chunks) {
+      if (d.model != model) continue;
+      of_pass.push_back(&d);
       d.pending = static_cast<int64_t>(d.chunk->slots().size());
       d.left = false;
     }
@@ -103,10 +115,10 @@ struct GradientReducer::State {
 
   void finish() {
     if (!active) return;
-    for (Departure& d : chunks)
-      if (!d.late && !d.left) launch(d);
-    for (Departure& d : chunks)
-      if (d.late) launch(d);
+    for (Departure* d : of_pass)
+      if (!d->late && !d->left) launch(*d);
+    for (Departure* d : of_pass)
+      if (d->late) launch(*d);
     receive_all();
     active = false;
   }
@@ -117,7 +129,9 @@ struct GradientReducer::State {
   bool needs_nobody = true;           // no chunk has a peer, autograd adds in place: nothing will ever leave
   bool active = false, last = false;  // last: pass of the step
   std::vector<Departure> chunks;      // the last first
-  size_t next = 0;                    // first that has not left
+  std::string model;                  // that the pass goes through
+  std::vector<Departure*> of_pass;    // its chunks
+  size_t next = 0;                    // first of these that has not left
   std::vector<Departure*> whole;      // that gradients came for last, the latest one last; they have not left
   std::vector<Departure*> under_way;
 };
@@ -161,12 +175,17 @@ void GradientReducer::zero() {
   for (Departure& d : state_->chunks) d.gradients->zero();
 }
 
-void GradientReducer::begin(bool last) {
+void GradientReducer::add_to_sums(const std::string& model) {
+  for (Departure& d : state_->chunks)
+    if (d.model == model) d.gradients->add_to_sum();
+}
+
+void GradientReducer::begin(bool last, const std::string& model) {
   State& s = *state_;
   if (!s.store.takes_part()) s.store.rethrow();
   if (s.needs_nobody) return;
   s.finish();  // of the pass before
-  s.begin();
+  s.begin(model);
   if (!last && !s.options.each_pass) return;
   s.active = true;
   s.last = last;
@@ -176,6 +195,11 @@ void GradientReducer::begin(bool last) {
 void GradientReducer::finish() {
   state_->finish();
   if (!state_->store.takes_part()) state_->store.rethrow();
+}
+
+void GradientReducer::complete() {
+  State& s = *state_;
+  for (Departure& d : s.chunks) s.store.attempt([&] { d.gradients->complete(); });
 }
 
 int64_t GradientReducer::bytes_returned() const {

@@ -11,6 +11,7 @@
 //   reducer.finish();                                 // store.shards() have the sums over all ranks
 #pragma once
 #include <memory>
+#include <string>
 
 #include "colossal/parallel/data/chunk_gradients.h"
 
@@ -34,10 +35,13 @@ namespace colossal::parallel {
 ///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
 ///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
 /// Unused parameters: count as zeros; their chunks leave in finish().
+/// Several models (nn::Parameter::model): a pass through one sends the chunks of that model alone. Those of a model
+///                that no pass of a step went through have gradients of zero from complete() on; nothing is sent for
+///                them.
 /// Errors of gathers, see memory::ChunkStore. Of this rank's home alone: wait in the store, for rethrow().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
-///                       outside a recomputed block. One reducer a parameter: it takes the one post-accumulate hook
-///                       that autograd offers.
+///                       outside a recomputed block; a gradient of another model than that of the pass.
+/// One reducer a parameter: it takes the one post-accumulate hook that autograd offers.
 class GradientReducer {
  public:
   GradientReducer(memory::ChunkStore& store, const GradientOptions& options);
@@ -47,11 +51,15 @@ class GradientReducer {
 
   /// Before the first pass of a step: no gradients.
   void zero();
+  /// Before the passes of a step that come behind a finish(): their gradients are added to the sums that are there.
+  void add_to_sums(const std::string& model = "");
   /// Before each backward pass; of a pipeline before each step that makes gradients. `last` of the step: what that one
-  /// does not touch leaves in finish().
-  void begin(bool last);
+  /// does not touch leaves in finish(). `model`: the one that the pass goes through.
+  void begin(bool last, const std::string& model = "");
   /// Returns when all gradients are those sums. Every rank must call.
   void finish();
+  /// Behind the last pass of a step, before its update: see "Several models". Nothing is sent.
+  void complete();
   /// Bytes of whole gradients that came back from the store's home for those of further micro-batches, since the start.
   int64_t bytes_returned() const;
 

@@ -15,11 +15,7 @@ tensor::Batch HeadObjective::example(int64_t rows) const {
   return models::example_batch(shape_, rows, config_.data.sequence);
 }
 
-void HeadObjective::check_model(const models::Model& model) const {
-  require(model.head != nullptr, "objective", "objective ", shape_.task().objective,
-          " needs a model with a head: got a ", shape_.architecture->name,
-          " without; make one, or name another objective");
-}
+std::string HeadObjective::missing_from(const models::Model& model) const { return model.head ? "" : "a head"; }
 
 void HeadObjective::check(const tensor::Batch& batch) const { models::check_batch(shape_, batch); }
 

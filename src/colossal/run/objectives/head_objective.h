@@ -11,7 +11,7 @@ class HeadObjective : public Objective {
   HeadObjective(const Config& config, models::ModelShape shape) : config_(config), shape_(std::move(shape)) {}
 
   tensor::Batch example(int64_t rows) const override;
-  void check_model(const models::Model& model) const override;
+  std::string missing_from(const models::Model& model) const override;
   void check(const tensor::Batch& batch) const override;
   double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const override;
