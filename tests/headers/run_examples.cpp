@@ -253,9 +253,9 @@ at::Tensor runner(Runner& runner, Scheduler& scheduler) {
   return logits;
 }
 
-at::Tensor lone_runner(distributed::DistributedModel& model, run::StreamedWeights* weights, int64_t id,
-                       const std::vector<int64_t>& text, int64_t most_new) {
-  infer::LoneRunner runner(model, weights);
+at::Tensor lone_runner(distributed::DistributedModel& model, int64_t id, const std::vector<int64_t>& text,
+                       int64_t most_new) {
+  infer::LoneRunner runner(model);
   infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
   runner.begin(id, text, most_new);
   scheduler.add(id, text, most_new - 1);

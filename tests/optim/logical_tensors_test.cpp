@@ -22,7 +22,7 @@ TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string& name) { return std::vector<int>{name == "last" ? 1 : 0}; };
-    nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1, stages});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
     parameters.add("last", tensor::ShardSpec::whole({3, 5}), nn::Init::ones(), true);
     parameters.add("first", tensor::ShardSpec::whole({7}), nn::Init::ones(), true);
     const LogicalTensors tensors(parameters, mesh);
@@ -54,7 +54,7 @@ TEST(LogicalTensors, RefuseInAPipelineWhatIsNotTrained) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string&) { return std::vector<int>{0, 1}; };
-    nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1, stages});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
     parameters.add("frozen", tensor::ShardSpec::whole({3}), nn::Init::ones(), true).value.requires_grad_(false);
     EXPECT_THAT(test::thrown_message([&] { LogicalTensors(parameters, mesh); }),
                 testing::HasSubstr("frozen is not trained, which the other stages of a pipeline cannot know"));
