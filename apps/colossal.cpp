@@ -32,7 +32,9 @@ int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
 int print_command_reference(const std::vector<Command>&) { become_torch("help", {"--markdown"}); }
 int print_config_reference(const run::Program*) { become_torch("help", {"config", "--markdown"}); }
-std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }  // it has no tables of its own
+// It has no tables of its own.
+std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
+std::vector<std::string> own_table_names(const run::Program*) { return {}; }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
 int train(const Arguments& arguments, const run::Program*) { become_torch("train", arguments); }

@@ -107,6 +107,7 @@ const std::vector<std::string> kHeaders{
     "tensor/flops.h",
     "train/check_sizes.h",
     "train/memory_needs.h",
+    "train/named_model.h",
     "train/planned_shards.h",
     "train/record_step.h",
     "train/step_reports.h",

@@ -49,6 +49,7 @@ run::Config config_of(const parallel::TensorConfig& tensor = {}) {
   run::Config config = test::course_config();
   config.parallel.tensor = tensor;
   config.training.batch_size = kRows.rows;
+  config.data.sequence = 12;  // divisible by the ranks of every mode
   config.optimizer.warmup_steps = 0;
   config.optimizer.learning_rate = 0.01;
   config.optimizer.epsilon = 1e-6;  // a gradient that is zero but for rounding must not become a whole step

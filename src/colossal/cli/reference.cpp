@@ -75,4 +75,12 @@ std::vector<KeyHelp> own_table_keys(const run::Program* program) {
   return keys;
 }
 
+std::vector<std::string> own_table_names(const run::Program* program) {
+  std::vector<std::string> names;
+  if (!program) return names;
+  for (const run::OwnTable& table : run::tables_of(program->objectives)) names.push_back(table.name);
+  for (const run::OwnTable& table : run::tables_of(program->adapters)) names.push_back(table.name);
+  return names;
+}
+
 }  // namespace colossal::cli

@@ -14,8 +14,10 @@ int print_command_reference(const std::vector<Command>& commands);
 /// have (null: those of the library), and the keys of its own tables.
 int print_config_reference(const run::Program* program);
 
-/// The keys of the tables that the objectives of `program` have; none of the library's own objectives, which a null
-/// program has.
+/// The keys of the tables that the objectives and adapters of `program` have. A null program, the library's own, has no
+/// such tables.
 std::vector<KeyHelp> own_table_keys(const run::Program* program);
+/// The names of these tables, also of those without keys.
+std::vector<std::string> own_table_names(const run::Program* program);
 
 }  // namespace colossal::cli

@@ -126,9 +126,7 @@ int schedule_lr(const Arguments& arguments, const run::Program* program) {
   parse(app, arguments);
   const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   wishes.config = given.config;
-  std::vector<std::string> tables;
-  for (const KeyHelp& key : own_table_keys(program)) tables.push_back(key.section);
-  run::refuse_other_tables(wishes.config, tables);
+  run::refuse_other_tables(wishes.config, own_table_names(program));
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
   require(wishes.config.training.steps <= kMostSteps, "training", "steps of a picture must be at most ", kMostSteps,
           ": got ", wishes.config.training.steps);

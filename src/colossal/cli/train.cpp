@@ -19,7 +19,8 @@ namespace {
 /// A text of the model as it is now: what a reader understands sooner than a loss. Every rank takes part; `prints` is
 /// for rank 0 after training.
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
-  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !trainer.engine().model().shape.task().generates())
+  const models::Model& model = trainer.engine().model();
+  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !model.shape.task().generates() || !model.head)
     return "";
   const text::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);

@@ -63,9 +63,10 @@ Costs costs_of(const ModelShape& shape, const tensor::Batch& example, const Loss
   try {
     return announced(shape, example, loss);
   } catch (const c10::Error& error) {
-    throw Error("model", concat("the blocks of ", shape.architecture->name,
-                                " must run on tensors without data (at::kMeta), so that their cost can be estimated: ",
-                                first_sentence(error.what_without_backtrace())));
+    throw UnknownCosts("model",
+                       concat("the blocks of ", shape.architecture->name,
+                              " must run on tensors without data (at::kMeta), so that their cost can be estimated: ",
+                              first_sentence(error.what_without_backtrace())));
   }
 }
 

@@ -92,6 +92,13 @@ void run_block(const Model& model, int64_t index, States& states, const nn::Step
   for (size_t i = 0; i < written.size(); ++i) states[block.writes[i]] = written[i];
 }
 
+/// Backward does not go through a state without a gradient, wherever a pipeline is cut.
+void cut_gradients(const Model& model, const std::vector<int>& written, States& states) {
+  if (model.states.empty()) return;
+  for (const int state : written)
+    if (!model.states[state].has_gradient && states[state].defined()) states[state] = states[state].detach();
+}
+
 }  // namespace
 
 State hidden_state(int64_t hidden, int64_t positions) {
@@ -145,12 +152,14 @@ States run_stage(const Model& model, const Stage& stage, States states, const nn
     model.embed.run(states, *step.batch, step);
     for (const int state : model.embed.writes)
       if (!states[state].defined()) refuse_unwritten(model, state, "the embedding");
+    cut_gradients(model, model.embed.writes, states);
   }
   const bool has_several = states.size() > 1;
   const std::vector<std::vector<bool>> lives = has_several ? lives_of(model) : std::vector<std::vector<bool>>();
   if (has_several && stage.embeds) drop_dead(states, lives[0]);
   for (int64_t i = stage.first; i < stage.last; ++i) {
     run_block(model, i, states, step);
+    cut_gradients(model, model.blocks[i].writes, states);
     if (has_several) drop_dead(states, lives[i + 1]);
   }
   if (stage.ends) {

@@ -114,8 +114,10 @@ namespace {
 void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
   bool behind_blocks = false;
   for (const nn::Parameter& parameter : parameters.declared()) {
-    const bool in_block = block_of(parameter.name, shape.layers).has_value();
-    require(in_block || !behind_blocks || parameter.name.starts_with("norm.") || parameter.name.starts_with("head."),
+    if (parameter.model != parameters.options().model) continue;
+    const std::string name(parameter.own_name());
+    const bool in_block = block_of(name, shape.layers).has_value();
+    require(in_block || !behind_blocks || name.starts_with("norm.") || name.starts_with("head."),
             "model", "parameters made after the blocks must have names that begin with `norm.` or `head.`: got ",
             parameter.name, "; rename it, or make it before the blocks if the first part of the model uses it");
     behind_blocks = behind_blocks || in_block;

@@ -148,12 +148,18 @@ Registry built_in();
 /// check_states(); names of parameters that do not say which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
+/// Costs that cannot be found. The model may train all the same, but no pipeline can be cut by them.
+class UnknownCosts : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Returns what a training step on `example` costs, a batch of sizes alone (at::kMeta). The batch is taken through the
 /// model, a block after the other, and then through `loss`, which gets the states at its end; null: the loss of the
 /// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time:
 /// some microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets
 /// through.
-/// Errors: those of make_model() and of check_sizes(); Error("model", ...), with the operator, of blocks that look at
+/// Errors: those of make_model() and of check_sizes(); UnknownCosts("model"), with the operator, of blocks that look at
 /// numbers or call an operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs,
 /// index_select).
 Costs costs_of(const ModelShape& shape, const tensor::Batch& example,

@@ -16,8 +16,9 @@ constexpr char kIds[] = "ids", kImages[] = "images", kLabels[] = "labels";
 
 void check_tokens(const ModelShape& s, const at::Tensor& ids) {
   require(ids.dim() == 2, "data", "token ids must be [B, S]: got ", ids.sizes());
-  require(ids.size(1) <= s.positions, "model", "the sequence must not be longer than the model's positions: got ",
-          ids.size(1), " tokens, ", s.positions, " positions; lower data.sequence or raise model.positions");
+  require(s.positions == 0 || ids.size(1) <= s.positions, "model",
+          "the sequence must not be longer than the model's positions: got ", ids.size(1), " tokens, ", s.positions,
+          " positions; lower data.sequence or raise model.positions");
   const int64_t least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
   require(least >= 0 && most < s.vocabulary, "data", "token ids must lie in the model's vocabulary of ", s.vocabulary,
           ": got ", least < 0 ? least : most);

@@ -87,7 +87,8 @@ struct Step {
   /// Errors ("model"): a report that was not declared; another number of elements than declared.
   void report(const Report& what, const at::Tensor& value) const;
   /// Reports the scalar `loss` and returns y, a hidden state, which must not be changed in place afterwards. Backward
-  /// through y also goes through `loss`, with a gradient that no layout changes: that of weight x the joined value.
+  /// through y also goes through `loss`, with a gradient that no layout changes: that of weight x the joined value. The
+  /// loss of the model must depend on y.
   /// Errors ("model"): a report that was not declared by add_loss(); a loss that is not one fp32 or fp64 number.
   at::Tensor attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const;
 };

@@ -130,6 +130,9 @@ tensor::ShardSpec spec_like(const tensor::ShardSpec& weight, std::vector<int64_t
 
 std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> product, const Parameter& weight,
                                              Parameters& parameters, const LowRank& options) {
+  require(weight.hidden_matrix, "adapter", weight.name,
+          " must be a matrix inside a block: the loss of a head multiplies with its weight alone; return `product` "
+          "unless weight.hidden_matrix");
   require(weight.spec.shape.size() == 2, "adapter", weight.name, " must be a matrix: got ", weight.spec.shape.size(),
           " dimensions");
   const int64_t out = weight.spec.shape[0], in = weight.spec.shape[1];
@@ -142,6 +145,7 @@ std::shared_ptr<const Product> with_low_rank(std::shared_ptr<const Product> prod
   Parameter& b = parameters.add(layer + std::string(kMatrixB), spec_like(weight.spec, {out, options.rank}, 0),
                                 Init::zeros(), true);
   a.hidden_matrix = b.hidden_matrix = true;
+  a.is_shared = b.is_shared = weight.is_shared;
   if (!weight.value.defined()) return product;
   const Matrices matrices{a, b, options.scale};
   if (auto direct = std::dynamic_pointer_cast<const DirectProduct>(product))

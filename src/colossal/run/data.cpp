@@ -18,8 +18,9 @@ void check_text(const Config& config, const ResolvedModel& model) {
       model.shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(),
       ids.beside.empty() ? "" : concat(" and ", ids.beside),
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
-  require(d.sequence <= model.shape.positions, "data", "sequence must not exceed the model's positions: got ",
-          d.sequence, " of ", model.shape.positions, "; lower data.sequence or raise model.positions");
+  require(model.shape.positions == 0 || d.sequence <= model.shape.positions, "data",
+          "sequence must not exceed the model's positions: got ", d.sequence, " of ", model.shape.positions,
+          "; lower data.sequence or raise model.positions");
 }
 
 void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
@@ -68,6 +69,7 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   if (model.tokenizer) check_text(config, model);
   const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
   const Objective& objective = *model.objective.objective;
+  const tensor::Batch example = objective.example(1);
   OpenedData opened = objective.open({config, model.shape, tokenizer, builtin, replica});
   data::BatchOptions options{.batch_size = config.training.batch_size,
                              .rank = replica,
@@ -80,7 +82,9 @@ RunData open_data(const Config& config, const Program& program, const std::strin
               opened.stream ? std::make_unique<data::Batches>(std::move(opened.stream), options.pinned)
                             : std::make_unique<data::Batches>(opened.training, options),
               nullptr,
-              tokenizer ? config.data.sequence : std::max<int64_t>(1, model.shape.positions),
+              tokenizer              ? config.data.sequence
+              : example.has_tokens() ? example.tokens()
+                                     : std::max<int64_t>(1, model.shape.positions),
               config.model,
               model.objective,
               model.adapter};
@@ -88,7 +92,7 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   learn_class_names(opened.class_names, config, program, run);
   options.shuffle = false;
   options.counts_once = true;
-  if (opened.held_out) run.held_out = std::make_unique<data::Batches>(opened.held_out, options);
+  if (opened.held_out && evaluates(config)) run.held_out = std::make_unique<data::Batches>(opened.held_out, options);
   return run;
 }
 

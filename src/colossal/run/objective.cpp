@@ -75,6 +75,10 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
             "] and [", row.table, "]; leave one out");
     chosen = &row;
   }
+  for (const OwnTable& other : others)
+    for (const OwnTable& table : tables)
+      require(table.name != other.name, "objective", "the table of an objective must be new: [", other.name,
+              "] belongs to an adapter; choose another table");
   tables.insert(tables.end(), others.begin(), others.end());
   read_tables(config, tables);
   if (!chosen) chosen = &objectives.at(shape.task().objective);
@@ -88,7 +92,7 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
   tensor::Batch batch = objective.example(rows).map([](const tensor::Field& field) {
     return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
   });
-  if (config.data.documents != "joined" && batch.has_tokens())
+  if (config.data.documents != "joined" && batch.has_tokens() && !batch.find("documents").defined())
     batch.add("documents",
               {at::zeros({rows, batch.tokens()}, at::kLong), {tensor::Dim::Row, tensor::Dim::Token}, {}, true});
   return batch;

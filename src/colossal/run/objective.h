@@ -121,7 +121,9 @@ struct ObjectiveRow {
   std::string name{};   ///< "next-token"
   std::string table{};  ///< its own table of the config, such as "diffusion" ("": none)
   OwnKeys keys{};       ///< the keys of that table, with their defaults
-  /// Makes the objective of a run. Errors ("objective"): a shape whose head the objective cannot use.
+  /// Makes the objective of a run. Every command that reads a run's config calls it, also before the shape has its
+  /// vocabulary and where the data is not there, so data is read by open(). Errors ("objective"): a shape whose head the
+  /// objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
 };
 

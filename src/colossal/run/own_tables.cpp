@@ -49,7 +49,11 @@ ConfigDocument document_of(const std::vector<OwnTable>& tables) {
   const std::string toml = fields_to_toml([copies = tables](Fields& f) mutable {
     for (OwnTable& table : copies) f.section(table.name.c_str(), table.keys, "");
   });
-  return ConfigDocument::parse(toml, "the config");
+  ConfigDocument document = ConfigDocument::parse(toml, "the config");
+  for (const OwnTable& table : tables)  // a table may have no keys
+    if (!document.values().contains(table.name))
+      document.put(table.name, {.value = ConfigValue::Table{}, .where = "the config"});
+  return document;
 }
 
 }  // namespace colossal::run

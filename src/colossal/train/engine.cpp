@@ -101,14 +101,18 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
         });
   }
   for (const NamedModel& one : models) members_.push_back(make_member(one, options));
-  // Every stage has blocks, so all ranks refuse.
-  require(parameters().forward_only().empty(), "prepacked",
-          "packed weights without their values have no gradients: got ", parameters().forward_only(),
-          " in a model that trains; set WeightPacking::keeps_values");
+  const auto refuse_packed = [&] {
+    require(parameters().forward_only().empty(), "prepacked",
+            "packed weights without their values have no gradients: got ", parameters().forward_only(),
+            " in a model that trains; set WeightPacking::keeps_values");
+  };
+  // A weight is packed where it is: perhaps by the ranks of one stage alone.
+  if (std::any_of(models.begin(), models.end(), [](const NamedModel& one) { return bool(one.adapter.product); }))
+    comm::agree(mesh_->all(), at::kCPU, refuse_packed);
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
           parameters().declared().size(), " frozen ones, and none that trains; change what freezes them");
   optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config);
-  for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->end_pass(); });
+  for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
   make_groups();
   if (config.training.graph && !device.is_meta())
     captured_ = std::make_unique<CapturedPass>(
@@ -166,6 +170,7 @@ std::vector<Metric> Engine::loss_rows() const {
 void Engine::zero_grad() {
   optimization_->zero_grad();
   for (const Member& one : members_) one.reports->begin_step();
+  passes_ = 0;
 }
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }
@@ -223,6 +228,7 @@ nn::Step Engine::training_step_of(const Member& member, const tensor::Batch& mic
   step.reports = member.reports->accumulator();
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
+  if (passes_ > 0) step.dropout_seed = derive_seed(step.dropout_seed, static_cast<uint64_t>(passes_));
   // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
   // consecutive ones of those.
   step.first_row =
@@ -279,6 +285,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
   reports.end_pass(std::span(values).subspan(losses), config_.micro_batches());
   double mean = 0;
   for (size_t i = 0; i < losses; ++i) mean += values[i] / whole;
+  ++passes_;
   return comm::sum(ranks_of_all_rows(*mesh_), mean);
 }
 
@@ -357,9 +364,12 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
   const Member& one = member(model);
-  return one.model->forward(forward_steps(one, batch), [&](int, const models::States& end, const nn::Step& step) {
+  const auto result_of = [&](int, const models::States& end, const nn::Step& step) {
     return result(one.model->model(), end, step);
-  });
+  };
+  std::vector<at::Tensor> results = one.model->forward(forward_steps(one, batch), result_of);
+  optimization_->end_pass();
+  return results;
 }
 
 Evaluation Engine::evaluate(const tensor::Batch& batch) {
@@ -368,11 +378,15 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   objective_->check_model(model());
   objective_->check(batch);
   const auto sums_of = [&](int, const models::States& end, const nn::Step& step) {
-    return objective_->evaluate(model(), end, step).to(at::kDouble);
+    const at::Tensor sums = objective_->evaluate(model(), end, step);
+    require(sums.numel() == objective_->sums(), "objective", "evaluate() must return as many sums as sums() says, ",
+            objective_->sums(), ": got sizes ", sums.sizes());
+    return sums.reshape({-1}).to(at::kDouble);
   };
   at::Tensor mine;
   for (const at::Tensor& part : distributed().forward(forward_steps(main(), batch), sums_of))
     mine = mine.defined() ? mine + part : part;
+  optimization_->end_pass();
   // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(objective_->sums());

@@ -86,7 +86,8 @@ class Engine : public Resumable {
          at::Device device);
   ~Engine();
 
-  /// Sets all gradients to zero. To be called before the first train_step() of each step. A step may have several.
+  /// Sets all gradients to zero. To be called before the first train_step() of each step. A step may have several:
+  /// their gradients add up in the dtype of gradients (fp32 if training.accumulate > 1), and each has its own dropout.
   void zero_grad();
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()) through
   /// the main model, by the objective of the run. Adds to the gradients d(mean loss over the global batch); when it
@@ -203,6 +204,7 @@ class Engine : public Resumable {
   std::shared_ptr<comm::Mesh> mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::vector<Member> members_;         // the main model first
+  int64_t passes_ = 0;                  // of training since zero_grad()
   std::unique_ptr<Optimization> optimization_;
   std::unique_ptr<CapturedPass> captured_;  // null: every pass is launched operator by operator
 };

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace colossal::train {
@@ -42,7 +43,11 @@ std::vector<at::Tensor> StepReports::numbers() const {
 
 void StepReports::end_pass(std::span<const double> values, int64_t micro_batches) {
   for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += values[i];
-  for (size_t i = 0; i < maxima_.size(); ++i) maxima_[i] = std::max(maxima_[i], values[sums_.size() + i]);
+  for (size_t i = 0; i < maxima_.size(); ++i) {
+    const double value = values[sums_.size() + i];
+    // NaN compares as false everywhere, and would be lost here or between ranks.
+    maxima_[i] = std::isnan(value) ? std::numeric_limits<double>::infinity() : std::max(maxima_[i], value);
+  }
   micro_batches_ += micro_batches;
 }
 

@@ -41,7 +41,8 @@ class StepRule {
   virtual StepOutcome step(Engine& engine, const NextBatch& next) = 0;
   /// What a checkpoint keeps in addition to the engine and the position in the data, the same on all ranks. Null: none.
   virtual nlohmann::json state() const;
-  /// Goes on from the state of a checkpoint; null if the checkpoint has none.
+  /// Goes on from the state of a checkpoint; null if the checkpoint has none. Called before the engine has its weights
+  /// and steps. It must not communicate: ranks compare their errors behind it.
   virtual void restore(const nlohmann::json& state);
 };
 

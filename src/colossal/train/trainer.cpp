@@ -167,7 +167,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   try {
     engine_ = initialize(world_, config_, data_.shape, device, data_.objective.objective, data_.adapter);
     engine_->objective().check_model(engine_->model());
-    report::StepMetrics(1).add(engine_->loss_rows());  // names that are taken are refused here and not after a step
+    check_metric_names();
     data_.training->want(engine_->tokens_read());
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
     rule_ = make_rule();
@@ -299,11 +299,20 @@ void Trainer::start() {
   log_start();
 }
 
+/// Names that are taken are refused before the first step, and not after an evaluation.
+void Trainer::check_metric_names() const {
+  report::StepMetrics names(1);
+  names.add(engine_->loss_rows());
+  const run::Objective& objective = engine_->objective();
+  if (data_.held_out) names.add(objective.metrics(std::vector<double>(static_cast<size_t>(objective.sums())), 0));
+}
+
 void Trainer::import_weights(bool resumed) {
   std::set<std::string> saved;
   for (const nn::Parameter& p : engine_->parameters().declared())
     if (p.treatment.saved) saved.insert(p.name);
   const bool has_all = resumed && saved.size() == engine_->parameters().declared().size();
+  for (const nn::Buffer& buffer : engine_->parameters().buffers()) saved.insert(buffer.name);
   if (config_.model.from.empty() || has_all) return;
   const models::ModelShape& shape = engine_->model().shape;
   const auto busy = world_.busy("reading " + config_.model.from);
@@ -448,7 +457,7 @@ std::optional<double> Trainer::step_flops() {
   try {
     return run::costs_of(engine_->model().shape, engine_->objective()).sum() *
            static_cast<double>(config_.training.batch_size);
-  } catch (const Error& error) {
+  } catch (const models::UnknownCosts& error) {
     // A pipeline was cut by them and is not here; nothing else needs them.
     if (is_first()) log_.warning(error.message(), "; the run continues without reporting the share of the peak");
     return std::nullopt;

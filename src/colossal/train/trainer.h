@@ -103,6 +103,7 @@ class Trainer {
   std::string builtin_text() const;
   void start();
   /// Reads the weights of model.from; after a resume only those that its checkpoint leaves out.
+  void check_metric_names() const;
   void import_weights(bool resumed);
   /// Writes into the log what the run has: model, layout, data, and memory of this rank.
   void log_start();

@@ -176,6 +176,7 @@ void GradientReducer::zero() {
 }
 
 void GradientReducer::add_to_sums(const std::string& model) {
+  state_->model = model;  // recorded passes make gradients before begin()
   for (Departure& d : state_->chunks)
     if (d.model == model) d.gradients->add_to_sum();
 }
