@@ -127,6 +127,24 @@ std::string refusal_of(const Model& model) {
   return test::thrown_message([&] { check_states(model); });
 }
 
+// A pipeline sends no gradient of such a state, so one stage must not make one either.
+TEST(States, WithoutAGradientPassNoneWithinAStage) {
+  const std::vector<at::Tensor> factors = [] {
+    std::vector<at::Tensor> list;
+    for (int i = 0; i < 5; ++i) list.push_back(at::full({}, 0.5, at::kDouble).requires_grad_());
+    return list;
+  }();
+  Model model = with_skip(factors);
+  model.blocks[2] = sum({1}, {0}, factors[2]);  // from here on all follows from b
+  for (const bool has_gradient : {true, false}) {
+    model.states[1].has_gradient = has_gradient;
+    for (const at::Tensor& factor : factors) factor.mutable_grad() = at::Tensor();
+    run_stage(model, {0, 5}, {}, step_of_x())[0].sum().backward();
+    EXPECT_EQ(factors[1].grad().defined(), has_gradient);
+    EXPECT_TRUE(factors[2].grad().defined());
+  }
+}
+
 TEST(States, ThatDoNotFitAreNamed) {
   EXPECT_EQ(refusal_of(with_skip()), "");
   Model model = with_skip();

@@ -165,6 +165,7 @@ TEST(LowRankNesting, TwoAdaptersAddUp) {
   for (const bool gathers : {false, true}) {
     Parameters parameters({}, {.dtype = at::kDouble});
     Parameter& weight = parameters.add("w", tensor::ShardSpec::whole({kOut, kIn}), Init::normal(1), true);
+    weight.hidden_matrix = true;
     const std::shared_ptr<const Product> base = gathers ? std::make_shared<Opaque>(serial()) : serial();
     const auto inner = with_low_rank(base, weight, parameters, {.rank = 2});
     Parameter other = weight;  // an adapter has the name of its layer
@@ -194,7 +195,8 @@ TEST(LowRankMatrices, AreDividedLikeTheSidesOfTheirWeight) {
   Parameters parameters(tensor::Place({{"data", 2, 0, tensor::Deals::Rows}, {"row", 2, 1}, {"column", 2, 0}}), {});
   auto spec = tensor::ShardSpec::split({8, 4}, 0, {"column"});
   spec.splits[1].axes = {"row"};
-  const Parameter& weight = parameters.add("layer.weight", spec, Init::ones(), true);
+  Parameter& weight = parameters.add("layer.weight", spec, Init::ones(), true);
+  weight.hidden_matrix = true;
   with_low_rank(serial(), weight, parameters, {.rank = 2});
   const Parameter &a = parameters.at("layer.adapter_a"), &b = parameters.at("layer.adapter_b");
   EXPECT_EQ(a.value.sizes(), (at::IntArrayRef{2, 2}));
@@ -210,6 +212,9 @@ TEST(LowRankErrors, NameTheRankAndTheOrderOfWrappers) {
   for (const int64_t rank : {0, 5})
     EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), weight, parameters, {.rank = rank}); }),
                 HasSubstr("the rank of an adapter of layer.weight must be between 1 and 4, its smaller side: got"));
+  const Parameter& head = parameters.add("head.weight", tensor::ShardSpec::whole({8, 4}), Init::ones(), true);
+  EXPECT_THAT(test::thrown_message([&] { with_low_rank(serial(), head, parameters, {.rank = 1}); }),
+              HasSubstr("head.weight must be a matrix inside a block"));
   const auto adapter = with_low_rank(serial(), weight, parameters, {.rank = 1});
   Fp8Layers fp8({});
   EXPECT_THAT(test::thrown_message([&] { fp8.wrap(adapter, weight, parameters); }),

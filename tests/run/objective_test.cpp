@@ -101,6 +101,24 @@ TEST(ChooseObjective, KeepsEveryKeyOfItsTable) {
   EXPECT_EQ(dynamic_cast<const Ranking&>(*chosen(again).objective).keys, (RankingKeys{7, 0.5}));
 }
 
+TEST(ChooseObjective, KeepsATableWithoutKeys) {
+  Objectives objectives = built_in_objectives();
+  ObjectiveRow row = objectives.at("next-token");
+  row.name = row.table = "keyless";
+  objectives.add(row);
+  Config config = config_of("[keyless]\n");
+  config.tables = choose_objective(config, objectives, shape_of("gpt2-tiny")).tables;
+  const Config again = config_of(to_toml(config));
+  EXPECT_EQ(choose_objective(again, objectives, shape_of("gpt2-tiny")).name, "keyless");
+}
+
+TEST(ChooseObjective, RefusesATableThatIsAnAdaptersToo) {
+  EXPECT_THAT(test::thrown_message([&] {
+                choose_objective({}, two_more(), shape_of("gpt2-tiny"), {{"ranking", OwnKeys{}}});
+              }),
+              HasSubstr("the table of an objective must be new: [ranking] belongs to an adapter"));
+}
+
 TEST(ChooseObjective, RefusesTablesOfTwoObjectives) {
   EXPECT_EQ(refusal(config_of("[ordering]\n[ranking]\npairs = 2\n")),
             "[config] a config must have the table of one objective: got [ranking] and [ordering]; leave one out");

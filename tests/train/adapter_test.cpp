@@ -174,23 +174,22 @@ TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
   }
 }
 
+// The weight is on one stage of two, and both must hear of it.
 TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
   run::Config config = config_of();
   config.precision.mode = "fp32";
   config.parallel.pipeline.size = 2;
   nn::PrepackedLayers layers({});
   std::mutex mutex;
-  const nn::Adapter packing{.product = [&](auto product, const nn::Parameter& weight, nn::Parameters& parameters) {
+  const nn::Adapter packing{.product = [&](auto product, const nn::Parameter& weight, nn::Parameters&) {
     const std::lock_guard lock(mutex);
-    auto packed = layers.wrap(std::move(product), weight);
-    return weight.hidden_matrix ? nn::with_low_rank(std::move(packed), weight, parameters, {.rank = 2}) : packed;
+    return weight.name.starts_with("blocks.0.") ? layers.wrap(std::move(product), weight) : product;
   }};
   comm::run_ranks(2, [&](comm::World& world) {
     const std::string message =
         test::thrown_message([&] { initialize(world, config, shape_of_all(), {}, nullptr, packing); });
-    EXPECT_THAT(message, HasSubstr("[prepacked] packed weights without their values have no gradients: got "));
+    EXPECT_THAT(message, HasSubstr("[prepacked] packed weights without their values have no gradients: got blocks.0."));
     EXPECT_THAT(message, HasSubstr("in a model that trains; set WeightPacking::keeps_values"));
-    EXPECT_EQ(world.traffic().total().calls, 0) << "before any communication";
   });
 }
 

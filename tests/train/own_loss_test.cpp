@@ -231,6 +231,20 @@ TEST(EngineForward, ChangesNothingOfTheStepsAround) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
+TEST(OwnLoss, PassesOfAStepDropOtherPlaces) {
+  comm::run_ranks(1, [](comm::World& world) {
+    ModelShape shape = tied_shape();
+    shape.dropout = 0.2;
+    const auto engine = initialize(world, config_of({.name = "one"}), shape);
+    const tensor::Batch batch = own_batch(*engine, 0);
+    engine->zero_grad();
+    const double first = engine->train_step(batch);
+    EXPECT_NE(engine->train_step(batch), first);
+    engine->zero_grad();
+    EXPECT_EQ(engine->train_step(batch), first);
+  });
+}
+
 /// A network without a head, whose last layer is its outputs.
 Model make_network(const ModelShape& s, nn::Layers& layers) {
   Model model;
