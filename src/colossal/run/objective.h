@@ -89,8 +89,8 @@ class Objective {
   /// memory needs follow from its sizes. Labels and other fields that no layer reads may be left out only if loss()
   /// runs without them.
   virtual tensor::Batch example(int64_t rows) const = 0;
-  /// Returns what loss() uses and the model lacks, such as "a head"; empty: nothing. Such a model trains by losses of the
-  /// caller's alone (train::Engine::Loss).
+  /// Returns what loss() uses and the model lacks, such as "a head"; empty: nothing. A model that lacks something
+  /// trains only with losses of the caller (train::Engine::Loss).
   virtual std::string missing_from(const models::Model& model) const;
   /// Errors ("objective"): a model from which something is missing. Runs on every rank, before any communication.
   void check_model(const models::Model& model) const;
@@ -122,8 +122,8 @@ struct ObjectiveRow {
   std::string table{};  ///< its own table of the config, such as "diffusion" ("": none)
   OwnKeys keys{};       ///< the keys of that table, with their defaults
   /// Makes the objective of a run. Every command that reads a run's config calls it, also before the shape has its
-  /// vocabulary and where the data is not there, so data is read by open(). Errors ("objective"): a shape whose head the
-  /// objective cannot use.
+  /// vocabulary, and where the data does not exist. So read data in Objective::open(). Errors ("objective"): a shape
+  /// whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
 };
 
