@@ -122,8 +122,8 @@ struct ObjectiveRow {
   std::string table{};  ///< its own table of the config, such as "diffusion" ("": none)
   OwnKeys keys{};       ///< the keys of that table, with their defaults
   /// Makes the objective of a run. Every command that reads a run's config calls it, also before the shape has its
-  /// vocabulary, and where the data does not exist. So read data in Objective::open(). Errors ("objective"): a shape
-  /// whose head the objective cannot use.
+  /// vocabulary. An objective that reads data here, and not in open(), makes all of them need the data.
+  /// Errors ("objective"): a shape whose head the objective cannot use.
   std::function<std::unique_ptr<Objective>(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
 };
 
