@@ -267,6 +267,13 @@ at::Tensor lone_runner(distributed::DistributedModel& model, int64_t id, const s
 
 namespace colossal::train::header_examples {
 
+void named_models(comm::World& world, const run::Config& config, const models::ModelShape& policy) {
+  comm::Mesh mesh(world, config.parallel.axes());
+  const auto engine = train::initialize(
+      mesh, config, {{.shape = policy}, {.name = "reference", .shape = policy, .adapter = nn::frozen()}});
+  engine->zero_grad();
+}
+
 std::vector<Metric> step_reports(const models::Model& model, at::Device device, comm::Mesh& mesh, double loss_scale,
                                  int64_t micro_batches, std::vector<double> (*values_of)(std::vector<at::Tensor>)) {
   StepReports reports(model, device);
