@@ -3,7 +3,7 @@
 #pragma once
 #include <colossal.h>
 
-/// What it has in [model] beside the keys of all models.
+/// The keys that this architecture adds to [model].
 struct StableLmSizes {
   bool parallel = true;
   double rotary = 0.25;

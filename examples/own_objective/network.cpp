@@ -15,7 +15,7 @@ void NetworkSizes::fields(colossal::Fields& f) {
 
 namespace {
 
-constexpr double kDeviation = 0.2;  // of initial weights; the layers are narrow
+constexpr double kDeviation = 0.2;  // standard deviation of initial weights; the layers are narrow
 
 /// Two matrices with an activation between them, written as if for one process.
 class Pair {

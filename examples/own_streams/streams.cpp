@@ -16,7 +16,7 @@ void StreamsSizes::fields(colossal::Fields& f) {
 
 namespace {
 
-constexpr double kDeviation = 0.02;    // of initial weights
+constexpr double kDeviation = 0.02;    // standard deviation of initial weights
 constexpr int kHidden = 0, kPair = 1;  // the two states
 
 /// x -> down(gelu(up(norm(x)))), of x [B, tokens, in], where tokens may be slots or pairs.

@@ -5,7 +5,7 @@
 #pragma once
 #include <colossal.h>
 
-/// What it has in [model] beside the keys of all models.
+/// The keys that this architecture adds to [model].
 struct StreamsSizes {
   int64_t slots = 8;  ///< N: they divide the tokens of a row
   int64_t pair = 16;  ///< P

@@ -11,8 +11,8 @@ namespace colossal::checkpoint {
 
 struct ExternalPart {
   const nn::Parameter* parameter;  ///< or a buffer
-  std::string name;                ///< of the tensor in the folder
-  Box box;                         ///< of the logical parameter
+  std::string name;                ///< name of the tensor in the folder
+  Box box;                         ///< the elements of the logical parameter
   bool transposed;                 ///< the folder holds the transpose
   int64_t leading_ones = 0;        ///< dimensions of size 1 in front of it there
   /// Which rows of the tensor the box is (dimension 0 in our orientation): first, first + stride and so on of `rows`

@@ -27,7 +27,7 @@ parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
 }
 
-/// What the parts of the model cost, in operations of a training step on one sample.
+/// Returns the costs of the parts of the model, in operations of a training step on one sample.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, const std::function<models::Costs()>& of_sample) {
   models::Costs costs = of_sample ? of_sample() : models::costs_of(shape, models::example_batch(shape, 1, 1));
   return {costs.first, std::move(costs.blocks), costs.last};

@@ -30,8 +30,9 @@ class DistributedModel {
  public:
   /// What a pipeline is planned for.
   struct Workload {
-    int64_t micro_batches = 1;               ///< of a training step
-    std::function<models::Costs()> costs{};  ///< of a sample, for the cut into stages; null: those of one token
+    int64_t micro_batches = 1;  ///< number of micro-batches of a training step
+    /// Returns the costs of a sample, by which the blocks are cut into stages. Null: the costs of one token
+    std::function<models::Costs()> costs{};
   };
   /// Makes a result on the last stage: of the states that the model's norm reads or writes, where end[0] is the input
   /// of the head, and of the step that the layers were given, ready(). In training a scalar, the micro-batch's share of
@@ -48,9 +49,10 @@ class DistributedModel {
                    nn::Parameters::Options options, const Workload& workload,
                    std::shared_ptr<nn::Parameters> shared = nullptr);
 
-  /// Sets what ends a pass without gradients, for whoever keeps the parameters elsewhere between passes
-  /// (train::Optimization, run::StreamedWeights). forward(), everywhere() and next_logits() call it when they have
-  /// their results, on every rank that takes part in the pass; its errors are theirs. Null: nothing.
+  /// Sets the function that ends a pass without gradients. The owner of the parameters' memory sets it, such as
+  /// train::Optimization or run::StreamedWeights, and may move them away then. forward(), everywhere() and
+  /// next_logits() call it when they have their results, on every rank that takes part in the pass; its errors are
+  /// theirs. Null: nothing.
   void set_end_of_pass(std::function<void()> end) { end_of_pass_ = std::move(end); }
 
   // A pass is given the step of each micro-batch (nn::step_of), whole and the same on all ranks of a replica. All
