@@ -13,14 +13,15 @@
 
 namespace colossal::memory {
 
-/// Allocators report to it by way of the thread's debug info, which autograd hands on to its own threads.
+/// Counts of one account. Allocators report to it through the thread's debug info, which autograd passes to its own
+/// threads.
 struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledger> {
   void reportMemoryUsage(void* pointer, int64_t change, size_t, size_t, c10::Device) override {
     for (Ledger* each = this; each; each = each->outer.get()) each->count(pointer, change, kind);
   }
   void count(void* pointer, int64_t change, Kind of) {
     const std::lock_guard lock(mutex);
-    // Also where it is given anew: it was taken back on a thread that reports to nobody.
+    // A block that is allocated again was freed on a thread without an account, so its earlier allocation ends here.
     if (const auto found = blocks.find(pointer); found != blocks.end()) {
       add(found->second.first, -found->second.second);
       blocks.erase(found);
@@ -29,8 +30,8 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
     blocks[pointer] = {of, change};
     add(of, change);
   }
-  /// Of LibTorch's own allocator of the host, which warns of every block that it gave out before it was asked to
-  /// report: Reporting does it instead.
+  /// Turns off the reports of LibTorch's own host allocator, because it warns about every block that it allocated
+  /// before reporting started. Reporting reports instead.
   bool memoryProfilingEnabled() const override { return false; }
   void add(Kind of, int64_t bytes) {
     const auto i = static_cast<size_t>(of);
@@ -44,7 +45,7 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
   }
 
   std::mutex mutex;
-  std::shared_ptr<Ledger> outer;  // the account that was open before
+  std::shared_ptr<Ledger> outer;  // the account that was open when this one was opened
   Kind kind = Kind::Buffers;
   Account::Usage usage;
   std::unordered_map<void*, std::pair<Kind, int64_t>> blocks;
@@ -56,11 +57,11 @@ Ledger* open_ledger() {
   return dynamic_cast<Ledger*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
 }
 
-/// The allocator of the host that was there before, of which accounts hear.
+/// Wraps the host allocator that was installed before, and reports its blocks to accounts.
 class Reporting final : public c10::Allocator {
  public:
-  /// From now on every tensor of the host comes from here. One per process, never destroyed: tensors of static duration
-  /// may outlive it otherwise.
+  /// Makes every later tensor of the host use this allocator. There is one per process, never destroyed, because
+  /// tensors of static duration may outlive it.
   static bool install() {
     c10::Allocator* before = c10::GetCPUAllocator();
     take_back = before->raw_deleter();
@@ -71,7 +72,7 @@ class Reporting final : public c10::Allocator {
     c10::DataPtr given = before_->allocate(bytes);
     if (!given) return given;
     const c10::Device device = given.device();
-    void* block = given.release_context();  // which take_back() takes back
+    void* block = given.release_context();  // freed by take_back()
     if (Ledger* ledger = open_ledger()) ledger->reportMemoryUsage(block, static_cast<int64_t>(bytes), 0, 0, device);
     return {block, block, &report_and_take_back, device};
   }
@@ -81,7 +82,8 @@ class Reporting final : public c10::Allocator {
  private:
   explicit Reporting(c10::Allocator* before) : before_(before) {}
   static void report_and_take_back(void* block) {
-    // Before somebody else is given it, and told of. Accounts know its size.
+    // Reports before freeing, because another thread may get the block, and report it, right after. Accounts know its
+    // size.
     Ledger* ledger = block ? open_ledger() : nullptr;
     if (ledger) ledger->reportMemoryUsage(block, -1, 0, 0, c10::Device(c10::DeviceType::CPU));
     take_back(block);
@@ -90,8 +92,8 @@ class Reporting final : public c10::Allocator {
   c10::Allocator* before_;
 };
 
-/// Before main: LibTorch's allocator may be exchanged only while no other thread asks for memory, and the first account
-/// may be that of one rank among several threads.
+/// Installed before main(), because LibTorch's allocator may be exchanged only while no other thread allocates memory.
+/// The first account may belong to one rank among several threads.
 [[maybe_unused]] const bool reporting_installed = Reporting::install();
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace colossal::memory {
 namespace {
 
-/// Marks a storage as a chunk's: what keeps its memory alive, and whose it is.
+/// Marks a storage as one of a chunk: holds the chunk and keeps the storage's memory alive.
 struct Loan {
   Chunk* chunk;
   at::Tensor memory;
@@ -69,7 +69,7 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
         {first, length, stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own)});
     first += length;
   } while (first < part_length());
-  if (!stays()) {  // its sizes without memory, which it never has of its own
+  if (!stays()) {  // the storage has the chunk's sizes, but no memory of its own at any time
     lent_ = at::empty({0}, options_);
     lent_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
     lent_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
@@ -80,7 +80,7 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
 
 Chunk::~Chunk() {
   if (!lent_.defined()) return;
-  // Parameters may outlive the chunk; they keep what it holds then, and nobody asks for it again.
+  // Parameters may outlive the chunk. They keep its current memory, and their storage no longer refers to the chunk.
   const at::Tensor memory = whole_;
   lent_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
       {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory),
@@ -122,7 +122,7 @@ void Chunk::bring_part() {
     } else {
       copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
     }
-  } catch (...) {  // the others are on their way to the all_gather
+  } catch (...) {  // the other ranks join the all_gather, so this rank must join it too
     watcher_->not_brought(*this, std::current_exception());
     if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
     sent_.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -135,7 +135,7 @@ void Chunk::return_part() {
 }
 
 void Chunk::end_gather(comm::Work& work) {
-  aside_.join();  // where ranks exchange nothing, no Work makes the stream that computes wait for the part
+  aside_.join();  // no Work makes the computing stream wait for the part if the ranks do not communicate
   try {
     work.wait();
   } catch (...) {
@@ -148,17 +148,17 @@ void Chunk::end_gather(comm::Work& work) {
 bool Chunk::gather() {
   if (state_ != State::Sharded) return false;
   const KindScope kind(Kind::Parameters);
-  // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
+  // A tensor of its own, so that the collective's accesses to it are not taken for uses of the chunk.
   if (!in_place_) whole_ = at::empty({length_}, options_);
   try {
-    // Copies from the host, and exchanges behind them, overlap with what is computed until ready().
+    // Copies from the host and the exchanges that follow overlap with computation until ready().
     aside_.run([&] {
       bring_part();
       if (!is_alone()) work_ = gathered(sent_);
     });
     if (in_place_) whole_ = sent_;
   } catch (...) {
-    aside_.join();  // the memory of what is freed here may be written still
+    aside_.join();  // the side stream may still write to memory that is freed here
     return_part();
     whole_.reset();
     throw;
@@ -189,7 +189,8 @@ bool Chunk::release() {
   if (stays() || state_ == State::Computing || state_ == State::Sharded) return false;
   const bool waits = state_ == State::Gathering;
   comm::Work work = std::move(work_);
-  const at::Tensor memory = std::exchange(whole_, {});  // the collective writes there until it is done
+  // Kept alive because the collective writes to it until it ends.
+  const at::Tensor memory = std::exchange(whole_, {});
   lend({});
   state_ = State::Sharded;
   if (waits) end_gather(work);
@@ -202,8 +203,8 @@ comm::Work Chunk::share() { return is_alone() ? comm::Work() : gathered(own_slic
 void Chunk::fill_with_nan() {
   if (state_ == State::Gathering) {
     try {
-      end_gather(work_);  // the others may still read the part
-    } catch (...) {       // of what somebody has been told of
+      end_gather(work_);  // the other ranks may still read the part
+    } catch (...) {       // an earlier error led here and is already recorded
     }
   }
   work_ = {};

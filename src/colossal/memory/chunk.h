@@ -1,4 +1,4 @@
-// Parameters in one run of memory, which a group of ranks holds whole or shares out.
+// Chunks: parameters in one contiguous range of memory, which a group of ranks either replicates or shards.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,33 +16,36 @@
 
 namespace colossal::memory {
 
-/// Where a parameter lies in its chunk, in elements.
+/// Position of a parameter in its chunk, in elements.
 struct Slot {
   nn::Parameter* parameter;
   int64_t offset, size;
 };
 
-/// A run of the part of a chunk that a rank owns, at [first, first + length) of the part.
+/// A contiguous piece of this rank's part of a chunk, at [first, first + length) of the part.
 struct Segment {
   int64_t first, length;
   std::shared_ptr<Kept> kept;
 };
 
-/// The part of a flat tensor that a slot names, in the shape of its parameter.
+/// Returns a view of the elements of `flat` that belong to `slot`, in the shape of its parameter.
 at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 
-/// The values of some parameters: `length` elements, of which rank r of the N in `sharers` owns the run [r, r + 1) *
-/// length / N.
+/// The values of some parameters: `length` elements. Each of the N ranks in `sharers` owns one part. The part of rank r
+/// is the range [r, r + 1) * length / N.
 ///
 ///   Sharded --gather()--> Gathering --ready()--> Gathered <--begin_use()/end_use()--> Computing
 ///   Gathered --release()--> Sharded
 ///
-/// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it
-/// anew. So whatever refers to a parameter, autograd's saved tensors too, holds no memory of a released chunk and sees
-/// the values again when they are back. A chunk that `stays` is never released: its owned part is a slice of the whole.
-/// That of any other lies in a Home, cut into segments, of which each is brought for the time of a gather, or of a copy
-/// where there are several: the home lends one at a time. One that is read `in place`, of a
-/// single sharer, is no copy and has one segment: the part is brought until the chunk is released, and is the whole.
+/// Parameters are views of one storage for the whole life of the chunk. Releasing the chunk empties that storage, and
+/// gathering fills it again. References to a parameter, such as autograd's saved tensors, therefore hold no memory of a
+/// released chunk and see the values again after the next gather.
+///
+/// A permanent chunk, for which stays() is true, is never released: its owned part is a slice of the gathered tensor.
+/// The part of any other chunk is stored in a Home, cut into segments. A segment is borrowed for the duration of a
+/// gather. If there are several, they are copied one after the other, so that only one is borrowed at a time. A chunk
+/// that is read `in place` has one sharer and one segment, and is no copy: its part is borrowed until the chunk is
+/// released and serves as the gathered tensor.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
@@ -53,20 +56,24 @@ class Chunk {
    public:
     virtual ~Watcher() = default;
     virtual void before_use(Chunk& chunk) = 0;
-    /// Segment number `segment` is about to be brought: it may not be there, and is when this returns. Errors: what is
-    /// in the way of that, as of Kept::bring().
+    /// Called before segment number `segment` is borrowed. The segment may not exist before the call and must exist
+    /// when it returns. Errors: whatever prevents that, as for a borrow.
     virtual void before_bring(Chunk& chunk, size_t segment) = 0;
-    /// The part could not be brought, for `error`: it counts as NaN, here and for all that share the chunk. They do not
-    /// hear of it, and nothing else is different: the chunk comes and goes like any other.
+    /// Called if this rank's part could not be borrowed, because of `error`. The part then counts as NaN on this rank
+    /// and on all ranks that share the chunk. The other ranks get no error, and the chunk is gathered and released as
+    /// usual.
     virtual void not_brought(Chunk& chunk, std::exception_ptr error) = 0;
     virtual void after_use(Chunk& chunk) = 0;
   };
 
-  /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
-  /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
-  /// `index`: for the watcher. `compression`: of what is gathered. `home` (outlives the chunk): of its part, where it
-  /// may be released. `capacity`: elements of a segment at most, see segment_length(). `in_place`: of one that may be
-  /// released, to whose parameters nobody writes. Errors: of Home::keep().
+  /// Makes the slots' parameters views of the chunk, with the values of `whole` [length].
+  /// `index`: number of the chunk, for the watcher. `compression`: applies to gathers; none = off. `home`: stores this
+  /// rank's part of a chunk that may be released; it must outlive the chunk. `capacity`: maximum number of elements of
+  /// a segment, see segment_length(). `watcher`: observes a chunk that may be released and must outlive the chunk; null
+  /// makes the chunk permanent. `in_place`: reads the part where the store provides it; only for a chunk that may be
+  /// released and whose parameters are never written.
+  /// Errors: see Home::keep(). ("chunk") the length is not divisible by the number of sharers; `in_place` for another
+  /// kind of chunk.
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
         const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher,
         bool in_place = false);
@@ -74,7 +81,7 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  /// The chunk that `tensor` is a view of, if that is one that may be released.
+  /// Returns the chunk that `tensor` is a view of; null if there is none or the chunk is permanent.
   static Chunk* of(const at::Tensor& tensor);
 
   size_t index() const { return index_; }
@@ -84,53 +91,59 @@ class Chunk {
   int64_t bytes() const { return length_ * static_cast<int64_t>(options_.dtype().itemsize()); }
   comm::Group& sharers() const { return *sharers_; }
   int64_t part_length() const { return length_ / sharers_->size(); }
-  /// First element of the part that this rank owns.
+  /// Returns the first element of the part that this rank owns.
   int64_t part_begin() const { return part_length() * sharers_->rank(); }
-  /// Whether its parameters wanted gradients when it was made.
+  /// Returns whether the parameters required gradients when the chunk was made.
   bool trained() const { return trained_; }
   bool stays() const { return !watcher_; }
   Watcher& watcher() { return *watcher_; }
   State state() const { return state_; }
 
-  /// What this rank owns, one behind the other; at least one. Nobody else brings them while the chunk is Gathering.
-  /// After changing them: share().
+  /// Returns the segments of this rank's part in ascending order, at least one. No other code may borrow them while the
+  /// chunk is Gathering. A caller that changes the values of a permanent chunk calls share() afterwards.
   const std::vector<Segment>& segments() const { return segments_; }
-  /// [length()], while the chunk is Gathered or Computing.
+  /// Returns the gathered values [length()]; valid while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
 
-  /// Brings the part and begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers:
-  /// all_gather of length() elements, also where the part cannot be brought: see Watcher::not_brought().
-  /// Memory beside the whole: the part, where it is shared and has several segments; none where the home lends on
-  /// another device, from which the part comes to its place in the whole. An accelerator does all of it beside what it
-  /// computes until ready(), for which the host does not wait.
+  /// Borrows this rank's part and begins to gather the chunk. Returns false, and does nothing, unless the chunk is
+  /// Sharded.
+  ///
+  /// Communication: collective among the sharers: an all_gather of length() elements, also if this rank cannot borrow
+  ///                its part (see Watcher::not_brought()).
+  /// Memory:        in addition to the gathered chunk, the part if it is sharded and has several segments. If the store
+  ///                provides tensors on another device, no memory is added: the part is copied to its place in the
+  ///                gathered chunk.
+  /// Cost:          an accelerator does all of it on a side stream until ready(). The host does not wait for it.
   bool gather();
-  /// Returns when it is whole, and the part is back. Errors: of the all_gather.
+  /// Returns when the chunk is gathered and the part is returned to the store. Gathers the chunk first if it is
+  /// Sharded. Errors: see gather() and Group::all_gather().
   void ready();
   void begin_use();
   void end_use();
-  /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it is lost.
+  /// Frees the gathered chunk; what was written to it is lost. Returns false, and does nothing, if the chunk is in use,
+  /// permanent or not gathered.
   bool release();
-  /// Makes the parts of all ranks visible to all sharers, once the Work is done, for a chunk that stays. Collective
-  /// among the sharers, as gather() is.
+  /// Sends the parts of a permanent chunk to all sharers, which see them after the returned Work is done. Collective
+  /// among the sharers: an all_gather of length() elements.
   comm::Work share();
-  /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches
-  /// someone who can be told.
+  /// Fills the chunk with NaN instead of gathered values, after a gather failed. Readers thus cannot use wrong values
+  /// before a caller gets the error.
   void fill_with_nan();
 
  private:
   void lend(const at::Tensor& whole);
   comm::Work gathered(const at::Tensor& part);
   bool is_alone() const { return sharers_->size() == 1; }
-  /// Whether what the others are sent, or what is read, is what the home lends.
+  /// Returns whether the tensor that is sent to the other ranks, or read in place, is the one that the store provides.
   bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
-  /// That segment, which is about to be brought, or copied: the watcher has been told.
+  /// Returns that segment after the watcher was notified (before_bring), so that it may be borrowed or copied.
   Kept& to_bring(size_t segment);
-  /// to [part_length()] <- the part, one segment after the other.
+  /// Copies the part into `to` [part_length()], one segment after the other.
   void copy_part(const at::Tensor& to);
   void bring_part();
   void return_part();
-  /// The gather is over, and the part is back. Errors: of the all_gather.
+  /// Ends the gather and returns the part to the store. Errors: see Group::all_gather().
   void end_gather(comm::Work& work);
 
   size_t index_;
@@ -140,15 +153,18 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_, in_place_, lends_here_;  // lends_here_: where the chunk is whole, and from the beginning
+  // lends_here_: the store provides tensors on the device of the gathered chunk; it never changes
+  bool trained_, in_place_, lends_here_;
   State state_ = State::Sharded;
   int users_ = 0;
   std::vector<Segment> segments_;
-  at::Tensor whole_, sent_;   // sent_: the part, while it is brought
-  bool is_borrowed_ = false;  // sent_ is what the home lent, to be put back
-  at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
+  at::Tensor whole_, sent_;   // sent_: the part while it is borrowed or copied
+  bool is_borrowed_ = false;  // sent_ was borrowed from the store and must be returned
+  // The parameters are views of it, unless the chunk is permanent: it uses the memory of whole_, or none.
+  at::Tensor lent_;
   comm::Work work_;
-  StreamAside aside_;  // of an accelerator: for what comes from a home on the host, and what the ranks exchange of it
+  // Side stream for copies from a store on another device and for the gathers of them; else unused.
+  StreamAside aside_;
 };
 
 }  // namespace colossal::memory

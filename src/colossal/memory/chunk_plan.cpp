@@ -14,7 +14,7 @@ constexpr int64_t kSegmentUnit = 4096;  // elements
 
 ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity) {
   ChunkPlan plan{.capacity = capacity};
-  std::map<int64_t, size_t> open;  // the last chunk of each group
+  std::map<int64_t, size_t> open;  // the chunk of each group that is not closed
   for (size_t i = 0; i < items.size(); ++i) {
     const auto found = open.find(items[i].group);
     const bool fits = found != open.end() && plan.chunks[found->second].length + items[i].size <= capacity;
@@ -40,7 +40,7 @@ int64_t filled(const PackedChunk& chunk, const std::vector<PackItem>& items) {
   return chunk.offsets.back() + items[chunk.items.back()].size;
 }
 
-/// How far the largest chunk of `capacity` or less is above their mean.
+/// Returns the ratio of the largest chunk to the mean, over chunks of `capacity` elements or less.
 double imbalance(const ChunkPlan& plan) {
   int64_t largest = 0, sum = 0, count = 0;
   for (const PackedChunk& chunk : plan.chunks) {
@@ -52,7 +52,7 @@ double imbalance(const ChunkPlan& plan) {
   return sum == 0 ? 0 : static_cast<double>(largest * count) / static_cast<double>(sum);
 }
 
-/// Sizes of runs of items, the ones a chunk may have, in [target / 2, target]; the largest first.
+/// Returns sizes that chunks may have, sums of consecutive items, in [target / 2, target]; the largest first.
 std::vector<int64_t> candidates(const std::vector<PackItem>& items, int64_t target) {
   std::set<int64_t, std::greater<>> sizes{target};
   for (size_t begin = 0; begin < items.size() && sizes.size() < kCandidates; ++begin) {

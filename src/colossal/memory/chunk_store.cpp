@@ -13,7 +13,7 @@
 namespace colossal::memory {
 namespace {
 
-/// Each may need room beside the chunk: on the host, or for what is compressed.
+/// Maximum number of concurrent share() calls. Each may need additional memory, on the host or for compressed values.
 constexpr size_t kSharesUnderWay = 4;
 
 bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
@@ -43,7 +43,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
   const at::Tensor exact = options_.inference
-                               ? at::empty({1}, options).expand({length})  // sizes alone, no memory
+                               ? at::empty({1}, options).expand({length})  // has sizes but no memory
                                : at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
   for (const Slot& slot : options_.inference ? std::vector<Slot>{} : slots) {
     const at::Tensor values = view_of_slot(exact, slot);
@@ -57,7 +57,8 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
                        ? std::make_shared<MovableHome>(home, options.device(), options_.on_device)
                        : nullptr);
   if (homes_.back()) home = homes_.back();
-  const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
+  // An all_gather of a lossy copy would overwrite the values themselves.
+  const bool is_lossless = !has_masters && !options_.sharing.parameters;
   const at::Device lent_on = home->lends_on(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);
@@ -68,10 +69,10 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
-  // of several runs of sharers the first saves and counts
+  // If there are several groups of sharers, the first one counts and saves the elements.
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  // Parameters that stay on an accelerator, of which an update on the host gets copies.
+  // Permanent parameters on an accelerator: an update on the host gets copies of them.
   const bool is_far = chunk.stays() && lent_on != exact.device();
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
   first_shards_.push_back(shards.size());
@@ -95,7 +96,7 @@ std::span<const Shard> ChunkStore::shards_of(const Chunk& chunk) const {
 
 void ChunkStore::updated(bool loaded) {
   close_pass();
-  for_chunks([&](Chunk& chunk) {  // what a policy kept for another pass has the old values
+  for_chunks([&](Chunk& chunk) {  // chunks that a policy kept gathered have the old values
     if (chunk.trained() || loaded) release(chunk);
   });
   if (!takes_part_) rethrow();
@@ -114,7 +115,7 @@ void ChunkStore::updated(bool loaded) {
   };
   for_chunks([&](Chunk& chunk) {
     if (!chunk.stays() || !(chunk.trained() || loaded)) return;
-    // whatever became of it: ranks that did not hear of a failure go on to this chunk, too
+    // An error of the oldest one does not stop this loop, because ranks without the error go on to this chunk, too.
     if (shares.size() == kSharesUnderWay) attempt_together(end_oldest);
     shares.push_back(chunk.share());
   });
@@ -140,10 +141,10 @@ void ChunkStore::close_pass() {
   for_chunks([&](Chunk& chunk) {
     if (is_among(gone, chunk))
       release(chunk);
-    else if (chunk.state() == Chunk::State::Gathering)  // the gather reads the part, which an update would write to
+    else if (chunk.state() == Chunk::State::Gathering)  // the gather reads the part, which an update would overwrite
       chunk.ready();
   });
-  // A chunk that is whole and was not gathered has NaN, also where rethrow() has told of it already.
+  // A chunk that has values but was not gathered is filled with NaN, even if rethrow() has thrown the error already.
   const bool failed = !takes_part_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
     return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
   });
@@ -156,7 +157,7 @@ void ChunkStore::release_all() {
 }
 
 void ChunkStore::keep_failure(std::exception_ptr error, bool takes_part) {
-  // Nobody is to be told of what followed from a gather that failed.
+  // Later errors follow from the first failure and are not reported.
   if (!failure_) failure_ = std::move(error);
   takes_part_ = takes_part_ && takes_part;
 }
@@ -202,20 +203,21 @@ void ChunkStore::gather(Chunk& chunk) {
 
 void ChunkStore::release(Chunk& chunk) {
   const auto count = [&] {
-    if (std::erase(gathered_, chunk.index()) == 0) return;  // NaN, which nobody gathered
+    if (std::erase(gathered_, chunk.index()) == 0) return;  // filled with NaN instead of gathered
     ++counts_.releases;
     counts_.gathered -= chunk.bytes();
   };
   try {
     if (chunk.release()) count();
   } catch (...) {
-    count();  // it is gone, whatever became of a gather under way
+    count();  // the chunk is released even if its pending gather failed
     throw;
   }
 }
 
 void ChunkStore::before_use(Chunk& chunk) {
-  const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
+  // Observers run inside the code that called the operator, which may record gradients.
+  const at::NoGradGuard no_grad;
   try {
     Plan plan;
     const bool changes = chunk.index() != timeline_.current() && takes_part_;

@@ -1,9 +1,9 @@
-// The parameters of a model in chunks, whole or shared out among replicas (ZeRO, Rajbhandari et al. 2020,
+// The parameters of a model in chunks, which replicas either hold whole or shard (ZeRO, Rajbhandari et al. 2020,
 // arXiv:1910.02054; chunks: Fang et al. 2022, arXiv:2108.05818).
 //
 //   memory::ChunkOptions options;
 //   options.sharing = memory::Sharing::of_stage(3);
-//   memory::ChunkStore store(parameters, mesh, options);              // from here on it has the parameters
+//   memory::ChunkStore store(parameters, mesh, options);              // the store owns the parameters from here on
 //   parallel::GradientReducer reducer(store, {.each_pass = true});
 //   const auto optimizer = optim::make_optimizer(config, store.shards(), {parameters, mesh});
 //   for (...) {
@@ -42,51 +42,54 @@ namespace colossal::memory {
 struct PlannedChunk;
 
 struct ChunkOptions {
-  Sharing sharing{};  ///< what replicas share out
-  /// Replicas of a parameter that share, next to one another; 0: all. Fewer: every run of them holds the model once.
-  /// Parameters that have fewer replicas share among all of those
+  Sharing sharing{};  ///< tensors that the replicas shard
+  /// Number of neighbouring replicas that share a parameter, a divisor of the number of replicas; 0 = all. Each such
+  /// group holds the model once. Parameters with fewer replicas are shared among all of these
   int sharers = 0;
-  /// Elements of a chunk at most; larger parameters are alone. And of a segment of what a rank owns of such a one
+  /// Maximum number of elements of a chunk and of a segment of a rank's part. A larger parameter gets a chunk of its
+  /// own, whose parts are cut into segments
   int64_t capacity = 25 << 18;
-  /// Dtype of what the optimizer updates, where that is not the parameters themselves
+  /// Dtype of master weights, which the optimizer updates instead of the parameters; none = no master weights
   std::optional<at::ScalarType> masters{};
   /// Compression of gradients and of gathered parameters, if these have masters or are sharded; none = off
   std::optional<comm::Compression> compression{};
-  /// Home of masters, states, shards of gradients and sharded parameters while nothing uses them; null = InPlace
+  /// Store for master weights, optimizer states, gradient shards and sharded parameters while nothing uses them; null =
+  /// InPlace
   std::shared_ptr<Home> home{};
-  /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
-  /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
-  /// where it lends them on the device that reads them what it brings is what is read, for as long as a chunk is whole
+  /// No training. Parameters require no gradients, have one rank per sharing group, and get their values from a
+  /// checkpoint, through frozen(). The store draws and copies no values: `home` is given tensors without values. If
+  /// `home` provides tensors on the device that reads them, readers use the borrowed tensor itself while a chunk is
+  /// gathered
   bool inference = false;
-  /// Parameters that are none of the store's: they stay what they are
+  /// Parameters that the store does not take over or change
   std::set<const nn::Parameter*> left_out{};
-  /// Not null: what goes to `home` of a trained chunk may be taken to the device (ChunkStore::home_of), where this
-  /// counts its bytes
+  /// Counter of bytes on the device; null = off. If it is set, what `home` stores of a trained chunk can be moved to
+  /// the device (ChunkStore::home_of), and the counter includes it
   std::shared_ptr<std::atomic<int64_t>> on_device{};
 };
 
-/// Packs the parameters of one rank into chunks and is their only home from then on.
+/// Packs the parameters of one rank into chunks and owns their values from then on.
 ///
-/// Nothing shared:    every rank has all of everything, and updates all of it.
-/// States:            parameters are whole; a rank's Shard is its part of each chunk.
-/// Parameters:        a rank keeps its part. Any operator of LibTorch and any tensor::ReadScope that is given a
-///                    parameter, or a tensor that shares its memory, finds it whole: an observer (at::RecordFunction)
-///                    gathers the chunk before. Which chunks come early and which go is what a Placement decides.
+/// Nothing shared: every rank holds and updates all parameters.
+/// States:         parameters are whole on every rank; a rank's shards are its part of each chunk.
+/// Parameters:     a rank keeps its part of each chunk. Before an operator of LibTorch or a tensor::ReadScope reads a
+///                 parameter, or a tensor that shares its memory, an observer (at::RecordFunction) gathers the chunk. A
+///                 Placement decides which chunks are gathered early and which are released.
 ///
 /// Bytes:         parameters P (or P / N), shards P_masters / N.
-/// Communication: none where nothing is shared. States: all_gather of every chunk in updated(), four under way at a
-///                time, of all of them also where one fails. Parameters: all_gather of a chunk at each use that finds
-///                it gone; all ranks that share must use chunks in the same order.
-/// Errors:        of the all_gathers, behind which a rank takes part in no other one of that pass; of parts that this
-///                rank alone could not bring, and what attempt() caught: then it takes part in all that others wait
-///                for, so that all ranks reach a place where they agree on what went wrong. What happens inside an
-///                operator is thrown by the next call of rethrow(), updated() or end_pass(). Readers of a chunk that
-///                did not come see NaN, and where it is a part on all ranks, until the pass ends: then all chunks are
-///                released, whoever has heard of it before.
+/// Communication: none if nothing is shared. States: updated() does an all_gather of every chunk, at most four at a
+///                time, and of all chunks even if one fails. Parameters: an all_gather of a chunk at each use that
+///                finds it released. All ranks that share must use chunks in the same order.
+/// Errors:        errors of all_gathers, after which this rank joins no other all_gather of that pass. Errors that only
+///                this rank has, namely parts that could not be loaded and errors caught by attempt(): this rank then
+///                joins every collective that others wait for, until all ranks reach a point where they agree on the
+///                error. An error inside an operator is thrown by the next rethrow(), updated() or end_pass(). Readers
+///                of a chunk that was not gathered see NaN. If only a part could not be loaded, readers on all ranks
+///                see NaN there. When the pass ends, all chunks are released, even if the error was already thrown.
 /// Thread safety: one thread at a time uses parameters. It need not be the one that made the store.
 class ChunkStore final : public Chunk::Watcher {
  public:
-  /// `placement`: of parameters that are shared; null: GatherNext.
+  /// `placement`: policy for shared parameters; null = GatherNext.
   ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
              std::unique_ptr<Placement> placement = nullptr);
   ~ChunkStore();
@@ -95,44 +98,50 @@ class ChunkStore final : public Chunk::Watcher {
 
   const ChunkOptions& options() const { return options_; }
   comm::Mesh& mesh() { return mesh_; }
-  /// In order of first use, trained ones and frozen ones; each of one model (nn::Parameter::model).
+  /// Returns all chunks, trained and frozen, in order of first use. Each has parameters of one model
+  /// (nn::Parameter::model).
   const std::vector<std::unique_ptr<Chunk>>& chunks() const { return chunks_; }
-  /// What this rank updates of each trained chunk, in their order: a shard for each segment (Chunk::segments()),
-  /// whatever is shared and wherever it lies. Gradients are the business of who reduces them.
+  /// Returns this rank's shards of the trained chunks, in the order of the chunks. There is one shard for each segment
+  /// (Chunk::segments()), with any sharing and any store. The code that reduces gradients sets the shards' gradients.
   std::vector<Shard>& shards() { return shards_; }
-  /// This rank's shards of the frozen chunks, to be saved and loaded.
+  /// Returns this rank's shards of the frozen chunks, for saving and loading.
   std::vector<Shard>& frozen() { return frozen_; }
   /// Returns the shards of one chunk.
   std::span<const Shard> shards_of(const Chunk& chunk) const;
 
-  /// Where tensors of a trained chunk lie together. Null without ChunkOptions::on_device.
+  /// Returns the store that moves all tensors of a trained chunk together. Null for a frozen chunk, or without
+  /// ChunkOptions::on_device.
   MovableHome* home_of(const Chunk& chunk) { return homes_[chunk.index()].get(); }
 
-  /// After the values of shards changed: all ranks see the new parameters. `loaded`: by a checkpoint, not an optimizer,
-  /// so copies of masters are made here.
-  /// Collective also where this rank alone has an error, which is thrown behind it.
+  /// Makes changed values of the shards visible as parameters on all ranks. `loaded`: the values came from a
+  /// checkpoint, not from an optimizer, so this function also sets the copies of master weights.
+  /// Collective even if only this rank has an error, which is thrown afterwards.
   void updated(bool loaded = false);
-  /// A micro-batch has gone forward and backward, or forward only. Without memory of it nothing is foretold; chunks are
-  /// released, as Placement::after_pass() says, and gathers of the others are over: parts may be written to.
+  /// Ends a pass, the forward and backward computation of a micro-batch, or forward alone. The next pass's uses are
+  /// predicted from it. Releases chunks as Placement::after_pass() decides and waits for the gathers of the others, so
+  /// that parts may be written. Errors: those that rethrow() throws.
   void end_pass();
-  /// The same, but errors wait for rethrow(), which the caller calls where ranks agree.
+  /// Ends a pass as end_pass() does, but throws no errors. The caller calls rethrow() at a point where all ranks agree
+  /// on errors.
   void close_pass();
-  /// What went wrong inside an operator, or in attempt(), since. Throws it once, and releases all chunks.
+  /// Throws the first error that occurred inside an operator or attempt() since the last call, once, and releases all
+  /// chunks. Does nothing without an error.
   void rethrow();
-  /// Releases what is gathered, which may have what another rank could not bring.
+  /// Releases all gathered chunks, because they may contain values that another rank could not load.
   void release_all();
-  /// False: an all_gather failed here, and there is no use in further ones. rethrow() says why.
+  /// Returns false after an all_gather failed on this rank, so that further ones are useless. rethrow() throws the
+  /// reason.
   bool takes_part() const { return takes_part_; }
-  /// body(), which does not communicate: its error, of this rank's disk for instance, waits for rethrow().
+  /// Runs body(), which must not communicate. Its error, for example of this rank's disk, waits for rethrow().
   void attempt(const std::function<void()>& body);
 
   struct Counts {
     int64_t gathers = 0, releases = 0;
-    int64_t gathered = 0, peak_gathered = 0;  ///< bytes of chunks that may be released and are not
-    int64_t brought = 0;  ///< bytes of this rank's parts that were brought for gathers, from elsewhere than the device
+    int64_t gathered = 0, peak_gathered = 0;  ///< bytes of gathered chunks that may be released
+    int64_t brought = 0;  ///< bytes of this rank's parts that gathers loaded from outside the device
   };
   const Counts& counts() const { return counts_; }
-  int64_t padding() const { return padding_; }  ///< elements that no parameter has
+  int64_t padding() const { return padding_; }  ///< elements that belong to no parameter
 
  private:
   void before_use(Chunk& chunk) override;
@@ -143,27 +152,27 @@ class ChunkStore final : public Chunk::Watcher {
   void gather(Chunk& chunk);
   Situation situation() const;
   void keep_failure(std::exception_ptr error, bool takes_part);
-  /// body(), of an all_gather: behind an error of it this rank takes part in none.
+  /// Runs body(), an all_gather. After an error of it this rank joins no further all_gathers.
   template <class Body>
   void attempt_together(const Body& body);
-  /// body(chunk) of all likewise.
+  /// Runs body(chunk) for all chunks, each as attempt_together() does.
   template <class Body>
   void for_chunks(const Body& body);
   void add(PlannedChunk planned, const nn::Parameters& parameters);
 
   ChunkOptions options_;
   comm::Mesh& mesh_;
-  std::vector<std::shared_ptr<MovableHome>> homes_;  // of each chunk, or null; they outlive chunks_
+  std::vector<std::shared_ptr<MovableHome>> homes_;  // store of each chunk, or null; must outlive chunks_
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
-  std::vector<size_t> first_shards_;  // of each chunk, in one of the two
+  std::vector<size_t> first_shards_;  // index of each chunk's first shard in shards_ or frozen_
   std::unique_ptr<Placement> placement_;
   Timeline timeline_;
-  std::vector<size_t> gathered_;  // in the order in which they came
-  std::vector<int64_t> bytes_;    // of chunks, when they are whole
+  std::vector<size_t> gathered_;  // gathered chunks, in the order of their gathers
+  std::vector<int64_t> bytes_;    // bytes of each chunk when gathered
   Counts counts_;
   int64_t padding_ = 0;
-  std::exception_ptr failure_;  // the first one
+  std::exception_ptr failure_;  // first error that rethrow() has not thrown
   bool takes_part_ = true;
   std::optional<UseObserver> observer_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 class ArenaMeter final : public DeviceMeter {
  public:
-  void begin(int64_t) override {  // an account leaves out what was there before
+  void begin(int64_t) override {  // an account does not count earlier tensors
     account_.reset();
     account_.emplace();
   }

@@ -1,4 +1,4 @@
-// What tensors take of a device's memory at most.
+// Measures the peak memory of tensors on a device.
 //
 //   const auto meter = memory::make_device_meter(device);
 //   meter->begin(0);
@@ -14,17 +14,17 @@
 
 namespace colossal::memory {
 
-/// Counts between begin() and end(), on the thread that called begin() and on those of its backward passes. On the CPU,
-/// where the device is an arena of host memory, it counts what is made in that time, and nothing of a tier of the host
-/// (Kind::Host); on an accelerator all that its allocator has given to tensors.
+/// Measures between begin() and end(), on the thread that called begin() and on the threads of its backward passes. On
+/// the CPU the device is an arena of host memory: the meter counts what is allocated in that time, except memory of an
+/// offload store (Kind::Host). On an accelerator it counts all memory that the allocator has given to tensors.
 class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;
-  /// `resident`: bytes of tensors that are there already and stay until end(), which are to be left out.
-  /// Errors: those of Account.
+  /// Starts to measure. `resident`: bytes of tensors that are there already and stay until end(); they are not counted.
+  /// Errors: see Account.
   virtual void begin(int64_t resident) = 0;
   virtual void end() = 0;
-  /// Bytes at most since restart(), or begin().
+  /// Returns the peak in bytes since restart() or begin().
   virtual int64_t peak() const = 0;
   virtual void restart() = 0;
 };

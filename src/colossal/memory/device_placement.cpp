@@ -26,7 +26,7 @@ Plan GatherWithinDevice::before_use(const Situation& now) {
   trace_->end_moment();
   const int64_t room = room_beside(trace_->others(now.timeline)),
                 room_ahead = room_beside(trace_->next_change(now.timeline));
-  std::vector<size_t> whole = now.in_use;  // and what must be
+  std::vector<size_t> whole = now.in_use;  // chunks that must be gathered
   if (!is_in(whole, *now.timeline.current())) whole.push_back(*now.timeline.current());
   Plan plan;
   const auto next = now.timeline.next();

@@ -1,4 +1,4 @@
-// Which chunks are whole on a device of limited memory.
+// A policy that gathers chunks within the memory of a device.
 //
 //   memory::ChunkStore store(parameters, mesh, options,
 //                            std::make_unique<memory::GatherWithinDevice>(trace, bytes, memory::Leaves::UsedLast));
@@ -12,19 +12,21 @@
 
 namespace colossal::memory {
 
-/// Share of the device that is planned with: what lies beyond it is for what differs from one step to the next.
+/// Share of the device that plans may use. The rest is for differences between one step and the next.
 inline constexpr double kSteadyShare = 0.9;
 
-/// Chunks that are whole share the device with what its trace knows of the moment: as many stay, and the next one is
-/// gathered ahead, as kSteadyShare of `bytes` leaves room for beside the others, what its gather takes among them, and
-/// the shards that lie there. Where nothing is known, until the ranks have agreed on a first step, no chunk is whole
-/// but those that operators read: whatever capacity suffices for a step suffices for the first one, too, and what it
-/// measures needs no other plan than this. (Gemini gives model data a share of the device then, its warm-up ratio: here
-/// that share is nothing, the only one that cannot be too large.) All of them are released with the last pass of a
-/// step, and after each pass outside of steps.
+/// Keeps as many chunks gathered, and gathers the next one ahead, as the device has room for. The room is kSteadyShare
+/// of `bytes` minus the other memory that the trace knows of the moment, and minus the shards on the device. The other
+/// memory includes what the gather itself needs.
 ///
-/// Memory: what operators read at a time, or as much as fits.
-/// Cost:   that of GatherWithin.
+/// Before the ranks have agreed on a first step, no moment is known and only chunks that operators read are gathered. A
+/// capacity that suffices for a step therefore suffices for the first one, too, and its measurements need no other
+/// plan. Gemini gives model data a share of the device in that phase, its warm-up ratio. Here that share is 0, the only
+/// one that cannot be too large. All chunks are released after the last pass of a step, and after each pass outside of
+/// steps.
+///
+/// Memory: the chunks that operators read at a time, or as many as fit.
+/// Cost:   as GatherWithin.
 class GatherWithinDevice final : public Placement {
  public:
   GatherWithinDevice(std::shared_ptr<DeviceTrace> trace, int64_t bytes, Leaves leaves)
@@ -35,7 +37,7 @@ class GatherWithinDevice final : public Placement {
   void settled(const Situation& now) override;
 
  private:
-  /// Bytes of chunks that may be whole beside `others`.
+  /// Returns the bytes of chunks that may be gathered in addition to `others`; 0 if `others` is unknown.
   int64_t room_beside(std::optional<int64_t> others) const;
 
   std::shared_ptr<DeviceTrace> trace_;

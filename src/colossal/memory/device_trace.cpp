@@ -8,7 +8,7 @@
 namespace colossal::memory {
 namespace {
 
-/// The largest of every number over the ranks of a group.
+/// Returns the maximum of each number over the ranks of a group.
 std::vector<int64_t> largest(std::vector<int64_t> numbers, comm::Group& ranks) {
   at::Tensor all = at::tensor(numbers, at::kLong);
   ranks.all_reduce(all, comm::Reduce::Max).wait();
@@ -48,7 +48,8 @@ void DeviceTrace::end_moment() {
   const Open ended = *std::exchange(open_, std::nullopt);
   const int64_t peak = meter_->peak();
   peak_ = std::max(peak_, resident_ + peak);
-  // That came since, as gradients do, or went, as they do in the update.
+  // Model data on the device grow during a moment, as gradients do, or shrink, as in the update: the larger size
+  // counts.
   const int64_t model = std::max<int64_t>(*on_device_, ended.on_device) - resident_ + ended.gathered;
   peak_model_ = std::max(peak_model_, resident_ + model);
   const Moment moment{std::max(ended.moment.change, peak - model), ended.moment.in_use, ended.moment.change};
@@ -85,7 +86,7 @@ void DeviceTrace::end_pass(const Timeline& timeline) {
   if (measured.empty()) return;
   if (timeline.orders() != order_) {
     order_ = timeline.orders();
-    for (const Moment& moment : known_) {  // what has been needed may be again
+    for (const Moment& moment : known_) {  // an earlier order may return, so its needs still count
       worst_ = std::max(worst_, moment.others);
       least_before_ = std::max(least_before_, moment.others + moment.in_use);
     }
@@ -130,7 +131,7 @@ bool DeviceTrace::agree(comm::Mesh& mesh) {
   const std::vector<int64_t> outline = largest({size, -size, worst_}, mates);
   worst_ = outline[2];
   agreed_.clear();
-  if (outline[0] == -outline[1]) {  // else their passes differ, and nothing is foretold of a moment
+  if (outline[0] == -outline[1]) {  // otherwise the ranks' passes differ, and single moments cannot be predicted
     const std::vector<int64_t> all = largest(own, mates);
     rest_ = {all[0], all[1], all[2]};
     for (size_t i = 0; i < known_.size(); ++i) known_[i] = {all[3 * i + 3], all[3 * i + 4], all[3 * i + 5]};

@@ -1,14 +1,15 @@
-// What a step needs of the device beside its model data, moment for moment: measured in one step, known in the next.
-// The runtime tracer of Gemini and PatrickStar (Fang et al. 2022, arXiv:2108.05818), by changes of chunk.
+// Traces the device memory that a step needs in addition to its model data, at each moment of the step. It is measured
+// in one step and known in the next. The method is the runtime tracer of Gemini and PatrickStar (Fang et al. 2022,
+// arXiv:2108.05818); here a moment ends when the chunk in use changes.
 //
 //   auto trace = std::make_shared<memory::DeviceTrace>(memory::make_device_meter(device));
 //   memory::ChunkStore store(parameters, mesh, options,
 //                            std::make_unique<memory::GatherWithinDevice>(trace, bytes, memory::Leaves::UsedLast));
 //   for (...) {
 //     trace->begin_step();
-//     forward_and_backward();              // the placement tells the trace of each change
+//     forward_and_backward();              // the placement reports each change to the trace
 //     trace->end_passes();
-//     store.end_pass();                    // all is released
+//     store.end_pass();                    // releases all chunks
 //     if (trace->agree(mesh)) require(trace->least() <= bytes, ...);
 //     update();
 //     trace->end_step();
@@ -26,65 +27,71 @@
 
 namespace colossal::memory {
 
-/// A moment lasts from one change of chunk to the next, the gathers in front of it included: what these take beside
-/// their chunks, parts that are put together or compressed, counts for the moment that begins. Model data are chunks
-/// that are gathered and what on_device() counts; all else is `others`: activations, temporaries, whole gradients on
-/// their way. What is known of an order is the most that was measured in any pass of it since it was learnt, of all
-/// ranks that may share chunks: they come to the same decisions by it.
+/// Measures a step in moments. A moment lasts from one change of the chunk in use to the next and includes the gathers
+/// at its beginning. Memory that these take in addition to their chunks, for parts that are assembled or compressed,
+/// counts for the moment that starts. Model data are the gathered chunks and the bytes that on_device() counts. All
+/// other memory is `others`: activations, temporaries and whole gradients that are being reduced.
 ///
-/// Memory: 64 bytes a moment. Cost: two looks at the meter a moment.
-/// Thread safety: one thread at a time, that of the step.
+/// For each order of uses the trace keeps the maximum over all passes since that order was learnt and over all ranks
+/// that may share chunks. These ranks therefore make the same decisions.
+///
+/// Memory:        64 bytes per moment.
+/// Cost:          two readings of the meter per moment.
+/// Thread safety: one thread at a time, the one that runs the step.
 class DeviceTrace {
  public:
   explicit DeviceTrace(std::unique_ptr<DeviceMeter> meter);
 
   void begin_step();
-  /// Bytes of shards that lie on the device: for MovableHome to count.
+  /// Returns the counter of the bytes of shards on the device. MovableHome updates it.
   const std::shared_ptr<std::atomic<int64_t>>& on_device() const { return on_device_; }
   /// Sets the bytes of shards that may be on the device at any moment.
   void reserve(int64_t bytes) { reserved_ = bytes; }
   int64_t reserved() const { return reserved_; }
-  /// Passes of this step are over: what was gathered may go. What follows, the update, is a moment of its own.
+  /// Ends the passes of this step: gathered chunks may be released. The update that follows is a moment of its own.
   void end_passes() { in_passes_ = false; }
   void end_step();
-  /// Between begin_step() and end_passes().
+  /// Returns whether begin_step() was called and end_passes() was not.
   bool is_in_passes() const { return in_passes_; }
 
   // ---- for a placement
 
-  /// The moment that began last is over; then release what is to go, and:
+  /// Ends the current moment. The caller then releases chunks and calls begin_change().
   void end_moment();
-  /// What is to come is gathered now; and then:
+  /// Starts a change: the caller gathers chunks and then calls begin_moment().
   void begin_change();
-  /// The moment of `timeline`'s position begins: `gathered` bytes of chunks are whole in it, `in_use` of those at
-  /// least. Position 0 is all that is no moment of a pass: between passes, and the update.
+  /// Starts the moment at the position of `timeline`. `gathered`: bytes of the chunks that are gathered in it.
+  /// `in_use`: bytes of those that cannot be released. Position 0 is the time outside of passes: between them, and in
+  /// the update.
   void begin_moment(const Timeline& timeline, int64_t gathered, int64_t in_use);
-  /// A pass is over, also for `timeline`.
+  /// Ends a pass. `timeline` must have ended it too.
   void end_pass(const Timeline& timeline);
-  /// What is known of the moment at timeline's position, where its pass is like one that was agreed upon; of another
-  /// order the most of any moment; none before agree().
+  /// Returns the bytes of `others` in the moment at the position of `timeline`, if the pass follows the order that the
+  /// ranks agreed on. Returns the maximum over all moments for another order, and none before agree().
   std::optional<int64_t> others(const Timeline& timeline) const;
-  /// Likewise what the change to the next moment needs at least: chunks that come ahead of it need that now.
+  /// Returns the bytes that the change to the next moment needs in addition to its chunks, under the same conditions.
+  /// Chunks that are gathered ahead of that moment need these bytes now.
   std::optional<int64_t> next_change(const Timeline& timeline) const;
 
-  // ---- what came of it
+  // ---- results
 
-  /// Makes what was measured known, where something new was on any rank; returns whether. Collective among all ranks.
-  /// Communication: an all_reduce of 8 bytes over all; with something new of 24 bytes and of 24 a moment over all but
-  /// "pipeline", and one of 8 over all.
+  /// Distributes new measurements of any rank to all ranks; returns whether there were any. Collective among all ranks.
+  /// Communication: an all_reduce of 8 bytes over all ranks. If there is something new, also all_reduces of 24 bytes
+  /// and of 24 bytes per moment over all axes but "pipeline", and one of 8 bytes over all ranks.
   bool agree(comm::Mesh& mesh);
-  /// Bytes that all moments of all ranks fit into where nothing but what is read is whole. The same on all ranks.
+  /// Returns the smallest number of bytes that suffices for all moments of all ranks, with only the chunks gathered
+  /// that operators read. It is the same on all ranks.
   int64_t least() const { return least_; }
-  /// Peaks in bytes of the current or last step, on this rank: of model data, and of everything.
+  /// Return the peaks of the current or last step on this rank in bytes: of model data, and of all memory.
   int64_t peak_model() const { return peak_model_; }
   int64_t peak() const { return peak_; }
 
  private:
   struct Moment {
     int64_t others = 0, in_use = 0;
-    int64_t change = 0;  // of `others`, what was needed while the moment's chunks were gathered
+    int64_t change = 0;  // part of `others`: needed while the moment's chunks were gathered
   };
-  /// Takes over what `measured` exceeds; returns whether it did.
+  /// Raises `known` to what `measured` exceeds it by; returns whether it changed.
   static bool raise(Moment& known, const Moment& measured);
   std::vector<int64_t> packed() const;
 
@@ -97,18 +104,18 @@ class DeviceTrace {
   struct Open {
     bool is_of_pass;
     Moment moment;
-    int64_t gathered, on_device;  // the latter when it began
+    int64_t gathered, on_device;  // on_device: when the moment started
   };
-  std::optional<Open> open_;      // the moment that lasts
-  std::vector<Moment> measured_;  // of the pass under way
-  std::vector<Moment> known_;     // of the order learnt last
+  std::optional<Open> open_;      // the current moment
+  std::vector<Moment> measured_;  // moments of the current pass
+  std::vector<Moment> known_;     // moments of the order learnt last
   Moment rest_;                   // outside of passes
-  int64_t least_before_ = 0;      // of orders that were learnt before
-  uint64_t order_ = 0;            // of known_: Timeline::orders()
+  int64_t least_before_ = 0;      // bytes that earlier orders need at least
+  uint64_t order_ = 0;            // order of known_: Timeline::orders()
   bool has_news_ = false;
 
   bool is_agreed(const Timeline& timeline) const;
-  std::vector<Moment> agreed_;  // known_, once it is the same everywhere; else empty
+  std::vector<Moment> agreed_;  // known_ when it is the same on all ranks that share chunks; else empty
   int64_t worst_ = 0, agreed_rest_ = 0;
   bool has_agreed_ = false;
 };

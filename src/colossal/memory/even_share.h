@@ -1,4 +1,4 @@
-// Which of the things that come one after another are taken, where there is room for a share of their bytes.
+// Chooses items from a sequence so that a share of the bytes is taken, spread evenly.
 //
 //   memory::EvenShare stays(budget, all);
 //   for (const int64_t bytes : sizes) (stays.takes(bytes) ? here : there).push_back(bytes);
@@ -7,14 +7,14 @@
 
 namespace colossal::memory {
 
-/// Takes the first, and then every one by which what was taken falls behind its share: what is taken is spread evenly
-/// over all that comes, and what is left comes at an even pace.
+/// Takes the first item, and later every item at which the bytes taken are below their share. Both the items that are
+/// taken and the others are spread evenly over the sequence.
 class EvenShare {
  public:
-  /// `share`: bytes that may be taken of `all` that will come; none are where it is not positive.
+  /// `share`: bytes to take of the `all` bytes that the sequence has; nothing is taken if it is not positive.
   EvenShare(int64_t share, int64_t all) : share_(share), all_(all) {}
 
-  /// Whether what comes now, of `bytes`, is taken. Never more than the share in all.
+  /// Returns whether the next item, of `bytes`, is taken. The sum of the taken bytes never exceeds the share.
   bool takes(int64_t bytes) {
     const bool is_behind = static_cast<double>(taken_) * static_cast<double>(all_) <=
                            static_cast<double>(seen_) * static_cast<double>(share_);

@@ -12,9 +12,9 @@
 namespace colossal::memory {
 namespace {
 
-/// What the callback, a plain function of LibTorch's, finds by the thread it runs in.
+/// State of the callback, which is a plain function of LibTorch's and finds it by the thread it runs in.
 struct Trace {
-  std::map<const c10::StorageImpl*, size_t> first_use;  // of storages that were read: their turn
+  std::map<const c10::StorageImpl*, size_t> first_use;  // rank of each storage in the order of first reads
   std::set<const c10::StorageImpl*> wanted;
 
   void read(const c10::IValue& value) {
@@ -36,7 +36,7 @@ std::unique_ptr<at::ObserverContext> note_use(const at::RecordFunction& function
   return nullptr;
 }
 
-/// Takes callback and trace back, whatever the pass throws.
+/// Installs callback and trace, and removes both at its end, also if the pass throws.
 class Tracing {
  public:
   explicit Tracing(Trace& trace) : before_(current) {

@@ -30,7 +30,7 @@ class Elsewhere final : public Kept {
   void expect() override { kept_->expect(); }
   at::Tensor bring() override {
     there_ = kept_->bring();
-    // Pinned: what was changed goes back without a wait. LibTorch gives the memory to nobody before it has.
+    // Pinned, so that changed values are copied back without a wait. LibTorch reuses the memory only after that copy.
     const auto options = there_.options().device(device_).pinned_memory(device_.is_cpu());
     return at::empty_like(there_, options).copy_(there_);
   }
@@ -41,7 +41,7 @@ class Elsewhere final : public Kept {
   }
   void copy_to(const at::Tensor& to) override { kept_->copy_to(to); }
   void forget() override { kept_->forget(); }
-  /// Into its own tensor, which others look at: parameters are views of it.
+  /// Copies into the existing tensor, because parameters are views of it.
   void replace(const at::Tensor& tensor) override {
     const at::Tensor there = kept_->bring();
     there.copy_(tensor);

@@ -1,4 +1,4 @@
-// Where tensors lie while nobody works with them: in the memory of somebody else, or in no memory at all.
+// Offload stores: storage for tensors that are not in use, in place, in host memory or on disk.
 //
 //   class Scratch final : public memory::Home {   // a file for each tensor
 //    public:
@@ -6,7 +6,7 @@
 //       return std::make_unique<ScratchFile>(folder_, tensor);   // a memory::Kept: reads, writes, and removes its file
 //     }
 //   };
-//   options.home = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: masters and states go there
+//   options.home = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: stores master weights and states
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,11 +15,12 @@
 
 namespace colossal::memory {
 
-/// One tensor that a home has. It lives as long as somebody may want the tensor again: its destructor frees the place
-/// that it takes, also while the tensor is brought, in which case nobody reads what was lent any more.
+/// Handle to one stored tensor. Destroying it frees the tensor's storage, even while the tensor is borrowed; the caller
+/// must not use the borrowed tensor afterwards.
 ///
-/// Its sizes and dtype are always those of the tensor that it was made of: one of others is given to Home::keep().
-/// Thread safety: one call at a time. Those of one home may be called by several threads at once.
+/// The sizes and dtype never change: they are the ones of the tensor that the handle was made of. A tensor of other
+/// sizes or dtype needs a new handle from Home::keep().
+/// Thread safety: one call at a time. Several threads may call handles of one store at once.
 class Kept {
  public:
   Kept() = default;
@@ -27,49 +28,53 @@ class Kept {
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
-  /// That it takes of its home's memory while it is brought: nothing, where it stays in place.
+  /// Returns the bytes of the store's memory that the tensor takes while it is borrowed; 0 if it is stored in place.
   virtual int64_t bytes() const = 0;
-  /// It will be wanted soon: it may begin to come. Called any number of times, and sometimes in vain.
+  /// Announces that the tensor is borrowed soon, so that the store may start to load it. May be called any number of
+  /// times, even if no borrow follows.
   virtual void expect() {}
-  /// The tensor to work with, of the values that keep(), replace() or the last put() with changes was given. It is
-  /// brought once at a time: the next bring() comes behind a put(). Behind forget(): a tensor of any values, which are
-  /// kept if put() says that they are others.
-  /// Errors: whatever went wrong with it, here or since the last bring(); then it is not brought.
+  /// Borrows the tensor: returns it with the values that keep(), replace() or the last put() with `changed` stored. A
+  /// tensor is borrowed once at a time: put() must be called before the next borrow. After forget() the values are
+  /// arbitrary; the store keeps them only if put() reports a change.
+  /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor bring() = 0;
-  /// The work is over and nobody reads `lent`, which bring() returned, any more. `changed`: it may hold other values
-  /// than before. Otherwise what is kept is still good, and what was written to `lent` nevertheless is lost.
-  /// Errors must not leave it, since work ends in destructors: the next bring() throws them.
+  /// Ends the borrow of `lent`, the borrowed tensor; the caller must not use it afterwards. `changed`: the values may
+  /// differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to the tensor is
+  /// lost. Never throws, because borrows end in destructors: the next borrow throws the error.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
-  /// Copies the values into `to`, of any device and of their size and dtype, as a copy between bring() and put() would.
-  /// A device's copy is made by the stream that is current for it: `to` has the values for what that stream does next,
-  /// and until then it must live. The host does not wait for it where the home can do without. Errors: of bring().
+  /// Copies the values into `to`, a tensor of the same sizes and dtype on any device, as a copy from the borrowed
+  /// tensor would. On an accelerator its current stream makes the copy: later operators of that stream see the values,
+  /// and `to` must live until then. The host does not wait for the copy if the store can avoid it. Errors: as for a
+  /// borrow.
   virtual void copy_to(const at::Tensor& to);
-  /// Nobody wants the values any more, nor reads what was lent: that is back. A home may use their place for others.
+  /// Discards the values and ends a borrow; the caller must not use the borrowed tensor afterwards. The store may use
+  /// the space for other tensors.
   virtual void forget() = 0;
-  /// Takes the values of `tensor`, of the sizes and dtype that it keeps, in place of its own, which nobody has brought.
-  /// Nobody uses `tensor` from then on, as with Home::keep(). Errors: as there.
+  /// Stores the values of `tensor`, which has the same sizes and dtype, instead of the current ones. The stored tensor
+  /// must not be borrowed. As with Home::keep(), the caller must not use `tensor` afterwards. Errors: see Home::keep().
   virtual void replace(const at::Tensor& tensor) = 0;
 };
 
-/// Keeps tensors. It outlives what it keeps.
-/// Thread safety: several threads may call keep() at once.
+/// An offload store. It must outlive its handles.
 class Home {
  public:
   virtual ~Home() = default;
-  /// Takes the values of `tensor`, which nobody uses from then on. Errors: it cannot (a full disk).
+  /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store has no space, for
+  /// example on a full disk.
   virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
-  /// Where it lends tensors that it was given on `device`: whoever works with them computes there.
+  /// Returns the device of borrowed tensors that were stored from `device`. Work on them runs there.
   virtual at::Device lends_on(at::Device device) const { return device; }
 };
 
-/// Keeps tensors where they are.
+/// A store that keeps tensors where they are.
 class InPlace final : public Home {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
 };
 
-/// `kept`, which lends tensors of another device, brought as copies on `device`; those that were changed are copied
-/// back. Memory: of what is brought, the copy. Cost: bring() waits for the other device.
+/// Returns a handle that provides the tensor of `kept`, which is on another device, as a copy on `device`. If the copy
+/// was changed, put() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits for the other
+/// device.
 std::shared_ptr<Kept> brought_to(at::Device device, std::shared_ptr<Kept> kept);
 
 }  // namespace colossal::memory

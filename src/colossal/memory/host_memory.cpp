@@ -17,8 +17,8 @@ namespace colossal::memory {
 namespace {
 
 constexpr size_t kSmallest = size_t{256} << 10;
-constexpr size_t kUnit = size_t{4} << 10;      // sizes of blocks
-constexpr size_t kSegment = size_t{32} << 20;  // taken from the system at a time, unless a tensor is larger
+constexpr size_t kUnit = size_t{4} << 10;      // unit of the sizes of blocks
+constexpr size_t kSegment = size_t{32} << 20;  // bytes taken from the system at a time, unless a tensor is larger
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -43,11 +43,13 @@ class HostCache final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const size_t size = round_up(bytes, kUnit);
     void* data = bytes < kSmallest ? nullptr : take(size);
-    if (!data) return small_->allocate(bytes);  // also when the system has no more: it words the error
+    // Also if the system has no more memory, because the small allocator words the error.
+    if (!data) return small_->allocate(bytes);
     c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(size), 0, 0, c10::Device(c10::DeviceType::CPU));
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }  // oneDNN's scratch memory is asked for raw
+  // oneDNN requests raw memory for its scratch space
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
   HostMemory usage() const {
@@ -108,7 +110,8 @@ class HostCache final : public c10::Allocator {
 
   Block* add_segment(size_t bytes) {
     const size_t size = round_up(std::max(bytes, kSegment), huge_page());
-    if (usage_.reserved_bytes + size > limit_) release_segments();  // none of them is large enough
+    // No free segment is large enough for the request.
+    if (usage_.reserved_bytes + size > limit_) release_segments();
     char* data = map_host_pages(size);
     if (!data) return nullptr;
     usage_.reserved_bytes += size;
@@ -116,14 +119,14 @@ class HostCache final : public c10::Allocator {
     return *free_.insert(new Block{data, size, nullptr, nullptr, true}).first;
   }
 
-  /// False if `data` is not ours.
+  /// Returns false if `data` is not a block of this cache.
   bool put(void* data) {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(data);
     if (found == live_.end()) return false;
     Block* block = found->second;
     live_.erase(found);
-    // Before somebody else is given it, and told of.
+    // Reports before the block becomes free, because another thread may get it, and report it, right after.
     c10::reportMemoryUsageToProfiler(data, -static_cast<int64_t>(block->size), 0, 0, c10::Device(c10::DeviceType::CPU));
     usage_.used_bytes -= block->size;
     if (block->after && block->after->free) {
@@ -156,8 +159,8 @@ class HostCache final : public c10::Allocator {
   c10::Allocator* small_;
 };
 
-// One per process, like the allocator it replaces, and never destroyed: tensors of static duration may outlive it
-// otherwise.
+// There is one per process, like the allocator it replaces. It is never destroyed, because tensors of static duration
+// may outlive it.
 std::atomic<HostCache*> installed{nullptr};
 
 void HostCache::give_back(void* data) {

@@ -10,7 +10,7 @@
 
 namespace colossal::memory {
 
-/// Where it lies: in `here_`, unless there is a place for it behind.
+/// A stored tensor. It is in `there_`, its handle in the other store, if that is set; otherwise in `here_`.
 class MovableHome::Movable final : public Kept {
  public:
   Movable(MovableHome& home, const at::Tensor& tensor)
@@ -44,7 +44,7 @@ class MovableHome::Movable final : public Kept {
     if (there_) there_->put(lent, changed);
     has_values_ = has_values_ || changed;
   }
-  /// The home behind knows how to copy to an accelerator without a wait.
+  /// Uses the other store's copy if the tensor is there, because that can copy to an accelerator without a wait.
   void copy_to(const at::Tensor& to) override {
     if (there_) return there_->copy_to(to);
     to.copy_(bring());
@@ -85,14 +85,14 @@ class MovableHome::Movable final : public Kept {
  private:
   void hold(const at::Tensor& tensor) {
     *home_.on_device_ += (tensor.defined() ? size_ : 0) - (here_.defined() ? size_ : 0);
-    // A slice of something larger would keep all of that.
+    // A slice would keep the memory of the larger tensor alive.
     const bool is_slice = tensor.defined() && tensor.storage().nbytes() > tensor.nbytes();
     here_ = is_slice ? tensor.clone() : tensor;
   }
 
   MovableHome& home_;
   std::vector<int64_t> sizes_;
-  at::TensorOptions options_;  // of the device
+  at::TensorOptions options_;  // options of the tensor on the device
   int64_t size_;
   bool has_values_ = true;
   std::unique_ptr<Kept> there_;

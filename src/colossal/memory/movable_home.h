@@ -1,4 +1,4 @@
-// A home whose tensors lie in another one, or on the device where somebody computes: all of them together.
+// An offload store that moves all of its tensors together between another store and the device that computes.
 //
 //   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
 //   auto home = std::make_shared<memory::MovableHome>(tiers, device, on_device);   // of one chunk
@@ -17,26 +17,31 @@
 
 namespace colossal::memory {
 
-/// Memory: on the device what it keeps, but for what is forgotten; else that of `behind`.
-/// Cost: an accelerator copies in the order of its current stream, for which the host does not wait where `behind` can
-///       do without.
-/// Thread safety: that of Home.
+/// A store on top of another one. Its tensors are either all in the other store or all on the device.
+///
+/// Memory:        on the device the bytes of all stored tensors, except those whose values were discarded; else the
+///                memory of the other store.
+/// Cost:          an accelerator copies in the order of its current stream. The host does not wait for it if the other
+///                store can avoid that.
+/// Thread safety: as Home.
 class MovableHome final : public Home {
  public:
-  /// `device`: where somebody computes. `on_device`: counts the bytes of tensors that are there, also those of other
-  /// homes that are given the same.
+  /// `behind`: stores the tensors that are not on the device. `device`: computes with the tensors. `on_device`: counter
+  /// of the bytes of tensors on the device; several stores may share one counter.
   MovableHome(std::shared_ptr<Home> behind, at::Device device, std::shared_ptr<std::atomic<int64_t>> on_device);
   ~MovableHome() override;
 
-  /// On the device `tensor` itself is kept, if it lies there.
+  /// Stores `tensor`. If the store is on the device and `tensor` is there too, it keeps `tensor` itself, without a
+  /// copy. A slice of a larger tensor is copied.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
-  /// Changes with move().
+  /// Returns a device that changes with move().
   at::Device lends_on(at::Device device) const override { return is_on_device() ? device_ : behind_->lends_on(device); }
-  /// All that it keeps, which nobody has brought, and what it will be given. Cost: a copy of each. Errors: of
-  /// Kept::bring() and Home::keep() behind it; then some lie here and some there, which does no harm.
+  /// Moves all stored tensors, none of which may be borrowed, and stores later ones in the new place. Cost: a copy of
+  /// each. Errors: see Home::keep() and Kept::copy_to() of the other store. After an error some tensors have moved and
+  /// others have not; all of them remain usable.
   void move(bool to_device);
   bool is_on_device() const;
-  /// Bytes of all tensors that it keeps, wherever they are; also of those whose values were forgotten.
+  /// Returns the bytes of all stored tensors, wherever they are, including those whose values were discarded.
   int64_t bytes() const;
 
  private:
@@ -45,7 +50,7 @@ class MovableHome final : public Home {
   at::Device device_;
   std::shared_ptr<std::atomic<int64_t>> on_device_;
   mutable std::mutex mutex_;
-  std::vector<Movable*> kept_;  // in the order in which it came
+  std::vector<Movable*> kept_;  // stored tensors in the order of keep()
   bool is_on_device_ = false;
 };
 

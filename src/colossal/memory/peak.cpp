@@ -10,7 +10,7 @@ namespace colossal::memory {
 
 namespace {
 
-/// Who counts for `device`; null where LibTorch's allocators do not, or have not begun to.
+/// Returns the allocator that counts for `device`; null if LibTorch's allocators do not, or have not begun to.
 c10::DeviceAllocator* counter_of(at::Device device) {
   if (!tensor::is_elsewhere(device)) return nullptr;
   c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device.type());

@@ -1,4 +1,4 @@
-// The most memory that this process has had, where its tensors are.
+// The peak memory of this process on the device of its tensors.
 //
 //   metrics.peak_bytes = memory::peak_bytes(engine->device());
 #pragma once
@@ -8,13 +8,14 @@
 
 namespace colossal::memory {
 
-/// Bytes. On the CPU those that the process had resident at most. On an accelerator those that LibTorch's allocator of
-/// `device` had given to tensors at most (torch.cuda.max_memory_allocated), whatever memory the host needed; 0 before
-/// the first tensor there. Nobody waits for the device. Errors: throws for a device whose allocator counts nothing.
+/// Returns the peak in bytes: on the CPU, the peak of the process's resident memory. On an accelerator, it is the peak
+/// that LibTorch's allocator of `device` had given to tensors (torch.cuda.max_memory_allocated), whatever memory the
+/// host needed; 0 before the first tensor there. The host does not wait for the device. Errors: throws for a device
+/// whose allocator counts nothing.
 int64_t peak_bytes(at::Device device);
 
-/// From now on peak_bytes() of an accelerator begins with what tensors have there now, for the whole process; on the
-/// CPU, where the system counts, nothing happens.
+/// Restarts peak_bytes() of an accelerator, for the whole process, at what tensors have there now. Does nothing on the
+/// CPU, because the system counts there.
 void restart_peak(at::Device device);
 
 }  // namespace colossal::memory

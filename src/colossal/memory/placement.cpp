@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFar = std::numeric_limits<size_t>::max();
 
-/// Greater: leaves sooner.
+/// Returns the sort key of `chunk`: the chunk with the greatest key is released first.
 std::pair<size_t, size_t> reason_to_leave(const Situation& now, size_t chunk, Leaves leaves) {
   const size_t unused = now.timeline.since(chunk).value_or(kFar);
   if (leaves == Leaves::UsedLast) return {now.timeline.until(chunk).value_or(kFar), unused};

@@ -1,6 +1,6 @@
-// When chunks of parameters that are shared out come and go: a policy, apart from the store that carries it out.
+// Policies that decide when chunks of sharded parameters are gathered and released. The chunk store carries them out.
 //
-//   struct KeepAll : memory::Placement {   // a gathered chunk stays until the pass ends; no communication is foretold
+//   struct KeepAll : memory::Placement {   // chunks are released when the pass ends; none is gathered early
 //     memory::Plan before_use(const memory::Situation&) override { return {}; }
 //   };
 //   memory::ChunkStore store(parameters, mesh, options, std::make_unique<KeepAll>());
@@ -14,60 +14,70 @@
 
 namespace colossal::memory {
 
-/// What a policy decides on.
+/// The state on which a policy decides.
 struct Situation {
   const Timeline& timeline;
-  const std::vector<size_t>& gathered;  ///< chunks that are whole or on their way, in the order in which they came
-  const std::vector<int64_t>& bytes;    ///< of each chunk of the store, whole
-  std::vector<size_t> in_use{};         ///< that operators read now: they stay, whatever is released
+  /// chunks that are gathered or being gathered, in the order of their gathers
+  const std::vector<size_t>& gathered;
+  const std::vector<int64_t>& bytes;  ///< bytes of each chunk of the store when gathered
+  std::vector<size_t> in_use{};       ///< chunks that operators read now; they are never released
 };
 
-/// What to do at a use, by the numbers of chunks. The chunk in use is gathered between the two, whatever the plan says.
+/// The chunks to release and gather at a use, by number. Between the two the store gathers the chunk in use, whatever
+/// the plan says.
 struct Plan {
-  std::vector<size_t> release;  ///< first, in this order; those that are in use stay
-  std::vector<size_t> gather;   ///< begun behind the one in use, in this order
+  std::vector<size_t> release;  ///< released first, in this order; chunks in use are left out
+  std::vector<size_t> gather;   ///< gathered after the chunk in use, in this order
 };
 
-/// Decides which chunks are whole. A policy changes what is held and what is sent, never a number.
-/// Gathering is collective: all ranks that share must come to the same plan, so it follows from the arguments alone.
+/// Decides which chunks are gathered. A policy changes memory and communication, never a computed value. Gathering is
+/// collective: all ranks that share chunks must make the same plan, so a plan may depend on the arguments alone.
 class Placement {
  public:
   virtual ~Placement() = default;
-  /// An operator is about to read timeline.current(), another chunk than the one before.
+  /// Returns the plan for a use: an operator is about to read timeline.current(), another chunk than the one before.
   virtual Plan before_use(const Situation& now) = 0;
-  /// The pass is over: what is released. The rest stays for the next pass, or until its parameters change.
+  /// Returns the chunks to release after a pass. The others remain gathered for the next pass, or until their
+  /// parameters change.
   virtual std::vector<size_t> after_pass(const Situation& now) { return now.gathered; }
-  /// What before_use() wanted to be released is, and nothing is gathered yet.
+  /// Called when the releases of before_use() are done and no gather has begun.
   virtual void released() {}
-  /// What before_use() or after_pass() wanted is done, and stays so until the next of them.
+  /// Called when the plan of before_use() or after_pass() is carried out. The chunks keep their state until the next
+  /// call of either.
   virtual void settled(const Situation&) {}
 };
 
-/// Which of the chunks that may be released leaves first, where not all of them fit.
+/// Order in which chunks are released if not all of them fit.
 enum class Leaves {
-  UsedLast,     ///< the one that is needed last (Belady 1966); of those of which that is not known the longest unused
-  LongestUsed,  ///< the one that was used longest ago
-  LastComer,    ///< the one that came last, so that those that came first stay
+  /// chunks without a predicted use first, the longest unused one of them first; then the chunk whose next use is the
+  /// farthest (Belady 1966)
+  UsedLast,
+  LongestUsed,  ///< the least recently used chunk first
+  LastComer,    ///< the chunk gathered last first, so that the earliest ones remain
 };
-/// Returns the policy that [memory] placement names: "auto", "lru" or "static". Errors ("memory"): an unknown policy.
+/// Returns the order that [memory] placement names: "auto", "lru" or "static". Errors ("memory"): an unknown name.
 Leaves leaves_of(const std::string& placement);
 
-/// What is released of `candidates` (each gathered, none in use) until at least `excess` bytes are free, or all.
+/// Returns the chunks of `candidates` (each gathered, none in use) to release so that at least `excess` bytes become
+/// free; all of them if that is not enough.
 std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves);
 
-/// Gathers the next chunk while one is in use, and releases all but these two; where nothing is foretold, in the first
-/// pass, the one before stays: at most two are whole at once, and what is in use.
+/// Gathers the next chunk while one is in use, and releases all but these two. If no next use is predicted, as in the
+/// first pass, the previous chunk remains gathered. At most two chunks are gathered at once, in addition to those in
+/// use.
 class GatherNext final : public Placement {
  public:
   Plan before_use(const Situation& now) override;
 };
 
-/// Like GatherNext, within a budget: as many chunks stay gathered as the budget holds, also from one pass to the next.
-/// The chunk that is needed last is released first (Belady 1966: no other order is better if chunks have one size). If
-/// no use is predicted, the chunk that was used longest ago is released first.
+/// Like GatherNext, within a budget: as many chunks remain gathered as the budget holds, also from one pass to the
+/// next. The chunk that is needed last is released first (Belady 1966: no other order is better if chunks have one
+/// size). If no use is predicted, the chunk that was used longest ago is released first.
 ///
-/// Memory: the budget, or the chunk in use and the next one, whichever is more; and what one operator reads.
-/// Cost:   at every change of chunk that does not fit: a pass over the gathered chunks, and over the timeline for each.
+/// Memory: the budget or the sum of the chunk in use and the next one, whichever is more; in addition, the chunks that
+///         one operator reads.
+/// Cost:   if a change of chunk does not fit: a pass over the gathered chunks for each released one, with a look-up in
+///         the timeline for each.
 class GatherWithin final : public Placement {
  public:
   explicit GatherWithin(int64_t bytes) : budget_(bytes) {}

@@ -15,32 +15,32 @@
 namespace colossal::memory {
 
 struct ShardTensors {
-  /// A tensor of the shard, and the lease of it.
+  /// A tensor of the shard, and its state in the current lease.
   struct Tenant {
-    std::shared_ptr<Kept> kept{};  // null: there is no tensor, nor a place for one
-    bool has_values = true;        // false: `kept` is the place for a tensor to come
-    int64_t numel = 0;             // of the last tensor that came, as far as it was seen
+    std::shared_ptr<Kept> kept{};  // null: there is neither a tensor nor reserved space
+    bool has_values = true;        // false: `kept` is space reserved for a later tensor
+    int64_t numel = 0;             // elements of the last tensor that was stored, if known
     at::ScalarType dtype = at::ScalarType::Undefined;
-    Access access = Access::None;  // of the lease
-    at::Tensor lent{};             // what the lease got
+    Access access = Access::None;  // access of the current lease
+    at::Tensor lent{};             // the tensor that the lease borrowed
     bool is_there() const { return kept && has_values; }
   };
   std::shared_ptr<Home> home;
   Tenant values, gradients, copy, directions;
   std::vector<Tenant> states;
   std::vector<Piece> pieces;
-  at::TensorOptions options;  // the home knows on which device it lends those of this one
+  at::TensorOptions options;  // Home::lends_on() maps this device to the device of borrowed tensors
   int64_t length = 0;
-  bool copy_is_dropped = false, drops_gradients = false;  // the latter: when an update is over
-  bool is_updated = false;                                // the lease writes values, and has their gradients
+  bool copy_is_dropped = false, drops_gradients = false;  // drops_gradients: discards the gradients after an update
+  bool is_updated = false;  // the lease writes values and holds their gradients or directions
   std::weak_ptr<Resident> lease;
-  // A lease that has ended is not over before its tensors are back: until then nobody may begin another.
+  // True from the start of a lease until its tensors are returned, because the next lease must not start before that.
   bool is_lent = false;
-  std::exception_ptr failure;  // of a lease that ended
+  std::exception_ptr failure;  // error of a lease that ended
   mutable std::mutex mutex;
   std::condition_variable returned;
 
-  /// The lease that somebody has, if any; one that is ending is waited for. `lock` is of `mutex`.
+  /// Returns the lease that is held, or null. Waits for a lease that is ending. `lock` is a lock of `mutex`.
   Lease current(std::unique_lock<std::mutex>& lock) {
     for (;;) {
       if (Lease held = lease.lock()) return held;
@@ -49,7 +49,7 @@ struct ShardTensors {
     }
   }
 
-  /// body(tenant, what is needed of it, its tensor in the lease, if there is one) for all.
+  /// Calls body(tenant, requested access, the tensor's member in `lease` or an undefined tensor) for all tensors.
   template <class Body>
   void for_tenants(const Needs& needs, Resident* lease, const Body& body) {
     at::Tensor none;
@@ -85,7 +85,7 @@ struct ShardTensors {
     keep(tenant, own);
   }
 
-  /// `own` from now on, which nobody has a lease of. Never throws.
+  /// Stores `own` as the tensor of `tenant`, which no lease may hold. Never throws.
   void keep(Tenant& tenant, const at::Tensor& own) {
     try {
       const bool fits = tenant.kept && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
@@ -93,7 +93,7 @@ struct ShardTensors {
         tenant.kept->replace(own);
       else
         tenant.kept = home->keep(own);
-    } catch (...) {  // a lease ends, which cannot throw: it stays where it is, and the next lease throws
+    } catch (...) {  // ending a lease cannot throw: the tensor stays in memory, and the next lease throws
       failure = std::current_exception();
       tenant.kept = InPlace().keep(own);
     }
@@ -101,8 +101,8 @@ struct ShardTensors {
     tenant.has_values = true;
   }
 
-  /// `lease` has a copy of any values, since that was dropped: it gets those of the values. Also where these are about
-  /// to be written: who writes a part of them leaves a copy of the others.
+  /// Sets the copy of `lease` to the values, because a discarded copy has arbitrary values. This is needed also if the
+  /// lease is about to write the values, because a caller may write only a part of them.
   void fill_copy(Resident& lease) {
     const at::NoGradGuard no_grad;
     lease.copy.copy_(lease.values);
@@ -118,7 +118,7 @@ struct ShardTensors {
     directions.has_values = false;
   }
 
-  /// `lease` has zeros, the first one of a step.
+  /// Gives `lease` directions of zeros: it is the first lease of a step that requests them.
   void begin_directions(Resident& lease) {
     make_place_for_directions();
     lease.directions = directions.lent = directions.kept->bring();
@@ -126,7 +126,7 @@ struct ShardTensors {
     lease.directions.zero_();
   }
 
-  /// The values were written, by their gradients.
+  /// Ends an update that wrote the values: discards the directions, and the gradients if `drops_gradients` is set.
   void end_update() {
     if (directions.access != Access::None) {
       directions.access = Access::None;
@@ -190,7 +190,7 @@ at::TensorOptions Shard::options() const {
 }
 
 size_t Shard::add_state(const at::Tensor& initial) const {
-  Lease held;  // ends when the mutex is free
+  Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   require(!held, "shard", "a state cannot be added while a lease is held");
@@ -214,7 +214,7 @@ void Shard::set_whole_gradients(const at::Tensor& gradients) const {
 }
 
 void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
-  Lease held;  // ends when the mutex is free
+  Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   require(!held, "shard", "gradients of a device cannot be added while a lease is held");
@@ -222,7 +222,8 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
   ShardTensors::Tenant& tenant = tensors_->gradients;
   at::Tensor sum = more.to(sums);
   if (tenant.is_there()) {
-    // There and back costs less than a host that waits for the device. All of it in the order of its current stream.
+    // A copy to the device and back costs less than a host that waits for the device. All of it runs in the order of
+    // the device's current stream.
     sum = at::empty(more.sizes(), more.options().dtype(sums));
     tenant.kept->copy_to(sum);
     sum.add_(more);
@@ -231,7 +232,7 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
 }
 
 void Shard::drop_gradients() const {
-  Lease held;  // ends when the mutex is free
+  Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   ShardTensors::drop(tensors_->gradients);
@@ -245,7 +246,7 @@ void Shard::drop_gradients_after_update() const {
 }
 
 void Shard::drop_copy() const {
-  Lease held;  // ends when the mutex is free
+  Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   if (held || !tensors_->copy.kept || tensors_->copy_is_dropped) return;
@@ -269,7 +270,7 @@ void Shard::expect(const Needs& needs) const {
 }
 
 Lease Shard::lease(const Needs& needs) const {
-  Lease held;  // ends when the mutex is free, if it comes to nothing: that gives back what was brought
+  Lease held;  // declared before the lock: if no lease starts, its end needs the mutex to return what was borrowed
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));

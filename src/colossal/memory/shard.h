@@ -1,4 +1,4 @@
-// What a rank updates: the optimizer's view of a chunk, reached through leases.
+// Shards: the elements of chunks that this rank's optimizer updates, accessed through leases.
 //
 //   using memory::Access;
 //   memory::for_leases(store.shards(), {.values = Access::Write, .gradients = Access::Read},
@@ -19,60 +19,64 @@
 
 namespace colossal::memory {
 
-/// A part of one parameter, at [offset, offset + part.size) of a shard.
+/// The elements of one parameter that a shard holds, at [offset, offset + part.size) of the shard.
 struct Piece {
   nn::Parameter* parameter;
   int64_t offset;
   tensor::FlatPart part;
 };
 
-/// What a lease does with a tensor. None: it is not brought.
+/// How a lease uses a tensor. A tensor with access None is not borrowed.
 enum class Access {
   None,
-  Read,   ///< what is written to it may be lost when the lease ends
-  Write,  ///< what is written to it, and which tensor it is, stays with the shard
+  Read,   ///< writes to the tensor may be lost when the lease ends
+  Write,  ///< the shard keeps what is written, and a tensor that is assigned in its place
 };
 
-/// Some of a shard's states: those at the places [first, end).
+/// A range of a shard's optimizer states: the indices [first, end) of Resident::states.
 struct Places {
   size_t first = 0, end = static_cast<size_t>(-1);
 };
 
-/// What a lease is of. Only that is brought.
+/// The tensors that a lease requests, with the access to each. A lease borrows no other tensors.
 struct Needs {
   Access values = Access::None, gradients = Access::None;
-  Access states = Access::None;  ///< of `places`; none of the others
+  Access states = Access::None;  ///< access to the states in `places`; the others are not borrowed
   Places places{};
-  Access copy = Access::None;  ///< of values that are to be written it is brought to be written in any case
-  /// Needs gradients likewise where these have the values' dtype: then they are the same tensor
+  Access copy = Access::None;  ///< access to the copy; Write whenever `values` is Write
+  /// Access to the directions. If the gradients have the dtype of the values, both are one tensor, and the lease
+  /// borrows the gradients with this access
   Access directions = Access::None;
   static Needs all() { return {Access::Write, Access::Write, Access::Write}; }
 };
 
 struct ShardTensors;
 
-/// A lease of one shard: its tensors, valid while it lives. What the lease is not of is undefined; a tensor that is put
-/// in its place is lost. Values, gradients and copy are 1-D, contiguous and of one length.
+/// The tensors of one shard during a lease, valid while the lease exists. A tensor that the lease did not request is
+/// undefined; a tensor that is assigned to such a member is lost. Values, gradients and copy are 1-D, contiguous and of
+/// one length.
 class Resident {
  public:
   ~Resident();
   Resident(const Resident&) = delete;
   Resident& operator=(const Resident&) = delete;
 
-  at::Tensor values;  ///< fp64 or fp32, masters of `copy` if there is one; or bf16 that has no masters
+  /// fp64 or fp32 values, the master weights of `copy` if there is one; or bf16 without master weights
+  at::Tensor values;
   /// Gradients in the dtype of `values` or of `copy`, or in fp32 (sums of several micro-batches). They are defined
-  /// between the last backward pass of a step and its update, which may overwrite them
+  /// between the last backward pass of a step and its update. The update may overwrite them
   at::Tensor gradients;
-  /// The model's own parameters in a narrower dtype, to be set to the rounded values; undefined: `values` are the
-  /// parameters
+  /// The model's parameters in a narrower dtype, which the optimizer sets to the rounded values. Undefined if `values`
+  /// are the parameters themselves
   at::Tensor copy;
-  /// What Shard::add_state() was given, in that order
+  /// Optimizer states in the order of the Shard::add_state() calls
   std::vector<at::Tensor> states;
-  /// For what a rule makes of the gradients in a step, of values' dtype: the gradients themselves where they have it,
-  /// as nobody reads them after an update; else a tensor beside them, zeros for the first lease of it, to be written.
-  /// They are over with the next lease that has them and writes values
+  /// Workspace in the dtype of `values` for what an optimizer computes from the gradients in a step. If the gradients
+  /// have that dtype, it is the gradient tensor itself, because no code reads gradients after an update. Otherwise it
+  /// is an additional tensor: the first lease of a step that requests it gets zeros to write to. The directions are
+  /// discarded at the end of the next lease that holds them and writes values
   at::Tensor directions;
-  /// Ascending, each behind the one before; padding may follow the last one
+  /// Pieces of the shard in ascending order, each right after the one before; padding may follow the last one
   const std::vector<Piece>& pieces;
 
  private:
@@ -81,28 +85,29 @@ class Resident {
   std::shared_ptr<ShardTensors> shard_;
 };
 
-/// Ownership of a lease, which a caller keeps for as long as it uses the tensors. All leases of a shard at one time are
-/// the same object, with everything that any of them needs. When the last one ends, the tensors are returned.
+/// Owner of a lease; the caller keeps it for as long as it uses the tensors. All leases of a shard that exist at one
+/// time are the same object, which holds every tensor that any of them requested. When the last one ends, the tensors
+/// are returned to the offload store.
 using Lease = std::shared_ptr<Resident>;
 
-/// The elements of a chunk that this rank updates: all of them, or its share of those that replicas share out.
-/// A handle: copies are the same shard.
+/// The elements of a chunk that this rank updates: all of them, or this rank's share if replicas split the elements.
+/// The class is a handle: copies refer to the same shard.
 ///
-/// Thread safety: any thread may call any member and end a lease; a lease that is asked for while the last one ends
-///                begins when its tensors are back. Who reads and writes the tensors of a lease that several threads
-///                have is for these to agree on.
+/// Thread safety: any thread may call any member and end a lease. A lease that is requested while the last one ends
+///                starts when the tensors have been returned. Threads that share a lease must agree on who reads and
+///                writes its tensors.
 class Shard {
  public:
-  /// What one is made of: see Resident.
+  /// Constructor arguments of a shard. The tensors are described at Resident.
   struct Parts {
     std::shared_ptr<Kept> values;
-    at::TensorOptions options;  ///< of the values, as the model has them
+    at::TensorOptions options;  ///< dtype and device of the values in the model
     int64_t length;             ///< elements
     std::shared_ptr<Kept> copy{};
-    /// Home of gradients and states while no lease has them; null = InPlace. Whole gradients (set_whole_gradients) are
-    /// never given to it
+    /// Store for gradients and states while no lease uses them; null = InPlace. Whole gradients (set_whole_gradients)
+    /// are never given to it
     std::shared_ptr<Home> home{};
-    /// Makes the parts of a shard of `values` [length], which `home` keeps like the rest. Errors: those of
+    /// Returns the parts of a shard of `values` [length], which `home` stores together with the rest. Errors: see
     /// Home::keep().
     static Parts of(const at::Tensor& values, std::shared_ptr<Home> home = nullptr);
   };
@@ -112,46 +117,51 @@ class Shard {
   /// Returns an address that all handles of this shard share, and no other shard has.
   const void* identity() const { return tensors_.get(); }
   int64_t length() const;
-  /// That a lease of all of it takes of the home's memory, without gradients and directions.
+  /// Returns the bytes of the store's memory that a lease of all tensors takes, without gradients and directions.
   int64_t bytes() const;
-  /// Dtype of the values, and the device of whoever has a lease, which changes where the home moves (MovableHome).
+  /// Returns the dtype of the values and the device on which leases provide the tensors. The device changes if the
+  /// store moves its tensors (MovableHome).
   at::TensorOptions options() const;
-  /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):
-  /// somebody has a lease; those of Home::keep().
+  /// Adds a tensor to the shard's states; returns its index in Resident::states. Loads no tensor. Errors ("shard"): a
+  /// lease is held. See also Home::keep().
   size_t add_state(const at::Tensor& initial) const;
-  /// The place of directions that are apart from the gradients, in the home: before the first step, so that whoever
-  /// counts what the home keeps finds them. Errors: of Home::keep().
+  /// Reserves space in the store for directions that are not the gradient tensor. Callers do this before the first
+  /// step, so that a count of the stored bytes includes them. Errors: see Home::keep().
   void make_place_for_directions() const;
-  /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
+  /// Sets the gradients to a view of memory that lives as long as the shard and that is never moved into the store.
   void set_whole_gradients(const at::Tensor& gradients) const;
-  /// gradients += `more` [length()], in the dtype `sums`: of an accelerator, where the home lends on the host. The sum
-  /// is made on the accelerator, and nobody waits for it. Nobody writes to `more` any more, or has a lease.
-  /// Errors: those of lease().
+  /// Adds `more` [length()], a tensor on an accelerator, to the gradients, whose sum has the dtype `sums`. Meant for
+  /// stores whose borrowed tensors are on the host. The accelerator computes the sum, and the host does not wait for
+  /// it. The caller must not write to `more` afterwards, and must not hold a lease. Errors ("shard"): a lease is held.
+  /// See also lease().
   void add_gradients(const at::Tensor& more, at::ScalarType sums) const;
-  /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
+  /// Discards the gradients without loading them. The store keeps their space for the next ones.
   void drop_gradients() const;
-  /// The gradients, those to come too, are over with the next lease that has them and writes values: their update.
+  /// Discards the gradients at the end of the next lease that holds them and writes values, which is their update. This
+  /// includes gradients that are added before that update.
   void drop_gradients_after_update() const;
-  /// Nobody wants the copy before an update, unless somebody has a lease: it is forgotten, and gradients may lie in its
-  /// place. The next lease that has it, as those that write values do, makes it anew of the values. Nobody may have
-  /// brought it beside the shard.
+  /// Discards the copy, so that gradients may use its space in the store. Does nothing while a lease is held. Callers
+  /// use it if nothing reads the copy before the next update. The next lease that holds the copy recreates it from the
+  /// values; every lease that writes values holds it. No code outside the shard may have borrowed the copy.
   void drop_copy() const;
-  /// The copy is there again, if it was dropped: the rounded values. Errors: of lease().
+  /// Recreates the copy, the rounded values, if it was discarded. Errors: see lease().
   void make_copy() const;
 
-  /// A lease of `needs` is near.
+  /// Announces a lease of `needs`, so that the store can start to load the tensors.
   void expect(const Needs& needs) const;
-  /// Errors: of Kept::bring(). What came before is given back, and no lease begins; one that somebody has goes on.
-  ///         And what Home::keep() threw when an earlier lease ended with another tensor in place of one that it got:
-  ///         once, and the tensor is kept in memory.
+  /// Starts a lease of `needs`, or adds them to the lease that is held.
+  /// Errors: errors of a borrow. The tensors that this call borrowed are then returned and no lease starts; a lease
+  ///         that is already held goes on. The call also throws what Home::keep() threw when an earlier lease ended
+  ///         with another tensor assigned in place of a borrowed one. It throws that error once, and the tensor remains
+  ///         in memory.
   Lease lease(const Needs& needs = Needs::all()) const;
 
  private:
   std::shared_ptr<ShardTensors> tensors_;
 };
 
-/// body(index, Resident&) for each shard, one lease of `needs` at a time; the next shard is expected while body has
-/// one.
+/// Calls body(index, Resident&) for each shard, under one lease of `needs` at a time. While body runs, the next shard's
+/// tensors are prefetched (Shard::expect).
 template <class Body>
 void for_leases(const std::vector<Shard>& shards, const Needs& needs, const Body& body) {
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -161,8 +171,8 @@ void for_leases(const std::vector<Shard>& shards, const Needs& needs, const Body
   }
 }
 
-/// body(key, offset, size) for every longest run of pieces, one behind the other, whose parameters have one key: what
-/// an elementwise rule may update in one pass.
+/// Calls body(key, offset, size) for every longest run of adjacent pieces whose parameters have one key. An elementwise
+/// rule may update such a run in one pass.
 template <class KeyOf, class Body>
 void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body& body) {
   for (size_t i = 0, end; i < pieces.size(); i = end) {
@@ -173,13 +183,14 @@ void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body&
   }
 }
 
-/// The elements of `flat` that belong to `piece` and that this rank counts, as views: over all ranks of the mesh each
-/// element of the logical tensor once, and padding, which is zero, at times. `flat` is as long as the piece's shard.
+/// Returns views of the elements of `flat` that belong to `piece` and that this rank counts. Over all ranks of the
+/// mesh, each element of the logical tensor is counted once. Padding, which is zero, may be included. `flat` is as long
+/// as the piece's shard.
 std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
 
-/// Sum of the squares of `flat`'s elements that belong to `piece` and that this rank counts: added up over all ranks of
-/// the mesh, that of the logical tensor. `flat` is as long as the piece's shard. The sum is a 0-dim fp64 tensor on the
-/// device of `flat`: nobody waits for it here.
+/// Returns the sum of the squares of the elements of `flat` that belong to `piece` and that this rank counts. Added up
+/// over all ranks of the mesh, it is the sum for the logical tensor. `flat` is as long as the piece's shard. The result
+/// is a 0-dim fp64 tensor on the device of `flat`; the host does not wait for it.
 at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
 
 }  // namespace colossal::memory

@@ -14,8 +14,8 @@
 namespace colossal::memory {
 namespace {
 
-/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
-/// that may share), `stages` where there are several, and whether blocks share it.
+/// Properties that all parameters of a chunk have in common: trained or not; ShardSpec::gradient_axes, and with them
+/// the replicas that may share; `stages` if there are several; and whether blocks share the parameter.
 using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>, bool>;
 
 Family family_of(const nn::Parameter& p) {
@@ -33,7 +33,7 @@ comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const C
   return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
 }
 
-/// Parameters of one model, in order, and what plan_chunks() is to know of each.
+/// Parameters of one model, in order, and their sizes and groups for plan_chunks().
 struct Packing {
   std::vector<nn::Parameter*> parameters;
   std::vector<PackItem> items;
@@ -44,13 +44,14 @@ struct Packing {
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) {
   require(options.sharing.is_legal(), "zero",
           "gradients can only be sharded together with states, and parameters together with gradients");
-  std::vector<std::pair<std::string, Packing>> models;  // in the order of their first parameters
+  std::vector<std::pair<std::string, Packing>> models;  // models in the order of their first parameters
   std::map<Family, int64_t> families;
-  std::vector<comm::Group*> sharers;  // of each family
+  std::vector<comm::Group*> sharers;  // sharing group of each family
   for (nn::Parameter& p : parameters) {
     const auto [family, is_new] = families.emplace(family_of(p), families.size());
     if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
-    if (options.left_out.contains(&p)) continue;  // other ranks, which make the same groups, may have it
+    // Skipped after its group was made, because other ranks that make the group may have it.
+    if (options.left_out.contains(&p)) continue;
     if (models.empty() || models.back().first != p.model) models.emplace_back(p.model, Packing{});
     Packing& model = models.back().second;
     model.parameters.push_back(&p);

@@ -1,7 +1,7 @@
-// The chunks of a store, before there is one: sizes and groups, no tensors.
+// The chunks of a store before it exists: sizes and groups, no tensors.
 //
 //   for (const memory::PlannedChunk& chunk : memory::plan_store(parameters, mesh, options).chunks)
-//     bytes += chunk.length * size;   // of all ranks that share it
+//     bytes += chunk.length * size;   // over all ranks that share it
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,22 +13,22 @@ namespace colossal::memory {
 struct PlannedChunk {
   std::vector<Slot> slots;
   int64_t length;        ///< elements, with padding
-  comm::Group* sharers;  ///< of each a part of the same length
+  comm::Group* sharers;  ///< group of ranks that own parts of equal length
   bool is_trained;
   int64_t part_length() const { return length / sharers->size(); }
 };
 
 struct StorePlan {
-  std::vector<PlannedChunk> chunks;  ///< in their order
-  int64_t padding = 0;               ///< elements that no parameter has
+  std::vector<PlannedChunk> chunks;  ///< chunks in the order in which the store makes them
+  int64_t padding = 0;               ///< elements that belong to no parameter
 };
 
-/// What a ChunkStore of the same arguments has. A chunk has parameters of one model, and the chunks of a model are
-/// those that it has alone. Makes the groups of those that share, which is collective as far as
-/// Mesh::group() is. Errors ("zero"): what of ChunkOptions does not go together.
+/// Returns the plan of a ChunkStore of the same arguments. A chunk has parameters of one model, and the chunks of a
+/// model are the same as in a store of that model alone. Makes the groups of ranks that share chunks, which is as
+/// collective as Mesh::group(). Errors ("zero"): options that contradict each other.
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options);
 
-/// What the elements [begin, begin + length) of a chunk have of the parameters in it. `counts`: FlatPart::counts.
+/// Returns the pieces of parameters in the elements [begin, begin + length) of a chunk. `counts`: FlatPart::counts.
 std::vector<Piece> pieces_of(const std::vector<Slot>& slots, int64_t begin, int64_t length, bool counts);
 
 }  // namespace colossal::memory

@@ -23,7 +23,7 @@ StreamAside::StreamAside(c10::Device device) : device_(device) {
 StreamAside::~StreamAside() {
   try {
     join();
-  } catch (...) {  // the device is broken: whoever uses it next hears of it
+  } catch (...) {  // the device is broken: its next user gets the error
   }
 }
 
@@ -40,7 +40,7 @@ void StreamAside::run(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    mark();  // of what was begun
+    mark();  // join() must wait for operators that body() had started
     throw;
   }
   mark();

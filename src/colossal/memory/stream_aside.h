@@ -1,9 +1,9 @@
-// What an accelerator does beside what it computes: copies, and exchanges with other ranks, on a stream of their own.
+// A side stream of an accelerator: copies, and exchanges with other ranks, that overlap with its computation.
 //
 //   memory::StreamAside aside(device);
 //   const at::Tensor to = at::empty({n}, options);
-//   aside.run([&] { to.copy_(pinned, /*non_blocking=*/true); });   // begins when what was asked for before is done
-//   compute();                                                     // goes on meanwhile
+//   aside.run([&] { to.copy_(pinned, /*non_blocking=*/true); });   // begins after the current stream's work
+//   compute();                                                     // overlaps with the copy
 //   aside.join();                                                  // `to` may be read from here on
 #pragma once
 #include <c10/core/Device.h>
@@ -15,30 +15,32 @@
 
 namespace colossal::memory {
 
-/// The current stream of `device`, an accelerator, on this thread.
+/// Returns the current stream of `device`, an accelerator, on this thread.
 c10::Stream current_stream(c10::Device device);
-/// Another one.
+/// Returns another stream of `device`, an accelerator.
 c10::Stream new_stream(c10::Device device);
 
-/// A stream beside the current one of a device. On the CPU and on meta nothing is aside: run() is its body.
+/// A stream that runs in parallel with the current stream of a device. The CPU and meta have no such stream: run()
+/// calls its body directly.
 class StreamAside {
  public:
   explicit StreamAside(c10::Device device);
-  /// join(), so that memory that is freed afterwards is used again when nothing aside has it any more.
+  /// Calls join(), so that memory that is freed afterwards is reused only when the side stream has finished with it.
   ~StreamAside();
   StreamAside(const StreamAside&) = delete;
   StreamAside& operator=(const StreamAside&) = delete;
 
-  /// body(), whose operators go to this stream: they come behind what the current stream was given so far, since memory
-  /// that is new there may be what that stream uses still, and beside what it is given from now on.
+  /// Runs body(), whose operators go to this stream. They start after the work that the current stream has received so
+  /// far, because that stream may still use memory that is newly allocated there. They overlap with the work it
+  /// receives later.
   void run(const std::function<void()>& body);
-  /// What the current stream is given from now on comes behind all that run() was given. The host does not wait.
+  /// Makes the current stream wait for all work passed to run(). Does not block the host.
   void join();
 
  private:
   c10::Device device_;
   std::optional<c10::Stream> stream_;
-  std::optional<c10::Event> last_;  // of what join() has not seen
+  std::optional<c10::Event> last_;  // end of the work that join() has not waited for
 };
 
 }  // namespace colossal::memory

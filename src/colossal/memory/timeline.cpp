@@ -26,7 +26,7 @@ bool Timeline::finds_place(size_t chunk) {
     if (next != uses.end() && *next - place_ <= kMostSkipped) {
       place_ = *next + 1;
       passed_over_ = 0;
-      ++revision_;  // of those that were skipped
+      ++revision_;  // the next uses of the skipped chunks have changed
       return true;
     }
   }

@@ -23,7 +23,7 @@ void collect(const c10::IValue& value, std::vector<Chunk*>& chunks) {
     if (chunk && std::find(chunks.begin(), chunks.end(), chunk) == chunks.end()) chunks.push_back(chunk);
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) {
-      if (!element.isTensor()) return;  // of one type
+      if (!element.isTensor()) return;  // a list has elements of one type
       collect(element, chunks);
     }
   }
@@ -44,7 +44,7 @@ void after(const at::RecordFunction&, at::ObserverContext* context) {
   for (Chunk* chunk : static_cast<Used*>(context)->chunks) chunk->watcher().after_use(*chunk);
 }
 
-// The registration with LibTorch, which has no room for whose it is.
+// The registration with LibTorch is process-wide, because it cannot hold a reference to a store.
 std::mutex mutex;
 int observers = 0;
 at::CallbackHandle registered = at::INVALID_CALLBACK_HANDLE;

@@ -1,12 +1,10 @@
-// Sees every operator that is about to read a chunk.
+// Observes every operator that reads a chunk.
 #pragma once
 
 namespace colossal::memory {
 
-/// While one lives, each chunk's watcher hears of operators whose inputs share its memory, before and after they run,
-/// on the thread they run on. The inner operators of an operator count too.
-/// Process-wide, since autograd runs backward passes on threads of its own on accelerators; observers are counted and
-/// chunks tell whose they are, so several stores do not disturb one another. Cost: about a microsecond an operator.
+/// While an observer exists, each chunk's watcher is notified of operators whose inputs share the chunk's memory. It is
+/// called before and after the operator, on the operator's thread. The inner operators of an operator count, too.
 class UseObserver {
  public:
   UseObserver();

@@ -15,9 +15,9 @@
 namespace colossal::memory {
 namespace {
 
-constexpr int64_t kMapped = int64_t{1} << 20;  // bytes of what has a mapping of its own
+constexpr int64_t kMapped = int64_t{1} << 20;  // tensors of at least this many bytes get a mapping of their own
 
-/// Bytes from the tensor's begin to the next multiple of kBlock.
+/// Returns the bytes from the tensor's start to the next multiple of kBlock.
 int64_t bytes_to_block(const at::Tensor& tensor) {
   return -static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr())) & (kBlock - 1);
 }
@@ -32,7 +32,7 @@ void end_mapping(void* given) {
   unmap_host_pages(mapping->data, mapping->bytes);
 }
 
-/// uint8 [mapping.bytes], whose storage ends the mapping.
+/// Returns uint8 [mapping.bytes], whose storage owns the mapping.
 at::Tensor tensor_of(std::unique_ptr<Mapping> mapping) {
   const size_t bytes = mapping->bytes;
   at::DataPtr data(mapping->data, mapping.get(), &end_mapping, at::kCPU);
@@ -41,13 +41,14 @@ at::Tensor tensor_of(std::unique_ptr<Mapping> mapping) {
   return at::empty({0}, at::kByte).set_(storage, 0, {static_cast<int64_t>(bytes)});
 }
 
-/// uint8 [bytes], a mapping of its own.
+/// Returns uint8 [bytes] in a mapping of its own.
 at::Tensor mapped(int64_t bytes) {
   const auto size = (static_cast<size_t>(bytes) + huge_page() - 1) / huge_page() * huge_page();
   char* data = map_host_pages(size);
   require(data != nullptr, "memory", "the system cannot provide ", readable_bytes(bytes),
           " for a buffer in host memory; lower memory.host, or raise the memory limit of the process");
-  // Of a page that is huge the whole would be taken, of which nobody counts the rest.
+  // The end is unmapped, because the system would otherwise provide all of the last huge page and no budget counts the
+  // remainder.
   const auto used = static_cast<size_t>(whole_blocks(bytes));
   if (used < size) unmap_host_pages(data + used, size - used);
   return tensor_of(std::make_unique<Mapping>(data, used));
@@ -56,18 +57,21 @@ at::Tensor mapped(int64_t bytes) {
 }  // namespace
 
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // which would keep the tensor that the result is a view of
+  // Autograd would keep the tensor that the result is a view of.
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
   const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
   if (options.pinned_memory()) {
-    // LibTorch's allocator of pinned memory for CUDA rounds to powers of two: up to twice the budget.
+    // The pages are locked here, because LibTorch's allocator of pinned memory for CUDA rounds to powers of two: up to
+    // twice the budget.
     if (const LockPages lock = cuda_pages()) {
       const at::Tensor pages = empty_aligned({wanted}, bytes_options.pinned_memory(false));
       return lock(pages).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
     }
   }
-  // Large ones live long: among the activations they would leave holes in what LibTorch's allocator keeps.
+  // Large tensors live long. Among the activations they would leave holes in the memory that LibTorch's allocator
+  // keeps.
   if (wanted >= kMapped && !options.pinned_memory())
     return mapped(wanted).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
   at::Tensor bytes = at::empty({wanted}, bytes_options);

@@ -1,23 +1,25 @@
-// Tensors that a disk reads and writes where they are.
+// Tensors that a disk can read and write in place.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace colossal::memory {
 
-/// An uninitialised contiguous tensor of the host that begins at a multiple of kBlock and whose storage goes on to the
-/// next one behind its end. `options`: its dtype, and whether its memory is pinned (page-locked) for the accelerator of
-/// this process, which then copies from and to it while the host goes on.
-/// Memory: of the system where it is large, of LibTorch's allocator where it is small, and two blocks more than the
-///         tensor needs at most. Pinned for a device other than CUDA's, whatever the allocator of that device rounds it
-///         to. Errors ("memory"): the system has none, or locks no more.
+/// Returns an uninitialised contiguous host tensor that starts at a multiple of kBlock. Its storage extends to the next
+/// multiple after its end. `options`: its dtype, and whether its memory is pinned (page-locked) for the accelerator of
+/// this process, so that copies overlap with other work of the host.
+///
+/// Memory:            from the system if the tensor is large, from LibTorch's allocator if it is small, and at most two
+///                    blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size to
+///                    which the allocator of that device rounds.
+/// Errors ("memory"): the system has no memory, or cannot lock more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-/// uint8 [bytes] (a multiple of kBlock) in place of `buffer`, a uint8 tensor of empty_aligned(): in its pages, as far
-/// as they reach. What it holds is lost. Undefined where that is not possible: somebody has a view of it, it is small,
-/// or pinned, or the system has no memory; then it is as before.
+/// Returns uint8 [bytes] (a multiple of kBlock) in the pages of `buffer`, a uint8 tensor of empty_aligned(), as far as
+/// they reach. The values are lost. Returns an undefined tensor, and leaves `buffer` unchanged, if another tensor
+/// shares its storage, it is small or pinned, or the system has no memory.
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes);
 
-/// Whether `tensor` is as empty_aligned() makes them.
+/// Returns whether `tensor` has the layout that empty_aligned() makes.
 bool is_aligned(const at::Tensor& tensor);
 
 }  // namespace colossal::memory

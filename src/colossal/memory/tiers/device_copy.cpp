@@ -32,20 +32,20 @@ void DeviceCopy::order(c10::Stream stream) const {
 }
 
 void DeviceCopy::to_host(const at::Tensor& host, const at::Tensor& from, c10::Stream stream) {
-  recorded(current_stream(from.device())).block(stream);  // `from` is made there
-  order(stream);                                          // what still reads the buffer, or writes to it
+  recorded(current_stream(from.device())).block(stream);  // the current stream computes `from`
+  order(stream);                                          // earlier copies may still read the buffer or write to it
   const c10::StreamGuard aside(stream);
   host.copy_(from, /*non_blocking=*/true);
   last_.emplace(recorded(stream));
-  // Its memory belongs to the stream that made it, which would use it again without a look at this one.
+  // The memory of `from` belongs to the stream that made it, which would reuse it without waiting for this one.
   sources_.push_back(from);
 }
 
 void DeviceCopy::to_device(const at::Tensor& to, const at::Tensor& host) {
   const c10::Stream stream = current_stream(to.device());
-  order(stream);  // a copy to the host that this one is to see
+  order(stream);  // an earlier copy may still write the values to the host
   to.copy_(host, /*non_blocking=*/true);
-  last_.emplace(recorded(stream));  // behind the one before, whose source is kept until this one has passed
+  last_.emplace(recorded(stream));  // after the earlier copy, whose source is kept until this event is reached
 }
 
 bool DeviceCopy::is_over() {

@@ -16,24 +16,25 @@
 namespace colossal::memory {
 namespace {
 
-// Of a request that the system puts off, or carries out for less than a block at a time.
+// Maximum number of consecutive tries without progress: the system delays a request, or transfers less than a block of
+// it.
 constexpr int kTries = 100;
 
 }  // namespace
 
-/// A transfer on its way. `left` and `failure` are under the mutex.
+/// A running transfer. The mutex guards `left` and `failure`.
 struct DiskTransfers::Journey {
   Direction direction;
   std::shared_ptr<DiskExtentState> extent;
   at::Tensor tensor;
   char* memory;
-  int64_t left = 1;  // requests that are not over, and whoever begins them
+  int64_t left = 1;  // requests that are not over, plus 1 while depart() issues requests
   std::exception_ptr failure{};
   std::promise<void> over{};
   bool reads() const { return direction == Direction::Read; }
 };
 
-/// What is still to be done of the request of that number: bytes of the extent, whole blocks.
+/// The part of request `number` that is not transferred yet: bytes of the extent, in whole blocks.
 struct DiskTransfers::Stretch {
   int64_t number, begin, end;
   int tries = 0;
@@ -66,7 +67,7 @@ std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_p
           " bytes and have memory up to the next one: make it with empty_aligned()");
   require(static_cast<int64_t>(tensor.nbytes()) == extent->bytes, "disk", "a tensor that is ", verb,
           " must have the bytes of its extent, ", extent->bytes, ": got ", tensor.nbytes());
-  // What is written is not changed: the pointer is one for both directions.
+  // A write does not change the tensor, but both directions share one pointer.
   auto* memory = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
   auto journey = std::make_shared<Journey>(Journey{direction, std::move(extent), tensor, memory});
   std::shared_future<void> over = journey->over.get_future().share();
@@ -112,7 +113,7 @@ void DiskTransfers::depart(const JourneyPointer& journey) {
   if (!journey->reads()) extent.checksums.resize(static_cast<size_t>((end + request_bytes_ - 1) / request_bytes_));
   for (Stretch stretch{0, 0, 0}; stretch.begin < end; ++stretch.number, stretch.begin = stretch.end) {
     stretch.end = std::min(stretch.begin + request_bytes_, end);
-    if (!journey->reads()) {  // the requests before travel meanwhile
+    if (!journey->reads()) {  // overlaps with the requests that were issued before
       const auto size = static_cast<size_t>(std::min(stretch.end, extent.bytes) - stretch.begin);
       extent.checksums[static_cast<size_t>(stretch.number)] = checksum_number(journey->memory + stretch.begin, size);
     }
@@ -122,7 +123,7 @@ void DiskTransfers::depart(const JourneyPointer& journey) {
   leave(*journey, 0, nullptr);
 }
 
-/// Waits for its turn. False: it would be in vain.
+/// Waits until a request may be issued. Returns false if the transfer has failed, so that further requests are useless.
 bool DiskTransfers::may_request(Journey& journey) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return journey.failure || requests_ < most_requests_; });
@@ -140,7 +141,8 @@ void DiskTransfers::request(const JourneyPointer& journey, const Stretch& stretc
 
 void DiskTransfers::answered(const JourneyPointer& journey, Stretch stretch, int64_t result) {
   const bool is_put_off = result == -EINTR || result == -EAGAIN;
-  const int64_t moved = std::max<int64_t>(result, 0) / kBlock * kBlock;  // what is left begins at a block, too
+  // Rounded down, because the remaining part must start at a block.
+  const int64_t moved = std::max<int64_t>(result, 0) / kBlock * kBlock;
   std::exception_ptr failure;
   if (result < 0 && !is_put_off) {
     failure = failure_of(*journey, stretch, static_cast<int>(-result));
@@ -155,7 +157,7 @@ void DiskTransfers::answered(const JourneyPointer& journey, Stretch stretch, int
   leave(*journey, 1, failure);
 }
 
-/// What the system answered at the begin of `stretch`, as an Error.
+/// Returns an Error for `error`, which the system reported at the beginning of `stretch`.
 std::exception_ptr DiskTransfers::failure_of(const Journey& journey, const Stretch& stretch, int error) const {
   const bool is_full = error == ENOSPC || error == EDQUOT;
   return std::make_exception_ptr(
@@ -166,7 +168,7 @@ std::exception_ptr DiskTransfers::failure_of(const Journey& journey, const Stret
                            ", or name a folder on another disk in memory.disk")));
 }
 
-/// An Error unless the bytes that a request brought are those that were written.
+/// Returns an Error if the bytes that a request read differ from the bytes that were written; else null.
 std::exception_ptr DiskTransfers::difference(const Journey& journey, int64_t number) const {
   const DiskExtentState& extent = *journey.extent;
   const int64_t begin = number * request_bytes_, size = std::min(request_bytes_, extent.bytes - begin);
@@ -178,7 +180,8 @@ std::exception_ptr DiskTransfers::difference(const Journey& journey, int64_t num
                      "machine, is faulty: name a folder on another disk in memory.disk")));
 }
 
-/// One that had a share in the transfer, and had so many requests under way, has no more.
+/// Ends one participant of the transfer: depart(), or a request if `requests` is 1. The last participant ends the
+/// transfer.
 void DiskTransfers::leave(Journey& journey, int requests, const std::exception_ptr& failure) {
   bool is_last = false;
   {
@@ -203,13 +206,13 @@ void DiskTransfers::arrive(Journey& journey) {
     }
   }
   journey.tensor.reset();
-  journey.extent.reset();  // which may free its space
+  journey.extent.reset();  // may free the extent's space
   std::promise<void> over = std::move(journey.over);
   const std::exception_ptr failure = journey.failure;
   {
     const std::lock_guard lock(mutex_);
     if (--journeys_ == 0) counts_.busy_seconds += steady_seconds() - busy_since_;
-    changed_.notify_all();  // the destructor may be next: from here on nothing of this is touched
+    changed_.notify_all();  // the destructor may run next, so no member is used from here on
   }
   if (failure)
     over.set_exception(failure);

@@ -1,4 +1,4 @@
-// How extents of a DiskSpace are read and written: in requests to its file, in order, with checksums.
+// Reads and writes extents of a DiskSpace: in requests to its file, in order, with checksums.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,20 +18,20 @@ namespace colossal::memory {
 
 struct DiskExtentState {
   const int64_t offset, bytes;
-  std::vector<uint64_t> checksums{};  ///< of each request's bytes. The transfer that is under way has them for itself
-  // Under the mutex of DiskTransfers:
-  bool was_written = false;      ///< or will be, by a transfer that was begun
-  bool is_busy = false;          ///< a transfer is under way
-  std::exception_ptr failure{};  ///< of the last write
+  std::vector<uint64_t> checksums{};  ///< checksums of each request's bytes; only the running transfer uses them
+  // Guarded by the mutex of DiskTransfers:
+  bool was_written = false;      ///< a write was begun
+  bool is_busy = false;          ///< a transfer is running
+  std::exception_ptr failure{};  ///< error of the last write; null = none
 };
 
-/// One thread cuts transfers into requests; what follows from an answer is done by the thread that brings it.
-/// The contract is that of DiskSpace, whose part this is. The destructor waits for transfers.
+/// The transfers of a DiskSpace, whose contract applies. One thread cuts transfers into requests. The thread that
+/// reports the end of a request handles its result. The destructor waits for transfers.
 class DiskTransfers {
  public:
   using Direction = BlockRequest::Kind;
 
-  /// `file` outlives it.
+  /// `file` must outlive this object.
   DiskTransfers(BlockFile& file, const DiskOptions& options);
   ~DiskTransfers();
   DiskTransfers(const DiskTransfers&) = delete;
@@ -39,7 +39,7 @@ class DiskTransfers {
 
   std::shared_future<void> begin(Direction direction, std::shared_ptr<DiskExtentState> extent,
                                  const at::Tensor& tensor);
-  /// Without those of the space.
+  /// Returns the counts of transfers, without used_bytes and file_bytes.
   DiskSpace::Counts counts() const;
 
  private:
@@ -63,8 +63,8 @@ class DiskTransfers {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<JourneyPointer> waiting_;
-  int requests_ = 0;  // under way
-  int journeys_ = 0;  // begun and not over
+  int requests_ = 0;  // requests that are running
+  int journeys_ = 0;  // transfers that were begun and are not over
   double busy_since_ = 0;
   DiskSpace::Counts counts_;
   bool stopping_ = false;

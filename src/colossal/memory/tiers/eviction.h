@@ -1,7 +1,7 @@
-// Which tensor leaves a memory that is full: the policies of [memory] placement.
+// Eviction policies: the tensor that is evicted from full memory, by [memory] placement.
 //
 //   const std::unique_ptr<memory::Eviction> eviction = memory::make_eviction("auto");
-//   if (eviction->key(one) > eviction->key(other)) leave(one.number);   // EvictionQueue asks so of many
+//   if (eviction->key(one) > eviction->key(other)) leave(one.number);   // EvictionQueue orders many by their keys
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,29 +13,32 @@
 
 namespace colossal::memory {
 
-/// A tensor that may leave.
+/// A tensor that may be evicted.
 struct Candidate {
-  size_t number;                     ///< ascending in the order in which tensors came
-  std::optional<uint64_t> next_use;  ///< when it is used again, as far as that is known: greater is later
-  uint64_t used;                     ///< when it was used last
+  size_t number;                     ///< number of the tensor, ascending in the order in which tensors were stored
+  std::optional<uint64_t> next_use;  ///< time of its next use, greater is later; none: not predicted
+  uint64_t used;                     ///< time of its last use
 };
 
-/// A policy changes what is moved, never a number.
+/// An eviction policy. It changes which tensors are moved, never a computed value.
 class Eviction {
  public:
   using Key = std::pair<uint64_t, uint64_t>;
   virtual ~Eviction() = default;
-  /// Returns the key of `candidate`: the candidate with the greatest key leaves first. The key depends on the argument
-  /// alone.
+  /// Returns the key of `candidate`: the candidate with the greatest key is evicted first. The key depends on the
+  /// argument alone.
   virtual Key key(const Candidate& candidate) const = 0;
 };
 
-/// "auto":   the one that is used again last, or never (Belady 1966, doi:10.1147/sj.52.0078: where all are equally
-///           large no other order moves less); of those of which that is not known, the one that was used longest ago,
-///           first.
-/// "lru":    the one that was used longest ago.
-/// "static": the one that came last, so that those that came first stay for good.
-/// Errors ("memory"): no such policy.
+/// Returns the policy of that name, by which a tensor is evicted first:
+///
+/// "auto":   the one whose next use is the farthest, or that has none (Belady 1966, doi:10.1147/sj.52.0078: if all
+///           tensors have one size, no other order moves fewer bytes). Tensors without a predicted use come first, the
+///           least recently used one of them first.
+/// "lru":    the least recently used one.
+/// "static": the one that was stored last, so that the earliest ones are resident.
+///
+/// Errors ("memory"): an unknown name.
 std::unique_ptr<Eviction> make_eviction(const std::string& name);
 std::vector<std::string> eviction_names();
 

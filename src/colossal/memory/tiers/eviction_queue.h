@@ -1,4 +1,4 @@
-// The tensors of a home that may leave it, in the order in which they do.
+// The tensors of an offload store that may be evicted, in the order of their eviction.
 //
 //   memory::EvictionQueue queue(memory::make_eviction("auto"), timeline);
 //   queue.put(number, clock);                        // it may leave; again after each use
@@ -17,23 +17,23 @@
 
 namespace colossal::memory {
 
-/// Cost:          the logarithm of the number of tensors in it, and one key, a call; all keys once where the timeline
-///                has another revision than when first() was called before: twice in a pass that goes another way than
-///                the one before, and never in one that goes the same way.
-/// Memory:        32 bytes a number, 64 a tensor in it.
+/// Cost:          per call the logarithm of the number of tensors in the queue, and one key. first() computes all keys
+///                again if the timeline has another revision than at its last call: twice in a pass that differs from
+///                the one before, and never in one that equals it.
+/// Memory:        32 bytes per number, and 64 per tensor in the queue.
 /// Thread safety: none.
 class EvictionQueue {
  public:
-  /// `timeline` outlives it, and knows tensors by their numbers.
+  /// `timeline` must outlive the queue and contain tensors by their numbers.
   EvictionQueue(std::unique_ptr<Eviction> eviction, const Timeline& timeline)
       : eviction_(std::move(eviction)), timeline_(timeline) {}
 
-  /// Tensor `number`, which was used at the time `used` last, may leave: from now on, or still. To be called behind
-  /// every use of it. Numbers are small: there is a place for each up to the largest.
+  /// Inserts or updates tensor `number`, which may be evicted and was last used at the time `used`. Callers call it
+  /// after every use of the tensor. Numbers are small: the queue has a place for each number up to the largest.
   void put(size_t number, uint64_t used);
-  /// It may not, or not any more.
+  /// Removes tensor `number`, which may not be evicted; does nothing if it is not in the queue.
   void remove(size_t number);
-  /// Returns the tensor that leaves first; none if no tensor may leave.
+  /// Returns the tensor to evict first; none if no tensor may be evicted.
   std::optional<size_t> first();
 
  private:
@@ -46,7 +46,8 @@ class EvictionQueue {
 
   std::unique_ptr<Eviction> eviction_;
   const Timeline& timeline_;
-  uint64_t revision_ = 0;  // of the timeline, of which keys are, or some of an earlier one
+  // Revision of the timeline at which the keys were computed; later put() calls may be of newer ones.
+  uint64_t revision_ = 0;
   std::vector<Place> places_;
   std::set<std::pair<Eviction::Key, size_t>> order_;
 };

@@ -1,6 +1,6 @@
-// Which parts of a growing range are free.
+// Keeps track of the free parts of a growing range.
 //
-//   memory::FreeSpace space;                          // of no length: space.take(100) is none
+//   memory::FreeSpace space;                          // has no length: space.take(100) is none
 //   space.grow(256);
 //   const std::optional<int64_t> at = space.take(100);   // 0, and [100, 256) is free
 //   space.give_back(*at, 100);
@@ -13,18 +13,18 @@
 
 namespace colossal::memory {
 
-/// Best fit: the smallest run that is large enough, of several the first. Neighbours are always joined.
-/// Cost: the logarithm of the number of runs. Thread safety: none.
+/// A best-fit allocator: it takes the smallest free run that is large enough, the first one of several. Free neighbours
+/// are always joined.
 class FreeSpace {
  public:
-  /// Where `bytes` (> 0) were free and now are not; none where no run is that long.
+  /// Takes `bytes` (> 0) and returns their offset; none if no free run is long enough.
   std::optional<int64_t> take(int64_t bytes);
   void give_back(int64_t offset, int64_t bytes);
-  /// `bytes` more, all free, behind the end.
+  /// Adds `bytes` free bytes at the end.
   void grow(int64_t bytes);
 
   int64_t end() const { return end_; }
-  /// Free bytes just before the end: what a longer run would begin with.
+  /// Returns the free bytes just before the end, with which a longer run would start after grow().
   int64_t tail() const;
   int64_t free_bytes() const { return free_; }
 

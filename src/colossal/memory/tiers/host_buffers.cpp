@@ -13,7 +13,7 @@ HostBuffers::~HostBuffers() {
   while (!idle_.empty()) {
     try {
       take_idle(idle_.begin());
-    } catch (...) {  // the device is broken: nothing is copied any more
+    } catch (...) {  // the device is broken: no copy is running any more
       idle_.erase(idle_.begin());
     }
   }
@@ -35,7 +35,7 @@ HostBuffers::IdleOnes::iterator HostBuffers::nearest(int64_t bytes) {
 }
 
 at::Tensor HostBuffers::other_idle(int64_t bytes) {
-  if (pinned_) return {};  // as it is the device knows it
+  if (pinned_) return {};  // the device has locked the pages as they are
   const auto found = nearest(bytes);
   if (found == idle_.end()) return {};
   const at::Tensor buffer = resized_aligned(found->second.buffer, bytes);
@@ -46,7 +46,8 @@ at::Tensor HostBuffers::other_idle(int64_t bytes) {
 at::Tensor HostBuffers::take(int64_t bytes) {
   const auto [first, end] = idle_.equal_range(bytes);
   auto found = std::find_if(first, end, [](auto& idle) { return idle.second.under_way.is_over(); });
-  if (found == end && held() + bytes > budget_) found = first;  // the one that came first is over first
+  // The copies of the buffer that was returned first are over first.
+  if (found == end && held() + bytes > budget_) found = first;
   at::Tensor buffer;
   if (found != end) {
     buffer = take_idle(found);

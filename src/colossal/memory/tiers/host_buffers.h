@@ -1,7 +1,7 @@
-// Buffers of the host within a budget.
+// Host buffers within a budget.
 //
 //   memory::HostBuffers buffers(int64_t{8} << 30);
-//   at::Tensor buffer = buffers.take(memory::whole_blocks(bytes));   // what a disk reads and writes where it is
+//   at::Tensor buffer = buffers.take(memory::whole_blocks(bytes));   // a disk reads and writes it in place
 //   buffers.give_back(std::move(buffer));
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -13,38 +13,40 @@
 
 namespace colossal::memory {
 
-/// Buffers that were given back are used again. New memory, which the system fills with zeros, costs about half as much
-/// as reading it from a disk. Thread safety: none.
+/// A pool that uses returned buffers again. New memory, which the system fills with zeros, costs about half as much as
+/// reading it from a disk. Thread safety: none.
 class HostBuffers {
  public:
-  /// `budget`: bytes of all buffers, idle ones too. `pinned`: devices copy from and to them while the host goes on.
+  /// `budget`: bytes of all buffers, including idle ones. `pinned`: buffers are page-locked, so that copies of devices
+  /// overlap with other work of the host.
   explicit HostBuffers(int64_t budget, bool pinned = false) : budget_(budget), pinned_(pinned) {}
-  /// Waits for the copies of idle ones.
+  /// Waits for the copies of idle buffers.
   ~HostBuffers();
   HostBuffers(const HostBuffers&) = delete;
   HostBuffers& operator=(const HostBuffers&) = delete;
 
-  /// Returns uint8 [bytes], as empty_aligned() makes it, which no device copies from or to any more. An idle buffer of
-  /// that size whose copies are over is used first. Otherwise the buffer takes the pages of the idle buffer of the
-  /// nearest size, and new memory if these are too few or pinned. If the budget has no room, the host waits for the
-  /// copies of another idle buffer. If in_use() + bytes is more than the budget, the buffers exceed it.
+  /// Returns uint8 [bytes], as empty_aligned() makes it; no device copies from or to it any more. The first choice is
+  /// an idle buffer of that size whose copies are over. The second choice is the idle buffer of the nearest size, whose
+  /// pages are extended or cut; pinned ones are never resized. The last choice is new memory. If the budget has no
+  /// room, the host waits for the copies of idle buffers and reuses or frees them. If in_use() + bytes is more than the
+  /// budget, the buffers exceed it.
   at::Tensor take(int64_t bytes);
-  /// `under_way`: copies of it that a device may not have made yet.
+  /// Returns a buffer to the pool. `under_way`: its copies that a device may not have finished.
   void give_back(at::Tensor buffer, DeviceCopy under_way = {});
 
   int64_t in_use() const { return in_use_; }
-  int64_t held() const { return in_use_ + idle_bytes_; }  ///< with idle ones
-  int64_t peak() const { return peak_; }                  ///< of held()
+  int64_t held() const { return in_use_ + idle_bytes_; }  ///< bytes of all buffers, including idle ones
+  int64_t peak() const { return peak_; }                  ///< peak of held()
 
  private:
   struct Idle {
     at::Tensor buffer;
     DeviceCopy under_way;
   };
-  using IdleOnes = std::multimap<int64_t, Idle>;  // by size, those of one size in the order in which they came
+  using IdleOnes = std::multimap<int64_t, Idle>;  // sorted by size, and within a size by the time of their return
   at::Tensor take_idle(IdleOnes::iterator found);
-  IdleOnes::iterator nearest(int64_t bytes);  // the end: none is idle
-  at::Tensor other_idle(int64_t bytes);       // undefined: none that can be resized
+  IdleOnes::iterator nearest(int64_t bytes);  // returns the end if no buffer is idle
+  at::Tensor other_idle(int64_t bytes);       // returns an undefined tensor if no buffer can be resized
 
   const int64_t budget_;
   int64_t in_use_ = 0, idle_bytes_ = 0, peak_ = 0;

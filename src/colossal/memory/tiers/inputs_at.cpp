@@ -13,10 +13,11 @@
 
 namespace colossal::memory {
 
-/// The inputs of one function, for themselves and for those that were kept next, which expect them: one call at a time.
+/// The stored inputs of one function. Used by their owner, and by the inputs that were stored next, which announce
+/// them. The mutex admits one call at a time.
 struct InputsAt::Place {
   std::shared_ptr<Home> home;
-  std::vector<std::unique_ptr<Kept>> kept;  // null: taken
+  std::vector<std::unique_ptr<Kept>> kept;  // null: taken back
   std::mutex mutex{};
 
   void expect() {
@@ -26,7 +27,7 @@ struct InputsAt::Place {
   }
 };
 
-/// Of one of the threads that go forward and backward.
+/// The first error, which may occur in any of the threads that run forward and backward.
 struct InputsAt::Failure {
   std::exception_ptr first{};
   std::mutex mutex{};
@@ -39,14 +40,14 @@ struct InputsAt::Failure {
 
 namespace {
 
-/// Inputs that could not leave.
+/// Inputs that could not be offloaded.
 struct InputsHere final : nn::KeptInputs {
   explicit InputsHere(std::vector<at::Tensor> inputs) : inputs(std::move(inputs)) {}
   std::vector<at::Tensor> take() override { return std::exchange(inputs, {}); }
   std::vector<at::Tensor> inputs;
 };
 
-/// Shows in whatever is made of it.
+/// Fills `x` with values that are visible in every result computed from it.
 void spoil(const at::Tensor& x) {
   if (x.is_floating_point())
     x.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -79,9 +80,9 @@ struct InputsAt::Inputs final : nn::KeptInputs {
       }
       *returned += static_cast<int64_t>(taken[i].nbytes());
     }
-    // Behind those that are wanted now, and while their block goes backward.
+    // Announced after the inputs that are needed now, so that they load while their block runs backward.
     if (const auto next = before.lock()) next->expect();
-    for (auto& kept : place->kept) kept.reset();  // nothing reads them any more: nothing is written
+    for (auto& kept : place->kept) kept.reset();  // their values are not needed any more, so they are never written
     return taken;
   }
 
@@ -89,7 +90,7 @@ struct InputsAt::Inputs final : nn::KeptInputs {
   std::weak_ptr<Place> before;
   std::shared_ptr<std::atomic<int64_t>> returned;
   std::shared_ptr<Failure> failure;
-  std::vector<at::Tensor> like;  // of no memory
+  std::vector<at::Tensor> like;  // sizes, strides and dtypes of the inputs, without memory
   std::vector<at::Device> devices;
 };
 
@@ -122,7 +123,7 @@ std::unique_ptr<nn::KeptInputs> InputsAt::kept(const std::vector<at::Tensor>& in
   }
   auto place = std::make_shared<Place>();
   place->home = home_;
-  // The caller may overwrite an input, which a home that copies it beside the device's current stream would find out.
+  // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
   for (const at::Tensor& x : inputs) place->kept.push_back(home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {

@@ -1,6 +1,6 @@
-// The inputs of recomputed blocks in a memory::Home: they leave in forward and return ahead of backward.
+// The inputs of recomputed blocks in a memory::Home: they are offloaded in forward and loaded ahead of backward.
 //
-//   memory::InputsAt inputs(home);                      // a TieredHome, that of the optimizer's states for instance
+//   memory::InputsAt inputs(home);                      // a TieredHome, for instance the one of the optimizer states
 //   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);
 #pragma once
 #include <atomic>
@@ -15,24 +15,25 @@
 
 namespace colossal::memory {
 
-/// Copies the inputs of each block to `home`, where they may leave for a lower tier at once, and back into memory of
-/// their own when backward asks for them. Those that were kept just before, which backward needs next, are expected
-/// then.
+/// Copies the inputs of each block to `home`, from which they may move to a lower tier at once. Copies them back into
+/// new memory when backward requests them. It then also announces (Kept::expect) the inputs that were stored just
+/// before, because backward needs these next.
 ///
-/// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.
-/// Errors:        wait for rethrow(), since other ranks go on: those of Home::keep(), with which an input stays where
-///                it is, and of Kept::bring(), with which it is NaN. ("memory") an input that could be kept and not
-///                brought: larger than `most_bytes`, with the budget that would do.
-/// Thread safety: that of `home`.
+/// Memory:        the memory that `home` uses for an input, and a copy of it while its block runs backward.
+/// Errors:        wait for rethrow(), because other ranks go on. If Home::keep() fails, the input remains where it is;
+///                if it cannot be loaded, its values are NaN. ("memory") an input that could be stored but not loaded,
+///                because it is larger than `most_bytes`; the message has a budget that suffices.
+/// Thread safety: as `home`.
 class InputsAt final : public nn::InputHome {
  public:
-  /// `home` leaves what it is given to keep as it is, as TieredHome does, which copies it: the block reads it still.
-  /// `most_bytes`: that it can bring at a time, of this rank; of these `others` may be brought beside an input.
+  /// `home` must not change the tensors that it is given, because the block still reads them; TieredHome copies them.
+  /// `most_bytes`: bytes of this rank that `home` can load at a time. `others`: bytes of these that may be borrowed in
+  /// addition to an input.
   explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override;
-  /// What went wrong since the last time.
+  /// Throws the first error since the last call, once. Does nothing without an error.
   void rethrow();
   /// Bytes of inputs that were returned to backward.
   int64_t bytes_returned() const { return *bytes_returned_; }

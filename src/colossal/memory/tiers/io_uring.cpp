@@ -12,13 +12,14 @@
 namespace colossal::memory {
 namespace {
 
-// What completions are tagged with that belong to no request.
+// Tags of completions that belong to no request: kStop ends the thread, kNothing is ignored.
 constexpr uint64_t kStop = 0, kNothing = 1, kFirstRequest = 2;
 
-/// Any thread submits, under the mutex; one thread waits for completions. The two ends of a ring are independent.
+/// Any thread submits requests under the mutex, and one thread waits for completions. The two ends of a ring are
+/// independent.
 class IoUringFile final : public ScratchFile {
  public:
-  /// `ring`: taken over with `descriptor`.
+  /// `ring`: owned by this object from now on, as `descriptor` is.
   IoUringFile(int descriptor, const std::string& folder, bool direct, const io_uring& ring)
       : ScratchFile(descriptor, folder, direct), ring_(ring), waits_([this] { complete(); }) {}
 
@@ -38,7 +39,7 @@ class IoUringFile final : public ScratchFile {
   void begin(BlockRequest request) override {
     std::unique_lock lock(mutex_);
     io_uring_sqe* entry = next_entry();
-    if (!entry) {  // others were refused and are still in the queue
+    if (!entry) {  // entries that the system refused fill the queue
       lock.unlock();
       return request.done(-EAGAIN);
     }
@@ -52,7 +53,7 @@ class IoUringFile final : public ScratchFile {
     const auto place = under_way_.emplace(tag, std::move(request)).first;
     const int error = submit(entry, tag);
     if (error == 0) return;
-    io_uring_prep_nop(entry);  // it is in the queue, and would go with the next one
+    io_uring_prep_nop(entry);  // the entry is in the queue and would be submitted with the next one
     entry->user_data = kNothing;
     const BlockRequest refused = std::move(place->second);
     under_way_.erase(place);
@@ -61,7 +62,7 @@ class IoUringFile final : public ScratchFile {
   }
 
  private:
-  /// There is always one: each is submitted before the next is asked for.
+  /// Returns a free entry. There is always one, because each is submitted before the next one is taken.
   io_uring_sqe* next_entry() { return io_uring_get_sqe(&ring_); }
 
   int submit(io_uring_sqe* entry, uint64_t tag) {
@@ -70,7 +71,7 @@ class IoUringFile final : public ScratchFile {
       const int result = io_uring_submit(&ring_);
       if (result >= 0) return 0;
       if (result != -EINTR && result != -EAGAIN && result != -EBUSY) return -result;
-      std::this_thread::yield();  // the system is short of memory for the moment
+      std::this_thread::yield();  // the system is short of memory at the moment
     }
   }
 
@@ -98,11 +99,11 @@ class IoUringFile final : public ScratchFile {
   std::thread waits_;
 };
 
-/// A system may have rings and not the requests that go through them: these came in Linux 5.6, rings in 5.1.
+/// Returns whether the system supports the requests used here: they were added in Linux 5.6, rings in 5.1.
 bool knows_our_requests(io_uring& ring) {
   const std::unique_ptr<io_uring_probe, decltype(&io_uring_free_probe)> probe(io_uring_get_probe_ring(&ring),
                                                                               &io_uring_free_probe);
-  if (!probe) return false;  // to ask came in 5.6, too
+  if (!probe) return false;  // the probe was added in 5.6, too
   for (const int operation : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_NOP})
     if (!io_uring_opcode_supported(probe.get(), operation)) return false;
   return true;
@@ -112,7 +113,8 @@ bool knows_our_requests(io_uring& ring) {
 
 std::unique_ptr<BlockFile> make_io_uring_file(int descriptor, const std::string& folder, bool direct, int requests) {
   io_uring ring{};
-  // One entry more for what ends it; completions have twice as many, and the system keeps what does not fit.
+  // One more entry is for the one that ends the thread. There are twice as many completions, and the system keeps those
+  // that do not fit.
   if (io_uring_queue_init(static_cast<unsigned>(requests) + 1, &ring, 0) != 0) return nullptr;
   if (!knows_our_requests(ring)) {
     io_uring_queue_exit(&ring);

@@ -14,21 +14,21 @@
 namespace colossal::memory {
 namespace {
 
-/// Tensors that are foretold in the first pass: the one in use, the next one and one on its way behind them.
+/// Number of tensors that are announced ahead in the first pass: the next one, and one that is read after it.
 constexpr size_t kExpected = 2;
 
-/// A tensor of pinned memory, which an accelerator copies while nobody waits.
+/// A resident tensor in pinned memory, from which an accelerator copies without blocking the host.
 struct Pinned final : Kept {
   explicit Pinned(const at::Tensor& given) : tensor(given) {}
   ~Pinned() override {
     try {
       copy.wait();
-    } catch (...) {  // the device is broken: nothing is copied any more
+    } catch (...) {  // the device is broken: no copy is running any more
     }
   }
   int64_t bytes() const override { return 0; }
   at::Tensor bring() override {
-    copy.wait();  // whoever has it may write to it
+    copy.wait();  // the borrower may write to the tensor
     return tensor;
   }
   void put(const at::Tensor&, bool) override {}
@@ -47,7 +47,7 @@ struct Pinned final : Kept {
 
 }  // namespace
 
-/// A tensor of the home, without values until it is filled.
+/// A stored tensor, without values until it is filled.
 struct LoadedHome::Waiting final : Kept {
   Waiting(LoadedHome& given, const at::Tensor& tensor, bool travels)
       : home(given), sizes(tensor.sizes().vec()), options(tensor.options()), taken(whole_blocks(tensor.nbytes())) {
@@ -66,7 +66,7 @@ struct LoadedHome::Waiting final : Kept {
 
   at::Tensor bring() override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
-    // Those that travel are copied into buffers of their home.
+    // Tensors that are not resident need no pinned memory here, because `others` copies them into its own buffers.
     if (!kept) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
     at::Tensor lent = kept->bring();
     expect_others();
@@ -75,14 +75,14 @@ struct LoadedHome::Waiting final : Kept {
 
   void copy_to(const at::Tensor& to) override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
-    if (!kept) return;  // of any values
+    if (!kept) return;  // arbitrary values suffice before the tensor is filled
     kept->copy_to(to);
     expect_others();
   }
 
   void put(const at::Tensor& lent, bool changed) override {
     if (kept) return kept->put(lent, changed);
-    if (!changed) return;  // nobody filled it
+    if (!changed) return;  // the borrower did not fill it
     try {
       replace(lent);
     } catch (...) {
@@ -115,7 +115,7 @@ struct LoadedHome::Waiting final : Kept {
   std::vector<int64_t> sizes;
   at::TensorOptions options;
   int64_t taken;
-  std::optional<size_t> place{};  // in home.travelling_
+  std::optional<size_t> place{};  // index in home.travelling_; none: the tensor is resident
   std::unique_ptr<Kept> kept{};
   std::exception_ptr failure{};
 };
@@ -123,7 +123,8 @@ struct LoadedHome::Waiting final : Kept {
 LoadedHome::LoadedHome(std::shared_ptr<Home> others, const Residence& residence)
     : others_(std::move(others)),
       residence_(residence),
-      // The first is among those that stay: so a table that is read first and last in a pass, that of a tied head.
+      // EvenShare takes the first tensor, which may be a table that is read first and last in a pass, as with a tied
+      // head.
       spread_(residence.stays - residence.above_largest, residence.all - residence.above_largest) {}
 
 std::unique_ptr<Kept> LoadedHome::keep(const at::Tensor& tensor) {

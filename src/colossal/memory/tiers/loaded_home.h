@@ -1,4 +1,4 @@
-// A home of weights that a checkpoint fills once and that are then read in a circle, as inference does.
+// An offload store of weights that a checkpoint fills once and that inference then reads in a cycle.
 //
 //   auto others = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{.host_bytes = travelling, ...});
 //   options.home = std::make_shared<memory::LoadedHome>(others, residence);   // memory::ChunkOptions
@@ -15,27 +15,29 @@ namespace colossal::memory {
 
 class TieredHome;
 
-/// Takes sizes and dtypes of tensors when they come, and their values with the first lease that may write: until then
-/// they take no memory, and nothing goes to a disk to be overwritten.
+/// Stores the sizes and dtypes of tensors at keep(), and their values at the end of the first lease that may write.
+/// Until then the tensors take no memory, and none is written to a disk only to be overwritten.
 ///
-/// Some stay in memory for good, spread evenly among the others. Of tensors that are read in a circle no order of
-/// leaving brings fewer bytes than a fixed set that stays (Belady 1966, doi:10.1147/sj.52.0078), and where this set is
-/// spread evenly the disk is never idle for long while a run of them is read, so a few buffers suffice for the others
-/// to be read ahead. Where nothing is foretold yet, in the first pass, the order is taken to be that of keep().
+/// Some tensors are resident: they stay in memory and are spread evenly among the others. For tensors that are read in
+/// a cycle no eviction order reads fewer bytes than a fixed resident set (Belady 1966, doi:10.1147/sj.52.0078). If that
+/// set is spread evenly, the disk is never idle for long while resident tensors are read. A few buffers then suffice to
+/// read the others ahead. The first pass has no predictions, so the order of the keep() calls is assumed.
 ///
-/// Tensors of an accelerator lie and are lent on the host; those that stay in pinned memory, which copy_to() copies
-/// while nobody waits. With the others `others` does so (TieredHome::Options::device).
+/// Tensors of an accelerator are stored and borrowed on the host. Resident ones are in pinned memory, from which
+/// copy_to() copies without blocking the host. `others` does the same for the other tensors
+/// (TieredHome::Options::device).
 ///
-/// Memory: residence.stays for tensors that stay; the budget of the others; while these are filled, one of them more.
-/// Thread safety: none; one thread keeps and brings.
+/// Memory:        residence.stays for resident tensors; the budget of `others`; one more of the other tensors while
+///                they are filled.
+/// Thread safety: none; one thread stores and borrows tensors.
 class LoadedHome final : public Home {
  public:
   struct Residence {
     int64_t all = 0;    ///< bytes of all tensors that will be kept
-    int64_t stays = 0;  ///< of them that may stay in memory
-    /// The largest that travels: tensors of more bytes all stay. The stays they take are spared first
+    int64_t stays = 0;  ///< bytes of them that may be resident
+    /// Bytes of the largest tensor that need not be resident: all larger ones are. `stays` covers these first
     int64_t largest = 0;
-    int64_t above_largest = 0;  ///< bytes of tensors larger than that
+    int64_t above_largest = 0;  ///< bytes of all tensors larger than `largest`
   };
   LoadedHome(std::shared_ptr<Home> others, const Residence& residence);
 
@@ -43,16 +45,16 @@ class LoadedHome final : public Home {
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
-  int64_t stayed_bytes() const { return stayed_; }  ///< of tensors that stay, so far
+  int64_t stayed_bytes() const { return stayed_; }  ///< bytes of resident tensors so far
 
  private:
   struct Waiting;
 
   std::shared_ptr<Home> others_;
   Residence residence_;
-  EvenShare spread_;  // of those that need not stay
+  EvenShare spread_;  // chooses resident tensors if they have at most `largest` bytes
   int64_t stayed_ = 0;
-  std::vector<Waiting*> travelling_;  // in the order of keep()
+  std::vector<Waiting*> travelling_;  // tensors that are not resident, in the order of keep()
 };
 
 }  // namespace colossal::memory

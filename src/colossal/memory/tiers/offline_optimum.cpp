@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-/// The events that count.
+/// Returns the events that count.
 std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
   std::vector<TierEvent> uses;
   for (const TierEvent& event : pass)
@@ -21,8 +21,8 @@ std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
   return uses;
 }
 
-/// Of each use after how many others its tensor is brought, in this pass or the next one like it; kNever: it is not,
-/// since it is set or gone before that.
+/// Returns for each use after how many other uses its tensor is loaded again, in this pass or the next one of the same
+/// order. The value is kNever if it is not, because it is set or gone before.
 std::vector<uint64_t> until_brought(const std::vector<TierEvent>& uses) {
   std::vector<uint64_t> until(uses.size(), kNever);
   std::unordered_map<size_t, std::pair<uint64_t, TierEvent::Kind>> next;
@@ -48,7 +48,7 @@ class Host {
     here_.erase(found);
   }
 
-  /// All of `bytes` are here behind it, to be brought again at the time `next`; returns those that were not.
+  /// Loads all of `bytes`, whose next use is at the time `next`; returns the bytes that were missing.
   int64_t need(size_t number, int64_t bytes, uint64_t next, OptimalPass& pass) {
     const auto found = here_.find(number);
     const int64_t missing = bytes - std::min(bytes, found == here_.end() ? 0 : found->second.bytes);
@@ -62,7 +62,7 @@ class Host {
 
  private:
   struct Tensor {
-    int64_t bytes, of;  // here, of all that it has
+    int64_t bytes, of;  // bytes in host memory, and of the complete tensor
     uint64_t next;
   };
 
@@ -81,7 +81,7 @@ class Host {
   const int64_t budget_;
   int64_t used_ = 0;
   std::unordered_map<size_t, Tensor> here_;
-  std::set<std::pair<uint64_t, size_t>> order_;  // by the time of the next use
+  std::set<std::pair<uint64_t, size_t>> order_;  // sorted by the time of the next use
 };
 
 }  // namespace

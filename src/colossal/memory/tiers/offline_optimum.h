@@ -1,9 +1,9 @@
-// What no order of leaving beats, for an order of uses that was recorded.
+// A lower bound on the bytes that any eviction order reads, for a recorded order of uses.
 //
 //   home->begin_record();
 //   step();
 //   const std::vector<memory::TierEvent> pass = home->end_record();
-//   const int64_t least = memory::offline_optimum(pass, host_bytes, 8).back().bytes_read;   // of a step like that one
+//   const int64_t least = memory::offline_optimum(pass, host_bytes, 8).back().bytes_read;   // in a step of that order
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,19 +14,19 @@ namespace colossal::memory {
 
 struct OptimalPass {
   int64_t bytes_read = 0;
-  double evictions = 0;  ///< of tensors that left; of one that left in part, so much of one
+  double evictions = 0;  ///< evicted tensors; a tensor that is evicted in part counts as a fraction
 };
 
-/// `pass` over and over, `passes` times, beginning with nothing in a host of `budget` bytes: what each pass reads where
-/// what is brought again last leaves first, or what nobody brings any more (Belady 1966, over the end of a pass), and a
-/// tensor may leave in part. Only Set, Bring and Gone of the events count: what is set is in the host and need not be
-/// read; what is brought is read as far as it is not there.
+/// Simulates `pass` repeated `passes` times, with a host of `budget` bytes that is empty at first. Returns the bytes
+/// that each pass reads. The tensor that is loaded again last, or never, is evicted first (Belady 1966, across the ends
+/// of passes), and a tensor may be evicted in part. Only the events Set, Bring and Gone count. A tensor that is set is
+/// in host memory and need not be read. A tensor that is borrowed is read as far as it is not in host memory.
 ///
-/// The passes together read no more than any way to do it, whatever leaves when and whatever is read ahead: where all
-/// are of one size whole tensors leave, which Belady proved optimal; else it is a bound from below, since a home moves
-/// whole tensors and those that are worked with cannot leave. A tensor of more bytes than the budget is there alone
-/// while it is used.
-/// Cost: for each event the logarithm of the number of tensors.
+/// No schedule of evictions and prefetches reads less in all passes together. If all tensors have one size, complete
+/// tensors are evicted, which Belady proved optimal. Otherwise the result is a lower bound, because a store moves
+/// complete tensors and cannot evict borrowed ones. A tensor larger than the budget is alone in host memory while it is
+/// used.
+/// Cost: per event the logarithm of the number of tensors.
 std::vector<OptimalPass> offline_optimum(const std::vector<TierEvent>& pass, int64_t budget, int passes);
 
 }  // namespace colossal::memory

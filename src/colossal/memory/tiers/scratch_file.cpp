@@ -17,7 +17,7 @@
 namespace colossal::memory {
 namespace {
 
-/// -1 with errno where it cannot.
+/// Returns the descriptor of a new file without a name, or -1 with errno.
 int open_nameless(const std::string& folder) {
   const int nameless = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return nameless;
@@ -27,7 +27,8 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
-/// Asked for after opening: an open() that fails for this leaves the file that it made behind.
+/// Sets O_DIRECT after opening, because an open() that fails for O_DIRECT does not remove the file that it made.
+/// Returns false if the filesystem does not allow it.
 bool make_direct(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_DIRECT) == 0;

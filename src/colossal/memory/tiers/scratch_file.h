@@ -1,4 +1,4 @@
-// What the two ways to give requests to the system share: the open file.
+// The open file, which the two engines that pass requests to the system share.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace colossal::memory {
 
-/// An open file without a name, and all of BlockFile but its requests.
+/// An open file without a name: all of BlockFile but its requests.
 class ScratchFile : public BlockFile {
  public:
-  /// Takes over `descriptor`.
+  /// Takes ownership of `descriptor`.
   ScratchFile(int descriptor, std::string folder, bool direct)
       : descriptor_(descriptor), folder_(std::move(folder)), direct_(direct) {}
   ~ScratchFile() override;
@@ -33,11 +33,12 @@ class ScratchFile : public BlockFile {
   int64_t bytes_ = 0;
 };
 
-/// Requests are carried out by that many threads.
+/// Makes a file whose requests are carried out by `threads` threads.
 std::unique_ptr<BlockFile> make_threaded_file(int descriptor, std::string folder, bool direct, int threads);
 
-/// Requests are given to the system's io_uring. Null, and nothing taken over, where this was built without the library
-/// or the system refuses it, as containers do, or is too old to know reads and writes in it.
+/// Makes a file whose requests go through the system's io_uring. Returns null, without taking ownership of
+/// `descriptor`, if the build did not find the library or the system refuses io_uring, as in containers. It also
+/// returns null if the system is too old for reads and writes through io_uring.
 std::unique_ptr<BlockFile> make_io_uring_file(int descriptor, const std::string& folder, bool direct, int requests);
 
 }  // namespace colossal::memory

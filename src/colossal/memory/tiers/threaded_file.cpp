@@ -14,7 +14,7 @@
 namespace colossal::memory {
 namespace {
 
-/// Not one that says that this filesystem has no such call.
+/// Returns whether `error` is the disk's, and does not just say that this filesystem has no such call.
 bool is_of_disk(int error) { return error == EIO || error == ENOSPC || error == EDQUOT; }
 
 class ThreadedFile final : public ScratchFile {
@@ -63,7 +63,7 @@ class ThreadedFile final : public ScratchFile {
                                  : ::pwrite(descriptor(), request.memory, size, request.offset);
     if (result < 0) return -errno;
     if (is_direct()) return result;
-    // The system's cache must not fill with what is read once. It drops only what is on the disk.
+    // The system's cache must not fill with bytes that are read once. It drops only bytes that are on the disk.
     const unsigned now = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     if (!reads && ::sync_file_range(descriptor(), request.offset, result, now) != 0 && is_of_disk(errno)) return -errno;
     ::posix_fadvise(descriptor(), request.offset, result, POSIX_FADV_DONTNEED);

@@ -1,4 +1,4 @@
-// What happens to the tensors of a TieredHome, as it is recorded on request.
+// Events of the tensors of a TieredHome, which it records on request.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,17 +7,17 @@ namespace colossal::memory {
 
 struct TierEvent {
   enum class Kind {
-    Set,     ///< it has new values from memory: Home::keep(), Kept::replace(); it is in the host
-    Bring,   ///< somebody works with it from now on; it is in the host
-    Put,     ///< and not any more
-    Change,  ///< the same, and its values are others
-    Gone,    ///< nobody wants its values any more: Kept::forget(), or its end
-    Read,    ///< it begins to come from the disk; it takes room in the host
-    Write,   ///< it begins to be written to the disk
-    Leave,   ///< it takes no room in the host any more
+    Set,     ///< the tensor got new values from memory: Home::keep(), Kept::replace(); it is in host memory
+    Bring,   ///< a borrow started; the tensor is in host memory
+    Put,     ///< a borrow ended without changes
+    Change,  ///< a borrow ended, and the values changed
+    Gone,    ///< the values are discarded: Kept::forget(), or the handle was destroyed
+    Read,    ///< a read from the disk started; the tensor takes room in host memory
+    Write,   ///< a write to the disk started
+    Leave,   ///< the tensor takes no room in host memory any more
   } kind;
-  size_t number;  ///< of the tensor; one that ended leaves its own to the next one that comes
-  int64_t bytes;  ///< of the host that it takes while it is there
+  size_t number;  ///< number of the tensor; after its end a later tensor may get it
+  int64_t bytes;  ///< bytes of host memory that the tensor takes while it is there
 };
 
 }  // namespace colossal::memory

@@ -24,8 +24,8 @@ class TieredKept final : public Kept {
     const Turn turn(home_);
     home_.rethrow();
     home_.make_room(tenant_.bytes, /*may_exceed=*/true);
-    // The lowest free number, and none that was freed in this step: what comes and goes in every step has the same one
-    // each time, also if other tensors stay that come in the first step.
+    // Takes the lowest free number that was not freed in this step. A tensor that is stored and freed in every step
+    // then has the same number each time, even if other tensors of the first step remain.
     if (home_.free_numbers.empty()) {
       tenant_.number = home_.all.size();
       home_.all.push_back(&tenant_);
@@ -60,7 +60,8 @@ class TieredKept final : public Kept {
 
   void expect() override {
     attempt([&] {
-      // What is foretold comes in its order; this is for the first step.
+      // read_ahead() prefetches tensors whose next use is predicted. This covers the others, for instance in the first
+      // step.
       if (!tenant_.has_values || tenant_.buffer.defined() || home_.until(tenant_)) return;
       while (home_.missing(tenant_.bytes) - home_.leaving_bytes > 0) {
         Tenant* leaves = home_.first_to_leave();
@@ -78,7 +79,7 @@ class TieredKept final : public Kept {
     const Turn turn(home_);
     const Asked asked(home_, tenant_);
     come();
-    home_.finish_copy(tenant_);  // the host may read it, and write to it
+    home_.finish_copy(tenant_);  // the borrower may read the tensor and write to it on the host
     home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
     home_.settle(tenant_);
@@ -94,13 +95,14 @@ class TieredKept final : public Kept {
     if (is_here)
       home_.finish_copy(tenant_);
     else
-      tenant_.copy.to_device(to, tenant_.values);  // the buffer waits for it, wherever it goes meanwhile
+      tenant_.copy.to_device(to, tenant_.values);  // the buffer is reused only after this copy
     home_.record(TierEvent::Kind::Bring, tenant_);
-    tenant_.is_lent = true;  // what is read ahead takes the place of others
+    tenant_.is_lent = true;  // read_ahead() must not evict it
     asked.reset();
     home_.read_ahead();
     if (is_here) {
-      turn.leave_for([&] { to.copy_(tenant_.values); }, [&] { end_loan(); });  // others need not wait for the copy
+      // Other callers need not wait for the copy.
+      turn.leave_for([&] { to.copy_(tenant_.values); }, [&] { end_loan(); });
       return;
     }
     end_loan();
@@ -124,7 +126,7 @@ class TieredKept final : public Kept {
     leave_memory();
     home_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
-    tenant_.extent = {};  // others may be written there
+    tenant_.extent = {};  // frees the space on the disk for other tensors
   }
 
   void replace(const at::Tensor& tensor) override {
@@ -141,14 +143,14 @@ class TieredKept final : public Kept {
   }
 
  private:
-  /// Of what nobody wrote to.
+  /// Ends a borrow without changes.
   void end_loan() {
     tenant_.is_lent = false;
     home_.record(TierEvent::Kind::Put, tenant_);
     home_.settle(tenant_);
   }
 
-  /// Into its buffer.
+  /// Loads the tensor into its buffer. Arbitrary values suffice if it has none.
   void come() {
     home_.rethrow();
     home_.use(tenant_);
@@ -160,7 +162,7 @@ class TieredKept final : public Kept {
     home_.finish(tenant_);
   }
 
-  /// There is room, or a buffer.
+  /// Copies `tensor` into the buffer. Requires a buffer, or room for one.
   void fill(const at::Tensor& tensor) {
     if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
     home_.fill(tenant_, tensor);
@@ -169,7 +171,7 @@ class TieredKept final : public Kept {
   void leave_memory() {
     try {
       home_.finish(tenant_);
-    } catch (...) {  // of values that nobody wants any more
+    } catch (...) {  // the values are no longer needed, so their errors are not either
     }
     if (tenant_.buffer.defined()) home_.drop_buffer(tenant_);
   }
@@ -211,7 +213,7 @@ std::unique_ptr<Kept> TieredHome::keep(const at::Tensor& tensor) {
 
 void TieredHome::begin_step() {
   const Turn turn(*state_);
-  if (state_->in_step) state_->end_step();  // one that ended in an error
+  if (state_->in_step) state_->end_step();  // the last step ended in an error
   state_->in_step = true;
 }
 

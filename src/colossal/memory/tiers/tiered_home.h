@@ -1,4 +1,4 @@
-// A home whose tensors lie in host memory as far as a budget allows, and on a disk beyond it.
+// An offload store that keeps tensors in host memory up to a budget, and on a disk beyond it.
 //
 //   auto home = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{
 //       .host_bytes = int64_t{8} << 30, .disk = std::make_shared<memory::DiskSpace>("scratch/"),
@@ -6,7 +6,7 @@
 //   options.home = home;                     // memory::ChunkOptions
 //   for (...) {
 //     home->begin_step();
-//     train();                               // brings parameters, gradients and states, always in one order
+//     train();                               // borrows parameters, gradients and states, always in one order
 //     home->end_step();
 //   }
 #pragma once
@@ -25,64 +25,68 @@ namespace colossal::memory {
 
 struct TieredHomeState;
 
-/// Keeps tensors in aligned buffers of the host, from which the eviction policy takes those that leave for the disk
-/// when another needs the room. A tensor that is wanted is read into a buffer, where whoever has it works with it; it
-/// is written back when it leaves and was changed. The order of uses is recorded in a step and foretold in the next:
-/// tensors that come next are read while the present one is worked with, and what will have to leave is written ahead.
-/// A tensor that is foretold never displaces one that is used before it; one that somebody expects, where nothing is
-/// foretold, displaces what the policy says.
+/// Keeps tensors in aligned buffers of host memory. If another tensor needs the room, the eviction policy chooses the
+/// tensors that move to the disk. A borrowed tensor is read into a buffer, in which the borrower works with it. If it
+/// was changed, it is written back when it is evicted.
 ///
-/// Memory:        host_bytes for all buffers, those of transfers too. What is lent at one time, and one tensor more,
-///                must fit. A single tensor that keep() is given and that does not is there until it is on the disk.
-/// Cost:          of a call the logarithm of the number of tensors, and a look at each of the uses that `ahead`
-///                reaches.
-/// Errors ("memory"): of keep(), bring() and replace(): the budget is smaller than what is lent and the tensor
-///                together, with the budget that would do; the disk's; what went wrong with any tensor on its way out.
-/// Thread safety: that of Home. Who waits for the disk makes others wait; copies of Kept::copy_to() go side by side.
-///                With a disk a thread of its own reads ahead.
+/// The store records the order of uses in a step and predicts it for the next one. While one tensor is in use, it reads
+/// the tensors that are used next, and writes ahead what will be evicted. A predicted tensor never displaces one that
+/// is used before it. A tensor without a predicted use that Kept::expect() announces displaces the one that the policy
+/// chooses.
+///
+/// Memory:            host_bytes for all buffers, including transfers. The tensors that are borrowed at one time must
+///                    fit together with one more. A single tensor that is given to keep() and does not fit stays in
+///                    memory until it is on the disk.
+/// Cost:              per call the logarithm of the number of tensors, and a look at each of the uses that `ahead`
+///                    covers.
+/// Errors ("memory"): keep(), replace() and borrows throw if the budget is smaller than the borrowed tensors and the
+///                    new tensor together; the message has a budget that suffices. They also throw errors of the disk,
+///                    and of any tensor that was being evicted.
+/// Thread safety:     as Home. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
+///                    in parallel. With a disk, the store has a thread that reads ahead.
 class TieredHome final : public Home {
  public:
   struct Options {
     int64_t host_bytes = std::numeric_limits<int64_t>::max();
-    std::shared_ptr<DiskSpace> disk{};     ///< null: all must fit into the host's budget
+    std::shared_ptr<DiskSpace> disk{};     ///< null = no disk: all tensors must fit into the host's budget
     std::unique_ptr<Eviction> eviction{};  ///< null: "auto"
-    double ahead = 0.25;                   ///< share of the budget for tensors that are read before they are wanted
-    /// That the tensors are of which come here, and go. Of an accelerator: buffers are pinned, and neither it nor the
-    /// host waits for what it copies to them, at most four tensors at a time
+    double ahead = 0.25;                   ///< share of the budget for tensors that are read before they are used
+    /// Device from which tensors are stored and to which they are copied. If it is an accelerator, buffers are pinned.
+    /// Neither the device nor the host then waits for copies to them, of at most four tensors at a time
     at::Device device = at::kCPU;
-    /// What the user may change beside the budget, a clause: the end of the message that names the one that would do
+    /// End of the message about a budget that suffices: a clause that says what else the user may change
     std::string remedy{};
   };
   explicit TieredHome(Options options);
   ~TieredHome() override;
 
-  /// Tensors of the device are copied to the host and lent there. Their memory is freed when that is over, which the
-  /// host looks after whenever it is asked for something.
+  /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed after the
+  /// copy; the host checks for that at each call of the store.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
-  /// What is used between the two is one step, whose order the next one is expected to keep. Uses outside of steps
-  /// foretell nothing.
+  /// Start and end a step. The next step is expected to repeat the order of its uses. Uses outside of steps predict
+  /// nothing.
   void begin_step();
   void end_step();
 
   int64_t host_bytes() const;
 
-  const DiskSpace* disk() const;  ///< null: none
+  const DiskSpace* disk() const;  ///< null = no disk
 
   struct Counts {
-    int64_t host_bytes = 0;                     ///< of tensors in host memory
-    int64_t peak_host_bytes = 0;                ///< of all buffers, idle ones too
-    int64_t disk_bytes = 0;                     ///< of tensors that are on the disk alone
-    int64_t bytes_read = 0, bytes_written = 0;  ///< between the two
-    int64_t bytes_given = 0;                    ///< by keep() and replace(): what came from where somebody computes
-    int64_t evictions = 0;                      ///< tensors that left the host
-    int64_t reads = 0, reads_ahead = 0;         ///< tensors that came back, and those of them before they were wanted
+    int64_t host_bytes = 0;                     ///< bytes of tensors in host memory
+    int64_t peak_host_bytes = 0;                ///< bytes of all buffers, including idle ones
+    int64_t disk_bytes = 0;                     ///< bytes of tensors that are only on the disk
+    int64_t bytes_read = 0, bytes_written = 0;  ///< bytes moved between host memory and disk
+    int64_t bytes_given = 0;                    ///< bytes of the tensors given to keep() and replace()
+    int64_t evictions = 0;                      ///< tensors evicted from host memory
+    /// tensors read from the disk; reads_ahead: those read before they were used
+    int64_t reads = 0, reads_ahead = 0;
   };
   Counts counts() const;
 
-  /// What happens from now on is remembered, until end_record() returns it: 24 bytes a use, and for what moves.
-  /// Nothing else changes by it.
+  /// Records events until end_record() returns them; changes nothing else. Memory: 24 bytes per use and per transfer.
   void begin_record() const;
   std::vector<TierEvent> end_record() const;
 

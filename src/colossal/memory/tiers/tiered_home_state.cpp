@@ -11,7 +11,7 @@
 namespace colossal::memory {
 namespace {
 
-constexpr size_t kCopiesUnderWay = 4;  // of TieredHome::Options
+constexpr size_t kCopiesUnderWay = 4;  // the limit that TieredHome::Options::device documents
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void TieredHomeState::wait_for(DiskTransfer transfer) {
   mutex.unlock();
   try {
     transfer.wait();
-  } catch (...) {  // whoever ends the transfer throws it
+  } catch (...) {  // end_transfer() throws the error
   }
   mutex.lock();
 }
@@ -88,10 +88,10 @@ void TieredHomeState::end_transfer(Tenant& tenant) {
 }
 
 void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
-  tenant.has_values = tenant.on_disk = false;  // until all of it is there
+  tenant.has_values = tenant.on_disk = false;  // until all values are copied
   try {
     if (to_host && tensor::is_elsewhere(tensor)) {
-      // What waits to be copied is memory of the device that nobody else gets.
+      // A tensor that waits to be copied keeps device memory, so only a few may wait.
       while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
       tenant.copy.to_host(tenant.values, tensor, *to_host);
       std::erase(filled, &tenant);
@@ -152,7 +152,7 @@ void TieredHomeState::evict(Tenant& tenant) {
     ++counts.evictions;
     return drop_buffer(tenant);
   }
-  if (tenant.copy.fills()) finish_copy(tenant);  // a device that reads the buffer does no harm to a disk that does
+  if (tenant.copy.fills()) finish_copy(tenant);  // a device that only reads the buffer does not disturb the disk
   if (!tenant.extent) tenant.extent = disk->allocate(static_cast<int64_t>(tenant.values.nbytes()));
   tenant.transfer = disk->write(tenant.extent, tenant.values);
   tenant.moving = Tenant::Moving::Out;
@@ -166,7 +166,7 @@ void TieredHomeState::evict(Tenant& tenant) {
 }
 
 void TieredHomeState::settle(const Tenant& tenant) {
-  // What has no elements would take its buffer's block to the disk, where it has none.
+  // A tensor without elements must not be evicted: its buffer has a block, but its extent has none.
   const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_lent &&
                    !tenant.is_asked && tenant.moving == Tenant::Moving::No;
   may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
@@ -190,10 +190,10 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
       }
     if (!leaving.empty()) {
       wait_for(leaving.front()->transfer);
-      rethrow();  // it may be ended by now
+      rethrow();  // the thread may have ended the transfer
       continue;
     }
-    if (arriving.empty() && loans > 0) {  // of others, which end without being asked
+    if (arriving.empty() && loans > 0) {  // other callers' copies end without help from this one
       loan_ends.wait(mutex);
       continue;
     }
@@ -204,7 +204,7 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
             "\" works here", disk ? "" : ", or a folder for the rest (memory.disk)", remedy.empty() ? "" : "; ",
             remedy);
     wait_for(arriving.front()->transfer);
-    end_transfer(*arriving.front());  // nobody else does
+    end_transfer(*arriving.front());  // no other code ends this transfer
   }
 }
 
@@ -213,7 +213,7 @@ void TieredHomeState::end_what_is_over() {
     end_transfer(*leaving.front());
   while (!filled.empty()) {
     Tenant* const first = filled.front();
-    filled.pop_front();  // also where the device is broken and this throws
+    filled.pop_front();  // removed first, in case the device is broken and is_over() throws
     if (first->copy.is_over()) continue;
     filled.push_front(first);
     return;
@@ -230,16 +230,16 @@ void TieredHomeState::read_ahead() {
 
 void TieredHomeState::begin_all_ahead() {
   end_what_is_over();
-  if (all_bytes <= budget) return;  // all of it is here
-  int64_t seen = 0;                 // bytes of what comes
-  int64_t wanted = asked_bytes;     // and of that which has no buffer yet
+  if (all_bytes <= budget) return;  // all tensors are in memory
+  int64_t seen = 0;                 // bytes of the tensors considered so far
+  int64_t wanted = asked_bytes;     // bytes of those that have no buffer yet
   bool is_full = false;
   ++look;
   for (size_t steps = 1; seen < ahead_bytes; ++steps) {
     const auto number = timeline.ahead(steps);
     if (!number) return;
     Tenant* const found = *number < all.size() ? all[*number] : nullptr;
-    if (!found) continue;  // it ended; another of its number will come
+    if (!found) continue;  // the tensor was destroyed; a later tensor will have its number
     Tenant& next = *found;
     if (next.is_lent || next.is_asked || std::exchange(next.looked_at, look) == look) continue;
     seen += next.bytes;
@@ -250,7 +250,7 @@ void TieredHomeState::begin_all_ahead() {
       if (!leaves || until(*leaves).value_or(steps + 1) <= steps) return;
       evict(*leaves);
     }
-    is_full = is_full || missing(wanted) > 0;  // until what leaves is on the disk
+    is_full = is_full || missing(wanted) > 0;  // no room until the evictions are written
     if (is_full || !next.has_values) continue;
     wanted -= next.bytes;
     begin_to_read(next);

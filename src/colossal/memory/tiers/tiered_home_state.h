@@ -1,4 +1,5 @@
-// What a TieredHome knows of its tensors, and what moves them. For its own files.
+// The state of a TieredHome: its tensors and the functions that move them. This header is only for the files of
+// TieredHome.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ScopeExit.h>
@@ -23,33 +24,35 @@
 
 namespace colossal::memory {
 
-/// A tensor of the home. Its members belong to the home's mutex.
+/// A stored tensor. The store's mutex guards its members.
 struct Tenant {
   enum class Moving { No, In, Out };
 
   size_t number;
   std::vector<int64_t> sizes;
   at::ScalarType dtype;
-  int64_t bytes;         // that it takes of a budget: of its buffer
-  at::Tensor buffer{};   // undefined: it is not in the host's memory
+  int64_t bytes;         // bytes of its buffer, which count against the budget
+  at::Tensor buffer{};   // undefined: the tensor is not in host memory
   at::Tensor values{};   // the tensor in the buffer
-  DiskExtent extent{};   // its place on the disk, once it had to leave
-  bool on_disk = false;  // the extent has its values
+  DiskExtent extent{};   // its space on the disk, allocated when it is first written
+  bool on_disk = false;  // the extent holds its values
   bool has_values = true, is_lent = false;
-  bool is_asked = false;       // somebody's call is about it, who waits perhaps: nobody else moves it
-  Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
+  bool is_asked = false;       // a call handles the tensor and may wait: no other code moves it
+  Moving moving = Moving::No;  // Out: the buffer is freed when the transfer ends
   DiskTransfer transfer{};
-  DeviceCopy copy{};                 // between the buffer and the device
-  uint64_t used = 0, looked_at = 0;  // by TieredHomeState::clock and ::look
+  DeviceCopy copy{};  // copies between the buffer and the device
+  // TieredHomeState::clock at its last use, ::look at the last read_ahead() that considered it
+  uint64_t used = 0, looked_at = 0;
 };
 
-/// Whoever calls a member has `mutex`, which those that wait for the disk leave to others meanwhile: to the thread of
-/// this, which reads ahead into what has left. `asking` is of those that call the home, one after the other.
+/// The caller of a member holds `mutex`. Members that wait for the disk release it while they wait, so that other
+/// threads can run: also the thread of this class, which reads tensors ahead into freed buffers. Callers of the store
+/// hold `asking` too, so that their calls run one after the other.
 struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options);
   ~TieredHomeState();
 
-  // ---- uses, and what is foretold
+  // ---- uses and predictions
 
   void use(Tenant& tenant);
   void end_step();
@@ -57,21 +60,22 @@ struct TieredHomeState {
 
   // ---- transfers
 
-  /// The transfer of `tenant`, which is asked for, is over when this returns, and its buffer there. Waits.
+  /// Waits for the transfer of `tenant`, if there is one, and ends it. The tenant must be `is_asked`, so its buffer
+  /// remains.
   void finish(Tenant& tenant);
 
   /// Ends the transfer of `tenant`, which is over. If the tenant was written to the disk, its buffer is freed unless a
-  /// caller asks for the tenant. Errors: those of the disk.
+  /// caller asks for the tenant. Errors: see DiskTransfer::wait().
   void end_transfer(Tenant& tenant);
 
-  /// Returns when `transfer` is over, however. Waits.
+  /// Waits until `transfer` is over, successful or not.
   void wait_for(DiskTransfer transfer);
 
-  /// Its values, from whichever device, into its buffer, which it has; it is asked for. Others may have the mutex while
-  /// the host copies.
+  /// Copies `tensor`, on any device, into the buffer of `tenant`, which must have one and be `is_asked`. Other threads
+  /// may hold the mutex while the host copies.
   void fill(Tenant& tenant, const at::Tensor& tensor);
 
-  /// The buffer has the values, and no device reads it, when this returns.
+  /// Waits until the buffer holds its values and no device reads it.
   void finish_copy(Tenant& tenant);
 
   void drop_buffer(Tenant& tenant);
@@ -84,27 +88,28 @@ struct TieredHomeState {
 
   // ---- room
 
-  /// Behind every change of a tenant that is not made by a member of this: it may leave now, or not any more.
+  /// Updates whether `tenant` may be evicted. Code outside of this class calls it after every change of a tenant.
   void settle(const Tenant& tenant);
 
-  /// The one that leaves first; null: nobody may.
+  /// Returns the tensor to evict first; null if none may be evicted.
   Tenant* first_to_leave();
 
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
-  /// There is room for `bytes` when this returns; or nothing else is there, if more than the budget `may` be taken: by
-  /// a tensor that comes from memory, and leaves it as soon as it is written. Waits.
+  /// Waits until there is room for `bytes`; evicts tensors for it. If `may_exceed` is set, it also returns when no
+  /// other tensor is left to evict: a tensor that is given from memory may exceed the budget until it is written to the
+  /// disk. Errors ("memory"): the budget is too small.
   void make_room(int64_t bytes, bool may_exceed = false);
 
   void end_what_is_over();
 
-  /// Reads what is used next, as far as there is room or what has to leave for it is used later. What goes wrong is of
-  /// other tensors than the one that is asked for: the next one who asks hears of it.
+  /// Starts to read the tensors that are used next, as far as there is room, or as the tensors to evict for them are
+  /// used later. Errors concern other tensors than the one of the current call, so the next call throws them.
   void read_ahead();
 
   void begin_all_ahead();
 
-  /// What the thread does: whenever something has left, what was to be read into its place is.
+  /// Body of the thread: when an eviction has been written, reads tensors that wait for its room.
   void follow_those_that_leave();
 
   void rethrow();
@@ -118,34 +123,36 @@ struct TieredHomeState {
   const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
-  std::optional<c10::Stream> to_host;  // for copies of a device to buffers
-  std::deque<Tenant*> filled;          // by these copies, oldest first
-  std::vector<Tenant*> all;            // by number; null: it ended
+  std::optional<c10::Stream> to_host;  // stream for copies from the device to buffers
+  std::deque<Tenant*> filled;          // tensors that these copies fill, oldest first
+  std::vector<Tenant*> all;            // tensors by number; null: the tensor was destroyed
   std::set<size_t> free_numbers;
-  std::vector<size_t> freed_numbers;          // in this step
-  Timeline timeline{Timeline::Resumes::Yes};  // chunks and inputs come otherwise in the first step
+  std::vector<size_t> freed_numbers;  // numbers freed in the current step
+  // Resumes, because the first step uses chunks and inputs in another order
+  Timeline timeline{Timeline::Resumes::Yes};
   EvictionQueue may_leave;
   bool in_step = false;
   uint64_t clock = 0, look = 0;
-  std::deque<Tenant*> leaving, arriving;  // Moving::Out and In, oldest first
-  int loans = 0;                          // tensors that are copied from, by those whose turn is over
+  std::deque<Tenant*> leaving, arriving;  // tensors with Moving::Out and Moving::In, oldest first
+  int loans = 0;                          // tensors that callers copy from after the end of their turn
   std::condition_variable_any loan_ends;
-  int64_t asked_bytes = 0;                   // for which somebody makes room: nothing is read ahead into it
-  int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: of all tensors, wherever they are
+  int64_t asked_bytes = 0;                   // bytes for which make_room() makes room: nothing is read ahead into it
+  int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: bytes of all tensors, wherever they are
   TieredHome::Counts counts;
   std::optional<std::vector<TierEvent>> events;
-  std::exception_ptr failure;  // where nothing could be thrown
+  std::exception_ptr failure;  // error that the next call throws, because the call it occurred in could not
   std::mutex asking, mutex;
-  std::condition_variable leaves;  // something does that nobody asks for, or `stopping`
+  std::condition_variable leaves;  // notified if a tensor is being evicted that no call asks for, or on `stopping`
   bool stopping = false;
-  std::thread follower;  // none without a disk
+  std::thread follower;  // runs only with a disk
 };
 
-/// The turn of one caller of the home: holds both of its mutexes.
+/// The turn of one caller of the store: holds both of its mutexes.
 class Turn {
  public:
   explicit Turn(TieredHomeState& home) : home_(home), asking_(home.asking), mutex_(home.mutex) {}
-  /// `body` runs when it is others' turn, and `end`, which needs no turn, behind it, also where that throws.
+  /// Gives up the turn and runs `body`, so that other callers go on. Then runs `end`, which needs `mutex` alone, also
+  /// if `body` throws.
   template <class Body, class End>
   void leave_for(const Body& body, const End& end) {
     ++home_.loans;
@@ -165,7 +172,7 @@ class Turn {
   std::unique_lock<std::mutex> asking_, mutex_;
 };
 
-/// As long as it lives its tenant is asked for.
+/// Marks a tenant as asked for (is_asked) while this object exists.
 class Asked {
  public:
   Asked(TieredHomeState& home, Tenant& tenant) : home_(home), tenant_(tenant) {
@@ -175,7 +182,7 @@ class Asked {
   ~Asked() {
     tenant_.is_asked = false;
     home_.settle(tenant_);
-    home_.leaves.notify_one();  // of those behind it
+    home_.leaves.notify_one();  // the thread can go on if it waited for this tenant
   }
   Asked(const Asked&) = delete;
   Asked& operator=(const Asked&) = delete;
