@@ -1,4 +1,4 @@
-// Bytes by kind: what is counted, when it stops counting, and for whom.
+// Accounts: which bytes are counted by kind, when they stop counting, and for which threads.
 #include "colossal/memory/account.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +31,7 @@ TEST(Account, CountsAKindUntilItsTensorsAreGone) {
   EXPECT_EQ(account.usage().of(Kind::States), kBytes);
   EXPECT_EQ(account.usage().peak_of(Kind::States), 2 * kBytes);
   EXPECT_EQ(account.usage().of(Kind::Gradients), kBytes);
-  state.reset();  // in no scope: it is still of the kind that it was made as
+  state.reset();  // freed in no scope: it keeps the kind with which it was allocated
   EXPECT_EQ(account.usage().of(Kind::States), 0);
   const at::Tensor other = block();
   EXPECT_EQ(account.usage().of(Kind::Buffers), kBytes);
@@ -101,11 +101,11 @@ TEST(Account, CountsWhatIsOfTheHostApartFromTheDevice) {
   EXPECT_EQ(account.usage().peak_device, kBytes);
 }
 
-// LibTorch's own allocator would warn of every thousandth, the first one among them.
+// LibTorch's own allocator would warn about every thousandth block, including the first one.
 TEST(Account, IsSilentAboutBlocksFromBefore) {
   {
     const Account first;
-  }  // by then everything reports
+  }  // the allocator reports from here on
   std::vector<at::Tensor> before;
   for (int i = 0; i < 1001; ++i) before.push_back(block());
   const Account account;
@@ -115,7 +115,7 @@ TEST(Account, IsSilentAboutBlocksFromBefore) {
   EXPECT_EQ(account.usage().total, 0);
 }
 
-// A thread of somebody else reports to nobody.
+// A thread that the account does not cover reports no deallocation.
 TEST(Account, DoesNotCountABlockTwiceThatWasTakenBackUnseen) {
   const Account account;
   for (int i = 0; i < 8; ++i) {

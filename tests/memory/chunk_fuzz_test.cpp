@@ -1,5 +1,5 @@
-// Layers in any order, other ones in every pass: parameters, gradients and values that come from a home with little
-// room are those of a module that has them all in memory.
+// Layers in random order, different in every pass, with an offload store that has little room. Parameters, gradients
+// and values must equal a module that is entirely in memory.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -16,7 +16,7 @@
 namespace colossal::memory::chunk_fuzz_test {
 namespace {
 
-constexpr int64_t kWidth = 24;  // in fp64 a weight is more than a block of the disk
+constexpr int64_t kWidth = 24;  // an fp64 weight takes more than a block of the disk
 
 struct AnyOrder : torch::nn::Module {
   AnyOrder() {
@@ -36,7 +36,7 @@ struct AnyOrder : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
 };
 
-/// What is done next, the same on all ranks.
+/// Draws the next operation, the same one on all ranks.
 struct Draw {
   explicit Draw(unsigned seed) : random(seed) {}
   std::vector<size_t> order() {
@@ -47,7 +47,7 @@ struct Draw {
   std::mt19937 random;
 };
 
-/// A step of a reference, where all is in memory.
+/// Updates the reference module, which is entirely in memory.
 void update(AnyOrder& module) {
   const at::NoGradGuard no_grad;
   for (at::Tensor& p : module.parameters())
@@ -60,13 +60,13 @@ void update(ChunkStore& store) {
   store.updated();
 }
 
-/// Steps of one or two passes of any order; passes that go forward alone lie between.
+/// Runs steps of one or two passes in random order, with forward-only passes in between.
 void expect_equal_course(comm::World& world, unsigned seed, TieredHome& home, ChunkStore& store, AnyOrder& module) {
   AnyOrder alone;
   parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
   Draw draw(seed);
   for (int step = 0; step < 6; ++step) {
-    const bool repeats = draw.random() % 2 == 0;  // what is foretold comes, at times
+    const bool repeats = draw.random() % 2 == 0;  // the prediction is right in some steps
     if (repeats) draw.random.seed(seed);
     if (draw.random() % 3 == 0) {
       const at::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// Packing: every parameter in one chunk of its group, within the capacity, padded for the ranks that share.
+// Packing: every parameter is in one chunk of its group, within the capacity, padded for the ranks that share it.
 #include "colossal/memory/chunk_plan.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<PackItem> items;
-    int64_t ranks_of[3];  // of each group
+    int64_t ranks_of[3];  // number of ranks of each group
     for (int64_t& ranks : ranks_of) ranks = 1 + static_cast<int64_t>(random() % 5);
     for (int i = 0, n = 1 + static_cast<int>(random() % 40); i < n; ++i) {
       const auto group = static_cast<int64_t>(random() % 3);
@@ -64,7 +64,7 @@ TEST(SegmentLength, CutsIntoFewPartsThatBeginAtPowersOfTwo) {
     int64_t unit = 1;
     while (unit < 4096 && 2 * unit <= capacity) unit *= 2;
     EXPECT_EQ(segment % unit, 0) << length << " in " << capacity;
-    // No coarser cut of whole units is within the capacity, and the segments are of about one length.
+    // No coarser cut into complete units fits the capacity, and the segments are of about one length.
     const int64_t count = (length + segment - 1) / segment;
     EXPECT_GT((length + count - 2) / (count - 1), capacity / unit * unit) << length << " in " << capacity;
     EXPECT_LT(segment - unit, (length + count - 1) / count) << length << " in " << capacity;
@@ -77,8 +77,7 @@ TEST(ChunkPlan, LeavesGiantsAlone) {
   EXPECT_EQ(plan.chunks[1].items, std::vector<size_t>{1});
 }
 
-// Blocks of 3 * 30: with 100 elements a chunk would hold one block and a part of the next, with 90 each holds one
-// block.
+// Blocks of 3 * 30: a chunk of 100 elements would hold one block and a part of the next; a chunk of 90 holds one block.
 TEST(ChunkPlan, ChoosesACapacityThatChunksFill) {
   std::vector<PackItem> items;
   for (int i = 0; i < 12; ++i) items.push_back({i % 3 == 0 ? 50 : 20, 0});

@@ -1,4 +1,4 @@
-// Chunks that go and come under a module that knows nothing of them: the numbers, what is sent, what is held.
+// Chunks that are gathered and released under an unaware module: values, communication and memory.
 #include "colossal/memory/chunk_store.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 namespace colossal::memory::chunk_store_test {
 namespace {
 
-/// Writes down when a collective of its group begins (its number) and when somebody waits for it (minus that).
+/// Records when a collective of its group starts (its number) and when a caller waits for it (minus that number).
 class Diary final : public comm::GroupDecorator {
  public:
   Diary(std::shared_ptr<comm::Group> inner, std::vector<int>& entries)
@@ -90,7 +90,7 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
         for (const Piece& piece : shard.pieces()) {
           const at::Tensor whole = alone.named_parameters()[piece.parameter->name].grad();
           const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
-          // of the layer that is not used
+          // The unused layer has no gradients.
           if (!whole.defined())
             EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;
           else
@@ -103,8 +103,8 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
 
 // Chunks: {0, bias 0}, {1, bias 1}, {2}, {3, bias 3}, {4, bias 4}; 3 is never used. Forward gathers 0 1 2 4 0. Backward
-//         finds 0 and 4 still there, gathers 2 and 1, and does not read the first layer's weight again, whose input
-//         wants no gradient.
+//         finds 0 and 4 gathered and gathers 2 and 1. It does not read the weight of the first layer again, because
+//         that layer's input requires no gradient.
 TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -149,7 +149,7 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
     });
 }
 
-// What was trained when the store was made stays shared out, or replicas would drift apart.
+// Parameters that were trained when the store was made remain sharded; otherwise the replicas would differ.
 TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -194,7 +194,7 @@ TEST(ChunkStore, ParametersOutliveTheStore) {
   });
 }
 
-/// The all_gather of one number, counted from 0, throws on every rank and is not made.
+/// Throws on every rank instead of making the all_gather of one number, counted from 0.
 class LosesAGather final : public comm::GroupDecorator {
  public:
   LosesAGather(std::shared_ptr<comm::Group> inner, int left) : GroupDecorator(std::move(inner)), left_(left) {}
@@ -207,8 +207,8 @@ class LosesAGather final : public comm::GroupDecorator {
   int left_;
 };
 
-// Whoever asks first hears of it, here before the pass ends, as GradientReducer does. No policy names the chunk then:
-// it was not gathered.
+// The first call that can throw reports the error, here before the pass ends, as GradientReducer does. The policy does
+// not name the chunk then, because the chunk was not gathered.
 TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
@@ -238,7 +238,7 @@ TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
     Foreign module;
     const auto parameters = adopt(module, mesh);
     const auto home = std::make_shared<test::CountingHome>();
-    ChunkOptions options = options_of(3, 200);  // weights are cut in two
+    ChunkOptions options = options_of(3, 200);  // weights are cut into two segments
     options.home = home;
     ChunkStore store(*parameters, mesh, options);
     for (const size_t broken : {0, 1, 2, 3}) {
@@ -254,7 +254,7 @@ TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
   });
 }
 
-// Nobody waits: the one whose part is missing goes through the pass like the others, who have NaN in its place.
+// No rank waits: the rank without its part runs the pass like the others, which get NaN in place of that part.
 TEST(ChunkStore, APartThatOneRankCannotBringStopsNoOtherRank) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
@@ -272,9 +272,9 @@ TEST(ChunkStore, APartThatOneRankCannotBringStopsNoOtherRank) {
       store.close_pass();
       return std::pair(store.counts().gathers - before, y);
     };
-    gathers_of_a_pass();  // the first one, of which nothing is foretold
+    gathers_of_a_pass();  // the first pass, which has no predictions
     const int64_t gathers = gathers_of_a_pass().first;
-    int64_t seen = 0;  // not where the rank's part is padding
+    int64_t seen = 0;  // a missing part is not seen if it is padding
     for (const size_t broken : {0, 1, 2, 3}) {
       const bool is_broken = world.rank() == 1;
       if (is_broken) home->broken = broken;
@@ -295,7 +295,7 @@ TEST(ChunkStore, APartThatOneRankCannotBringStopsNoOtherRank) {
   });
 }
 
-/// Counts the collectives that begin; whoever waits for the first one is told that it failed.
+/// Counts the collectives that start; a wait for the first one throws.
 class LosesAWait final : public comm::GroupDecorator {
  public:
   LosesAWait(std::shared_ptr<comm::Group> inner, int& begun) : GroupDecorator(std::move(inner)), begun_(begun) {}
@@ -320,7 +320,7 @@ class LosesAWait final : public comm::GroupDecorator {
   int& begun_;
 };
 
-// Or the other ranks would take the next chunk's collective for that of the one which was left out.
+// If a chunk were left out, the other ranks would match its collective with the one of the next chunk.
 TEST(ChunkStore, SharesAllChunksThoughAWaitFails) {
   comm::run_ranks(2, [&](comm::World& world) {
     int begun = 0;
@@ -339,7 +339,7 @@ TEST(ChunkStore, SharesAllChunksThoughAWaitFails) {
   });
 }
 
-/// Begins the gather of a chunk that nobody uses, and keeps it.
+/// Starts the gather of a chunk that no operator uses, and keeps the chunk.
 struct GatherInVain final : Placement {
   explicit GatherInVain(size_t chunk) : chunk(chunk) {}
   Plan before_use(const Situation&) override { return {{}, {chunk}}; }
@@ -347,7 +347,7 @@ struct GatherInVain final : Placement {
   size_t chunk;
 };
 
-// It would read what an optimizer writes.
+// A pending gather would read memory that an optimizer writes.
 TEST(ChunkStore, NoGatherOutlivesAPass) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -361,7 +361,7 @@ TEST(ChunkStore, NoGatherOutlivesAPass) {
   });
 }
 
-// Its chunks do not depend on the models beside it, so its sums and norms do not either.
+// The chunks of a model do not depend on other models, so its sums and norms do not either.
 TEST(ChunkStore, AModelHasTheChunksThatItHasAlone) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {});

@@ -1,4 +1,4 @@
-// What a step needs of the device beside its model data, and which chunks are whole beside that.
+// The device memory that a step needs in addition to its model data, and the chunks that fit together with it.
 #include "colossal/memory/device_trace.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Numbers = std::vector<size_t>;
 
-/// Says what it is told to.
+/// A meter that reports a value set by the test.
 struct ToldMeter final : DeviceMeter {
   explicit ToldMeter(const int64_t& told) : told(told) {}
   void begin(int64_t) override {}
@@ -27,7 +27,7 @@ struct ToldMeter final : DeviceMeter {
 
 constexpr int64_t kChunk = 10;
 
-/// A pass through `chunks`, whose moments have `others`, one chunk whole in each; then the step ends.
+/// Runs a step with one pass through `chunks`, whose moments have `others`, with one chunk gathered in each.
 void pass(DeviceTrace& trace, Timeline& timeline, int64_t& told, const Numbers& chunks,
           const std::vector<int64_t>& others, int64_t rest = 0) {
   told = 0;
@@ -46,7 +46,7 @@ void pass(DeviceTrace& trace, Timeline& timeline, int64_t& told, const Numbers& 
   trace.end_step();
 }
 
-/// What is known of each moment of a pass through `chunks`; -1: nothing.
+/// Returns what the trace knows of each moment of a pass through `chunks`; -1: nothing.
 std::vector<int64_t> known(const DeviceTrace& trace, Timeline timeline, const Numbers& chunks) {
   std::vector<int64_t> others;
   for (const size_t chunk : chunks) {
@@ -101,18 +101,19 @@ TEST(DeviceTrace, LooksAwayOutsideOfSteps) {
   });
 }
 
-// ---- what is whole
+// ---- which chunks are gathered
 
 struct Outcome {
   std::vector<at::Tensor> gradients;
-  std::vector<int64_t> gathers, brought;  // of each step
+  std::vector<int64_t> gathers, brought;  // counts of each step
   int64_t least = 0;
 };
 
 constexpr int64_t kLayers = 6, kSteps = 4;
 
-/// Steps of two passes each through a chain of layers, frozen, of a chunk each, which two replicas share; every step
-/// is counted by an account of the test's own. `capacity`: elements of a chunk, and of a part's segments.
+/// Runs steps of two passes each through a chain of frozen layers, each a chunk of its own, which two replicas share.
+/// An account of the test counts every step. `capacity`: maximum number of elements of a chunk, and of a part's
+/// segments.
 Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t rows = 3) {
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -158,7 +159,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
 }
 
 TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
-  const int64_t up_and_down = 2 * kLayers - 1;  // the last one is still there when backward begins
+  const int64_t up_and_down = 2 * kLayers - 1;  // the last chunk is still gathered when backward starts
   const int64_t part = 64 * 8 / 2;
   const Outcome all = outcome_of(1 << 20, Leaves::UsedLast);
   EXPECT_EQ(all.gathers, (std::vector<int64_t>{2 * up_and_down, kLayers, kLayers, kLayers}))
@@ -166,7 +167,7 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
   for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(all.brought[step], part * all.gathers[step]);
   const Outcome none = outcome_of(all.least, Leaves::UsedLast);
   EXPECT_EQ(none.least, all.least) << "the smallest does not depend on what there is";
-  std::vector<int64_t> best;  // Belady's, of each budget
+  std::vector<int64_t> best;  // gathers of Belady's policy for each budget
   for (const Leaves leaves : {Leaves::UsedLast, Leaves::LongestUsed, Leaves::LastComer}) {
     int64_t last = 2 * up_and_down;
     size_t i = 0;
@@ -183,8 +184,8 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
   }
 }
 
-// The part of a chunk is put together of its segments before the ranks exchange it: there is more than the chunk then,
-// and less as soon as it is whole.
+// The part of a chunk is assembled from its segments before the ranks exchange it. Until the chunk is gathered, this
+// takes more memory than the chunk.
 TEST(GatherWithinDevice, SeesWhatAGatherTakesBesideItsChunk) {
   const int64_t part = 64 * 8 / 2;
   const Outcome one = outcome_of(1 << 20, Leaves::UsedLast, 64, 1), cut = outcome_of(1 << 20, Leaves::UsedLast, 16, 1);

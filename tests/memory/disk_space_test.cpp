@@ -1,5 +1,5 @@
-// Bytes come back as they were, from a disk that works and from one that does half of what it is asked; from one that
-// fails comes an error that says where.
+// Written bytes are read back unchanged, also from a disk that completes requests partially. A disk that fails causes
+// an error that names the place.
 #include "colossal/memory/tiers/disk_space.h"
 
 #include <ATen/ATen.h>
@@ -35,7 +35,7 @@ struct ShapedDisk {
   DiskSpace space{std::unique_ptr<BlockFile>(file), {.request_bytes = 64 << 10}};
 };
 
-/// io_uring where it is to be had, threads, and threads through the system's cache.
+/// Returns options for io_uring if available, for threads, and for threads through the system's cache.
 std::vector<DiskOptions> all_ways() {
   std::vector<DiskOptions> ways(3);
   ways[1].file.io_uring = false;
@@ -72,7 +72,7 @@ TEST(DiskSpace, BytesOfAnySizeComeBack) {
       DiskExtent extent = disk.allocate(size);
       EXPECT_EQ(extent.bytes(), size);
       const at::Tensor lent = empty_aligned({size}, at::kByte).copy_(bytes);
-      disk.write(extent, lent);  // nobody waits for it, nor keeps the tensor
+      disk.write(extent, lent);  // no code waits for the write or keeps the tensor
       written.emplace_back(std::move(extent), bytes);
       blocks += whole_blocks(size);
     }
@@ -102,7 +102,7 @@ TEST(DiskSpace, SpaceIsUsedAgainAndNeverTwiceAtOnce) {
   test::TemporaryFolder folder;
   DiskSpace disk(folder.path(), {.reserve_bytes = 2 * kMega, .request_bytes = 16 << 10});
   EXPECT_EQ(disk.counts().file_bytes, 64 * kMega);
-  // Each thread has a fifth of the file at most, and sees only its own numbers.
+  // Each thread has at most a fifth of the file, and must see only its own values.
   const auto live = [&disk](unsigned seed) {
     std::mt19937 draw(seed);
     struct Held {
@@ -130,7 +130,7 @@ TEST(DiskSpace, SpaceIsUsedAgainAndNeverTwiceAtOnce) {
   std::thread other([&] { live(2); });
   live(1);
   other.join();
-  while (disk.counts().used_bytes > 0) std::this_thread::yield();  // an extent waits for its last transfer
+  while (disk.counts().used_bytes > 0) std::this_thread::yield();  // an extent is freed after its last transfer
   EXPECT_EQ(disk.counts().file_bytes, 64 * kMega) << "two times ten tensors of 800 kB at most";
 }
 
@@ -186,7 +186,7 @@ TEST(DiskSpace, WhatTheDiskDoesInPartIsGoneOnWith) {
     if (turn == 0) return request.done(-EAGAIN);
     if (turn == 1) return request.done(0);
     if (turn == 2) request.bytes = std::min<int64_t>(request.bytes, 4096);
-    if (turn == 3) {  // it says less than it did
+    if (turn == 3) {  // it reports fewer bytes than it transferred
       const auto done = std::move(request.done);
       request.done = [done](int64_t result) { done(std::max<int64_t>(result - 1000, 0)); };
     }
@@ -260,7 +260,8 @@ TEST(DiskSpace, AByteThatChangedIsSeen) {
   disk.space.read(extent, back).wait();
   EXPECT_TRUE(back.equal(bytes)) << "behind the end there is nothing of ours";
 
-  disk.file->shape = [&](BlockRequest request) { request.done(request.bytes); };  // says that it wrote
+  // Reports a write that it did not do.
+  disk.file->shape = [&](BlockRequest request) { request.done(request.bytes); };
   disk.space.write(extent, draw_bytes(300'000)).wait();
   disk.file->shape = nullptr;
   EXPECT_THAT(message_of([&] { disk.space.read(extent, back).wait(); }),
@@ -289,11 +290,11 @@ TEST(DiskSpace, AFullDiskIsAnErrorOfWhoWantsRoom) {
 }
 
 TEST(DiskSpace, GrowsWithinAFileSizeLimit) {
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // as cli::main does
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // ignored, as cli::main does
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit small = before;
-  small.rlim_cur = 20 * kMega;  // less than a file grows by where it may
+  small.rlim_cur = 20 * kMega;  // less than the usual growth of a file
   const test::TemporaryFolder folder;
   std::string message;
   int64_t held = 0;
@@ -414,7 +415,7 @@ TEST(AlignedTensor, IsResizedWithinItsPages) {
   EXPECT_EQ(buffer.storage().nbytes(), static_cast<size_t>(2 * kMiB)) << "as before";
 }
 
-/// New memory is zeros: what was written shows whose pages a buffer has.
+/// New memory is zeros, so written values show whose pages a buffer has.
 TEST(HostBuffers, ServeThePagesOfTheNearestIdleOne) {
   constexpr int64_t kMiB = 1 << 20;
   HostBuffers buffers(40 * kMiB);

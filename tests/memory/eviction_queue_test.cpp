@@ -1,4 +1,5 @@
-// Who leaves first is known without asking all: the same one as by asking all, and with few keys.
+// The queue finds the tensor to evict first without a look at all tensors: the same one as by a look at all, and with
+// few keys.
 #include "colossal/memory/tiers/eviction_queue.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 namespace colossal::memory::eviction_queue_test {
 namespace {
 
-/// Another policy's keys, counted.
+/// Counts the keys of another policy.
 struct Counted final : Eviction {
   Counted(const std::string& name, int64_t& keys) : policy(make_eviction(name)), keys(keys) {}
   Key key(const Candidate& candidate) const override {
@@ -21,7 +22,7 @@ struct Counted final : Eviction {
   int64_t& keys;
 };
 
-// Passes that repeat, stop early, and go another way; tensors that may and may not leave.
+// Passes that repeat, stop early, and take another order; tensors that may be evicted at times.
 TEST(EvictionQueue, IsInTheOrderOfKeysAsTheyAreNow) {
   for (const std::string& name : eviction_names()) {
     constexpr size_t kTensors = 17;
@@ -53,7 +54,8 @@ TEST(EvictionQueue, IsInTheOrderOfKeysAsTheyAreNow) {
   }
 }
 
-/// Keys that a pass over `tensors` tensors costs in which each use is followed by a choice, where passes are alike.
+/// Returns the number of keys computed in a pass over `tensors` tensors, each use followed by a choice, with equal
+/// passes.
 int64_t keys_of_a_pass(const std::string& name, size_t tensors) {
   int64_t keys = 0;
   Timeline timeline;

@@ -1,4 +1,4 @@
-// Which tensor leaves, by each policy.
+// The tensor that each policy evicts.
 #include "colossal/memory/tiers/eviction.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A module that knows nothing of chunks, and a store of its parameters.
+// A module that is unaware of chunks, and a store of its parameters.
 #pragma once
 #include <torch/nn.h>
 
@@ -11,7 +11,7 @@ namespace colossal::memory {
 
 inline constexpr int64_t kWidth = 16;
 
-/// Five layers of 16 x 16; the third has no bias, the last has the weight of the first, the fourth is never used.
+/// Five layers of 16 x 16. The third has no bias, the last has the weight of the first, and the fourth is never used.
 struct Foreign : torch::nn::Module {
   Foreign() {
     for (int i = 0; i < 5; ++i)
@@ -19,7 +19,7 @@ struct Foreign : torch::nn::Module {
                                        torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(i != 2))));
     to(at::kDouble);
     const at::NoGradGuard no_grad;
-    double phase = 0;  // no generator: modules of several ranks are made at once
+    double phase = 0;  // no generator is used, because several ranks make modules at once
     for (at::Tensor& p : parameters())
       p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.3).view(p.sizes()));
   }
@@ -30,7 +30,7 @@ struct Foreign : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
 };
 
-/// The module's parameters as the store takes them.
+/// Returns the module's parameters as a store takes them.
 inline std::unique_ptr<nn::Parameters> adopt(Foreign& module, comm::Mesh& mesh) {
   auto parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{.dtype = at::kDouble});
   for (const auto& p : module.named_parameters()) parameters->adopt(p.key(), p.value(), true);

@@ -9,7 +9,7 @@
 namespace colossal::memory::free_space_test {
 namespace {
 
-/// A flag a byte, looked through from the start.
+/// A model with one flag per byte, searched from the start.
 struct Model {
   std::vector<bool> taken;
 

@@ -14,7 +14,7 @@
 namespace colossal::memory::host_memory_test {
 namespace {
 
-// The allocator is for the process and cannot be taken out again: the other tests of this executable may run before or
+// The allocator is installed for the process and cannot be removed: other tests of this executable may run before or
 // after.
 struct HostMemoryCache : testing::Test {
   void SetUp() override { keep_host_memory(); }
@@ -79,7 +79,7 @@ TEST_F(HostMemoryCache, GivesBackWhatIsTooSmallRatherThanExceedItsLimit) {
   release_host_memory();
   limit_host_memory(reserved + 150 * mib);
   EXPECT_EQ(reserved_after(), 100 * mib);
-  const at::Tensor live = at::empty({int64_t{200} << 20}, at::kByte);  // what is live may exceed it
+  const at::Tensor live = at::empty({int64_t{200} << 20}, at::kByte);  // live tensors may exceed the limit
   EXPECT_GE(host_memory().reserved_bytes, reserved + 200 * mib);
   limit_host_memory(std::numeric_limits<size_t>::max());
 }

@@ -1,4 +1,4 @@
-// What a recomputed block keeps may lie anywhere: gradients are the same, and nothing of it stays where it was.
+// The inputs of recomputed blocks in an offload store: gradients are the same, and no input remains in its old memory.
 #include "colossal/memory/tiers/inputs_at.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@ namespace {
 using Steps = std::vector<std::string>;
 using Tensors = std::vector<at::Tensor>;
 
-/// Says what is asked of it: what comes first is called "0", and so on.
+/// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of keep().
 class HeardHome final : public Home {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
@@ -47,7 +47,7 @@ class HeardHome final : public Home {
   int count = 0;
 };
 
-/// Blocks x -> tanh(x W) one behind the other; their inputs are kept by `home`, null: as they are.
+/// A chain of blocks x -> tanh(x W) whose inputs `home` stores; null = not offloaded.
 struct Net {
   explicit Net(int blocks) {
     at::manual_seed(3);
@@ -89,7 +89,7 @@ TEST(InputsAt, TheOneBeforeIsExpectedWhileABlockGoesBackward) {
   EXPECT_EQ(*home->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
 }
 
-/// Blocks that read two states and write both, one behind the other.
+/// Runs a chain of blocks that read two states and write both.
 at::Tensor pairs(Tensors states, int blocks, nn::InputHome* home) {
   const auto block = [](const Tensors& s) { return Tensors{at::sin(s[0] + s[1]), s[0] * s[1]}; };
   for (int i = 0; i < blocks; ++i) states = home ? nn::recomputed(block, states, home) : block(states);
@@ -134,7 +134,7 @@ TEST(InputsAt, GradientsAreTheSameFromHostMemoryAndDisk) {
     const TieredHome::Counts counts = home->counts();
     EXPECT_LE(counts.peak_host_bytes, room * kInput);
     EXPECT_EQ(counts.disk_bytes, 0) << "nothing is kept between steps";
-    // At least what does not fit leaves and returns, in each step; most of it before it is asked for.
+    // At least the bytes that do not fit are written and read in each step, most of them ahead of use.
     if (room == 3) {
       EXPECT_GE(counts.bytes_written, 3 * (8 - room) * kInput);
       EXPECT_GE(counts.bytes_read, 3 * (8 - room) * kInput);
@@ -162,19 +162,19 @@ TEST(InputsAt, AnInputThatCouldNotReturnStaysAndIsRefused) {
   constexpr int64_t kInput = 64 * 64 * 4;
   const auto home = std::make_shared<HeardHome>();
   InputsAt small(home, kInput - 1);
-  Net(2).forward(&small).backward();  // in which others may take part
+  Net(2).forward(&small).backward();  // other ranks may join it
   EXPECT_THAT([&] { small.rethrow(); },
               testing::ThrowsMessage<Error>(
                   testing::AllOf(testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
                                  testing::HasSubstr("\"16KiB\" per rank of this machine is the smallest that works"))));
   EXPECT_EQ(home->count, 0);
-  small.rethrow();  // it was told of
+  small.rethrow();  // the error was already thrown
   InputsAt enough(home, kInput);
   Net(2).forward(&enough).backward();
   EXPECT_EQ(home->count, 2);
 }
 
-/// Fails to keep, or to bring.
+/// A store that fails to store tensors, or to return them.
 struct BrokenHome final : Home {
   explicit BrokenHome(bool keeps) : keeps(keeps) {}
   std::unique_ptr<Kept> keep(const at::Tensor&) override {
@@ -191,7 +191,7 @@ struct BrokenHome final : Home {
   bool keeps;
 };
 
-// Other ranks are on their way to the next gather.
+// Other ranks go on to the next gather, so this rank must, too.
 TEST(InputsAt, APassGoesOnBehindAnErrorThatIsToldOfLater) {
   Net whole(2);
   whole.forward(nullptr).backward();

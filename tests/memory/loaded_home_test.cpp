@@ -1,4 +1,4 @@
-// Weights that come when they are loaded: what they take before, which of them stay, and what becomes of a failure.
+// Weights that are filled when they are loaded: their memory before that, which of them are resident, and errors.
 #include "colossal/memory/tiers/loaded_home.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@
 namespace colossal::memory::loaded_home_test {
 namespace {
 
-/// Sizes alone.
+/// Returns a tensor that has sizes but no memory.
 at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({numel}); }
 
 void fill(Kept& kept, double value) {
@@ -45,7 +45,7 @@ TEST(LoadedHome, TakesNothingBeforeItIsFilled) {
 
 TEST(LoadedHome, SpreadsWhatStaysEvenly) {
   const auto others = std::make_shared<test::CountingHome>();
-  // Two large ones, which must stay, and a third of the twelve others.
+  // Two large tensors, which must be resident, and a third of the twelve others.
   LoadedHome home(others, {.all = (12 + 2 * 3) * kBlock,
                            .stays = (4 + 2 * 3) * kBlock,
                            .largest = kBlock,
@@ -88,7 +88,7 @@ TEST(LoadedHome, TellsTheNextReaderOfAHomeThatCouldNotTakeIt) {
   EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
 }
 
-// A chunk that is given back early is made useless by the home, and one that is copied is not.
+// The store overwrites a chunk that is returned early, which a copied chunk would not show.
 TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});

@@ -1,4 +1,4 @@
-// Tensors of a chunk lie in a tier of the host or on the device, all together, and are the same in either place.
+// The tensors of a chunk are either in a store of the host or on the device, and have the same values in both places.
 #include "colossal/memory/movable_home.h"
 
 #include <ATen/ATen.h>

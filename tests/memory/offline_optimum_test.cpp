@@ -1,4 +1,4 @@
-// The bound that policies are held against, against all ways there are.
+// The lower bound for policies, compared with an exhaustive search.
 #include "colossal/memory/tiers/offline_optimum.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace {
 
 using Kind = TierEvent::Kind;
 
-/// The least that a host of `budget` bytes reads, of all that it may hold after each event: how many bytes of each
-/// tensor, one by one. Bytes are those of tensors of a few bytes each.
+/// Returns the fewest bytes that a host of `budget` bytes reads. It searches everything that the host may hold after
+/// each event: any number of bytes of each tensor. The tensors have a few bytes each.
 int64_t least_of_all_ways(const std::vector<TierEvent>& events, int64_t budget, size_t tensors) {
   using Held = std::vector<int64_t>;
   std::map<Held, int64_t> cost{{Held(tensors), 0}};
@@ -21,7 +21,7 @@ int64_t least_of_all_ways(const std::vector<TierEvent>& events, int64_t budget, 
     std::map<Held, int64_t> after;
     for (const auto& [held, read] : cost) {
       const int64_t had = held[event.number];
-      // Every way to let go of some of what is there, and the tensor whole.
+      // Tries every way to evict some of the held bytes, with all of the event's tensor held.
       Held now(tensors);
       const auto choose = [&](auto&& self, size_t tensor) -> void {
         if (tensor == tensors) {
@@ -72,7 +72,7 @@ TEST(OfflineOptimum, IsTheLeastOfAllWays) {
   }
 }
 
-// Five in a circle where four have room: each round all but three of them are worth a read, by turns.
+// Five tensors in a cycle, with room for four: after the first pass, one of four uses is a read.
 TEST(OfflineOptimum, LooksOverTheEndOfAPass) {
   std::vector<TierEvent> circle;
   for (size_t i = 0; i < 5; ++i) circle.push_back({Kind::Bring, i, 10});

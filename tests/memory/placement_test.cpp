@@ -1,4 +1,4 @@
-// Which chunks are whole is a policy: any policy gives the same numbers, and is asked once for every change of chunk.
+// Placement policies: any policy gives the same values, and is called once for every change of chunk.
 #include "colossal/memory/placement.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(GatherNext, KeepsTheOneInUseAndTheNext) {
   const std::vector<int64_t> bytes(3, 1);
   const Numbers gathered{0, 1};
   for (const size_t chunk : {0, 1, 2}) timeline.used(chunk);
-  Plan plan = policy.before_use({timeline, gathered, bytes});  // the first pass: nothing is foretold
+  Plan plan = policy.before_use({timeline, gathered, bytes});  // the first pass has no predictions
   EXPECT_EQ(plan.release, Numbers{0}) << "the one before stays";
   EXPECT_EQ(plan.gather, Numbers{});
   timeline.end_pass();
@@ -37,7 +37,8 @@ TEST(GatherWithin, ReleasesWhatIsNeededLastUntilTheRestFits) {
   const auto released = [&](int64_t budget) {
     return GatherWithin(budget).before_use({timeline, gathered, bytes}).release;
   };
-  for (const size_t chunk : {0, 2, 1, 3}) timeline.used(chunk);  // nothing is foretold: used longest ago
+  // No predictions: the least recently used one is released.
+  for (const size_t chunk : {0, 2, 1, 3}) timeline.used(chunk);
   EXPECT_EQ(released(100), Numbers{});
   EXPECT_EQ(released(99), Numbers{0});
   EXPECT_EQ(released(89), (Numbers{0, 2}));
@@ -51,12 +52,12 @@ TEST(GatherWithin, ReleasesWhatIsNeededLastUntilTheRestFits) {
   EXPECT_EQ(GatherWithin(1).after_pass({timeline, gathered, bytes}), Numbers{});
 }
 
-/// Releases all that it may at every use.
+/// Releases all chunks that it may at every use.
 struct ReleaseAll final : Placement {
   Plan before_use(const Situation& now) override { return {now.gathered, {}}; }
 };
 
-/// Releases nothing, gathers nothing early.
+/// Releases no chunk, and gathers none early.
 struct KeepAll final : Placement {
   Plan before_use(const Situation&) override { return {}; }
 };
@@ -66,7 +67,7 @@ struct Outcome {
   ChunkStore::Counts counts;
 };
 
-/// Passes of five layers whose parameters are shared by two replicas, which change behind the last but one pass.
+/// Runs passes of five layers whose parameters two replicas share. The parameters change after the last but one pass.
 Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy, int passes = 2) {
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -119,8 +120,8 @@ TEST(Placement, NoPolicyChangesANumber) {
   EXPECT_EQ(within.counts.peak_gathered, 2 * bytes) << "what is in use and the next";
 }
 
-// Passes go up and down through n layers. Whoever holds c of them and releases what is needed last finds c at each
-// turn: n - c come on each way, all n behind a change.
+// Passes run up and down through n layers. A policy that holds c of them and releases the one needed last finds c
+// gathered at each turn. It gathers n - c in each direction, and all n after a change of parameters.
 TEST(Placement, TheMoreMayStayTheLessIsSentOfTheSameNumbers) {
   const int64_t n = 5, bytes = 64 * 8;
   const Outcome want = outcome_of([] { return nullptr; }, 5);

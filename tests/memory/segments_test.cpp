@@ -1,4 +1,4 @@
-// Parameters that are larger than a chunk: what a rank owns of one is kept, brought and updated in segments.
+// Parameters that are larger than a chunk: a rank's part of one is stored, loaded and updated in segments.
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
@@ -11,7 +11,7 @@ namespace {
 
 class Segments : public testing::TestWithParam<int> {};
 
-// Weights of 256 elements where a chunk may have 50: what a rank owns of one is cut at multiples of 32.
+// Weights of 256 elements with chunks of at most 50: a rank's part of one is cut at multiples of 32.
 TEST_P(Segments, AParameterThatIsLargerThanAChunkComesAndIsUpdatedSegmentBySegment) {
   Foreign alone;
   alone.forward(input()).backward();
@@ -69,7 +69,7 @@ TEST_P(Segments, AParameterThatIsLargerThanAChunkComesAndIsUpdatedSegmentBySegme
   });
 }
 
-// Those of a part that is whole on every rank are slices of it.
+// The segments of a part that every rank holds are slices of it.
 TEST_P(Segments, SegmentsOfPartsThatStayAreShared) {
   for (const int zero : {0, 1, 2})
     comm::run_ranks(GetParam(), [&](comm::World& world) {

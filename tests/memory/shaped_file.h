@@ -1,4 +1,4 @@
-// A file on a disk that fails as a test wants it to.
+// A file on a disk whose failures a test controls.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 namespace colossal::memory {
 
-/// A scratch file between which and its reader stands a test.
+/// A scratch file whose requests pass through a function of the test.
 class ShapedFile final : public BlockFile {
  public:
   explicit ShapedFile(const std::string& folder, const BlockFileOptions& options = {})
@@ -31,7 +31,7 @@ class ShapedFile final : public BlockFile {
 
   std::unique_ptr<BlockFile> file;
   int64_t room = int64_t{1} << 40, reserved = 0;
-  std::function<void(BlockRequest)> shape;  // null: as it is
+  std::function<void(BlockRequest)> shape;  // null: requests are passed on unchanged
 };
 
 }  // namespace colossal::memory

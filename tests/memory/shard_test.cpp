@@ -1,4 +1,4 @@
-// Leases of a shard: what they bring, what stays with the shard, and that nobody sees what is old.
+// Leases of a shard: the tensors they borrow, the changes the shard keeps, and that no lease sees outdated values.
 #include "colossal/memory/shard.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@
 namespace colossal::memory::shard_test {
 namespace {
 
-/// Keeps copies, and while it takes the first one back gives another thread time to bring what is old.
+/// Stores copies. While the first one is returned, it gives another thread time to borrow an outdated one.
 class SlowHome final : public Home {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override { return std::make_unique<Copy>(*this, tensor); }
@@ -38,7 +38,7 @@ class SlowHome final : public Home {
       std::unique_lock lock(home.mutex_);
       home.is_putting_ = true;
       home.changed_.notify_all();
-      // Nobody comes where leases are safe: then this is how long the test takes, and no more depends on it.
+      // No other borrow comes if leases are safe. The wait is then the duration of the test, and has no other effect.
       if (home.brought_ == 1)
         home.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return home.brought_ > 1; });
       value = lent.clone();
@@ -55,7 +55,7 @@ class SlowHome final : public Home {
   bool is_putting_ = false;
 };
 
-/// Four values of 1.
+/// Returns a shard of four values of 1.
 Shard ones_in(const std::shared_ptr<Home>& home) { return Shard(Shard::Parts::of(at::ones({4}), home), {}); }
 
 TEST(Lease, ThatBeginsWhileAnotherEndsOnAnotherThreadSeesWhatWasWritten) {
@@ -75,7 +75,7 @@ TEST(Lease, IsTheSameForAllWhoHaveOne) {
   EXPECT_EQ(one, other);
 }
 
-/// Tensor 0: values, 1 and 2: states, 3: gradients.
+/// Returns a shard in `home`. Tensor 0 is the values, 1 and 2 are states, 3 is the gradients.
 Shard shard_in(const std::shared_ptr<Home>& home) {
   const Shard shard = ones_in(home);
   for (const double first : {10, 20}) shard.add_state(at::full({4}, first));
@@ -94,7 +94,7 @@ TEST(Lease, BringsWhatIsNeededAloneAndWritesBackWhatIsWritten) {
     EXPECT_FALSE(lease->values.defined());
     ASSERT_EQ(lease->states.size(), 2u);
     EXPECT_FALSE(lease->states[0].defined() || lease->states[1].defined());
-    lease->gradients.fill_(0);  // is lost: it is read
+    lease->gradients.fill_(0);  // lost, because the access is Read
   }
   EXPECT_EQ(home->expected(), 1);
   EXPECT_EQ(home->brought(), 1);
@@ -128,7 +128,7 @@ TEST(Lease, ThatSomebodyHasGrowsByWhatOthersNeed) {
   EXPECT_EQ(shard.lease({.values = Access::Read})->values.sum().item<double>(), 20);
 }
 
-// A checkpoint writes the values of one piece after the other, and tells of it behind the last one.
+// A checkpoint writes the values piece by piece, and reports the change after the last one.
 TEST(Lease, ThatWritesAPartOfTheValuesFindsACopyThatWasDropped) {
   auto home = std::make_shared<TieredHome>(TieredHome::Options{});
   Shard::Parts parts = Shard::Parts::of(at::ones({4}), home);
@@ -224,7 +224,7 @@ TEST(Lease, ThatCannotBeBroughtWholeGivesBackWhatCame) {
   EXPECT_EQ(whole->states[1].sum().item<double>(), 80);
 }
 
-/// Has room for one tensor.
+/// A store with room for one tensor.
 struct FullHome final : Home {
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
     require(!std::exchange(is_full, true), "home", "no room is left");

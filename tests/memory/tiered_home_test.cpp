@@ -1,5 +1,5 @@
-// Tensors of more bytes than the host may have: their values are right, the budget holds, and as little is moved as the
-// order of uses allows.
+// Tensors that take more bytes than the host's budget: their values are right, the budget holds, and as few bytes are
+// moved as the order of uses allows.
 #include "colossal/memory/tiers/tiered_home.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@
 namespace colossal::memory::tiered_home_test {
 namespace {
 
-constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // of a tensor: a block of the disk
+constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor: a block of the disk
 
 struct Memory {
   Memory(int64_t tensors_in_host, const std::string& policy, double ahead, bool has_disk = true)
@@ -29,7 +29,7 @@ struct Memory {
   void add(int64_t count) {
     for (int64_t i = 0; i < count; ++i) kept.push_back(home.keep(at::full({kNumel}, i, at::kFloat)));
   }
-  /// One use, which adds 1 where it `writes`.
+  /// Uses a tensor once; adds 1 to it if `writes` is set.
   void use(size_t number, bool writes) {
     const at::Tensor tensor = kept[number]->bring();
     if (writes) tensor.add_(1);
@@ -41,7 +41,7 @@ struct Memory {
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
-// The copy itself, not the disk: nothing stays lent, and the next one works.
+// The copy fails, not the disk: no tensor remains borrowed, and the next copy works.
 TEST(TieredHome, ACopyThatFailsGivesBackWhatItRead) {
   Memory s(1, "auto", 0);
   s.add(2);
@@ -57,10 +57,10 @@ TEST(TieredHome, ACopyThatFailsGivesBackWhatItRead) {
   EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
 }
 
-/// One block or two.
+/// Returns a size of one block or two.
 int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; }
 
-// Whatever the policy and whatever is read ahead: every value is the one that was written last.
+// For any policy and any reading ahead, every value is the one that was written last.
 TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
@@ -71,7 +71,7 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
       std::vector<bool> forgotten(12, false);
       std::mt19937 random(7);
       for (int step = 0; step < 20; ++step) {
-        std::mt19937 order(step < 12 ? 1 : 2);  // steps like the one before, then others
+        std::mt19937 order(step < 12 ? 1 : 2);  // equal steps at first, then others
         s.home.begin_step();
         for (int use = 0; use < 40; ++use) {
           const size_t number = order() % want.size();
@@ -98,8 +98,8 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
     }
 }
 
-/// Reads of a memory of `room` tensors that holds what `uses` say, each time letting go of what is used again last:
-/// what no order beats. The uses repeat.
+/// Returns the reads of a memory of `room` tensors under `uses`, repeated. It always evicts the tensor whose next use
+/// is the farthest, which no order beats.
 int64_t fewest_reads(const std::vector<size_t>& uses, size_t room, int rounds) {
   std::vector<size_t> all;
   for (int round = 0; round < rounds; ++round) all.insert(all.end(), uses.begin(), uses.end());
@@ -119,7 +119,7 @@ int64_t fewest_reads(const std::vector<size_t>& uses, size_t room, int rounds) {
   return reads;
 }
 
-// Forward and backward through ten chunks, then each with two states: what a step of training does.
+// The uses of a training step: forward and backward through ten chunks, then each chunk with two states.
 std::vector<size_t> training_uses() {
   std::vector<size_t> uses;
   for (size_t i = 0; i < 10; ++i) uses.push_back(i);
@@ -129,7 +129,7 @@ std::vector<size_t> training_uses() {
   return uses;
 }
 
-/// Tensors read by `steps` steps, once the order is known.
+/// Returns the tensors read by `steps` steps after the order is known.
 int64_t reads_of(const std::string& policy, double ahead, int64_t room, int steps) {
   Memory s(room, policy, ahead);
   s.add(30);
@@ -148,7 +148,7 @@ TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) 
   for (const int64_t room : {3, 7, 15, 28}) {
     const int64_t best = fewest_reads(training_uses(), static_cast<size_t>(room), kSteps);
     const int64_t own = reads_of("auto", 0, room, kSteps);
-    // What is there in the beginning and in the end differs: each of these tensors is worth a read at most.
+    // The tensors in memory at the beginning and at the end differ: each of these costs at most one read.
     EXPECT_LE(own, best + room) << room;
     EXPECT_GE(own, best - room) << room;
     for (const char* other : {"lru", "static"}) EXPECT_LE(own, kSteps / 5 * reads_of(other, 0, room, 5)) << room;
@@ -156,13 +156,14 @@ TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) 
   }
 }
 
-// Where one tensor has room each use of another one than before is a read, and each change a write.
+// With room for one tensor, each use of another tensor than before is a read, and each change is a write.
 TEST(TieredHome, WhereNothingFitsReadsEveryUseAndWritesEveryChange) {
   const std::vector<size_t> uses = training_uses();
   const auto changes = [](size_t use) { return use >= 20; };  // the update
   int64_t reads = 0, writes = 0;
   for (size_t i = 0; i < uses.size(); ++i) {
-    // The last one of forward is the first one of backward, and its last one the first one of the update.
+    // The last chunk of forward is the first one of backward, and the last one of backward is the first one of the
+    // update.
     reads += i == 0 || uses[i] != uses[i - 1];
     writes += changes(i);
   }
@@ -183,7 +184,7 @@ TEST(TieredHome, WhereNothingFitsReadsEveryUseAndWritesEveryChange) {
   }
 }
 
-/// Another policy's keys, counted.
+/// Counts the keys of another policy.
 struct CountedEviction final : Eviction {
   explicit CountedEviction(int64_t& keys) : keys(keys) {}
   Key key(const Candidate& candidate) const override {
@@ -209,7 +210,7 @@ TEST(TieredHome, ChoosesWithAFewKeysAUseHoweverManyTensorsThereAre) {
       for (const auto& one : kept) one->put(one->bring(), false);
       home.end_step();
     }
-    // At its use, when it has come, and when it is back; and where one that leaves is called back before it is gone.
+    // A key is computed at the use, when the tensor is loaded and when it is returned, and if an eviction is cancelled.
     EXPECT_LE(keys, 4 * tensors);
     EXPECT_GE(keys, tensors);
   }
@@ -228,7 +229,7 @@ TEST(TieredHome, ReadsAheadOfUse) {
   EXPECT_GE(counts.reads_ahead * 6, counts.reads * 4) << "all but those of the first step, and some of the second";
 }
 
-// The first step of a run is never quite like the second one: chunks are gathered early only from then on.
+// The first step of a run differs from the second one, because chunks are gathered early only from the second step on.
 TEST(TieredHome, ReadsAheadInASecondStepThatDiffersALittle) {
   Memory s(10, "auto", 0.3);
   s.add(30);
@@ -248,7 +249,7 @@ TEST(TieredHome, ReadsAheadInASecondStepThatDiffersALittle) {
   EXPECT_GE((second.reads_ahead - first.reads_ahead) * 6, (second.reads - first.reads) * 4);
 }
 
-// Each step keeps inputs that end with it; in the first one other tensors come between them, and stay.
+// Each step stores inputs that end with it. In the first step other tensors are stored between them, and remain.
 TEST(TieredHome, GivesTheTensorsOfAStepTheSameNumbersInTheNext) {
   Memory s(30, "auto", 0.3);
   std::vector<size_t> numbers[2];
@@ -261,7 +262,7 @@ TEST(TieredHome, GivesTheTensorsOfAStepTheSameNumbersInTheNext) {
       for (int i = 0; i < 3; ++i) inputs.push_back(s.home.keep(at::ones({kNumel})));
       while (!inputs.empty()) {
         inputs.pop_back();
-        if (is_first && pass == 0) s.add(1);  // gradients, which stay
+        if (is_first && pass == 0) s.add(1);  // gradients, which remain
       }
     }
     s.home.end_step();
@@ -284,7 +285,7 @@ TEST(TieredHome, MovesNothingWhereAllFits) {
   EXPECT_EQ(s.home.counts().disk_bytes, 0);
 }
 
-// What was not changed is on the disk already.
+// A tensor that was not changed is on the disk already.
 TEST(TieredHome, WritesATensorThatIsOnlyReadOnce) {
   Memory s(3, "auto", 0);
   s.add(6);
@@ -305,7 +306,7 @@ TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
 }
 
-/// Three tensors of which the host has room for two, over a disk whose requests `shape` carries out.
+/// Three tensors, with host memory for two, and a disk whose requests `shape` carries out.
 struct FaultyMemory {
   explicit FaultyMemory(std::function<void(BlockRequest, BlockFile&)> shape) : shape(std::move(shape)) {}
   void add() { kept.push_back(home.keep(at::full({kNumel}, static_cast<double>(kept.size()), at::kFloat))); }

@@ -1,5 +1,5 @@
-// Anything that may be asked of a home, in any order, by one thread or several: values are those of a model in plain
-// memory, what is counted adds up, the budget holds at every moment, and nothing is left on the disk.
+// Random legal calls of an offload store, by one thread or several. Values equal a model in plain memory, counts add
+// up, the budget holds at every moment, and the disk is empty at the end.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -17,15 +17,15 @@
 namespace colossal::memory::tiers_fuzz_test {
 namespace {
 
-constexpr int64_t kBlockNumel = kBlock / 4;  // so that what tensors have and what they take is the same
+constexpr int64_t kBlockNumel = kBlock / 4;  // tensors are multiples of a block, so their sizes equal their memory
 
 struct Setting {
   std::string policy;
-  int64_t blocks;  // of the host
+  int64_t blocks;  // blocks of host memory
   double ahead;
 };
 
-/// One for each seed.
+/// Returns the setting of a seed.
 Setting setting_of(unsigned seed) {
   const std::vector<std::string> names = eviction_names();
   return {names[seed % names.size()], 9 + seed / 3 % 3 * 6, seed % 2 ? 0.3 : 0};
@@ -42,12 +42,12 @@ struct Tiers {
   std::shared_ptr<TieredHome> home;
 };
 
-/// Tensors of one value each, in a home and beside it.
+/// Tensors of one value each in a store, and a model of their values.
 class Player {
  public:
   Player(Home& home, unsigned seed, int64_t most_lent) : home_(home), random_(seed), most_lent_(most_lent) {}
 
-  /// One legal call or two.
+  /// Makes one legal call, or two.
   void play() {
     const size_t places = 24, place = random_() % places;
     if (tensors_.size() < places && random_() % 4 == 0) return keep();
@@ -57,7 +57,7 @@ class Player {
     const auto what = random_() % 12;
     if (what == 0) {
       lent_blocks_ -= tensor.lent.defined() ? tensor.blocks : 0;
-      tensors_.erase(it);  // also while it is lent
+      tensors_.erase(it);  // destroyed even if it is borrowed
     } else if (what < 3) {
       tensor.kept->expect();
     } else if (tensor.lent.defined()) {
@@ -123,7 +123,7 @@ class Player {
   std::list<Tensor> tensors_;
 };
 
-/// Bytes in the host, by what was recorded.
+/// Bytes in host memory according to the recorded events.
 struct Residents {
   void add(const std::vector<TierEvent>& events) {
     for (const TierEvent& event : events) switch (event.kind) {
@@ -200,7 +200,7 @@ TEST(TiersFuzz, ThreadsShareAHome) {
     Tiers tiers(setting);
     tiers.home->begin_record();
     std::vector<std::thread> threads;
-    // Each may have two blocks lent; whoever asks needs room for three at most.
+    // Each thread may have two blocks borrowed; a call needs room for three at most.
     for (unsigned thread = 0; thread < kThreads; ++thread)
       threads.emplace_back([&, thread] {
         Player player(*tiers.home, seed * kThreads + thread, (setting.blocks - 3) / kThreads);
@@ -228,7 +228,7 @@ TEST(TiersFuzz, ThreadsShareAHome) {
   }
 }
 
-/// A shard, and what is in it, beside it.
+/// A shard and a model of its values.
 struct Modelled {
   Shard shard;
   double values;
@@ -243,7 +243,7 @@ double value_of(const at::Tensor& tensor) {
 
 Access any_access(std::mt19937& random) { return static_cast<Access>(random() % 3); }
 
-/// A lease of anything: what it brings is right, and what it may write stays.
+/// Leases random tensors: the borrowed values are right, and what the lease may write remains in the shard.
 void lease_and_change(Modelled& one, std::mt19937& random) {
   Needs needs{any_access(random), any_access(random), any_access(random)};
   if (random() % 2) needs.places = {random() % 3, random() % 3};
@@ -270,7 +270,7 @@ TEST(TiersFuzz, ShardsAreWhatLeasesMadeOfThem) {
   for (unsigned seed = 0; seed < 18; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Setting setting = setting_of(seed);
-    setting.blocks = 12 + seed % 9;  // three states, values, gradients and new gradients of two blocks
+    setting.blocks = 12 + seed % 9;  // room for three states, values, gradients and new gradients of two blocks
     Tiers tiers(setting);
     {
       std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// What is foretold of a pass: the one before, as long as it goes the same way.
+// Predictions of a pass: the order of the previous one, as long as the pass follows it.
 #include "colossal/memory/timeline.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace colossal::memory::timeline_test {
 namespace {
 
-/// Goes through a pass and returns what was foretold behind each use; -1: nothing.
+/// Runs a pass and returns the prediction after each use; -1: none.
 std::vector<int> foretold(Timeline& order, const std::vector<size_t>& pass) {
   std::vector<int> result;
   for (const size_t chunk : pass) {
@@ -29,7 +29,8 @@ TEST(Timeline, APassThatGoesAnotherWayIsLearnt) {
   foretold(order, {0, 1, 2, 1, 0});
   EXPECT_EQ(foretold(order, {0, 2, 1, 0}), (std::vector<int>{1, -1, -1, -1}));
   EXPECT_EQ(foretold(order, {0, 2, 1, 0}), (std::vector<int>{2, 1, 0, -1}));
-  EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, -1, -1}));  // goes on where the last one ended
+  // Continues after the end of the previous pass.
+  EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, -1, -1}));
   EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, 3, -1}));
 }
 
@@ -84,13 +85,13 @@ TEST(Timeline, KnowsWhenAChunkIsUsedAgainAlsoInTheNextPass) {
   order.used(3);
   EXPECT_EQ(order.next(), std::nullopt) << "the pass ends";
   EXPECT_EQ(order.until(0), 1u);
-  order.used(0);  // another way: nothing is known
+  order.used(0);  // another order: no use is predicted
   EXPECT_EQ(order.next(), std::nullopt);
   EXPECT_EQ(order.until(1), std::nullopt);
   EXPECT_EQ(order.since(3), 1u);
 }
 
-// What is foretold holds by its number until it comes, over the end of a pass; else the revision says so.
+// A predicted use keeps its number until it happens, across the end of a pass; otherwise the revision changes.
 TEST(Timeline, TheNumberOfTheNextUseHoldsUntilItComes) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0, 3});
