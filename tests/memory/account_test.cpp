@@ -39,7 +39,7 @@ TEST(Account, CountsAKindUntilItsTensorsAreGone) {
   EXPECT_EQ(account.usage().peak_total, 3 * kBytes);
 }
 
-TEST(Account, PeaksBeginAnew) {
+TEST(Account, ResetsPeaks) {
   Account account;
   at::Tensor kept = block();
   {
@@ -51,7 +51,7 @@ TEST(Account, PeaksBeginAnew) {
   EXPECT_EQ(account.usage().peak_of(Kind::Buffers), kBytes);
 }
 
-TEST(Account, LeavesOutWhatWasThereBeforeAndOtherThreads) {
+TEST(Account, IgnoresEarlierTensorsAndOtherThreads) {
   at::Tensor before = block();
   const Account account;
   at::Tensor elsewhere;
@@ -61,12 +61,12 @@ TEST(Account, LeavesOutWhatWasThereBeforeAndOtherThreads) {
   EXPECT_EQ(account.usage().total, 0);
 }
 
-TEST(Account, ScopesWithoutAnAccountDoNothing) {
+TEST(Account, IgnoresScopesWithoutAnAccount) {
   const KindScope scope(Kind::States);
   EXPECT_EQ(block().numel(), kBytes);
 }
 
-TEST(Account, CountsBesideOneThatIsOpen) {
+TEST(Account, CountsInsideAnOpenAccount) {
   const Account outer;
   const KindScope states(Kind::States);
   at::Tensor before = block(), inside;
@@ -83,7 +83,7 @@ TEST(Account, CountsBesideOneThatIsOpen) {
   EXPECT_EQ(outer.usage().total, 0);
 }
 
-TEST(Account, CountsWhatIsOfTheHostApartFromTheDevice) {
+TEST(Account, CountsHostMemoryApartFromTheDevice) {
   Account account;
   const at::Tensor here = block();
   at::Tensor there;
@@ -102,7 +102,7 @@ TEST(Account, CountsWhatIsOfTheHostApartFromTheDevice) {
 }
 
 // LibTorch's own allocator would warn about every thousandth block, including the first one.
-TEST(Account, IsSilentAboutBlocksFromBefore) {
+TEST(Account, PrintsNoWarningsAboutEarlierBlocks) {
   {
     const Account first;
   }  // the allocator reports from here on
@@ -116,7 +116,7 @@ TEST(Account, IsSilentAboutBlocksFromBefore) {
 }
 
 // A thread that the account does not cover reports no deallocation.
-TEST(Account, DoesNotCountABlockTwiceThatWasTakenBackUnseen) {
+TEST(Account, CountsABlockOnceAfterAnUnseenFree) {
   const Account account;
   for (int i = 0; i < 8; ++i) {
     at::Tensor x = block();
@@ -130,7 +130,7 @@ TEST(Account, DoesNotCountABlockTwiceThatWasTakenBackUnseen) {
   GTEST_SKIP() << "the system gave other addresses";
 }
 
-TEST(Account, IsRefusedWhereAProfilerIsOpen) {
+TEST(Account, RefusesAThreadWithAnOpenProfiler) {
   struct Profiler : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
     bool memoryProfilingEnabled() const override { return true; }

@@ -94,7 +94,7 @@ void expect_equal_course(comm::World& world, unsigned seed, TieredHome& home, Ch
     EXPECT_TRUE(at::allclose(p.value(), alone.named_parameters()[p.key()], 1e-11, 1e-11)) << p.key();
 }
 
-TEST(ChunkFuzz, AnyOrderOfLayersComputesTheSameFromAHomeWithLittleRoom) {
+TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
   std::atomic<int64_t> reads = 0;
   for (unsigned seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -50,7 +50,7 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
   }
 }
 
-TEST(SegmentLength, CutsIntoFewPartsThatBeginAtPowersOfTwo) {
+TEST(SegmentLength, CutsIntoFewestSegmentsAlignedToPowersOfTwo) {
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {
     const int64_t capacity = 1 + static_cast<int64_t>(random() % 20000),
@@ -71,7 +71,7 @@ TEST(SegmentLength, CutsIntoFewPartsThatBeginAtPowersOfTwo) {
   }
 }
 
-TEST(ChunkPlan, LeavesGiantsAlone) {
+TEST(ChunkPlan, GivesOversizedParametersTheirOwnChunk) {
   const ChunkPlan plan = plan_chunks({{10, 0}, {1000, 0}, {10, 0}}, 100);
   ASSERT_EQ(plan.chunks.size(), 3u);
   EXPECT_EQ(plan.chunks[1].items, std::vector<size_t>{1});
@@ -87,7 +87,7 @@ TEST(ChunkPlan, ChoosesACapacityThatChunksFill) {
   for (const PackedChunk& chunk : plan.chunks) EXPECT_EQ(chunk.length, 90);
 }
 
-TEST(ChunkPlan, PadsForEveryRankAndForOneNot) {
+TEST(ChunkPlan, PadsOnlyForSeveralRanks) {
   EXPECT_EQ(plan_chunks({{7, 0, 3}}, 100).chunks[0].length, 48);
   EXPECT_EQ(plan_chunks({{7, 0, 1}}, 100).chunks[0].length, 7);
 }

@@ -46,7 +46,7 @@ class Diary final : public comm::GroupDecorator {
   int begun_ = 0;
 };
 
-TEST(ChunkStore, BeginsToShareSeveralChunksBeforeItWaitsForOne) {
+TEST(ChunkStore, OverlapsSeveralGathersInUpdated) {
   comm::run_ranks(2, [&](comm::World& world) {
     std::vector<int> entries;
     test::DecoratedWorld written(world, [&](auto group) { return std::make_shared<Diary>(std::move(group), entries); });
@@ -66,7 +66,7 @@ TEST(ChunkStore, BeginsToShareSeveralChunksBeforeItWaitsForOne) {
 
 class Ranks : public testing::TestWithParam<int> {};
 
-TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
+TEST_P(Ranks, MatchesAnUnshardedModule) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
   want.backward();
@@ -123,7 +123,7 @@ TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
   });
 }
 
-TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
+TEST(ChunkStore, GathersParametersReadOutsideAPass) {
   Foreign alone;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -135,7 +135,7 @@ TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
   });
 }
 
-TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
+TEST(ChunkStore, ShowsUpdatedValuesToReaders) {
   for (const int zero : {0, 1, 2, 3})
     comm::run_ranks(2, [&](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -150,7 +150,7 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
 }
 
 // Parameters that were trained when the store was made remain sharded; otherwise the replicas would differ.
-TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
+TEST(ChunkStore, UpdatesParametersFrozenLaterOnAllRanks) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
@@ -164,7 +164,7 @@ TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
   });
 }
 
-TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
+TEST(ChunkStore, ShardsFrozenParametersWithoutUpdatingThem) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module, alone;
@@ -180,7 +180,7 @@ TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
   });
 }
 
-TEST(ChunkStore, ParametersOutliveTheStore) {
+TEST(ChunkStore, LeavesParametersUsableAfterItsEnd) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     Foreign module, alone;
@@ -209,7 +209,7 @@ class LosesAGather final : public comm::GroupDecorator {
 
 // The first call that can throw reports the error, here before the pass ends, as GradientReducer does. The policy does
 // not name the chunk then, because the chunk was not gathered.
-TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
+TEST(ChunkStore, RecoversFromAFailedGather) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
   comm::run_ranks(2, [&](comm::World& world) {
@@ -230,7 +230,7 @@ TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
   });
 }
 
-TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
+TEST(ChunkStore, RecoversFromAFailedLoad) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
   comm::run_ranks(1, [&](comm::World& world) {
@@ -255,7 +255,7 @@ TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
 }
 
 // No rank waits: the rank without its part runs the pass like the others, which get NaN in place of that part.
-TEST(ChunkStore, APartThatOneRankCannotBringStopsNoOtherRank) {
+TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
   Foreign alone;
   const at::Tensor want = alone.forward(input());
   comm::run_ranks(2, [&](comm::World& world) {
@@ -321,7 +321,7 @@ class LosesAWait final : public comm::GroupDecorator {
 };
 
 // If a chunk were left out, the other ranks would match its collective with the one of the next chunk.
-TEST(ChunkStore, SharesAllChunksThoughAWaitFails) {
+TEST(ChunkStore, GathersAllChunksAfterAFailedWait) {
   comm::run_ranks(2, [&](comm::World& world) {
     int begun = 0;
     test::DecoratedWorld faulty(world,
@@ -348,7 +348,7 @@ struct GatherInVain final : Placement {
 };
 
 // A pending gather would read memory that an optimizer writes.
-TEST(ChunkStore, NoGatherOutlivesAPass) {
+TEST(ChunkStore, EndsGathersWithThePass) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
@@ -362,7 +362,7 @@ TEST(ChunkStore, NoGatherOutlivesAPass) {
 }
 
 // The chunks of a model do not depend on other models, so its sums and norms do not either.
-TEST(ChunkStore, AModelHasTheChunksThatItHasAlone) {
+TEST(ChunkStore, PlansChunksOfEachModelIndependently) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {});
     const auto add_layers = [](nn::Parameters& parameters, int64_t layers, int64_t size) {
@@ -389,7 +389,7 @@ TEST(ChunkStore, AModelHasTheChunksThatItHasAlone) {
   });
 }
 
-TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
+TEST(ChunkStore, RefusesSharingGroupsThatDoNotDivideTheReplicas) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(3, [](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});

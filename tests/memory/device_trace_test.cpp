@@ -56,7 +56,7 @@ std::vector<int64_t> known(const DeviceTrace& trace, Timeline timeline, const Nu
   return others;
 }
 
-TEST(DeviceTrace, KnowsWhatItMeasuredOnceRanksHaveAgreed) {
+TEST(DeviceTrace, PredictsTheMaximumThatRanksAgreedOn) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     int64_t told = 0;
@@ -85,7 +85,7 @@ TEST(DeviceTrace, KnowsWhatItMeasuredOnceRanksHaveAgreed) {
   });
 }
 
-TEST(DeviceTrace, LooksAwayOutsideOfSteps) {
+TEST(DeviceTrace, IgnoresUsesOutsideOfSteps) {
   int64_t told = 0;
   DeviceTrace trace(std::make_unique<ToldMeter>(told));
   Timeline timeline;
@@ -158,7 +158,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
   return outcome;
 }
 
-TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
+TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
   const int64_t up_and_down = 2 * kLayers - 1;  // the last chunk is still gathered when backward starts
   const int64_t part = 64 * 8 / 2;
   const Outcome all = outcome_of(1 << 20, Leaves::UsedLast);
@@ -186,7 +186,7 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
 
 // The part of a chunk is assembled from its segments before the ranks exchange it. Until the chunk is gathered, this
 // takes more memory than the chunk.
-TEST(GatherWithinDevice, SeesWhatAGatherTakesBesideItsChunk) {
+TEST(GatherWithinDevice, CountsTheWorkspaceOfGathers) {
   const int64_t part = 64 * 8 / 2;
   const Outcome one = outcome_of(1 << 20, Leaves::UsedLast, 64, 1), cut = outcome_of(1 << 20, Leaves::UsedLast, 16, 1);
   EXPECT_GT(cut.least, one.least);
@@ -194,7 +194,7 @@ TEST(GatherWithinDevice, SeesWhatAGatherTakesBesideItsChunk) {
   for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.least + more, Leaves::UsedLast, 16, 1);
 }
 
-TEST(DeviceTrace, AChangeCountsForTheMomentBehindItAndForChunksThatComeAhead) {
+TEST(DeviceTrace, CountsAChangeForTheNextMomentAndEarlyGathers) {
   int64_t told = 0;
   DeviceTrace trace(std::make_unique<ToldMeter>(told));
   Timeline timeline;
@@ -226,7 +226,7 @@ TEST(DeviceTrace, AChangeCountsForTheMomentBehindItAndForChunksThatComeAhead) {
   EXPECT_EQ(trace.next_change(timeline), 4) << "of the next pass";
 }
 
-TEST(GatherWithinDevice, OrderOfPoliciesIsThatOfPlacement) {
+TEST(GatherWithinDevice, MapsPlacementNamesToOrders) {
   EXPECT_EQ(leaves_of("lru"), Leaves::LongestUsed);
   EXPECT_NE(test::thrown_message([] { leaves_of("random"); }).find("one of auto, lru, static: got random"),
             std::string::npos);

@@ -59,7 +59,7 @@ std::string message_of(const std::function<void()>& call) {
   return "no error";
 }
 
-TEST(DiskSpace, BytesOfAnySizeComeBack) {
+TEST(DiskSpace, ReadsBackBytesOfAnySize) {
   for (const DiskOptions& way : all_ways()) {
     const test::TemporaryFolder folder;
     DiskSpace disk(folder / "made" + "/too", way);
@@ -98,7 +98,7 @@ TEST(DiskSpace, BytesOfAnySizeComeBack) {
   }
 }
 
-TEST(DiskSpace, SpaceIsUsedAgainAndNeverTwiceAtOnce) {
+TEST(DiskSpace, ReusesFreedSpaceWithoutOverlap) {
   test::TemporaryFolder folder;
   DiskSpace disk(folder.path(), {.reserve_bytes = 2 * kMega, .request_bytes = 16 << 10});
   EXPECT_EQ(disk.counts().file_bytes, 64 * kMega);
@@ -134,7 +134,7 @@ TEST(DiskSpace, SpaceIsUsedAgainAndNeverTwiceAtOnce) {
   EXPECT_EQ(disk.counts().file_bytes, 64 * kMega) << "two times ten tensors of 800 kB at most";
 }
 
-TEST(DiskSpace, TransfersOfOneExtentKeepTheirOrder) {
+TEST(DiskSpace, OrdersTransfersOfOneExtent) {
   ShapedDisk disk;
   std::mutex mutex;
   std::vector<BlockRequest> held;
@@ -178,7 +178,7 @@ TEST(DiskSpace, TransfersOfOneExtentKeepTheirOrder) {
   while (disk.space.counts().used_bytes > 0) std::this_thread::yield();
 }
 
-TEST(DiskSpace, WhatTheDiskDoesInPartIsGoneOnWith) {
+TEST(DiskSpace, ContinuesPartialRequests) {
   ShapedDisk disk;
   std::atomic<int> begun = 0;
   disk.file->shape = [&](BlockRequest request) {
@@ -203,7 +203,7 @@ TEST(DiskSpace, WhatTheDiskDoesInPartIsGoneOnWith) {
   EXPECT_THAT(message_of([&] { disk.space.write(extent, back).wait(); }), HasSubstr("writing"));
 }
 
-TEST(DiskSpace, AFaultyDiskIsToldFromAWorkingOne) {
+TEST(DiskSpace, ReportsErrorsOfTheDisk) {
   ShapedDisk disk;
   const at::Tensor bytes = draw_bytes(300'000), back = draw_bytes(300'000);
   const DiskExtent before = disk.space.allocate(8192), extent = disk.space.allocate(300'000);
@@ -232,7 +232,7 @@ TEST(DiskSpace, AFaultyDiskIsToldFromAWorkingOne) {
               HasSubstr("free space on that disk"));
 }
 
-TEST(DiskSpace, AByteThatChangedIsSeen) {
+TEST(DiskSpace, DetectsChangedBytes) {
   ShapedDisk disk;
   const at::Tensor bytes = draw_bytes(300'000), back = draw_bytes(300'000);
   const DiskExtent extent = disk.space.allocate(300'000);
@@ -268,7 +268,7 @@ TEST(DiskSpace, AByteThatChangedIsSeen) {
               HasSubstr("differ from those that were written"));
 }
 
-TEST(DiskSpace, AFullDiskIsAnErrorOfWhoWantsRoom) {
+TEST(DiskSpace, RefusesAllocationsOnAFullDisk) {
   ShapedDisk disk;
   disk.file->room = 100 * kMega;
   const DiskExtent held = disk.space.allocate(30 * kMega);
@@ -313,7 +313,7 @@ TEST(DiskSpace, GrowsWithinAFileSizeLimit) {
   EXPECT_THAT(message, AllOf(HasSubstr("(File too large)"), HasSubstr("raise the limit on the size of a file")));
 }
 
-TEST(DiskSpace, ItsFileHasNoNameAndOutlivesItsFolder) {
+TEST(DiskSpace, UsesANamelessFileThatOutlivesItsFolder) {
   auto folder = std::make_unique<test::TemporaryFolder>();
   const std::string path = folder->path();
   DiskSpace disk(path);
@@ -328,7 +328,7 @@ TEST(DiskSpace, ItsFileHasNoNameAndOutlivesItsFolder) {
   EXPECT_TRUE(back.equal(bytes));
 }
 
-TEST(DiskSpace, AFolderThatCannotBeUsedIsRefused) {
+TEST(DiskSpace, RefusesUnusableFolders) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("file", "");
   EXPECT_THAT(message_of([&] { DiskSpace disk(file); }),
@@ -340,7 +340,7 @@ TEST(DiskSpace, AFolderThatCannotBeUsedIsRefused) {
                     HasSubstr("allow this user to write there")));
 }
 
-TEST(DiskSpace, RefusesWhatADiskCannotTransfer) {
+TEST(DiskSpace, RefusesTensorsThatADiskCannotTransfer) {
   const test::TemporaryFolder folder;
   DiskSpace disk(folder.path());
   const DiskExtent extent = disk.allocate(8000);
@@ -360,7 +360,7 @@ TEST(DiskSpace, RefusesWhatADiskCannotTransfer) {
   EXPECT_EQ(disk.counts().writes, 0);
 }
 
-TEST(ScratchFile, GoesThroughIoUringWhereTheSystemHasIt) {
+TEST(ScratchFile, UsesIoUringIfAvailable) {
   const test::TemporaryFolder folder;
   const auto threaded = open_scratch_file(folder.path(), {.io_uring = false});
   EXPECT_STREQ(threaded->engine(), "threads");
@@ -375,7 +375,7 @@ TEST(ScratchFile, GoesThroughIoUringWhereTheSystemHasIt) {
   EXPECT_STREQ(file->engine(), "io_uring");
 }
 
-TEST(AlignedTensor, BeginsAndEndsWhereBlocksDo) {
+TEST(AlignedTensor, CoversWholeBlocks) {
   for (const int64_t size : {0, 1, 1000, 4096, 100'000, 3'000'000})
     for (const at::ScalarType dtype : {at::kByte, at::kBFloat16, at::kDouble}) {
       const at::Tensor tensor = empty_aligned({size, 3}, dtype);
@@ -392,7 +392,7 @@ TEST(AlignedTensor, BeginsAndEndsWhereBlocksDo) {
   EXPECT_TRUE(is_aligned(at::from_blob(owner.data_ptr(), {8192}, at::kByte).narrow(0, 0, 5000)));
 }
 
-TEST(AlignedTensor, IsResizedWithinItsPages) {
+TEST(AlignedTensor, ResizesWithinItsPages) {
   constexpr int64_t kMiB = 1 << 20;
   at::Tensor buffer = empty_aligned({3 * kMiB}, at::kByte).fill_(7);
   for (const int64_t bytes : {5 * kMiB, 3 * kMiB + 4096, 9 * kMiB, 2 * kMiB}) {
@@ -416,7 +416,7 @@ TEST(AlignedTensor, IsResizedWithinItsPages) {
 }
 
 /// New memory is zeros, so written values show whose pages a buffer has.
-TEST(HostBuffers, ServeThePagesOfTheNearestIdleOne) {
+TEST(HostBuffers, ReusesPagesOfTheNearestIdleBuffer) {
   constexpr int64_t kMiB = 1 << 20;
   HostBuffers buffers(40 * kMiB);
   at::Tensor large = buffers.take(20 * kMiB), medium = buffers.take(10 * kMiB), block = buffers.take(4096);

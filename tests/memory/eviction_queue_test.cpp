@@ -23,7 +23,7 @@ struct Counted final : Eviction {
 };
 
 // Passes that repeat, stop early, and take another order; tensors that may be evicted at times.
-TEST(EvictionQueue, IsInTheOrderOfKeysAsTheyAreNow) {
+TEST(EvictionQueue, OrdersByCurrentKeys) {
   for (const std::string& name : eviction_names()) {
     constexpr size_t kTensors = 17;
     const auto policy = make_eviction(name);
@@ -73,7 +73,7 @@ int64_t keys_of_a_pass(const std::string& name, size_t tensors) {
   return keys;
 }
 
-TEST(EvictionQueue, AsksForOneKeyAUseHoweverManyThereAre) {
+TEST(EvictionQueue, ComputesOneKeyPerUse) {
   for (const std::string& name : eviction_names())
     for (const size_t tensors : {10, 1000}) EXPECT_EQ(keys_of_a_pass(name, tensors), static_cast<int64_t>(tensors));
 }

@@ -23,11 +23,11 @@ TEST(Eviction, ChoosesByItsPolicy) {
   EXPECT_EQ(leaves("static", candidates), 7u) << "came last";
 }
 
-TEST(Eviction, OfWhatNothingIsForetoldTheOneUsedLongestAgoLeaves) {
+TEST(Eviction, EvictsTheLeastRecentlyUsedWithoutPredictions) {
   EXPECT_EQ(leaves("auto", {{0, 100, 5}, {1, {}, 9}, {2, {}, 7}, {3, 1, 1}}), 2u);
 }
 
-TEST(Eviction, RefusesAnUnknownPolicyWithThoseThereAre) {
+TEST(Eviction, RefusesUnknownPolicies) {
   try {
     make_eviction("best");
     FAIL();

@@ -37,7 +37,7 @@ struct Model {
   }
 };
 
-TEST(FreeSpace, IsWhatAModelOfEveryByteSays) {
+TEST(FreeSpace, MatchesAModelOfEveryByte) {
   std::mt19937 draw(7);
   FreeSpace space;
   Model model;

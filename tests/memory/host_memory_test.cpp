@@ -34,7 +34,7 @@ TEST_F(HostMemoryCache, TakesNothingFromTheSystemInASteadyState) {
   EXPECT_EQ(host_memory().reserved_bytes, before.reserved_bytes);
 }
 
-TEST_F(HostMemoryCache, IsSeenByAccounts) {
+TEST_F(HostMemoryCache, ReportsToAccounts) {
   const Account account;
   constexpr int64_t kBytes = 3 << 20;
   at::Tensor kept = at::empty({kBytes}, at::kByte);
@@ -64,7 +64,7 @@ TEST_F(HostMemoryCache, NeverGivesTheSameMemoryTwice) {
   }
 }
 
-TEST_F(HostMemoryCache, GivesBackWhatIsTooSmallRatherThanExceedItsLimit) {
+TEST_F(HostMemoryCache, ReturnsUnusedSegmentsAtItsLimit) {
   release_host_memory();
   const size_t reserved = host_memory().reserved_bytes, mib = size_t{1} << 20;
   const auto reserved_after = [&] {
@@ -84,7 +84,7 @@ TEST_F(HostMemoryCache, GivesBackWhatIsTooSmallRatherThanExceedItsLimit) {
   limit_host_memory(std::numeric_limits<size_t>::max());
 }
 
-TEST_F(HostMemoryCache, MergesWhatIsFreedSoThatItCanBeReleased) {
+TEST_F(HostMemoryCache, MergesFreedBlocks) {
   release_host_memory();
   const auto before = host_memory();
   {

@@ -77,7 +77,7 @@ struct Net {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> hiddens;
 };
 
-TEST(InputsAt, TheOneBeforeIsExpectedWhileABlockGoesBackward) {
+TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
   const auto home = std::make_shared<HeardHome>();
   InputsAt inputs(home);
   Net net(3);
@@ -96,7 +96,7 @@ at::Tensor pairs(Tensors states, int blocks, nn::InputHome* home) {
   return (states[0] + 2 * states[1]).sum();
 }
 
-TEST(InputsAt, InputsOfABlockAreKeptAndExpectedTogether) {
+TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
   const auto home = std::make_shared<HeardHome>();
   InputsAt inputs(home);
   at::manual_seed(4);
@@ -113,7 +113,7 @@ TEST(InputsAt, InputsOfABlockAreKeptAndExpectedTogether) {
   EXPECT_FALSE(b.grad().defined()) << "it requires none";
 }
 
-TEST(InputsAt, GradientsAreTheSameFromHostMemoryAndDisk) {
+TEST(InputsAt, EqualsRecomputationInMemory) {
   const test::TemporaryFolder folder;
   constexpr int64_t kInput = 64 * 64 * 4;
   for (const int64_t room : {3, 100}) {
@@ -145,7 +145,7 @@ TEST(InputsAt, GradientsAreTheSameFromHostMemoryAndDisk) {
   }
 }
 
-TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
+TEST(InputsAt, FreesInputsAfterOneBackwardPassOrWithoutOne) {
   const auto home = std::make_shared<HeardHome>();
   InputsAt inputs(home);
   Net net(1);
@@ -158,7 +158,7 @@ TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
   EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
 }
 
-TEST(InputsAt, AnInputThatCouldNotReturnStaysAndIsRefused) {
+TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
   constexpr int64_t kInput = 64 * 64 * 4;
   const auto home = std::make_shared<HeardHome>();
   InputsAt small(home, kInput - 1);
@@ -192,7 +192,7 @@ struct BrokenHome final : Home {
 };
 
 // Other ranks go on to the next gather, so this rank must, too.
-TEST(InputsAt, APassGoesOnBehindAnErrorThatIsToldOfLater) {
+TEST(InputsAt, ThrowsErrorsAfterThePass) {
   Net whole(2);
   whole.forward(nullptr).backward();
   for (const bool keeps : {false, true}) {
@@ -209,7 +209,7 @@ TEST(InputsAt, APassGoesOnBehindAnErrorThatIsToldOfLater) {
   }
 }
 
-TEST(InputsAt, AnInputReturnsInItsLayout) {
+TEST(InputsAt, ReturnsInputsInTheirLayout) {
   InputsAt inputs(std::make_shared<InPlace>());
   const at::Tensor rows = at::arange(12, at::kDouble).view({3, 4});
   for (const at::Tensor& x : {rows, rows.t(), rows.slice(1, 0, 4, 2), rows.narrow(0, 1, 1).expand({5, 4})}) {

@@ -30,7 +30,7 @@ double read(Kept& kept) {
   return value;
 }
 
-TEST(LoadedHome, TakesNothingBeforeItIsFilled) {
+TEST(LoadedHome, TakesNoMemoryBeforeItIsFilled) {
   const auto others = std::make_shared<test::CountingHome>();
   LoadedHome home(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
   const auto first = home.keep(hollow(kBlock / 4)), second = home.keep(hollow(kBlock / 4));
@@ -43,7 +43,7 @@ TEST(LoadedHome, TakesNothingBeforeItIsFilled) {
   EXPECT_EQ(home.stayed_bytes(), 0);
 }
 
-TEST(LoadedHome, SpreadsWhatStaysEvenly) {
+TEST(LoadedHome, SpreadsResidentTensorsEvenly) {
   const auto others = std::make_shared<test::CountingHome>();
   // Two large tensors, which must be resident, and a third of the twelve others.
   LoadedHome home(others, {.all = (12 + 2 * 3) * kBlock,
@@ -64,7 +64,7 @@ TEST(LoadedHome, SpreadsWhatStaysEvenly) {
   for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*kept[static_cast<size_t>(i)]), i);
 }
 
-TEST(LoadedHome, ForetellsTheNextOnesByTheOrderInWhichTheyCame) {
+TEST(LoadedHome, PrefetchesInTheOrderOfStoring) {
   const auto others = std::make_shared<test::CountingHome>();
   LoadedHome home(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
@@ -81,7 +81,7 @@ struct FullHome final : Home {
   std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
-TEST(LoadedHome, TellsTheNextReaderOfAHomeThatCouldNotTakeIt) {
+TEST(LoadedHome, ThrowsAStoreErrorAtTheNextRead) {
   LoadedHome home(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
   const auto kept = home.keep(hollow(kBlock / 4));
   fill(*kept, 1);

@@ -22,7 +22,7 @@ struct MovableHomes : testing::Test {
   int64_t in_host() const { return tiers->counts().host_bytes; }
 };
 
-TEST_F(MovableHomes, TakesNothingOfTheHostWhileItIsOnTheDevice) {
+TEST_F(MovableHomes, TakesNoHostMemoryWhileOnTheDevice) {
   const auto first = home->keep(numbers(1)), second = home->keep(numbers(2));
   EXPECT_EQ(in_host(), 2 * kBytes);
   EXPECT_EQ(*on_device, 0);
@@ -45,7 +45,7 @@ TEST_F(MovableHomes, TakesNothingOfTheHostWhileItIsOnTheDevice) {
   EXPECT_TRUE(at::equal(third->bring(), numbers(3)));
 }
 
-TEST_F(MovableHomes, MovesThePlaceOfWhatIsForgotten) {
+TEST_F(MovableHomes, MovesDiscardedTensors) {
   const auto kept = home->keep(numbers(1));
   kept->forget();
   home->move(true);
@@ -61,7 +61,7 @@ TEST_F(MovableHomes, MovesThePlaceOfWhatIsForgotten) {
   EXPECT_TRUE(at::equal(kept->bring(), numbers(6)));
 }
 
-TEST_F(MovableHomes, ShardsFindTheirTensorsWhereverTheyLie) {
+TEST_F(MovableHomes, ServesShardsInEitherPlace) {
   const Shard shard(Shard::Parts::of(numbers(0), home), {});
   shard.add_state(numbers(10));
   for (const bool there : {true, false, true}) {

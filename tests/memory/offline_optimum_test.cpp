@@ -48,7 +48,7 @@ int64_t least_of_all_ways(const std::vector<TierEvent>& events, int64_t budget, 
   return least;
 }
 
-TEST(OfflineOptimum, IsTheLeastOfAllWays) {
+TEST(OfflineOptimum, EqualsAnExhaustiveSearch) {
   std::mt19937 random(11);
   constexpr size_t kTensors = 4;
   for (int round = 0; round < 60; ++round) {
@@ -73,7 +73,7 @@ TEST(OfflineOptimum, IsTheLeastOfAllWays) {
 }
 
 // Five tensors in a cycle, with room for four: after the first pass, one of four uses is a read.
-TEST(OfflineOptimum, LooksOverTheEndOfAPass) {
+TEST(OfflineOptimum, ConsidersUsesInTheNextPass) {
   std::vector<TierEvent> circle;
   for (size_t i = 0; i < 5; ++i) circle.push_back({Kind::Bring, i, 10});
   const std::vector<OptimalPass> passes = offline_optimum(circle, 40, 5);

@@ -12,7 +12,7 @@ namespace {
 
 using Numbers = std::vector<size_t>;
 
-TEST(GatherNext, KeepsTheOneInUseAndTheNext) {
+TEST(GatherNext, KeepsTheChunkInUseAndTheNext) {
   GatherNext policy;
   Timeline timeline;
   const std::vector<int64_t> bytes(3, 1);
@@ -30,7 +30,7 @@ TEST(GatherNext, KeepsTheOneInUseAndTheNext) {
   EXPECT_EQ(policy.after_pass({timeline, gathered, bytes}), gathered);
 }
 
-TEST(GatherWithin, ReleasesWhatIsNeededLastUntilTheRestFits) {
+TEST(GatherWithin, ReleasesTheFarthestUsesUntilTheOthersFit) {
   Timeline timeline;
   const std::vector<int64_t> bytes{10, 20, 30, 40};
   const Numbers gathered{0, 1, 2};
@@ -99,7 +99,7 @@ Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy, in
   return outcome;
 }
 
-TEST(Placement, NoPolicyChangesANumber) {
+TEST(Placement, ChangesNoValues) {
   const Outcome want = outcome_of([] { return nullptr; });
   const int64_t bytes = 64 * 8;
   EXPECT_EQ(want.counts.peak_gathered, 2 * bytes);
@@ -122,7 +122,7 @@ TEST(Placement, NoPolicyChangesANumber) {
 
 // Passes run up and down through n layers. A policy that holds c of them and releases the one needed last finds c
 // gathered at each turn. It gathers n - c in each direction, and all n after a change of parameters.
-TEST(Placement, TheMoreMayStayTheLessIsSentOfTheSameNumbers) {
+TEST(Placement, GathersLessWithALargerBudget) {
   const int64_t n = 5, bytes = 64 * 8;
   const Outcome want = outcome_of([] { return nullptr; }, 5);
   for (int64_t c = 2; c <= n; ++c) {

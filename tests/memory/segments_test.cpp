@@ -12,7 +12,7 @@ namespace {
 class Segments : public testing::TestWithParam<int> {};
 
 // Weights of 256 elements with chunks of at most 50: a rank's part of one is cut at multiples of 32.
-TEST_P(Segments, AParameterThatIsLargerThanAChunkComesAndIsUpdatedSegmentBySegment) {
+TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
   Foreign alone;
   alone.forward(input()).backward();
   comm::run_ranks(GetParam(), [&](comm::World& world) {
@@ -70,7 +70,7 @@ TEST_P(Segments, AParameterThatIsLargerThanAChunkComesAndIsUpdatedSegmentBySegme
 }
 
 // The segments of a part that every rank holds are slices of it.
-TEST_P(Segments, SegmentsOfPartsThatStayAreShared) {
+TEST_P(Segments, SharesSegmentsOfPermanentChunks) {
   for (const int zero : {0, 1, 2})
     comm::run_ranks(GetParam(), [&](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});

@@ -58,7 +58,7 @@ class SlowHome final : public Home {
 /// Returns a shard of four values of 1.
 Shard ones_in(const std::shared_ptr<Home>& home) { return Shard(Shard::Parts::of(at::ones({4}), home), {}); }
 
-TEST(Lease, ThatBeginsWhileAnotherEndsOnAnotherThreadSeesWhatWasWritten) {
+TEST(Lease, SeesWritesOfALeaseThatEndsConcurrently) {
   const auto home = std::make_shared<SlowHome>();
   const Shard shard = ones_in(home);
   Lease first = shard.lease();
@@ -69,7 +69,7 @@ TEST(Lease, ThatBeginsWhileAnotherEndsOnAnotherThreadSeesWhatWasWritten) {
   ends.join();
 }
 
-TEST(Lease, IsTheSameForAllWhoHaveOne) {
+TEST(Lease, SharesOneObjectAmongHolders) {
   const Shard shard = ones_in(std::make_shared<InPlace>());
   const Lease one = shard.lease(), other = shard.lease();
   EXPECT_EQ(one, other);
@@ -83,7 +83,7 @@ Shard shard_in(const std::shared_ptr<Home>& home) {
   return shard;
 }
 
-TEST(Lease, BringsWhatIsNeededAloneAndWritesBackWhatIsWritten) {
+TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
   const auto home = std::make_shared<test::CountingHome>();
   const Shard shard = shard_in(home);
   EXPECT_EQ(home->brought(), 0) << "states and new gradients need nothing of the others";
@@ -110,7 +110,7 @@ TEST(Lease, BringsWhatIsNeededAloneAndWritesBackWhatIsWritten) {
   EXPECT_EQ(shard.lease()->gradients.sum().item<double>(), 120);
 }
 
-TEST(Lease, ThatSomebodyHasGrowsByWhatOthersNeed) {
+TEST(Lease, GrowsByLaterNeeds) {
   const auto home = std::make_shared<test::CountingHome>();
   const Shard shard = shard_in(home);
   Lease first = shard.lease({.values = Access::Read});
@@ -129,7 +129,7 @@ TEST(Lease, ThatSomebodyHasGrowsByWhatOthersNeed) {
 }
 
 // A checkpoint writes the values piece by piece, and reports the change after the last one.
-TEST(Lease, ThatWritesAPartOfTheValuesFindsACopyThatWasDropped) {
+TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
   auto home = std::make_shared<TieredHome>(TieredHome::Options{});
   Shard::Parts parts = Shard::Parts::of(at::ones({4}), home);
   parts.copy = home->keep(at::ones({4}, at::kBFloat16));
@@ -144,7 +144,7 @@ TEST(Lease, ThatWritesAPartOfTheValuesFindsACopyThatWasDropped) {
   EXPECT_FALSE(shard.lease({.gradients = Access::Read})->gradients.defined());
 }
 
-TEST(Lease, HasDirectionsBesideNarrowerGradientsUntilTheUpdate) {
+TEST(Lease, HoldsSeparateDirectionsForNarrowerGradients) {
   auto home = std::make_shared<TieredHome>(TieredHome::Options{});
   const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
   const auto in_use = [&] { return home->counts().host_bytes / kBlock; };
@@ -165,7 +165,7 @@ TEST(Lease, HasDirectionsBesideNarrowerGradientsUntilTheUpdate) {
   }
 }
 
-TEST(Lease, HasDirectionsInThePlaceOfGradientsThatAreAsWide) {
+TEST(Lease, UsesGradientsOfEqualWidthAsDirections) {
   auto home = std::make_shared<TieredHome>(TieredHome::Options{});
   const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
   shard.lease({.gradients = Access::Write})->gradients = at::full({kBlock / 4}, 2.0);
@@ -174,7 +174,7 @@ TEST(Lease, HasDirectionsInThePlaceOfGradientsThatAreAsWide) {
   EXPECT_TRUE(at::equal(shard.lease({.directions = Access::Read})->directions, at::full({kBlock / 4}, 3.0)));
 }
 
-TEST(Lease, FreesThePlaceOfWhatIsGone) {
+TEST(Lease, FreesTheStorageOfDroppedTensors) {
   const auto home = std::make_shared<test::CountingHome>();
   {
     const Shard shard = shard_in(home);
@@ -204,7 +204,7 @@ TEST(Lease, FreesThePlaceOfWhatIsGone) {
   EXPECT_EQ(home->places(), 0);
 }
 
-TEST(Lease, ThatCannotBeBroughtWholeGivesBackWhatCame) {
+TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
   const auto home = std::make_shared<test::CountingHome>();
   const Shard shard = shard_in(home);
   home->broken = 2;
@@ -233,7 +233,7 @@ struct FullHome final : Home {
   bool is_full = false;
 };
 
-TEST(Lease, ThatEndsWithATensorThatCannotBeKeptIsHeardOfInTheNext) {
+TEST(Lease, ReportsAFailedStoreAtTheNextLease) {
   const Shard shard = ones_in(std::make_shared<FullHome>());
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
   shard.lease()->gradients = at::full({4}, 2);

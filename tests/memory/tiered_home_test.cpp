@@ -42,7 +42,7 @@ struct Memory {
 };
 
 // The copy fails, not the disk: no tensor remains borrowed, and the next copy works.
-TEST(TieredHome, ACopyThatFailsGivesBackWhatItRead) {
+TEST(TieredHome, ReturnsTheTensorAfterAFailedCopy) {
   Memory s(1, "auto", 0);
   s.add(2);
   for (int i = 0; i < 2; ++i) {
@@ -157,7 +157,7 @@ TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) 
 }
 
 // With room for one tensor, each use of another tensor than before is a read, and each change is a write.
-TEST(TieredHome, WhereNothingFitsReadsEveryUseAndWritesEveryChange) {
+TEST(TieredHome, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
   const std::vector<size_t> uses = training_uses();
   const auto changes = [](size_t use) { return use >= 20; };  // the update
   int64_t reads = 0, writes = 0;
@@ -195,7 +195,7 @@ struct CountedEviction final : Eviction {
   int64_t& keys;
 };
 
-TEST(TieredHome, ChoosesWithAFewKeysAUseHoweverManyTensorsThereAre) {
+TEST(TieredHome, ComputesFewKeysPerUse) {
   for (const int64_t tensors : {16, 160}) {
     test::TemporaryFolder folder;
     int64_t keys = 0;
@@ -230,7 +230,7 @@ TEST(TieredHome, ReadsAheadOfUse) {
 }
 
 // The first step of a run differs from the second one, because chunks are gathered early only from the second step on.
-TEST(TieredHome, ReadsAheadInASecondStepThatDiffersALittle) {
+TEST(TieredHome, ReadsAheadInASlightlyDifferentSecondStep) {
   Memory s(10, "auto", 0.3);
   s.add(30);
   std::vector<size_t> uses = training_uses();
@@ -250,7 +250,7 @@ TEST(TieredHome, ReadsAheadInASecondStepThatDiffersALittle) {
 }
 
 // Each step stores inputs that end with it. In the first step other tensors are stored between them, and remain.
-TEST(TieredHome, GivesTheTensorsOfAStepTheSameNumbersInTheNext) {
+TEST(TieredHome, NumbersTensorsEquallyInEachStep) {
   Memory s(30, "auto", 0.3);
   std::vector<size_t> numbers[2];
   for (std::vector<size_t>& of_step : numbers) {
@@ -272,7 +272,7 @@ TEST(TieredHome, GivesTheTensorsOfAStepTheSameNumbersInTheNext) {
   EXPECT_EQ(numbers[0], numbers[1]);
 }
 
-TEST(TieredHome, MovesNothingWhereAllFits) {
+TEST(TieredHome, MovesNothingIfAllTensorsFit) {
   Memory s(30, "auto", 0.3);
   s.add(30);
   for (int step = 0; step < 3; ++step) {
@@ -286,7 +286,7 @@ TEST(TieredHome, MovesNothingWhereAllFits) {
 }
 
 // A tensor that was not changed is on the disk already.
-TEST(TieredHome, WritesATensorThatIsOnlyReadOnce) {
+TEST(TieredHome, WritesUnchangedTensorsOnce) {
   Memory s(3, "auto", 0);
   s.add(6);
   for (int step = 0; step < 5; ++step)
@@ -295,7 +295,7 @@ TEST(TieredHome, WritesATensorThatIsOnlyReadOnce) {
   EXPECT_GT(s.home.counts().bytes_read, 6 * kBytes);
 }
 
-TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
+TEST(TieredHome, RefusesABudgetSmallerThanTheTensorsInUse) {
   Memory s(2, "auto", 0);
   s.add(3);
   const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
@@ -321,7 +321,7 @@ struct FaultyMemory {
   }
 };
 
-TEST(TieredHome, OnADiskThatAnswersErrorsThrowsAndStaysWhole) {
+TEST(TieredHome, KeepsItsTensorsAfterADiskError) {
   FaultyMemory s([](const BlockRequest& request, BlockFile&) { request.done(-EIO); });
   s.add(), s.add();
   s.begin_to_fail();
@@ -337,7 +337,7 @@ TEST(TieredHome, OnADiskThatAnswersErrorsThrowsAndStaysWhole) {
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
 }
 
-TEST(TieredHome, OfOtherBytesThanWereWrittenSaysSo) {
+TEST(TieredHome, ReportsCorruptedBytes) {
   FaultyMemory s([](BlockRequest request, BlockFile& file) {
     request.done = [done = std::move(request.done), memory = request.memory](int64_t result) {
       memory[7] ^= 1;
@@ -353,7 +353,7 @@ TEST(TieredHome, OfOtherBytesThanWereWrittenSaysSo) {
   EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
 }
 
-TEST(TieredHome, OnAFullDiskKeepsNothingHalf) {
+TEST(TieredHome, KeepsNoPartialTensorOnAFullDisk) {
   FaultyMemory s({});
   s.file->room = 0;
   s.add(), s.add();
@@ -364,14 +364,14 @@ TEST(TieredHome, OnAFullDiskKeepsNothingHalf) {
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
 }
 
-TEST(TieredHome, WithoutADiskRefusesWhatDoesNotFit) {
+TEST(TieredHome, RefusesTensorsThatDoNotFitWithoutADisk) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
   EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("or a folder for the rest (memory.disk)"));
   EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
 }
 
-TEST(TieredHome, KeepsTensorsOfAnyShapeAndType) {
+TEST(TieredHome, StoresTensorsOfAnyShapeAndType) {
   Memory s(3, "lru", 0);
   std::vector<at::Tensor> want;
   for (const auto& [type, numel] : std::vector<std::pair<at::ScalarType, int64_t>>{{at::kBFloat16, 700},

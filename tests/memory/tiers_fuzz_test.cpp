@@ -157,7 +157,7 @@ int64_t bytes_of(TierEvent::Kind kind, const std::vector<TierEvent>& events) {
   return sum;
 }
 
-TEST(TiersFuzz, AnyOrderOfCallsKeepsValuesAndBudget) {
+TEST(TiersFuzz, KeepsValuesAndBudgetUnderRandomCalls) {
   int64_t moved = 0;
   for (unsigned seed = 0; seed < 36; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -193,7 +193,7 @@ TEST(TiersFuzz, AnyOrderOfCallsKeepsValuesAndBudget) {
   EXPECT_GT(moved, 1000 * kBlock) << "or this tested nothing";
 }
 
-TEST(TiersFuzz, ThreadsShareAHome) {
+TEST(TiersFuzz, ServesSeveralThreads) {
   for (unsigned seed = 0; seed < 6; ++seed) {
     constexpr unsigned kThreads = 3;
     const Setting setting = setting_of(seed);
@@ -265,7 +265,7 @@ void lease_and_change(Modelled& one, std::mt19937& random) {
   }
 }
 
-TEST(TiersFuzz, ShardsAreWhatLeasesMadeOfThem) {
+TEST(TiersFuzz, KeepsShardsEqualToAModel) {
   int64_t evictions = 0;
   for (unsigned seed = 0; seed < 18; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -17,14 +17,14 @@ std::vector<int> foretold(Timeline& order, const std::vector<size_t>& pass) {
   return result;
 }
 
-TEST(Timeline, ForetellsFromTheSecondPassOn) {
+TEST(Timeline, PredictsFromTheSecondPassOn) {
   Timeline order;
   EXPECT_EQ(order.next(), std::nullopt);
   EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{-1, -1, -1, -1, -1}));
   EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
 }
 
-TEST(Timeline, APassThatGoesAnotherWayIsLearnt) {
+TEST(Timeline, LearnsAPassOfAnotherOrder) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0});
   EXPECT_EQ(foretold(order, {0, 2, 1, 0}), (std::vector<int>{1, -1, -1, -1}));
@@ -34,7 +34,7 @@ TEST(Timeline, APassThatGoesAnotherWayIsLearnt) {
   EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, 3, -1}));
 }
 
-TEST(Timeline, ResumesBehindASmallDifference) {
+TEST(Timeline, ResumesAfterASmallDifference) {
   Timeline order(Timeline::Resumes::Yes);
   foretold(order, {0, 1, 2, 3, 4, 5});
   EXPECT_EQ(foretold(order, {0, 1, 3, 4, 5}), (std::vector<int>{1, 2, 4, 5, -1})) << "2 is left out";
@@ -43,7 +43,7 @@ TEST(Timeline, ResumesBehindASmallDifference) {
   EXPECT_EQ(foretold(order, {0, 1, 9, 3, 4, 5}), (std::vector<int>{1, 9, 3, 4, 5, -1})) << "and is learnt there";
 }
 
-TEST(Timeline, GivesUpAnotherOrderAltogether) {
+TEST(Timeline, StopsPredictingForAnotherOrder) {
   Timeline order(Timeline::Resumes::Yes);
   std::vector<size_t> one, other;
   for (size_t i = 0; i < 100; ++i) one.push_back(i), other.push_back(200 + i);
@@ -54,14 +54,14 @@ TEST(Timeline, GivesUpAnotherOrderAltogether) {
   EXPECT_EQ(foretold(order, other)[98], 299);
 }
 
-TEST(Timeline, EvaluationIsTheBeginningOfATrainingPassAndChangesNothing) {
+TEST(Timeline, IgnoresAPassThatStopsEarly) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0});
   EXPECT_EQ(foretold(order, {0, 1, 2}), (std::vector<int>{1, 2, 1}));
   EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
 }
 
-TEST(Timeline, KnowsWhenAChunkIsUsedAgainAlsoInTheNextPass) {
+TEST(Timeline, PredictsTheNextUseAcrossPasses) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0, 3});
   EXPECT_EQ(order.current(), std::nullopt);
@@ -92,7 +92,7 @@ TEST(Timeline, KnowsWhenAChunkIsUsedAgainAlsoInTheNextPass) {
 }
 
 // A predicted use keeps its number until it happens, across the end of a pass; otherwise the revision changes.
-TEST(Timeline, TheNumberOfTheNextUseHoldsUntilItComes) {
+TEST(Timeline, KeepsTheNumberOfTheNextUse) {
   Timeline order;
   foretold(order, {0, 1, 2, 1, 0, 3});
   const uint64_t revision = order.revision();
