@@ -40,7 +40,7 @@ struct Gelu : Function<Gelu> {
   }
 };
 
-// Formulas of several operators, each of which would keep something of its own.
+// Formulas of several operators. made_again() wraps them, because each operator would save a tensor of its own.
 at::Tensor quick_gelu_formula(const at::Tensor& x) { return x * at::sigmoid(1.702 * x); }
 at::Tensor clipped_gelu_formula(const at::Tensor& x) { return exact_gelu(x).clamp(-10, 10); }
 at::Tensor laplace_formula(const at::Tensor& x) {
@@ -54,7 +54,7 @@ at::Tensor clipped_gelu(const at::Tensor& x) { return made_again<clipped_gelu_fo
 at::Tensor laplace(const at::Tensor& x) { return made_again<laplace_formula>(x); }
 at::Tensor root_softplus(const at::Tensor& x) { return made_again<root_softplus_formula>(x); }
 
-// Those of which the library keeps one tensor.
+// Functions for which LibTorch saves only one tensor.
 at::Tensor silu(const at::Tensor& x) { return at::silu(x); }
 at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
 at::Tensor squared_relu(const at::Tensor& x) { return at::relu(x).square(); }
@@ -67,7 +67,8 @@ at::Tensor logistic(const at::Tensor& x) { return at::sigmoid(x); }
 at::Tensor identity(const at::Tensor& x) { return x; }
 at::Tensor fused_swiglu(const at::Tensor& x) { return swiglu(x); }
 
-// On shapes alone LibTorch lacks some of these, or their derivatives: what it has there stands for them.
+// LibTorch does not implement some of these functions, or their derivatives, for meta tensors. Sigmoid gives the same
+// sizes there.
 template <PlainFunction function>
 at::Tensor anywhere(const at::Tensor& x) {
   return x.is_meta() ? at::sigmoid(x) : function(x);
@@ -79,7 +80,7 @@ at::Tensor gelu_reference(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
 at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? Gelu::apply(x) : gelu_reference(x); }
 
-// the library's kernel is vectorised already
+// LibTorch's kernel is vectorised already
 at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }
 
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {

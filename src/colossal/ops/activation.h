@@ -1,5 +1,5 @@
-// Activations of feed-forward blocks, forward and backward each in one pass, saving their inputs only; and the table of
-// those that configs name.
+// Activation functions of feed-forward layers. Forward and backward take one pass each, and only the inputs are saved
+// for backward. activation() finds the function that a model config names.
 //
 //   const ops::Activation& chosen = ops::activation("gelu_new");
 //   x = down->forward(up->forward(x).map(chosen.plain, step));        // up gives [..., F]
@@ -12,43 +12,45 @@
 
 namespace colossal::ops {
 
-/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Shapes: any.
+/// Computes x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form of GELU. Shapes: any.
 at::Tensor gelu(const at::Tensor& x);
 
-/// x/2 (1 + erf(x / sqrt(2))), which the above approximates: BERT's and ViT's. Shapes: any.
+/// Computes x/2 (1 + erf(x / sqrt(2))), the exact GELU of BERT and ViT, which gelu() approximates. Shapes: any.
 at::Tensor exact_gelu(const at::Tensor& x);
 
-/// silu(gate) * up, silu(x) = x / (1 + exp(-x)). Shapes: both [..., F] -> [..., F].
+/// Computes silu(gate) * up with silu(x) = x / (1 + exp(-x)). Shapes: both [..., F] -> [..., F].
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-/// Computes swiglu of one tensor [..., 2F], whose first half of columns is gate and second half up -> [..., F].
+/// Computes swiglu of one tensor [..., 2F] -> [..., F]. The first half of its last dimension is the gate, the second
+/// half is up.
 /// Errors: throws if the last dimension is odd.
 at::Tensor swiglu(const at::Tensor& gate_up);
 
-/// gelu(gate) * up of such a tensor, the tanh form (Gemma). Otherwise as swiglu.
+/// Computes gelu(gate) * up with the tanh form of GELU (Gemma). The layout of `gate_up` and the errors are the same as
+/// for swiglu(gate_up).
 at::Tensor geglu(const at::Tensor& gate_up);
 
-/// An elementwise function by the name that transformers has for it.
+/// An activation function, under the name that transformers gives it.
 struct Activation {
   const char* name;
-  at::Tensor (*plain)(const at::Tensor&);  ///< any shape; keeps one tensor of it for backward
-  /// plain(gate) * up of [..., 2F] -> [..., F]; keeps what it is given, nothing else, and makes the rest again in
-  /// backward. Errors: as swiglu.
+  at::Tensor (*plain)(const at::Tensor&);  ///< elementwise, any shape; saves at most one such tensor for backward
+  /// Computes plain(gate) * up for a tensor [..., 2F] -> [..., F]. It saves only its input for backward and computes
+  /// all else again. Errors: as for swiglu(gate_up).
   at::Tensor (*gated)(const at::Tensor&);
 };
 
-/// The function called `name` in transformers' ACT2FN (its activations.py). Those that differ in rounding alone are
-/// one: gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, gelu_accurate. Errors ("activation"): none of that
-/// name, with the names that there are; one with parameters of its own (prelu, xielu).
+/// Returns the function called `name` in transformers' ACT2FN (its activations.py). Names whose functions differ only
+/// in rounding share one function: gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, gelu_accurate. Errors
+/// ("activation"): an unknown name, with the list of known names; a function with learned parameters (prelu, xielu).
 const Activation& activation(const std::string& name);
 
-/// All of them.
+/// Returns all functions that activation() knows.
 const std::vector<Activation>& activations();
 
-/// Derivative of gelu at x times `gradient`, no autograd.
+/// Returns the derivative of gelu at x, times `gradient`. There is no autograd.
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& x);
 
-/// By ATen operators with ATen's autograd: the references.
+/// References: the same functions from ATen operators, with ATen's autograd.
 at::Tensor gelu_reference(const at::Tensor& x);
 at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up);
 

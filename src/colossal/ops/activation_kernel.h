@@ -5,10 +5,10 @@
 namespace colossal::ops {
 namespace {
 
-// gelu_tanh(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): an exponential and a division instead of a tanh.
+// gelu_tanh(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): one exponential and one division instead of a tanh.
 constexpr double kTwiceRootTwoOverPi = 1.59576912160573071176, kGeluCubic = 0.044715;
 
-/// What a gate makes of a number, and its slope there.
+/// Value of a gate function at x, and its derivative there.
 template <class W>
 struct Gated {
   Vec<W> value, slope;
@@ -45,7 +45,7 @@ COLOSSAL_DEVICE void gelu_backward(const T* dy, const T* x, T* dx, int64_t n) {
   });
 }
 
-/// Gate(gate) * up.
+/// Computes Gate(gate) * up.
 template <class Gate, class T>
 COLOSSAL_DEVICE void gated_forward(const GatedRows<const T>& in, T* y, int64_t begin, int64_t end) {
   using W = WideOf<T>;

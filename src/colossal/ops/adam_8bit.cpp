@@ -52,7 +52,7 @@ void step_on_cpu(const FlatUpdate& u, const CodedState& exp_avg, const CodedStat
   whole.gradient_type = narrow_type(u.gradients);
   whole.copy_type = is_narrow ? Narrow::Bf16 : narrow_type(u.copy);
   whole.gradient_scale = static_cast<float>(u.gradient_scale);
-  // the kernel's values are then widened ones, and rounded into their place
+  // The kernel steps widened copies of bf16 values, and its rounded copy goes to `values` itself.
   const at::Tensor copy = is_narrow ? u.values : u.copy;
   const auto factors = adam_factors<float>(step);
   const auto at_element = [](const at::Tensor& t, int64_t i) {
@@ -83,7 +83,7 @@ void step_on_cpu(const FlatUpdate& u, const CodedState& exp_avg, const CodedStat
   });
 }
 
-/// False where the device has no kernels of ours, as the CPU.
+/// Returns false if the device has no kernels of ours; this includes the CPU.
 bool step_on_device(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
                     const AdamStep& step) {
   return with_device_kernels(u.values, [&](auto element, const auto& kernel, void* stream) {

@@ -1,11 +1,11 @@
-// Adam on moments in 8 bits: one pass over memory, block by block.
+// Adam with moments quantized to 8 bits: one pass over memory, block by block.
 #pragma once
 #include "colossal/ops/block_codes.h"
 #include "colossal/ops/update.h"
 
 namespace colossal::ops {
 
-/// What encode_blocks() makes of n values: uint8 [n] and fp32 [ceil(n / 256)].
+/// A moment as encode_blocks() stores it: n quantized values, uint8 [n], and scales, fp32 [ceil(n / 256)].
 struct CodedState {
   at::Tensor codes, scales;
   CodedState(at::Tensor codes, at::Tensor scales) : codes(std::move(codes)), scales(std::move(scales)) {}
@@ -13,12 +13,12 @@ struct CodedState {
   CodedState(int64_t n, Codes kind, at::Device device = at::kCPU);
 };
 
-/// The step of adam_() on decoded moments, which are then encoded again: of kinds Signed and Positive. Moments are
-/// computed in fp32.
+/// Runs the step of adam_() on the decoded moments and encodes them again. exp_avg has kind Signed, exp_avg_sq has kind
+/// Positive. Moments are computed in fp32.
 ///
-/// Shapes, dtypes: those of FlatUpdate, on one device of has_block_codes(); no copy beside bf16 values, nothing by
-///                 chance.
-/// Cost: one pass, all threads: for fp32 16 bytes an element.
+/// Shapes, dtypes: as for FlatUpdate, on one device of has_block_codes(). `copy` requires fp32 values, and there is no
+/// stochastic rounding (`chance`).
+/// Cost: one pass, all threads; for fp32 16 bytes per element.
 /// Errors: throws on buffers that do not fit; step < 1.
 /// See: Dettmers et al., arXiv:2110.02861.
 void adam_8bit_(const FlatUpdate& update, const CodedState& exp_avg, const CodedState& exp_avg_sq,

@@ -1,17 +1,18 @@
-// Bodies of 8-bit codes and of the step of Adam on them on devices, where each thread holds four neighbours of a block
-// of codes; see adam_8bit.h. (The CPU's, block by block through its nearest cache: codes_kernel.h and adam_8bit.cpp.)
+// Bodies of the device kernels for 8-bit codes and for Adam's step on them; see adam_8bit.h. Each thread holds four
+// neighbouring elements of a block of codes. The CPU versions process a whole block in the nearest cache:
+// codes_kernel.h and adam_8bit.cpp.
 #pragma once
 #include "colossal/ops/update_kernel.h"
 
 namespace colossal::ops {
 namespace {
 
-/// Threads of a block, all of whose elements they hold at once.
+/// Number of threads of a block. Together they hold all its elements at once.
 constexpr int kCodeThreads = static_cast<int>(kCodeBlock) / kLanes<float>;
 
-/// The elements of this thread in block number `block` of n numbers.
+/// The elements of this thread in block number `block` of n values.
 struct Quarter {
-  int64_t first, count;  ///< fewer than four, or none, at the end
+  int64_t first, count;  ///< count is less than 4, or 0, at the end of the values
   COLOSSAL_DEVICE Quarter(int64_t block, int64_t n)
       : first(block * kCodeBlock + kLanes<float> * block_thread()),
         count(first + kLanes<float> <= n ? kLanes<float> : (first < n ? n - first : 0)) {}
@@ -33,8 +34,8 @@ COLOSSAL_DEVICE inline uint8_t code_of(const CodeTable& t, float quotient) {
   return static_cast<uint8_t>(t.zero + ((bits < 0 && t.sign_mask != 0) ? -code : code));
 }
 
-/// All threads of the block come here, also those without elements: none changes the scale before all have read it, as
-/// they meet in max_of.
+/// Every thread of the block must call it, also a thread without elements. No thread changes the scale before all have
+/// read it, because max_of synchronises them.
 COLOSSAL_DEVICE inline void encode(const CodedNumbers& a, int64_t block, const Quarter& own, const Vec<float>& v) {
   const float scale = max_of<float>(select(v < Vec<float>(0), -v, v)), divisor = scale > 0 ? scale : 1;
   for (int lane = 0; lane < kLanes<float>; ++lane)

@@ -1,4 +1,4 @@
-// What the kernel of Adam takes of a step: for the rules that use it.
+// Factors that the Adam kernel takes, computed from an AdamStep. All update rules based on Adam use it.
 #pragma once
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 namespace colossal::ops {
 
-/// 1 - beta^step of both moments.
+/// Bias corrections of both moments: 1 - beta^step.
 struct AdamCorrections {
   double first, second;
   explicit AdamCorrections(const AdamStep& step)

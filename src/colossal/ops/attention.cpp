@@ -19,7 +19,7 @@
 namespace colossal::ops {
 namespace {
 
-// Below this many queries packing the keys costs more than it saves.
+// Packing the keys costs more than it saves with fewer queries.
 constexpr int64_t kFewestQueries = 8;
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
@@ -43,7 +43,7 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
   const auto scores = attention_scores(q.to(type), k.to(type), mask);
   const auto values = v.repeat_interleave(q.size(1) / k.size(1), 1).to(type);
   if (mask.queries.empty()) return at::matmul(scores.softmax(-1), values).to(q.scalar_type());
-  const auto blind = scores.eq(kHidden).all(-1, /*keepdim=*/true);  // softmax of nothing is not a number
+  const auto blind = scores.eq(kHidden).all(-1, /*keepdim=*/true);  // the softmax over no keys is NaN
   const auto weights = scores.masked_fill(blind, 0).softmax(-1);
   return at::matmul(weights.masked_fill(blind, 0), values).to(q.scalar_type());
 }
@@ -92,12 +92,12 @@ struct BlockedAttention : Function<BlockedAttention> {
                              context->saved_data["soft_cap"].toDouble()};
     const BlockedGradients d = blocked_attention_backward(heads, {saved[10], saved[11]}, gradients[0]);
     variable_list all{d.q, d.k, d.v};
-    all.resize(12);  // the mask has none
+    all.resize(12);  // the mask has no gradients
     return all;
   }
 };
 
-// Leading keys that no query's window reaches.
+// Returns the number of leading keys that no query's window reaches.
 int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   if (mask.window == 0 || !mask.lengths.empty() || !mask.queries.empty()) return 0;
   return std::max<int64_t>(0, k.size(2) - q.size(2) - reach_of(mask));
@@ -111,15 +111,16 @@ at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::
                                  optional_of(heads.alibi), heads.scale, heads.soft_cap);
 }
 
-// Biases in q's dtype lose nothing that counts: rounding a bias of -x changes a weight of at most e^-x by the part
-// x * roundoff, so by less than a rounding of the weight 1.
+// Rounding the biases to q's dtype loses nothing significant. A rounded bias of -x changes a weight of at most e^-x by
+// the factor x * roundoff, less than one rounding of the weight 1.
 at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   at::Tensor seen = visible(q, k, mask);
   if (mask.alibi.defined())
     seen = linear_biases(q, k, mask, wide_type(q)).masked_fill(seen.logical_not(), kHidden).to(q.scalar_type());
   const bool grouped = q.size(1) != k.size(1);
   if (grouped && !q.is_cpu()) {
-    // Elsewhere only the path that keeps whole scores takes a mask and grouped queries at once.
+    // On accelerators only LibTorch's path with full score matrices accepts both a mask and grouped queries, so keys
+    // and values are repeated.
     const int64_t group = q.size(1) / k.size(1);
     return at::scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), seen, 0.0,
                                             false, scale_of(q, mask));
@@ -132,15 +133,16 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
 AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2) - unreached(q, k, mask);
   if (q.numel() == 0 || k.numel() == 0) has_kernel = false;
-  // LibTorch's knows no caps, nor queries that see nothing.
+  // LibTorch supports neither caps nor queries that see no key.
   const bool ours = mask.soft_cap != 0 || !mask.queries.empty();
   if (has_kernel && (ours || queries >= kFewestQueries)) return AttentionPath::Kernel;
   if (ours) return AttentionPath::Reference;
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
-  // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
+  // LibTorch aligns its causal mask to the first key, which equals our alignment only if S = T; a single query sees
+  // everything.
   const bool is_plain = !is_ruled && (!mask.causal || queries == 1 || queries == keys);
-  // Of what LibTorch may choose cuDNN's attention makes a plan for every size.
+  // The Library path may run cuDNN's attention, which prepares a plan for every size.
   if (is_plain && !mask.grows) return AttentionPath::Library;
   if (takes_flash_attention(q, k, mask)) return AttentionPath::Flash;
   return is_plain ? AttentionPath::Library : AttentionPath::Masked;
@@ -177,7 +179,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
       q.is_meta() ? AttentionPath::Kernel : attention_path(has_kernel(q) && same_type, q, k, mask);
   const at::Tensor out = attention_on(path, q, k, v, mask);
   if (!tensor::are_flops_counted()) return out;
-  // Of a pair two products, of keys and of values; backward makes the gradients of both factors of each.
+  // Each pair takes two products, with the key and with the value; backward computes two gradients for each of them.
   const double forward =
       4 * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(visible_pairs(q, k, mask));
   const tensor::Operation attention{tensor::Operation::Kind::Attention, q.scalar_type()};

@@ -1,8 +1,8 @@
-// Bodies of the attention kernels; see kernels.h. Keys are taken in blocks, and the queries that see some of a block in
-// blocks of theirs: the scores of one against the other are a small product that stays in the nearest caches from
-// product to softmax to product, and what a causal mask, a window or the borders of documents rule out for all of a
-// block of queries is never computed. A softmax is made of its parts as keys come by: sums are relative to the largest
-// score so far. Operands are first packed into the computing type.
+// Bodies of the attention kernels; see kernels.h. Keys are processed in blocks, and so are the queries that see any key
+// of a block. The scores of a query block against a key block are a small matrix product. It remains in the nearest
+// caches from the product through the softmax to the next product. Scores that a causal mask, a window or document
+// borders hide from a whole block of queries are never computed. The softmax is accumulated key block by key block,
+// relative to the largest score so far. Operands are first packed in the computing type.
 // See: Dao, arXiv:2307.08691.
 #pragma once
 #include "colossal/ops/attention_scores_kernel.h"
@@ -14,9 +14,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kQueryBlock = 5 * kTileRows, kKeyBlock = 512;
-/// Maximum number of queries that are processed together: those of several heads that read one key-value head, or of
-/// one head, even if it has more. The memory kept for each query then does not grow with the group. Packing keys again
-/// for other heads costs little compared with products with so many queries.
+/// Maximum number of queries that are processed together: queries of several heads that share a key-value head, or of
+/// one head, even if it has more. The memory for query results then does not grow with the group. Packing keys again
+/// for other heads costs little compared with products with this many queries.
 constexpr int64_t kQueriesTogether = 2048;
 
 template <class T>
@@ -24,28 +24,28 @@ T* at_head(const HeadView<T>& x, int64_t batch, int64_t head) {
   return x.data + batch * x.batch + head * x.head;
 }
 
-/// A run of keys. It starts at a whole cache line of packed keys.
+/// A run of keys. The run of a QueryBlock starts at a multiple of a cache line of packed keys.
 struct KeyRun {
   int64_t first, count;
-  /// A key's place in the run; where it lies outside, the nearer end.
+  /// Returns a key's index in the run, clamped to [0, count].
   int64_t at(int64_t key) const { return key < first ? 0 : key - first < count ? key - first : count; }
 };
 
-/// What both runs have.
+/// Returns the intersection of two runs; its count is 0 if they are disjoint.
 inline KeyRun common(const KeyRun& a, const KeyRun& b) {
   const int64_t first = a.first > b.first ? a.first : b.first;
   const int64_t a_end = a.first + a.count, b_end = b.first + b.count, end = a_end < b_end ? a_end : b_end;
   return {first, end > first ? end - first : 0};
 }
 
-/// Queries that are taken together, and the run of keys that they see between them.
+/// Queries that are processed together, and the smallest run that holds all keys they see.
 struct QueryBlock {
   int64_t first, rows;
   KeyRun keys;
 };
 
-/// The block of queries from `first` on. It ends early where the next one sees keys that are apart from those of the
-/// ones before it, so that what lies between documents is not computed.
+/// Returns the block of queries that starts at `first`. The block ends early if the next query's keys do not overlap
+/// the keys of the block so far. Scores between separate documents are then not computed.
 template <class T>
 QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
@@ -53,7 +53,7 @@ QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
   const int64_t most = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
   int64_t lowest = a.keys, highest = 0, rows = 0;
   for (; rows < most; ++rows) {
-    if (from[rows] == to[rows]) continue;  // sees nothing
+    if (from[rows] == to[rows]) continue;  // this query sees no key
     if (rows >= kTileRows && highest > 0 && (from[rows] >= highest || to[rows] <= lowest)) break;
     lowest = from[rows] < lowest ? from[rows] : lowest;
     highest = to[rows] > highest ? to[rows] : highest;
@@ -63,8 +63,8 @@ QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
   return {first, rows, {lowest, highest - lowest}};
 }
 
-/// Where a thread keeps what it is at: forward, or backward where the task has the gradient of the result. Without
-/// scratch memory it tells how much of that it needs, `used`.
+/// Scratch memory of one thread: for the forward pass, or for the backward pass if the task has gradients of keys
+/// (a.dk). If `scratch` is null, only `used` is valid: the number of elements needed.
 template <class T>
 struct AttentionMemory {
   using W = WideOf<T>;
@@ -81,7 +81,7 @@ struct AttentionMemory {
     kt = take(a.size * by_keys);
     q = take(kQueryBlock * by_size);
     scores = take(kQueryBlock * by_keys);
-    if (a.dk.data) {  // backward
+    if (a.dk.data) {  // backward pass
       const int64_t keys = keeps_all_keys(a) ? a.keys : key_block;
       dk = take(keys * by_size), dv = take(keys * by_size);
       vt = take(a.size * by_keys);
@@ -97,9 +97,10 @@ struct AttentionMemory {
     const int64_t group = a.heads / a.kv_heads, most = kQueriesTogether / (a.queries > 0 ? a.queries : 1);
     return most < 1 ? 1 : most < group ? most : group;
   }
-  /// Where the heads of a group are not taken all together, the gradients of keys are sums over several rounds.
+  /// Returns true if the heads of a group are processed in several rounds. The gradients of keys are then sums over
+  /// these rounds, so they are kept for all keys.
   bool keeps_all_keys(const AttentionTask<T>& a) const { return heads < a.heads / a.kv_heads; }
-  /// The same, with the gradients of the block of keys that starts at `key`.
+  /// Returns a copy whose dk and dv point to the gradients of the key block that starts at `key`.
   AttentionMemory at_keys(const AttentionTask<T>& a, int64_t key) const {
     AttentionMemory here = *this;
     if (keeps_all_keys(a)) here.dk += key * by_size, here.dv += key * by_size;
@@ -110,7 +111,7 @@ struct AttentionMemory {
     used += (elements + kLine - 1) / kLine * kLine;
     return scratch ? scratch + first : nullptr;
   }
-  /// The blocks of all queries of a row of the batch; returns their number.
+  /// Writes the blocks of all queries of a batch row to `blocks`. Returns their number.
   int64_t find_blocks(const AttentionTask<T>& a, int64_t batch) {
     int64_t count = 0;
     for (int64_t first = 0; first < a.queries; first += blocks[count++].rows)
@@ -118,25 +119,27 @@ struct AttentionMemory {
     return count;
   }
 
-  int64_t key_block, by_size, by_keys;  ///< the last two: row lengths
-  int64_t heads;                        ///< of those that read a key-value head, how many are taken together
+  /// Keys per block; row lengths of [.., size] and [.., keys] matrices, in elements
+  int64_t key_block, by_size, by_keys;
+  int64_t heads;  ///< heads of a key-value group that are processed together
   W* scratch;
   int64_t used = 0;
-  W *k, *v, *kt, *vt = nullptr;    ///< of a block of keys
-  W *dk = nullptr, *dv = nullptr;  ///< of a block of keys, or of all
-  W *q, *scores, *dout = nullptr;  ///< of a block of queries, with a block of keys
+  W *k, *v, *kt, *vt = nullptr;    ///< buffers of one key block; kt and vt are transposed
+  W *dk = nullptr, *dv = nullptr;  ///< gradients of one key block, or of all keys (keeps_all_keys)
+  W *q, *scores, *dout = nullptr;  ///< buffers of one query block; scores against one key block
   W *products = nullptr, *slopes = nullptr;
-  W *sum, *largest, *total;  ///< of all queries of the heads that are taken together
+  W *sum, *largest, *total;  ///< softmax state of all queries of these heads
   QueryBlock* blocks;
 };
 
-/// Where a block of queries is.
+/// Index of a head in the batch.
 struct HeadOfBatch {
   int64_t batch, head;
 };
 
-/// scores[rows, run.count] of the keys of `run`, whose first is the first column of `kt`, with -infinity where a query
-/// may not look; q is scaled. `slopes`, unless null: the derivative of the cap, where a query may look.
+/// Writes the scores of a query block against the keys of `run` to memory.scores [rows, run.count]. Scores of keys that
+/// a query may not see become -infinity. Column 0 of `kt` must be the first key of `run`; memory.q must hold the scaled
+/// queries. If `slopes` is not null, it receives the derivative of the cap for keys that the query may see.
 template <class T>
 void masked_scores(const AttentionTask<T>& a, const HeadOfBatch& of, const QueryBlock& block, const KeyRun& run,
                    const AttentionMemory<T>& memory, const WideOf<T>* kt, WideOf<T>* slopes) {
@@ -172,7 +175,8 @@ int64_t attention_scratch(const AttentionTask<T>& a) {
   return AttentionMemory<T>(a, nullptr).used;
 }
 
-/// Scores become their exponentials, relative to the largest of the query so far; what it has already goes by that too.
+/// Replaces scores by their exponentials relative to the largest score of the query so far. If that score grows,
+/// `total` and `sum` are rescaled to it.
 template <class W>
 void exponentials(int64_t rows, int64_t width, int64_t ld, W* scores, W* largest, W* total, int64_t size,
                   int64_t by_size, W* sum) {
@@ -191,7 +195,7 @@ void exponentials(int64_t rows, int64_t width, int64_t ld, W* scores, W* largest
   }
 }
 
-/// Packs the keys and values of `keys`, and transposes the keys.
+/// Packs the keys and values of `keys` and transposes the keys.
 template <class T>
 void take_keys(const AttentionTask<T>& a, const HeadOfBatch& of, const KeyRun& keys, const AttentionMemory<T>& memory) {
   const auto at_keys = [&](const auto& x) { return at_head(x, of.batch, of.head) + keys.first * x.position; };
@@ -200,8 +204,8 @@ void take_keys(const AttentionTask<T>& a, const HeadOfBatch& of, const KeyRun& k
   transpose(memory.k, keys.count, a.size, memory.by_keys, memory.kt);
 }
 
-/// What a block of queries has of the keys of `run`, the first of which is number `place` of those in memory; `query`:
-/// its own place there.
+/// Accumulates the softmax of a query block over the keys of `run`. `place` is the index of the run's first key in the
+/// packed key block. `query` is the index of the block's first query in memory.sum, largest and total.
 template <class T>
 void block_softmax(const AttentionTask<T>& a, const HeadOfBatch& of, const QueryBlock& block, const KeyRun& run,
                    int64_t place, int64_t query, const AttentionMemory<T>& memory) {
@@ -217,7 +221,7 @@ void block_softmax(const AttentionTask<T>& a, const HeadOfBatch& of, const Query
               {sum, by_size, 1}, true);
 }
 
-/// The result of a head, whose queries are in memory from `first` on.
+/// Writes the result and log_sums of a head. Its queries start at index `first` in memory.sum, largest and total.
 template <class T>
 void give_result(const AttentionTask<T>& a, const HeadOfBatch& of, int64_t first, const AttentionMemory<T>& memory) {
   using W = WideOf<T>;
@@ -225,22 +229,23 @@ void give_result(const AttentionTask<T>& a, const HeadOfBatch& of, int64_t first
   W* log_sums = a.log_sums + (of.batch * a.heads + of.head) * a.queries;
   for (int64_t i = 0; i < a.queries; ++i) {
     const W total = memory.total[first + i];
-    const bool sees = total != 0;  // what is not a number stays so
+    const bool sees = total != 0;  // true for NaN, so that the result is NaN
     unpack(memory.sum + (first + i) * memory.by_size, 1, a.size, out + i * a.out.position, a.out.position,
            sees ? 1 / total : 0);
-    // Infinity for a query that sees nothing, because backward then makes weights of 0.
+    // log_sums is +infinity if a query sees no key, because backward then computes weights of 0.
     log_sums[i] = sees ? memory.largest[first + i] + static_cast<W>(__builtin_log(static_cast<double>(total)))
                        : static_cast<W>(__builtin_inf());
   }
 }
 
-/// Heads [begin, end) of batch * heads. `scratch`: attention_scratch elements, aligned to a cache line.
+/// Computes heads [begin, end) of batch * heads. `scratch` must have attention_scratch() elements and be aligned to a
+/// cache line.
 template <class T>
 void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, WideOf<T>* scratch) {
   using W = WideOf<T>;
   AttentionMemory<T> memory(a, scratch);
   const int64_t group = a.heads / a.kv_heads;
-  for (int64_t item = begin, last = 0; item < end; item = last) {  // heads that read one key-value head
+  for (int64_t item = begin, last = 0; item < end; item = last) {  // heads that share a key-value head
     const int64_t batch = item / a.heads, first = item % a.heads, kv_head = first / group;
     last = batch * a.heads + (kv_head + 1) * group;
     last = last < end ? last : end;
@@ -266,8 +271,8 @@ void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, Wi
   }
 }
 
-// scores = P, products = dO vt on entry; products = P (dO vt - sum(dO O)) on exit: times the derivative of the cap they
-// are the gradient of scaled scores.
+// On entry, scores = P and products = dO vt. On exit, products = P (dO vt - sum(dO O)). Multiplied by the derivative of
+// the cap, they are the gradient of the scaled scores.
 template <class W>
 void score_gradients(int64_t rows, int64_t width, int64_t ld, const W* deltas, const W* scores, W* products) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -294,22 +299,23 @@ void through_cap(const AttentionTask<T>& a, const HeadOfBatch& of, const QueryBl
   }
 }
 
-/// sum(dO O) of each query of a head.
+/// Writes sum(dO O) of each query of a head to `deltas`.
 template <class T>
 void find_deltas(const AttentionTask<T>& a, const HeadOfBatch& of, WideOf<T>* deltas) {
   using W = WideOf<T>;
   const T *dout = at_head(a.dout, of.batch, of.head), *out = at_head(a.out, of.batch, of.head);
   for (int64_t i = 0; i < a.queries; ++i) {
     Vec<W> delta{};
-    for_vectors<W>(a.size, [&](int64_t j, auto part) {  // loads are zero behind the end
+    for_vectors<W>(a.size, [&](int64_t j, auto part) {  // loads past the end are zero
       delta += load(dout + i * a.dout.position + j, part) * load(out + i * a.out.position + j, part);
     });
     deltas[i] = sum_of<W>(delta);
   }
 }
 
-/// What a block of queries adds to the gradients of the keys of `run`, the first of which is number `place` of those in
-/// memory, and these to its own, `dq`.
+/// Adds the contribution of a query block to the gradients of the keys and values of `run` (memory.dk, memory.dv), and
+/// the contribution of these keys to the gradient of the block's queries, `dq`. `place` is the index of the run's first
+/// key in the packed key block.
 template <class T>
 void block_gradients(const AttentionTask<T>& a, const HeadOfBatch& of, const QueryBlock& block, const KeyRun& run,
                      int64_t place, const AttentionMemory<T>& memory, const WideOf<T>* deltas, WideOf<T>* dq) {
@@ -333,9 +339,9 @@ void block_gradients(const AttentionTask<T>& a, const HeadOfBatch& of, const Que
               {memory.dk + start, by_size, 1}, true);
 }
 
-/// The `heads` heads from `first` on of a row of the batch, taken together, which read key-value head `kv_head`: the
-/// gradients of their queries, and what they add to those of its keys. These begin with the first head of the group and
-/// are given out with its last.
+/// Computes the gradients for `heads` heads from `first` on of a batch row; all of them read key-value head `kv_head`.
+/// Writes dq, and adds the heads' contributions to the gradients of the keys and values. The first head of the group
+/// sets these gradients to zero; the last one writes them to a.dk and a.dv.
 template <class T>
 void heads_gradients(const AttentionTask<T>& a, int64_t batch, int64_t kv_head, int64_t first, int64_t heads,
                      int64_t blocks, const AttentionMemory<T>& memory) {
@@ -368,7 +374,7 @@ void heads_gradients(const AttentionTask<T>& a, int64_t batch, int64_t kv_head, 
            a.scale);
 }
 
-/// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
+/// Computes the gradients of key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
 template <class T>
 void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, WideOf<T>* scratch) {
   AttentionMemory<T> memory(a, scratch);

@@ -14,7 +14,7 @@
 namespace colossal::ops {
 namespace {
 
-// Where keys stand: ascending runs.
+// Positions of the keys: ascending runs.
 class KeyPlaces {
  public:
   KeyPlaces(const AttentionMask& mask, int64_t keys) : runs_(mask.keys) {
@@ -27,7 +27,7 @@ class KeyPlaces {
   int64_t first() const { return runs_.front().first; }
   int64_t size() const { return size_; }
   const std::vector<PositionRun>& runs() const { return runs_; }
-  /// The number of keys at lower positions.
+  /// Returns the number of keys at positions lower than `position`.
   int64_t before(int64_t position) const {
     const auto behind =
         std::partition_point(runs_.begin(), runs_.end(), [&](const PositionRun& run) { return run.first < position; });
@@ -42,7 +42,7 @@ class KeyPlaces {
   int64_t size_ = 0;
 };
 
-// Of queries and keys that stand where the mask says.
+// Checks the runs of positions and the document ids of a mask that gives `queries`.
 void check_places(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   int64_t said = 0;
   for (const PositionRun& run : mask.queries) said += run.size;
@@ -73,16 +73,17 @@ at::Tensor aranges(const std::vector<PositionRun>& runs, int64_t origin, const a
   return each.size() == 1 ? each.front() : at::cat(each);
 }
 
-// Positions of the queries, counted from the first key: [rows, S], rows 1 unless they have lengths of their own.
+// Returns the positions of the queries, counted from the first key: [rows, S]. rows is 1 unless the rows have
+// `lengths`.
 at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const auto options = q.options().dtype(at::kLong).requires_grad(false);
   if (!mask.queries.empty()) return aranges(mask.queries, KeyPlaces(mask, k.size(2)).first(), options).unsqueeze(0);
-  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
+  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // on the device: no transfer
                                                : brought_to(q, at::tensor(mask.lengths, at::kLong));
   return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 
-// Key position - query position: [rows, 1, S, T].
+// Returns key position - query position: [rows, 1, S, T].
 at::Tensor distances(const at::Tensor& k, const AttentionMask& mask, const at::Tensor& positions) {
   const KeyPlaces keys(mask, k.size(2));
   return (aranges(keys.runs(), keys.first(), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
@@ -92,7 +93,7 @@ struct Span {
   int64_t from, to;
 };
 
-// Of the first `length` keys those that a query at `position` may look at, whatever documents there are.
+// Returns which of the first `length` keys a query at `position` may see, documents ignored.
 Span seen_from(int64_t position, int64_t length, const KeyPlaces& keys, const AttentionMask& mask) {
   Span seen{0, length};
   if (mask.causal) seen.to = keys.before(position + 1);
@@ -101,7 +102,7 @@ Span seen_from(int64_t position, int64_t length, const KeyPlaces& keys, const At
   return {std::min(seen.from, length), std::clamp(seen.to, std::min(seen.from, length), length)};
 }
 
-// body(index, position) of each query of a row with `length` keys.
+// Calls body(index, position) for each query of a row with `length` keys.
 template <class Body>
 void for_queries(const AttentionMask& mask, int64_t queries, int64_t length, const Body& body) {
   if (mask.queries.empty()) {
@@ -113,10 +114,10 @@ void for_queries(const AttentionMask& mask, int64_t queries, int64_t length, con
     for (int64_t at = 0; at < run.size; ++at) body(i++, run.first + at);
 }
 
-// Of each document the run from its first to its last key.
+// For each document id, the span from its first to its last key.
 struct DocumentSpans {
   std::unordered_map<int64_t, Span> of;
-  bool are_apart = true;  ///< false where documents interleave: then a run holds others' keys too
+  bool are_apart = true;  ///< false if documents interleave; a span then also holds keys of other documents
 };
 
 DocumentSpans document_spans(const int64_t* documents, int64_t keys) {
@@ -129,13 +130,13 @@ DocumentSpans document_spans(const int64_t* documents, int64_t keys) {
   return spans;
 }
 
-// The same documents known to the host, each row's next to one another; undefined where there are none or elsewhere.
+// Returns the documents as a contiguous tensor; undefined if there are none or they are not on the host.
 at::Tensor host_rows(const at::Tensor& documents) {
   return documents.defined() && documents.is_cpu() ? documents.contiguous() : at::Tensor();
 }
 
-// body(row, query, position, keys that the query may see) of each query of the first `rows` rows. Returns whether
-// documents interleave, so that those keys are not all seen.
+// Calls body(row, query, position, visible keys) for each query of the first `rows` rows. Returns true if documents
+// interleave, because the spans then also contain keys that the query may not see.
 template <class Body>
 bool for_spans(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, int64_t rows, const Body& body) {
   const int64_t queries = q.size(2);
@@ -180,7 +181,7 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2);
-  const bool follow = mask.queries.empty();  // queries stand at the last of the keys' positions
+  const bool follow = mask.queries.empty();  // the queries have the last of the keys' positions
   if (!follow) check_places(q, k, mask);
   require(!follow || mask.keys.empty(), "attention",
           "a mask with positions of keys must have those of queries (AttentionMask::queries): got ", mask.keys.size(),
@@ -264,7 +265,7 @@ at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const Atte
 }
 
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  // Without documents and lengths all rows are alike.
+  // All rows have the same mask if there are neither documents nor lengths, so counting one row is enough.
   const bool differ = host_rows(mask.documents).defined() || !mask.lengths.empty();
   int64_t pairs = 0;
   for_spans(q, k, mask, differ ? q.size(0) : 1,

@@ -1,5 +1,5 @@
-// What an AttentionMask lets through, for the paths of attention.cpp: as bounds of runs of keys, as a tensor of what is
-// visible, as a number of pairs. Positions are counted from that of the first key.
+// Evaluates an AttentionMask for the implementations in attention.cpp: as ranges of visible keys, as a tensor of
+// visible pairs, and as a number of pairs. Positions are counted from the position of the first key.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,50 +11,55 @@
 
 namespace colossal::ops {
 
-/// Errors ("attention"): shapes or a mask that do not fit together (ops::attention).
+/// Checks the tensors and the mask. Errors ("attention"): shapes or a mask that do not fit together (ops::attention).
 void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
-/// Errors ("attention"): a mask that does not fit q [B,N,S,D] and k [B,Nkv,T,D].
+/// Checks the mask alone. Errors ("attention"): it does not fit q [B,N,S,D] and k [B,Nkv,T,D].
 void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// The factor of scores: the mask's, or 1 / sqrt(D).
+/// Returns the factor of the scores: mask.scale, or 1 / sqrt(D) if that is 0.
 double scale_of(const at::Tensor& q, const AttentionMask& mask);
 
-/// How far to the left a window reaches.
+/// Returns how many positions before its own a query sees within the window.
 int64_t reach_of(const AttentionMask& mask);
 
-/// Where documents [B, T] of the host begin, counted through all rows, and B T behind them; none where a row takes a
-/// document up again. Cost: one pass.
+/// Returns the start of each document of `documents` [B, T] (on the host), counted through all rows, followed by B T.
+/// Returns nullopt if a document's tokens are not contiguous in its row. Cost: one pass.
 std::optional<std::vector<int32_t>> document_borders(const at::Tensor& documents);
 
-/// Whether every row of documents that the host knows is one, so that they hide nothing.
+/// Returns true if each row of `documents` is one document, so that documents hide nothing. Returns false if
+/// `documents` is not on the host or is empty.
 bool is_document_a_row(const at::Tensor& documents);
 
-/// `numbers` on the device of `q`: those of the host from pinned memory, so that it does not wait.
+/// Returns `numbers` on the device of `q`. A tensor of the host is copied from pinned memory, so the host does not
+/// wait.
 at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers);
 
-/// True where a query may look: [rows, 1, S, T], rows 1 or B.
+/// Returns true for each pair of a query and a key that it may see: [rows, 1, S, T], rows is 1 or B.
 at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// What ALiBi adds to scores: [rows, N, S, T] in `type`.
+/// Returns the ALiBi biases to add to the scores: [rows, N, S, T] in `type`.
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type);
 
-/// Whole scores [B, N, S, T], minus infinity where a query may not look, differentiable by LibTorch: of the references.
+/// Returns the full score matrix [B, N, S, T], minus infinity for keys that the query may not see. It is differentiable
+/// by LibTorch's autograd. The references use it.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// Pairs of a query and a key that the mask lets through in the whole batch. Documents count where the host knows them;
-/// of those that interleave everything between the first and the last key of a query's document. Cost: O(B (S + T)).
+/// Returns the number of (query, key) pairs that the mask lets through in the whole batch. Documents count only if they
+/// are on the host. If documents interleave, all keys between the first and the last key of the query's document count.
+/// Cost: O(B (S + T)).
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// The mask as the kernel takes it (AttentionTask): of each query the run of keys [from, to) that it may see.
+/// The mask in the form that the kernel takes (AttentionTask): for each query, the run of keys [from, to) that it may
+/// see.
 struct KeyRanges {
-  at::Tensor position, from, to;  ///< int64 [rows, S], rows 1 where all of the batch have the same
-  at::Tensor documents;           ///< undefined where the ranges say all: documents that do not interleave
-  at::Tensor query_documents;     ///< undefined where `documents` has those of queries, too
-  at::Tensor key_position;        ///< int64 [T], for biases; undefined: of key j it is j
+  at::Tensor position, from, to;  ///< int64 [rows, S]; rows is 1 if all batch rows have the same mask
+  at::Tensor documents;           ///< undefined if the ranges suffice: documents do not interleave
+  at::Tensor query_documents;     ///< undefined if `documents` also holds the queries' ids
+  at::Tensor key_position;        ///< int64 [T], for biases; undefined: key j is at position j
 };
 
-/// Cost: O(B (S + T)).
+/// Computes the ranges. Cost: O(B (S + T)).
 KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
 }  // namespace colossal::ops

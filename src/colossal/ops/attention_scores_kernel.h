@@ -1,4 +1,4 @@
-// What becomes of rows of attention scores beside their mask: the cap, and the biases of ALiBi.
+// Operations on rows of attention scores other than masking: the cap and the biases of ALiBi.
 #pragma once
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -6,7 +6,7 @@
 namespace colossal::ops {
 namespace {
 
-/// x = cap tanh(x / cap), and in `slopes`, unless null, what that makes of a small change of x.
+/// Replaces x by cap tanh(x / cap). If `slopes` is not null, it receives the derivative.
 template <class W>
 void cap_scores(W* x, W* slopes, int64_t n, W cap) {
   const W inverse = 1 / cap;
@@ -17,7 +17,7 @@ void cap_scores(W* x, W* slopes, int64_t n, W cap) {
   });
 }
 
-/// x += slope * (0, 1, 2, ...) + at_first.
+/// Adds slope * (0, 1, 2, ...) + at_first to x.
 template <class W>
 void add_ramp(W* x, int64_t n, W at_first, W slope) {
   Vec<W> steps;
@@ -27,7 +27,7 @@ void add_ramp(W* x, int64_t n, W at_first, W slope) {
   });
 }
 
-/// x[j] += slope * (positions[j] - own).
+/// Adds slope * (positions[j] - own) to each x[j].
 template <class W>
 void add_distances(W* x, int64_t n, const int64_t* positions, int64_t own, W slope) {
   for (int64_t j = 0; j < n; ++j) x[j] += slope * static_cast<W>(positions[j] - own);

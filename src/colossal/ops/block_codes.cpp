@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kCodeBlocksGrain = 64;  // blocks
 constexpr int kDecades = 7;
 
-/// 0 and the magnitudes above it. `finest`: the number of steps in the lowest decade.
+/// Returns 0 and the magnitudes above it. `finest` is the number of steps in the lowest decade.
 std::vector<float> magnitudes(int finest) {
   std::vector<float> values{0};
   for (int decade = 0; decade < kDecades; ++decade) {
@@ -30,8 +30,8 @@ std::vector<float> magnitudes(int finest) {
   return values;
 }
 
-/// Magnitudes, the borders between them and what kernels look up. Borders lie so far apart that a run of floats that
-/// share their upper bits meets one at most: a look decides.
+/// Magnitudes, the borders between them, and the look-up table of the kernels. Borders are so far apart that a run of
+/// floats with equal upper bits contains at most one border. One look-up therefore decides.
 class Table {
  public:
   explicit Table(Codes kind) : is_signed_(kind == Codes::Signed), magnitudes_(magnitudes(is_signed_ ? 1 : 2)) {
@@ -63,14 +63,14 @@ class Table {
     return there;
   }
 
-  /// Of x in [-1, 1].
+  /// Returns the code of x in [-1, 1].
   uint8_t code(float x) const {
     const int magnitude = magnitude_code(std::fabs(x));
     return static_cast<uint8_t>(kernel_table_.zero + (is_signed_ && x < 0 ? -magnitude : magnitude));
   }
 
  private:
-  using Copies = std::vector<at::Tensor>;  // one on each device that asked
+  using Copies = std::vector<at::Tensor>;  // one copy per device that needed it
 
   template <class E>
   static const at::Tensor& copied(Copies& copies, const std::vector<E>& host, at::Device device) {
@@ -93,7 +93,7 @@ class Table {
   std::vector<int32_t> runs_;
   CodeTable kernel_table_{};
   mutable std::mutex mutex_;
-  // never deleted: when statics are, the runtimes of devices may be gone
+  // never deleted, because device runtimes may be gone when statics are destroyed
   Copies &values_copies_ = *new Copies(), &runs_copies_ = *new Copies();
 };
 
@@ -115,7 +115,7 @@ void check(const at::Tensor& values, const at::Tensor& codes, const at::Tensor& 
   require(has_block_codes(values.device()), "block_codes", "there are no kernels for ", values.device());
 }
 
-/// body(first value, count) of every block.
+/// Calls body(first value, count) for every block.
 template <class Body>
 void for_blocks(int64_t n, const Body& body) {
   for (int64_t i = 0; i < n; i += kCodeBlock) body(i, std::min(kCodeBlock, n - i));

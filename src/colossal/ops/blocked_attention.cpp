@@ -16,7 +16,7 @@ HeadView<Pointed> view_of(const at::Tensor& x) {
 
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous(); }
 
-// A new [B,N,S,D] over [B,S,N,D] storage.
+// Returns a new tensor [B,N,S,D] over [B,S,N,D] storage.
 at::Tensor empty_heads(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
@@ -38,7 +38,7 @@ AttentionTask<T> task_of(const BlockedHeads& h, const BlockedResult& result) {
   return task;
 }
 
-/// body(T()) of q's element type; nothing on meta, where the sizes of results are all there is.
+/// Calls body(T()) for q's element type. Meta tensors skip it, because they have sizes only.
 template <class Body>
 void compute(const at::Tensor& q, const Body& body) {
   if (!q.is_meta()) with_element_type(q, body);
@@ -47,7 +47,7 @@ void compute(const at::Tensor& q, const Body& body) {
 template <class T, class Run>
 void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t heads, const at::Tensor& like,
                 const Run& run) {
-  // A line of slack a thread: its part starts at a cache line of its own.
+  // One cache line of slack per thread, because each thread's scratch must start at its own cache line.
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
   const int64_t scratch = (kernel.attention_scratch(task) + 2 * kLine - 1) / kLine * kLine;
   const auto memory = at::empty({parallel_chunks(heads, 1) * scratch}, like.options().dtype(wide_type(like)));

@@ -15,15 +15,16 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kInt4Inner = 2;  // tiles of 16 inputs that _weight_int4pack_mm has side by side
+constexpr int64_t kInt4Inner = 2;  // tiles of 16 inputs that _weight_int4pack_mm stores side by side
 
-/// Codes of 4 bits, two in a byte, the first in its upper half.
+/// Packs 4-bit codes, two per byte, the first in the upper half.
 at::Tensor two_in_a_byte(const at::Tensor& codes) {
   const at::Tensor pairs = codes.unflatten(1, {-1, 2});
   return pairs.select(2, 0).bitwise_left_shift(4).bitwise_or(pairs.select(2, 1));
 }
 
-// See: checks of _weight_int4pack_mm_cuda in PyTorch's aten/src/ATen/native/cuda/int4mm.cu.
+// Returns true if _weight_int4pack_mm supports the codes. See: checks of _weight_int4pack_mm_cuda in PyTorch's
+// aten/src/ATen/native/cuda/int4mm.cu.
 bool serves_int4(const GroupCodes& codes, const at::TensorOptions& options) {
   constexpr std::array kGroups{32, 64, 128, 256};
   const bool has_group = std::find(kGroups.begin(), kGroups.end(), codes.group) != kGroups.end();
@@ -61,7 +62,7 @@ CodedMatrix::CodedMatrix(const at::Tensor& weight, const at::TensorOptions& opti
   codes_ = rows.codes.to(options.device()), scales_ = rows.scales.to(options.device());
 }
 
-// Made in fp32 or fp64, which have every code, and rounded once to the dtype.
+// Values are computed in fp32 or fp64, which represent every code exactly, and rounded once to `type`.
 at::Tensor CodedMatrix::values(at::ScalarType type) const {
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
   if (group_ == 0) return codes_.to(wide).mul_(scales_.unsqueeze(-1)).to(type);

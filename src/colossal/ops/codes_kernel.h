@@ -23,20 +23,20 @@ inline void store_codes(uint8_t* p, Integers codes, Tail tail) {
 }
 
 inline Vec<float> magnitude_of(Vec<float> v) { return (Vec<float>)((Integers)v & 0x7FFFFFFF); }
-inline Vec<float> larger(Vec<float> a, Vec<float> b) { return a > b ? a : b; }  // b where a is NaN
+inline Vec<float> larger(Vec<float> a, Vec<float> b) { return a > b ? a : b; }  // returns b if a is NaN
 
 inline float encode_block(const CodeTable& table, const float* values, int64_t count, uint8_t* codes) {
-  const CodeTable t = table;  // a store of a byte may change anything else
-  Vec<float> most[2] = {};    // chains of comparisons that do not wait for one another
+  const CodeTable t = table;  // a copy, because a store of a byte may alias anything
+  Vec<float> most[2] = {};    // independent chains of comparisons
   int64_t i = 0;
   for (; i + 2 * kLanes<float> <= count; i += 2 * kLanes<float>)
     for (int k = 0; k < 2; ++k) most[k] = larger(magnitude_of(load(values + i + k * kLanes<float>, Whole{})), most[k]);
   for_vectors<float>(
       count - i, [&](int64_t j, auto part) { most[0] = larger(magnitude_of(load(values + i + j, part)), most[0]); });
   const float scale = max_of<float>(larger(most[0], most[1])), divisor = scale > 0 ? scale : 1;
-  // Three passes over a block in the nearest cache: scalars look up faster than a vector gathers, and a vector read
-  // right behind the stores of its lanes would wait for them.
-  int32_t entries[kCodeBlock + kLanes<float>];  // the last vector is written whole
+  // Three passes over a block in the nearest cache: scalar look-ups are faster than a vector gather, and a vector load
+  // right after the scalar stores of its lanes would stall.
+  int32_t entries[kCodeBlock + kLanes<float>];  // room to write the last vector whole
   float quotients[kCodeBlock + kLanes<float>];
   for_vectors<float>(count, [&](int64_t j, auto part) {
     const Vec<float> quotient = load(values + j, part) / divisor;
@@ -52,8 +52,8 @@ inline float encode_block(const CodeTable& table, const float* values, int64_t c
     const Integers bits = (Integers)load(quotients + j, Whole{});
     Integers entry;
     __builtin_memcpy(&entry, entries + j, sizeof entry);
-    const Integers code = (entry >> 16) - ((bits & 0xFFFF) > (entry & 0xFFFF));  // a comparison is -1 where it holds
-    const Integers sign = (bits >> 31) & t.sign_mask;                            // -1 below zero
+    const Integers code = (entry >> 16) - ((bits & 0xFFFF) > (entry & 0xFFFF));  // a true comparison is -1
+    const Integers sign = (bits >> 31) & t.sign_mask;                            // -1 for negative values
     store_codes(codes + j, t.zero + ((code ^ sign) - sign), part);
   });
   return scale;

@@ -7,7 +7,7 @@ namespace {
 
 InstructionSet detect() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();  // the builtins also ask XGETBV whether the system saves the wide registers
+  __builtin_cpu_init();  // the builtins also check by XGETBV that the system saves the wide registers
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -17,7 +17,8 @@ InstructionSet detect() {
 #endif
 }
 
-// Backward of CPU tensors runs in the thread that called it, and kernels choose before they fan out.
+// One value per thread is enough: backward of CPU tensors runs in the thread that called it, and an operator picks its
+// kernels before it starts other threads.
 thread_local InstructionSet current = best_instruction_set();
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which instruction set the CPU kernels of this folder use, picked at run time.
+// The instruction set of the CPU kernels of this folder. It is picked at run time.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -7,20 +7,21 @@ namespace colossal::ops {
 
 enum class InstructionSet { Portable, Avx2, Avx512 };
 
-/// The best one that this machine and operating system can run (asked once).
+/// Returns the best instruction set that this machine and operating system can run. It is detected once per process.
 InstructionSet best_instruction_set();
 
-/// All that this machine can run, Portable first.
+/// Returns all instruction sets that this machine can run, Portable first.
 std::vector<InstructionSet> runnable_instruction_sets();
 
-/// What kernels called by this thread use: the best, or the innermost live InstructionSetScope's.
+/// Returns the instruction set of kernels that this thread calls: the best one, or the one of the innermost live
+/// InstructionSetScope.
 InstructionSet instruction_set();
 
-/// "portable", "avx2" or "avx512".
+/// Returns "portable", "avx2" or "avx512".
 std::string_view name(InstructionSet set);
 
-/// Makes kernels called by this thread use `set` while it lives: for tests and benchmarks of each variant.
-/// Errors: throws if the machine cannot run `set`.
+/// Makes kernels that this thread calls use `set` during the scope's lifetime: for tests and benchmarks of each
+/// variant. Errors: throws if the machine cannot run `set`.
 class InstructionSetScope {
  public:
   explicit InstructionSetScope(InstructionSet set);

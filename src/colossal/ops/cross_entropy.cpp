@@ -24,7 +24,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Of logits in fp32. Accelerators have the room, and need it: their products of few tokens wait for the weight.
+// Bytes of a slice's logits in fp32. Accelerators get larger slices, because they have the memory, and because their
+// products of few tokens are limited by reading the weight.
 constexpr int64_t kSliceBytes = int64_t{64} << 20, kSliceBytesElsewhere = int64_t{512} << 20;
 
 struct Problem {
@@ -60,20 +61,20 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
                                         kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
 }
 
-// Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0,
-// sum 0, target 0 and a zero gradient; who makes the loss of the sums leaves them out.
+// Steps of the softmax of a slice of logits [t, rows], in place, one row per token. Skipped tokens get maximum 0, sum
+// 0, target 0 and a zero gradient; loss_of() leaves them out of the loss.
 class SoftmaxSlice {
  public:
   SoftmaxSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
       : logits_(std::move(logits)), labels_(labels), range_(range) {}
   virtual ~SoftmaxSlice() = default;
 
-  /// Largest valid logit of each token: [t].
+  /// Returns the largest valid logit of each token: [t].
   virtual at::Tensor largest() = 0;
-  /// logits = e^(logits - largest); returns [2, t]: their sums, and logit - largest of the label where it is a local
-  /// word.
+  /// Replaces logits by e^(logits - largest). Returns [2, t]: their sums, and the label's logit - largest if it is a
+  /// local word.
   virtual at::Tensor exponentials(const at::Tensor& largest) = 0;
-  /// logits = softmax - one-hot of the label.
+  /// Replaces the exponentials by softmax - one-hot of the label.
   virtual void gradient(const at::Tensor& sums) = 0;
 
  protected:
@@ -81,8 +82,8 @@ class SoftmaxSlice {
   VocabularyRange range_;
 };
 
-// Of LibTorch's operators, where there are no kernels of ours, and on meta: of truth values it has the bitwise ones
-// there, not the logical ones.
+// The steps by LibTorch's operators, for devices without kernels of ours and for meta tensors. It uses bitwise
+// operators on bool tensors, because meta tensors do not support the logical ones.
 class AtenSlice final : public SoftmaxSlice {
  public:
   AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
@@ -117,7 +118,7 @@ class AtenSlice final : public SoftmaxSlice {
   at::Tensor counted_, mine_, column_;
 };
 
-// Of our kernels: those of the CPU, a range of rows each thread, or of the device.
+// The steps by our kernels: on the CPU a range of rows per thread, else the kernels of the device.
 class KernelSlice final : public SoftmaxSlice {
  public:
   KernelSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
@@ -140,7 +141,8 @@ class KernelSlice final : public SoftmaxSlice {
     sums_ = sums;
     run([](const auto& kernel, const auto& rows, auto... where) { kernel.softmax_gradient(rows, where...); });
   }
-  /// All three in one visit of each row: for a vocabulary that is not split. Returns what exponentials() does.
+  /// Runs all three steps in one visit of each row, for a vocabulary that is not split. Returns the same as
+  /// exponentials().
   at::Tensor at_once(bool with_gradient) {
     sums_ = at::empty({2, logits_.size(0)}, logits_.options());
     run([&](const auto& kernel, const auto& rows, auto... where) { kernel.softmax(rows, with_gradient, where...); });
@@ -165,7 +167,7 @@ class KernelSlice final : public SoftmaxSlice {
             sums ? sums + logits_.size(0) : nullptr};
   }
 
-  /// step(table, rows, from, to), or on a device step(table, rows, number of rows, stream).
+  /// Calls step(table, rows, from, to), or on a device step(table, rows, number of rows, stream).
   template <class Step>
   void run(const Step& step) {
     const bool on_device = with_device_kernels(logits_, [&](auto element, const auto& table, void* stream) {
@@ -200,7 +202,7 @@ at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, RankReduction& 
   return loss_of(sums, labels);
 }
 
-// Turns logits in place into the gradient of the returned sum of losses.
+// Replaces the logits by the gradient of the returned sum of losses.
 at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
                          RankReduction* reduction, bool gradient) {
   RankReduction identity;
@@ -211,7 +213,7 @@ at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, con
   return loss_of(slice.at_once(gradient), labels);
 }
 
-// The local products, into memory that all slices share.
+// The products of a projection that is not split, in buffers that all slices share.
 class LocalProjection final : public Projection {
  public:
   LocalProjection(int64_t tokens, const at::Tensor& weight, const at::TensorOptions& options)
@@ -233,7 +235,8 @@ class LocalProjection final : public Projection {
   }
 
  private:
-  // Elsewhere with rows as far apart as those of the logits: products of rows of 50257 numbers are not aligned.
+  // On accelerators the rounded gradient has the row stride of the logits, because rows of e.g. 50257 elements are not
+  // aligned for products.
   at::Tensor narrowed(const at::Tensor& logits_gradient) const {
     const auto type = weight_.scalar_type();
     if (!is_elsewhere(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
@@ -242,13 +245,13 @@ class LocalProjection final : public Projection {
     return rounded.copy_(logits_gradient);
   }
 
-  const at::ScalarType type_;  // of the weight as it was given
+  const at::ScalarType type_;  // dtype of the weight as the caller gave it
   at::Tensor buffer_, weight_, hidden_;
 };
 
-// Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would
-// overflow or vanish before, and in bf16 as in fp16 the slices behind the first thousand tokens would be lost in the
-// sum of those before: so they stay wide.
+// Gradients are of the bare sum until backward applies its factor, 1/tokens times the loss scale. They would overflow
+// or vanish in fp16 before that. In bf16 and fp16, contributions of later slices would be lost in the sum after about a
+// thousand tokens. That is why they are kept wide.
 Result compute(const Problem& problem) {
   const auto& hidden = problem.hidden;
   const auto& weight = problem.weight;
@@ -287,8 +290,8 @@ double number_on_host(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? *x.const_data_ptr<double>() : *x.const_data_ptr<float>();
 }
 
-// The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may
-// take them over instead of copying, and the memory does not live as long as the graph.
+// The node keeps the gradients until backward applies its factor. They are moved out of the node when used, so that the
+// engine may take them over instead of copying, and so that their memory does not live as long as the graph.
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& given, const at::Tensor& labels, int64_t first,

@@ -1,6 +1,6 @@
-// Language-model loss: projection to the vocabulary and cross entropy in one operator, in slices of tokens, so that the
-// logits of all tokens never exist. Knows no collectives: a vocabulary split over ranks is reduced through
-// RankReduction.
+// Language-model loss: projection to the vocabulary and cross entropy in one operator. It processes slices of tokens,
+// so that the logits of all tokens never exist. It calls no collectives itself: a vocabulary split over ranks is
+// reduced through RankReduction.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,54 +10,58 @@
 
 namespace colossal::ops {
 
-/// Label of tokens that do not count.
+/// Label of tokens that the loss skips.
 inline constexpr int64_t kIgnoredLabel = -100;
 
-/// Which words the local rows of the projection are.
+/// Vocabulary indices of the local rows of the projection.
 struct VocabularyRange {
-  int64_t first = 0;   ///< word of local row 0
-  int64_t valid = -1;  ///< local rows that are words; rows behind them are padding, outside the softmax. -1: all
+  int64_t first = 0;   ///< vocabulary index of local row 0
+  int64_t valid = -1;  ///< number of local rows in the vocabulary; later rows are padding outside the softmax; -1 = all
 };
 
-/// The three products of the projection, for a layout whose tiles do not fit together locally.
+/// The three products of the projection, for a tensor-parallel layout whose operands are sharded so that a rank cannot
+/// multiply them alone.
 struct Projection {
   virtual ~Projection() = default;
-  /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the
-  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, in rank order.
+  /// Computes the logits of a slice of t rows of `hidden`: [t, columns], columns >= the number of valid words. If the
+  /// layout moves rows between ranks, they are the logits of other t rows, and the labels must be of these. If it
+  /// gathers the slices of n ranks, they are [n * t, columns] in rank order.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
-  /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64
-  /// weights, else fp32: no factor is in them yet, so fp16 may not hold them, and what is rounded to bf16 on the way is
-  /// a slice's share, not the sum. Null: not wanted.
+  /// Computes gradients from d(logits) of the slice that logits() computed last. Writes dhidden [t, .], and adds to
+  /// dweight. A null pointer skips that gradient. All tensors are fp64 for fp64 weights, else fp32. The loss factor is
+  /// not applied yet, so fp16 might overflow. Rounding to bf16 on the way affects only a slice's contribution, not the
+  /// sum.
   virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
 };
 
-/// Rows of a slice whose logits take about 64 MiB, on accelerators 512: `tokens` in equal slices.
+/// Returns the number of rows per slice for `tokens` in equal slices. The logits of a slice take about 64 MiB, on
+/// accelerators 512 MiB.
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
-/// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it. With a
-/// soft_cap, of logits within it (ops/soft_cap.h).
+/// Returns the sum over counted tokens of -log softmax(hidden weightT + bias)[label]. The gradients are computed in the
+/// same pass. A soft_cap > 0 caps the logits (ops/soft_cap.h).
 ///
-/// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or none, labels int64 [T] (global word numbers, or
-///             kIgnoredLabel), or [n,T] with a projection that gathers the slices of n ranks -> scalar: fp64 for fp64
-///             inputs, else fp32. No counted token: 0.
-/// Reductions: per slice of t tokens: max of [t], then sum of [2,t] (sum of exponentials; logit of the label, which one
-///             rank has), both in the dtype of the loss. None else. The result is the same on all ranks. `reduction`
-///             may be null (identity) and is, like `projection`, used in forward only.
-/// Gradient:   of hidden: this rank's part, W_localT's share; *the caller sums it over the ranks that share the
-///             vocabulary* (one reduction of T*H, by putting its all-reduce-in-backward before this operator). Of
-///             weight: complete for the local rows, zero for padding; the caller sums nothing over those ranks. With a
-///             projection: what that returns. Of the bias: the share of this rank's tokens, for the local rows. If
-///             grad mode is off or no input requires a gradient, none are computed.
-/// Errors:     throws, before any reduction, if shapes do not fit, a cap is negative or a label is neither
-///             kIgnoredLabel nor a word number >= 0; a label that no rank owns counts with target logit 0 (one process:
-///             throws).
-/// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32,
-///             or fp64 for fp64); then gradients are rounded to the dtype of the model, once. So fp16 overflows or
-///             underflows where the gradient times that factor does.
-/// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward; backward scales, and adds dweight
-///             to a kept gradient in place. A cap: five passes over the logits. Extra memory: a slice [t, rows], with a
-///             cap and gradients two of them, where products are made in fp32 the weight in it, and dhidden and
-///             dweight, wide, held from forward to backward.
+/// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or undefined, labels int64 [T] -> scalar: fp64 for fp64
+///             inputs, else fp32. Labels are global vocabulary indices or kIgnoredLabel. With a projection that gathers
+///             the slices of n ranks, labels are [n,T]. The sum is 0 if no token is counted.
+/// Reductions: for each slice of t tokens: max of [t], then sum of [2,t], both in the dtype of the loss. The sum holds
+///             the sums of exponentials and the label's logit, which one rank has. The result is the same on all ranks.
+///             `reduction` may be null (identity). Like `projection`, it is used in forward only.
+/// Gradient:   of hidden: the contribution of the local rows of the weight; *the caller sums it over the ranks that
+///             share the vocabulary* (one reduction of T*H, e.g. by an operator before this one that all-reduces in
+///             backward). Of weight: complete for the local rows, zero for padding; the caller sums nothing over those
+///             ranks. With a projection: the gradients that it returns. Of the bias: the contribution of this rank's
+///             tokens, for the local rows. No gradient is computed if grad mode is off or no input requires one.
+/// Errors:     throws, before any reduction, if shapes do not fit, a cap is negative, or a label is neither
+///             kIgnoredLabel nor a vocabulary index >= 0. A label that no rank owns counts with target logit 0 (one
+///             process: throws).
+/// Precision:  losses, d(logits), sums over slices and gradients are fp32 (fp64 for fp64) until backward applies its
+///             factor. The gradients are then rounded once to the dtype of the model. So fp16 overflows or underflows
+///             only if the gradient times that factor does.
+/// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward. Backward scales the gradients, and
+///             adds dweight in place to a gradient sum that the parameter has. A cap adds five passes over the logits.
+///             Extra memory: a slice of logits [t, rows], two with a cap and gradients; the weight in fp32 if products
+///             are computed in fp32; wide dhidden and dweight, held from forward to backward.
 at::Tensor linear_cross_entropy(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range = {},
     RankReduction* reduction = nullptr, int64_t slice = 0 /* 0: slice_tokens() of the weight's rows */,
@@ -66,8 +70,8 @@ at::Tensor linear_cross_entropy(
 
 /// Computes the same sum from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
-/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the terms of that sum with the other sign.
-/// The result [...] is fp32 or, of fp64 logits, fp64. It is 0 where a label is ignored.
+/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the negated terms of that sum. The result
+/// [...] is fp64 for fp64 logits, else fp32. It is 0 for ignored labels.
 at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace colossal::ops

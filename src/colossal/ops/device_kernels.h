@@ -1,14 +1,15 @@
-// The kernels of other devices, made of the same bodies as those of the CPU (lanes.h): one table per element type. Each
-// entry puts a kernel over all rows or elements onto a stream of the device and returns at once; pointers are the
-// device's. No torch here: nvcc compiles this with kernels_cuda.cu. Which device has which table: device_tables.h.
+// Kernels of accelerators, compiled from the same bodies as the CPU kernels (lanes.h): one table per element type. Each
+// entry enqueues a kernel over all rows or elements on a stream of the device and returns at once. Pointers are device
+// pointers. No torch here, because nvcc compiles this with kernels_cuda.cu. device_tables.h says which device has which
+// table.
 //
-// A kernel more is its body, a member here, and the lines of device_table.h that deal it out to blocks.
+// To add a kernel, write its body, a member here, and the lines of device_table.h that distribute it over blocks.
 #pragma once
 #include "colossal/ops/kernels.h"
 
 namespace colossal::ops {
 
-/// T: double, float, Bf16 or Half. Null where the CPU has none of that type either.
+/// T: double, float, Bf16 or Half. An entry is null if there is no kernel for that type.
 template <class T>
 struct DeviceKernels {
   using W = WideOf<T>;
@@ -16,7 +17,7 @@ struct DeviceKernels {
   void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
   void (*geglu_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
   void (*geglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
-  /// All heads of a row by angles made of the frequencies.
+  /// Rotates all heads of a row; angles are computed from the frequencies.
   void (*rotary)(const RotaryRows<T>&, int64_t rows, void* stream);
   void (*dropout)(const DroppedRows<T>&, int64_t rows, void* stream);
   /// Softmax kernels, for double and float only, as on the CPU.
@@ -24,7 +25,7 @@ struct DeviceKernels {
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t rows, void* stream);
-  /// Steps of n elements, see update.h: not for fp16.
+  /// Steps of n elements, see update.h; not for fp16.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n, void* stream);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n, void* stream);
   void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n, void* stream);
@@ -38,7 +39,7 @@ struct DeviceKernels {
 };
 
 struct DeviceTables {
-  /// Whether the current device runs them: a GPU may be older than those that they were compiled for
+  /// Returns true if the current device can run the kernels: a GPU may be older than those that they were compiled for.
   bool (*does_current_run)();
   DeviceKernels<double> of_double;
   DeviceKernels<float> of_float;
@@ -46,10 +47,11 @@ struct DeviceTables {
   DeviceKernels<Half> of_half;
 };
 
-/// Returns the tables of CUDA, if nvcc was found and LibTorch has CUDA.
+/// Returns the tables of CUDA. The function exists if nvcc was found and LibTorch has CUDA.
 const DeviceTables& cuda_tables();
 
-/// Throws colossal::Error: what the runtime of a device says after a launch. It may be of an earlier one.
+/// Throws colossal::Error with the reason that a device's runtime reports after a launch. An earlier launch may have
+/// caused it.
 [[noreturn]] void refuse_launch(const char* reason);
 
 }  // namespace colossal::ops

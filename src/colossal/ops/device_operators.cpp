@@ -23,7 +23,7 @@ void try_flash_attention(const at::TensorOptions& there) {
                                /*return_debug_mask=*/false);
 }
 
-// Of values, and of a gradient and values.
+// Two products: of values, and of a gradient and values.
 void try_scaled_product(const at::TensorOptions& there) {
   const at::Tensor one = at::ones({}, there.dtype(at::kFloat)), values = at::zeros({16, 16}, there.dtype(at::kByte));
   const at::Tensor second = values.view(at::kFloat8_e4m3fn).t();
@@ -51,7 +51,8 @@ void try_operator(DeviceOperator op, const at::TensorOptions& there) {
 bool does_run(DeviceOperator op, c10::Device device) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const at::DisableRecordFunctionGuard unseen;  // it is no part of what the program computes
+  // Hides the trial from profilers, because it is not part of the program's work.
+  const at::DisableRecordFunctionGuard unseen;
   const c10::DeviceGuard guard(device);
   const auto there = at::TensorOptions(device);
   try {
@@ -59,7 +60,7 @@ bool does_run(DeviceOperator op, c10::Device device) {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     throw;
-  } catch (const c10::Error&) {  // too old a GPU, or a LibTorch without it
+  } catch (const c10::Error&) {  // the GPU is too old, or LibTorch was built without it
     return false;
   }
 }

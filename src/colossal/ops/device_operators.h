@@ -1,5 +1,5 @@
-// Which of LibTorch's operators for GPUs a device runs. Some want a GPU of a certain age or a LibTorch that was built
-// with them, and only they know: so they are asked.
+// Support of LibTorch's GPU operators by a device. Some operators need a GPU of a certain compute capability or a
+// LibTorch built with them. LibTorch has no query for this, so runs() tries the operator once.
 //
 //   if (ops::runs(ops::DeviceOperator::ScaledProduct, x.device()))   // else the products are made without it
 //     y = at::_scaled_mm(...);
@@ -10,19 +10,19 @@ namespace colossal::ops {
 
 enum class DeviceOperator {
   FlashAttention,  ///< _flash_attention_forward and backward: compute capability 8.0
-  ScaledProduct,   ///< _scaled_mm of 8-bit numbers: compute capability 8.9
-  Int4Product,     ///< _weight_int4pack_mm of bf16 and codes of 4 bits: compute capability 8.0
+  ScaledProduct,   ///< _scaled_mm of 8-bit floating point: compute capability 8.9
+  Int4Product,     ///< _weight_int4pack_mm of bf16 and 4-bit codes: compute capability 8.0
 };
 
-/// Whether `device` runs it; false on the CPU and on meta, which have kernels of ours.
+/// Returns true if `device` runs the operator. Returns false for the CPU and meta, which have kernels of ours.
 ///
-/// Cost:          the first question about a device calls the operator with a few numbers and sees whether it refuses;
-///                nobody waits for the result. Other questions are answered from memory.
-/// Errors:        what the device has to say about other things than the operator (it is out of memory).
-/// Thread safety: any thread may ask.
+/// Cost:          the first call for a device runs the operator on a few elements and checks whether it throws; the
+///                host does not wait for the result. Later calls use the stored answer.
+/// Errors:        errors of the device that do not concern the operator (out of memory).
+/// Thread safety: any thread may call it.
 bool runs(DeviceOperator op, c10::Device device);
 
-/// While it lives, runs() says no about `op` to all threads: a test of what is done without it.
+/// Makes runs() return false for `op` in all threads during the scope's lifetime: for tests of the paths without it.
 class WithoutDeviceOperator {
  public:
   explicit WithoutDeviceOperator(DeviceOperator op);

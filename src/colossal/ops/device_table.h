@@ -1,10 +1,11 @@
-// The last lines of kernels_cuda.cu, and of whoever runs the kernels elsewhere (tests/support): how bodies are dealt
-// out to blocks of threads, and the tables of it. The includer defines COLOSSAL_SIMT and declares, before:
+// Distribution of kernel bodies over blocks of threads, and the tables of the resulting kernels. kernels_cuda.cu
+// includes it last, and so does tests/support, which runs the kernels without a GPU. The includer defines COLOSSAL_SIMT
+// and declares, before:
 //
 //   template <class Body, class... Arguments>
 //   void launch(const Blocks& blocks, Body body, const Arguments&... arguments);  // body(block, arguments...) in each
 //
-// All that a body is given besides the number of its block travels as an argument.
+// A body gets everything except its block number as arguments.
 #pragma once
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/adam_8bit_kernel.h"
@@ -16,7 +17,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kBlockElements = 4096;  // that a block works on: some vectors for each of its threads
+constexpr int64_t kBlockElements = 4096;  // elements per block: a few vectors for each of its threads
 
 COLOSSAL_DEVICE inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 inline Blocks blocks_of(void* stream, int64_t items, int64_t by_block) {
@@ -71,7 +72,7 @@ void launch_dropout(const DroppedRows<T>& a, int64_t rows, void* stream) {
       a, take, rows);
 }
 
-// A block computes the softmax of one row; its threads add up the row's sums together.
+// One block computes the softmax of one row; its threads compute the row's sums together.
 template <class T>
 void launch_softmax_largest(const SoftmaxRows<T>& a, int64_t rows, void* stream) {
   launch(
@@ -98,7 +99,7 @@ void launch_softmax(const SoftmaxRows<T>& a, bool gradient, int64_t rows, void* 
       gradient);
 }
 
-/// One rule for all: step(buffers, factors, n) on the run of a block.
+/// Launches an update rule: step(buffers, factors, n) on the elements of each block.
 template <class T, class Factors, class Step>
 void launch_update(const UpdateBuffers<T>& u, const Factors& factors, int64_t n, void* stream, Step step) {
   launch(

@@ -14,7 +14,7 @@
 namespace colossal::ops {
 namespace {
 
-/// By the number of the kind of device.
+/// Returns the table of a kind of device.
 std::atomic<const DeviceTables*>& slot_of(c10::DeviceType type) {
   static std::array<std::atomic<const DeviceTables*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> slots{};
 #if defined(COLOSSAL_CUDA_KERNELS)
@@ -26,7 +26,7 @@ std::atomic<const DeviceTables*>& slot_of(c10::DeviceType type) {
   return slots[static_cast<size_t>(type)];
 }
 
-/// Whether a device runs the kernels of a table, which it is asked once.
+/// Returns true if a device runs the kernels of a table. Each device is tested once.
 bool are_run_by(const DeviceTables& tables, c10::Device device) {
   if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
   static std::mutex mutex;

@@ -1,12 +1,12 @@
-// Which devices have kernels of ours, and how an operator runs one:
+// Devices that have kernels of ours, and how an operator runs one:
 //
 //   if (with_device_kernels(x, [&](auto element, const auto& kernels, void* stream) {
 //         using T = decltype(element);
 //         kernels.swiglu_forward(in_of<T>(x), pointer<T>(y), rows, stream);
 //       })) return y;                                  // else by LibTorch's operators
 //
-// CUDA's are there where nvcc was found and LibTorch has CUDA, for GPUs of compute capability 7.5 and later. Like
-// LibTorch's own backends they are of the process.
+// The kernels of CUDA exist if nvcc was found and LibTorch has CUDA, for GPUs of compute capability 7.5 and later. Like
+// LibTorch's own backends, the tables are global to the process.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,12 +15,12 @@
 
 namespace colossal::ops {
 
-/// The kernels of a device; null: there are none of its kind, as of the CPU, whose are in kernels.h, or none that it
-/// runs, which each device is asked once.
+/// Returns the kernels of a device. Returns null if there are none for its kind (also for the CPU, see kernels.h), or
+/// if this device cannot run them. Each device is tested once.
 const DeviceTables* device_tables(c10::Device device);
 
-/// Gives a kind of device other kernels, or with null none, while it lives: for tests. Threads: make and end it while
-/// no other thread runs operators.
+/// Replaces the kernels of a kind of device during the scope's lifetime, or removes them if `tables` is null: for
+/// tests. Thread safety: no other thread may run operators while a scope is constructed or destroyed.
 class DeviceTablesScope {
  public:
   DeviceTablesScope(c10::DeviceType type, const DeviceTables* tables);
@@ -33,14 +33,14 @@ class DeviceTablesScope {
   const DeviceTables* before_;
 };
 
-/// True for tensors of a floating type on a device that has kernels.
+/// Returns true for tensors of a floating-point type on a device that has kernels.
 bool has_device_kernels(const at::Tensor& x);
 
-/// The runtime's handle of the stream that operators on `device` go to now.
+/// Returns the runtime's handle of the current stream of `device`.
 void* current_stream(c10::Device device);
 
-/// body(T(), table of T, stream) with the element type of `x` and its device made the current one; false, and nothing
-/// done, unless has_device_kernels(x).
+/// Calls body(T(), table of T, stream) with the element type of `x`; the device of `x` is current during the call.
+/// Returns false without a call unless has_device_kernels(x).
 template <class Body>
 bool with_device_kernels(const at::Tensor& x, const Body& body) {
   if (!has_device_kernels(x)) return false;

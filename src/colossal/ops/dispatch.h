@@ -1,4 +1,4 @@
-// From a tensor to the kernels of its element type.
+// Selection of the kernels for a tensor's element type.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,24 +7,25 @@
 
 namespace colossal::ops {
 
-/// True for the tensors that the CPU kernels take: CPU, fp64, fp32 or bf16. All others go to ATen.
+/// Returns true for tensors that the CPU kernels accept: CPU, fp64, fp32 or bf16. All others go to ATen.
 inline bool has_kernel(const at::Tensor& x) {
   const auto type = x.scalar_type();
   return x.is_cpu() && (type == at::kDouble || type == at::kFloat || type == at::kBFloat16);
 }
 
-/// On accelerators LibTorch's fused operators run. Meta is none: there the references say what there is.
+/// True for accelerators, where LibTorch's fused operators run. Meta is no accelerator: there the references compute
+/// the sizes.
 using tensor::is_elsewhere;
 
-/// Elements that tensor operators are given at a time where they make several tensors as large as what they are given.
+/// Number of elements per call of tensor operators that allocate several tensors as large as their input.
 constexpr int64_t kSliceElements = int64_t{1} << 22;
 
-/// The dtype kernels compute in: fp64 for fp64, else fp32.
+/// Returns the dtype in which kernels compute: fp64 for fp64, else fp32.
 inline at::ScalarType wide_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// body(T()) with T = double, float or Bf16. Only for tensors with has_kernel().
+/// Calls body(T()) with T = double, float or Bf16. Requires has_kernel(x).
 template <class Body>
 void with_element_type(const at::Tensor& x, Body&& body) {
   switch (x.scalar_type()) {
@@ -37,13 +38,14 @@ void with_element_type(const at::Tensor& x, Body&& body) {
   }
 }
 
-/// What the kernels that read or write beside fp32 call the dtype of `x`; None for others and for an undefined one.
+/// Returns the dtype of `x` for kernels that also read or write narrower buffers than fp32. Returns None for other
+/// dtypes and for an undefined tensor.
 inline Narrow narrow_type(const at::Tensor& x) {
   if (!x.defined()) return Narrow::None;
   return x.scalar_type() == at::kBFloat16 ? Narrow::Bf16 : x.scalar_type() == at::kHalf ? Narrow::Half : Narrow::None;
 }
 
-/// First element of a tensor whose dtype is T's, null for an undefined one.
+/// Returns a pointer to the first element of a tensor whose dtype is T's; null for an undefined one.
 template <class T>
 T* pointer(const at::Tensor& x) {
   return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;

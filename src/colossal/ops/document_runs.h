@@ -1,7 +1,4 @@
-// Where the documents of a batch begin, as kernels of an accelerator want to know it.
-//
-//   const auto runs = std::make_shared<ops::DocumentRuns>(ops::document_runs(documents, device));   // once a batch
-//   const ops::AttentionMask mask{.documents = documents, .runs = runs};                            // in each layer
+// Start positions of the documents of a batch, in the form that kernels of an accelerator take.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +7,15 @@
 namespace colossal::ops {
 
 struct DocumentRuns {
-  bool is_one_a_row = false;  ///< so that documents hide nothing
-  /// int32 [documents + 1], on the device: where each begins, counted through all rows, and B S. Undefined where a row
-  /// takes a document up again
+  bool is_one_a_row = false;  ///< one document per row: documents hide nothing
+  /// int32 [documents + 1] on the device: start of each document, counted through all rows, then B S. Undefined if a
+  /// document's tokens are not contiguous in its row, or if is_one_a_row.
   at::Tensor borders;
-  int64_t longest = 0;  ///< of the documents, in tokens
+  int64_t longest = 0;  ///< length of the longest document in tokens
 };
 
-/// Finds the runs of documents [B, S] that the host knows. Cost: two passes over them. If a row has several documents,
-/// 4 bytes per document are copied to `device` from pinned memory, without a wait of the host.
+/// Finds the runs of `documents` [B, S], which must be on the host. Cost: two passes over them. If a row has several
+/// documents, 4 bytes per document are copied to `device` from pinned memory, and the host does not wait.
 DocumentRuns document_runs(const at::Tensor& documents, at::Device device);
 
 }  // namespace colossal::ops

@@ -1,4 +1,4 @@
-// Dropout of random.h: masks that depend on the logical index, drawn again in backward instead of saved.
+// Dropout of random.h: masks depend on the logical index, and backward draws them again instead of saving them.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -19,15 +19,16 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 constexpr int64_t kDropoutGrain = 16384;
-constexpr int64_t kDropoutRun = 1024;       // words drawn at a time
-constexpr int64_t kDropoutSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
+constexpr int64_t kDropoutRun = 1024;  // words drawn at a time
+// The same for tensor operators, which need several int64 tensors of that length
+constexpr int64_t kDropoutSlice = 1 << 20;
 
 struct Mask {
   double p;
   uint64_t seed;
   LogicalRows rows;
   int64_t first_col, logical_cols;
-  /// A word below this drops its element.
+  /// An element whose word is below the threshold is dropped.
   uint32_t threshold() const { return static_cast<uint32_t>(std::min(std::floor(p * 0x1p32), 0x1p32 - 1)); }
 };
 
@@ -51,7 +52,7 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
   });
 }
 
-/// False where the device has no kernels of ours.
+/// Returns false if the device has no kernels of ours.
 bool apply_on_device(const Mask& mask, const at::Tensor& x, const at::Tensor& y, int64_t rows, int64_t cols) {
   return with_device_kernels(x, [&](auto element, const auto& kernel, void* stream) {
     using T = decltype(element);
@@ -70,7 +71,7 @@ bool apply_on_device(const Mask& mask, const at::Tensor& x, const at::Tensor& y,
   });
 }
 
-// Rows [from, from + count) of the mask, true: kept.
+// Returns rows [from, from + count) of the mask; true = kept.
 at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask, at::Device device) {
   const auto words = at::TensorOptions(at::kLong).device(device);
   const LogicalRows& rows = mask.rows;
@@ -80,7 +81,7 @@ at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask
   return random_words_reference(row * mask.logical_cols + col, mask.seed) >= static_cast<int64_t>(mask.threshold());
 }
 
-// In slices of rows: of a whole activation the words alone would need many times its memory.
+// Works in slices of rows, because the words for a whole activation would need many times its memory.
 at::Tensor apply_by_slices(const at::Tensor& x, const Mask& mask, int64_t rows, int64_t cols) {
   const at::Tensor input = x.contiguous(), in = input.view({rows, cols}), y = at::empty_like(input),
                    out = y.view({rows, cols});

@@ -1,4 +1,4 @@
-// Body of dropout on devices, where each thread draws the words of its elements. (The CPU's is in dropout.cpp.)
+// Body of dropout for devices; each thread draws the words of its elements. dropout.cpp has the CPU version.
 #pragma once
 #include "colossal/ops/lanes.h"
 
@@ -9,7 +9,7 @@ template <class T>
 COLOSSAL_DEVICE void drop_rows(const DroppedRows<T>& a, int64_t begin, int64_t end) {
   using W = WideOf<T>;
   for_vectors_of_rows<W>(begin, end, a.columns, [&](int64_t row) {
-    // a division takes as long as all else
+    // Skips the division if it can, because a division takes as long as all other work.
     const int64_t behind = a.run == a.stride ? row : row / a.run * a.stride + row % a.run;
     const int64_t logical_row = a.first_row + behind;
     const auto first = static_cast<uint64_t>(logical_row) * static_cast<uint64_t>(a.logical_columns) +

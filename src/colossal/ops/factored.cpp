@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kFactoredGrain = 65536;
 
-/// Rows that are worth a thread.
+/// Returns the minimum number of rows per thread.
 int64_t grain_of(const at::Tensor& matrix) {
   return std::max<int64_t>(1, kFactoredGrain / std::max<int64_t>(1, matrix.size(1)));
 }
@@ -37,7 +37,7 @@ void check_factors(const at::Tensor& from, const at::Tensor& rows, const at::Ten
           columns.sizes());
 }
 
-/// body(its first row, its number of rows) for slices of a matrix of an accelerator.
+/// Calls body(first row, number of rows) for slices of a matrix on an accelerator.
 template <class Body>
 void for_slices(const at::Tensor& matrix, const Body& body) {
   const int64_t rows = std::max<int64_t>(1, kSliceElements / std::max<int64_t>(1, matrix.size(1)));
@@ -126,7 +126,7 @@ at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, co
   });
   to.unsafeGetTensorImpl()->bump_version();
   double total = 0;
-  for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
+  for (const double part : partial) total += part;  // in order, so that equal numbers of chunks give equal sums
   return at::scalar_tensor(total, at::kDouble);
 }
 

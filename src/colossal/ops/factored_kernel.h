@@ -1,4 +1,4 @@
-// Bodies of the passes over matrices with sums and factors of rows and columns; see factored.h.
+// Bodies of the matrix passes with sums and factors per row and column; see factored.h.
 #pragma once
 #include "colossal/ops/simd.h"
 
@@ -25,7 +25,7 @@ inline Vec<double> load_double(const F* p, Tail tail) {
 template <class F>
 double add_row(const F* x, int64_t n, double* columns) {
   constexpr int kStep = kLanes<double>;
-  Vec<double> sums[2] = {};  // chains of additions that do not wait for one another
+  Vec<double> sums[2] = {};  // independent chains of additions
   const auto add = [&](int64_t j, auto part, Vec<double>& sum) __attribute__((always_inline)) {
     const Vec<double> v = load_double(x + j, part), square = v * v;
     store(columns + j, load(columns + j, part) + square, part);

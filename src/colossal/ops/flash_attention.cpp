@@ -10,11 +10,11 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kLargestHead = 256, kHeadStep = 8;  // of LibTorch's kernel
+constexpr int64_t kLargestHead = 256, kHeadStep = 8;  // limits of LibTorch's kernel
 
 bool is_packed(const AttentionMask& mask) { return mask.documents.defined() || !mask.lengths.empty(); }
 
-// [B, N, S, D] -> [B, S, N, D], features next to one another.
+// Returns heads [B, N, S, D] as [B, S, N, D] with dense features.
 at::Tensor by_token(const at::Tensor& heads) {
   const at::Tensor tokens = heads.transpose(1, 2);
   return tokens.stride(3) == 1 ? tokens : tokens.contiguous();

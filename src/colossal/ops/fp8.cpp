@@ -11,7 +11,7 @@ namespace colossal::ops {
 namespace {
 
 constexpr double kSmallestAmax = 1e-12;
-constexpr int32_t kExponentBits = 0x7f800000;  // of fp32
+constexpr int32_t kExponentBits = 0x7f800000;  // exponent bits of fp32
 
 void check_float(const at::Tensor& x, const char* what) {
   const auto type = x.scalar_type();
@@ -39,17 +39,17 @@ at::Tensor scale_of(const at::Tensor& amax, Fp8 format, double margin) {
 }
 
 at::Tensor power_of_two_below(const at::Tensor& scale) {
-  // A NaN without its mantissa would be infinity.
+  // Adds scale - scale, because a NaN with its mantissa cleared would be infinity.
   return scale.view(at::kInt).bitwise_and(kExponentBits).view(at::kFloat) + (scale - scale);
 }
 
 at::Tensor quantize(const at::Tensor& x, Fp8 format, const at::Tensor& scale) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_float(x, "quantize");
-  // On accelerators a scale with a dimension makes the product wide in one pass, without a wide copy of x before.
+  // On accelerators a scale with a dimension widens the product in one pass, without a wide copy of x first.
   const at::Tensor scaled =
       is_elsewhere(x) && scale.numel() == 1 ? x.mul(scale.reshape({1})) : x.to(wide_type(x)) * scale;
-  // What ATen makes of numbers too large differs between its versions: it gets none.
+  // Clamped first, because ATen's conversion of values out of range differs between versions.
   return scaled.clamp_(-largest(format), largest(format)).to(at::kFloat).to(dtype_of(format));
 }
 

@@ -1,4 +1,4 @@
-// Activations that are gated: function(gate) * up.
+// Gated activations: function(gate) * up.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kGatedGrain = 8192;
 
-// A matrix view [rows, columns] whose rows are contiguous, wherever they lie.
+// Returns a matrix view [rows, columns] with contiguous rows and any row stride.
 at::Tensor as_rows(const at::Tensor& x) {
   const auto rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   return rows.size(1) > 1 && rows.stride(1) != 1 ? rows.contiguous() : rows;
@@ -29,14 +29,14 @@ GatedRows<Pointed> gated(const at::Tensor& gate, const at::Tensor& up) {
   return {gate.size(1), gate.stride(0), up.stride(0), pointer<T>(gate), pointer<T>(up)};
 }
 
-/// Whether ours is the kernel that gates.
+/// Returns true if our kernel computes the gate.
 bool is_gated_by_us(const at::Tensor& x) { return x.dim() > 0 && (has_kernel(x) || has_device_kernels(x)); }
 
 int64_t rows_at_once(int64_t columns) { return std::max<int64_t>(kGatedGrain / std::max<int64_t>(columns, 1), 1); }
 
 enum class Gate : int64_t { Silu, Gelu };
 
-/// Of the kernels of the CPU or of a device.
+/// Returns the kernel of a gate from a table of the CPU or of a device.
 template <class Kernels>
 auto forward_of(const Kernels& table, Gate gate) {
   return gate == Gate::Silu ? table.swiglu_forward : table.geglu_forward;
@@ -96,8 +96,8 @@ struct Swiglu : Function<Swiglu> {
   }
 };
 
-// The gradient of both halves goes straight into one tensor: autograd's own way would be two padded with zeros and
-// added.
+// Backward writes the gradients of both halves to one tensor, because autograd would pad two tensors with zeros and add
+// them.
 struct FusedGate : Function<FusedGate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up, int64_t kind) {
     context->save_for_backward({gate_up});
@@ -121,8 +121,8 @@ struct FusedGate : Function<FusedGate> {
   }
 };
 
-// Where there are none of ours: by LibTorch's kernels, each with one pass: silu is made again in backward instead of
-// kept.
+// The path of devices without kernels of ours: LibTorch's kernels, one pass each. Backward computes silu again instead
+// of saving it.
 at::Tensor library_swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
 
 void library_swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, at::Tensor dgate,

@@ -1,16 +1,16 @@
-// Gradients of leaves added where they are kept, without a tensor of their own: a micro-batch then costs one pass over
-// each gradient, not three.
+// Accumulation of gradients directly into a leaf's .grad, without a temporary tensor. A micro-batch then costs one pass
+// over each gradient, not three.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace colossal::ops {
 
-/// The kept gradient of `leaf`, to which a backward function may add its own and return none: autograd then adds
-/// nothing, and runs the leaf's hooks all the same. Undefined where that cannot be: no leaf, no gradient yet, one of
-/// another dtype or with gaps, or a graph of the backward pass is wanted.
+/// Returns the accumulated gradient of `leaf`. A backward function may add its gradient to it and return none; autograd
+/// then adds nothing, but still runs the leaf's hooks. Returns an undefined tensor if this is not possible: `leaf` is
+/// no leaf, has no gradient yet or one with another dtype or gaps, or a graph of the backward pass is recorded.
 ///
-/// For backward passes that accumulate, as ours do: torch::autograd::grad() of such a leaf would find its result in the
-/// kept gradient, and gradient hooks of the tensor (not the one after accumulation) see nothing.
+/// It is for backward passes that accumulate, as ours do. torch::autograd::grad() of such a leaf would find its result
+/// in .grad. Gradient hooks of the tensor see no gradient; hooks after accumulation work.
 at::Tensor gradient_sum(const at::Tensor& leaf);
 
 }  // namespace colossal::ops

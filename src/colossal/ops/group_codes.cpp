@@ -14,12 +14,12 @@ namespace {
 
 constexpr double kLargestHalf = 65504;
 
-/// A value a group -> a value an input.
+/// Expands one value per group to one value per input.
 at::Tensor spread(const at::Tensor& of_groups, const GroupCodes& codes) {
   return of_groups.repeat_interleave(codes.group, 1).narrow(1, 0, codes.inputs());
 }
 
-/// body(row, group, first input, number of inputs) of all groups, over threads.
+/// Calls body(row, group, first input, number of inputs) for all groups, over threads.
 template <class Body>
 void for_groups(int64_t outputs, int64_t inputs, int64_t group, const Body& body) {
   parallel_for(0, outputs, std::max<int64_t>(1, 32768 / inputs), [&](int64_t from, int64_t to) {
@@ -29,7 +29,8 @@ void for_groups(int64_t outputs, int64_t inputs, int64_t group, const Body& body
   });
 }
 
-/// Of numbers without their signs, as bits: those of finite numbers are ordered as they are, and below all others.
+/// Returns the largest magnitude as bits without the sign. Bits of finite values have the order of the values, and are
+/// below the bits of all others.
 int32_t largest_magnitude(const float* numbers, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -40,19 +41,19 @@ int32_t largest_magnitude(const float* numbers, int64_t count) {
   return largest;
 }
 
-/// The nearest whole number, of two the even one, for numbers below 2^22: the sum has no bits behind the point.
+/// Rounds to the nearest integer, ties to even, for values below 2^22, because the sum has no fraction bits.
 float nearest(float x) {
   constexpr float kShift = 12582912;  // 1.5 * 2^23
   return (x + kShift) - kShift;
 }
 
-/// Which multiples of a scale codes stand for.
+/// Range of the multiples of a scale that codes represent.
 struct Multiples {
   float least, most;
-  float origin;  ///< of code 0
+  float origin;  ///< multiple of code 0
 };
 
-/// The codes of a group: of the nearest multiples of `scale` above `zero`.
+/// Computes the codes of a group: the nearest multiples of `scale` above `zero`.
 void round_group(const float* numbers, int64_t count, float scale, float zero, const Multiples& multiples,
                  uint8_t* codes) {
   if (scale == 0) {
@@ -123,9 +124,9 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   });
   require(at::isfinite(largest).all().item<bool>(), "quantization", "weights must be finite");
   const float half = options.bits == 8 ? 127 : 7;
-  at::Tensor zeros;  // of whole_zeros, [outputs, groups]
+  at::Tensor zeros;  // [outputs, groups], with whole_zeros
   if (options.minima) {
-    const at::Tensor limits = at::zeros({2, outputs, groups}, at::kFloat);  // 0 is among the numbers of every group
+    const at::Tensor limits = at::zeros({2, outputs, groups}, at::kFloat);  // the range of every group includes 0
     auto* least = limits.mutable_data_ptr<float>();
     for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
       const float* of_group = numbers + n * inputs + first;
@@ -138,7 +139,7 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
       zeros = (limits[0] / out.scales).nan_to_num(0, 0, 0).neg().round().clamp(0, 15);
       out.minima = (zeros * out.scales).neg();
     } else {
-      // both rounded as they are stored, by one factor, so that codes are of what they will mean
+      // Both are rounded by one factor, as they will be stored, so that codes are computed for the stored values.
       const at::Tensor both = through_binary16(at::stack({(limits[1] - limits[0]) / 15.0, limits[0]}));
       out.scales = both[0].contiguous(), out.minima = both[1].contiguous();
     }
@@ -149,11 +150,11 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   const auto* minima = options.minima ? out.minima.const_data_ptr<float>() : nullptr;
   const auto* whole = zeros.defined() ? zeros.const_data_ptr<float>() : nullptr;
   auto* codes = out.codes.mutable_data_ptr<uint8_t>();
-  // symmetric codes are about 2^(bits - 1), and leave the lowest one unused
+  // Symmetric codes are centred on 2^(bits - 1) and do not use the lowest code.
   const Multiples multiples = minima ? Multiples{0, 15, 0} : Multiples{-half, half, -half - 1};
   for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
     const int64_t at = n * inputs + first, of = n * groups + g;
-    if (whole)  // multiples about 0, of which the code `zero` is one
+    if (whole)  // multiples about 0; code `zero` is 0
       round_group(numbers + at, count, scales[of], 0, {-whole[of], 15 - whole[of], -whole[of]}, codes + at);
     else
       round_group(numbers + at, count, scales[of], minima ? minima[of] : 0, multiples, codes + at);

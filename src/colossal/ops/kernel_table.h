@@ -1,5 +1,5 @@
-// The last lines of kernels_cpu.cpp, kernels_avx2.cpp and kernels_avx512.cpp: the tables of the unit's instruction set,
-// whose function COLOSSAL_KERNELS names.
+// Definition of a translation unit's kernel tables; included last by kernels_cpu.cpp, kernels_avx2.cpp and
+// kernels_avx512.cpp. COLOSSAL_KERNELS names the function that returns the tables of the unit's instruction set.
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/attention_kernel.h"
 #include "colossal/ops/codes_kernel.h"

@@ -1,7 +1,9 @@
-// The vectorised CPU kernels of this folder: one table per element type, compiled once per instruction set from the
-// x_kernel.h bodies and picked at run time. A kernel works on a range of rows or elements in the calling thread;
-// threads are the caller's affair. (Of the same bodies: device_kernels.h.) No torch here: the units of wide instruction
-// sets include nothing but this and their bodies.
+// Tables of the vectorised CPU kernels of this folder. Each table holds the kernels of one element type and instruction
+// set. The bodies (x_kernel.h) are compiled once per instruction set, and a table is picked at run time. A kernel
+// processes a range of rows or elements in the calling thread; the caller distributes the work over threads.
+// device_kernels.h declares the kernels that accelerators run from the same bodies.
+// The translation units of wide instruction sets include this header and their bodies only, so it must not include
+// torch.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -15,20 +17,21 @@ struct Half {  ///< IEEE binary16
   uint16_t bits;
 };
 
-/// The type a kernel computes in for elements of type T.
+/// The type in which a kernel computes for elements of type T: double for double, float for all others.
 template <class T>
 using WideOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Rows [begin, end) of matrices with `columns` columns; null pointers mean absent.
+/// Arguments of the forward pass of LayerNorm and RMSNorm for matrices with `columns` columns. A null pointer means
+/// that the tensor is absent.
 template <class T>
 struct NormForward {
   using W = WideOf<T>;
   int64_t columns;
-  const T *x, *weight, *bias;  ///< [rows, columns], [columns] twice
+  const T *x, *weight, *bias;  ///< inputs: [rows, columns], [columns], [columns]
   T* y;                        ///< [rows, columns]: the result
-  W *mean, *scale;             ///< [rows]; no mean: RMSNorm
+  W *mean, *scale;             ///< [rows]: saved for backward; a null `mean` selects RMSNorm
   W epsilon;
-  W offset;  ///< added to each weight
+  W offset;  ///< number added to each weight
 };
 
 template <class T>
@@ -42,46 +45,48 @@ struct NormBackward {
 };
 
 template <class T>
-struct GatedRows {  ///< gate and up (or their gradients) as rows of `columns` with their own distances
+/// Gate and up, or their gradients, as rows of `columns` elements. Each of the two has its own row stride, in elements.
+struct GatedRows {
   int64_t columns, gate_stride, up_stride;
   T *gate, *up;
 };
 
-/// The element type of a buffer that may be narrower than those beside it. None: it is not.
+/// Element type of a buffer that may be narrower than the other buffers of a task. `None` means their type.
 enum class Narrow { None, Bf16, Half };
 
-/// Random words, one an element: on a CPU drawn before, on other devices drawn where they are needed.
+/// One random word per element. CPU kernels read words that were drawn before; kernels of other devices draw each word
+/// when they need it.
 struct RandomWords {
   bool wanted;
-  const uint32_t* drawn;  ///< of a CPU
-  uint64_t seed, first;   ///< elsewhere: element i has the word of logical index first + i, see random.h
+  const uint32_t* drawn;  ///< words for a CPU kernel, one per element
+  uint64_t seed, first;   ///< for other devices: element i gets the word of logical index first + i, see random.h
 };
 
-/// Flat buffers that an update rule steps; null pointers mean absent.
+/// Flat buffers that an optimizer's update rule steps. A null pointer means that the buffer is absent.
 template <class T>
 struct UpdateBuffers {
   T* values;
-  T* out;  ///< receives the new values: mostly `values`
+  T* out;  ///< receives the new values; usually equal to `values`
   T* states[2];
-  const void* gradients;  ///< of type T, or as gradient_type says (T = float)
+  const void* gradients;  ///< elements of type T, or of gradient_type if T = float
   Narrow gradient_type;
   void* copy;  ///< receives the values rounded to copy_type (T = float or Bf16)
   Narrow copy_type;
-  RandomWords words;  ///< wanted (T = Bf16): values and the last state are rounded by chance, else to nearest
+  RandomWords words;  ///< if wanted (T = Bf16), values and the last state are rounded stochastically, else to nearest
   WideOf<T> gradient_scale;
 };
 
 template <class W>
 struct SgdFactors {
-  W penalty;  ///< of the values, added to the gradient
+  W penalty;  ///< L2 penalty: g += penalty * value
   W momentum, intake;
-  W from_gradient, from_momentum;  ///< the direction: (0, 1), or (1, momentum) of Nesterov
+  W from_gradient, from_momentum;  ///< weights of both in the direction: (0, 1), or (1, momentum) for Nesterov
   W step_size;
 };
 
 template <class W>
 struct AdamFactors {
-  W penalty, decay;  ///< of the values: added to the gradient; factor before the step
+  W penalty, decay;  ///< L2 penalty: g += penalty * value; factor of the values before the step
   W mix1;            ///< 1 - beta1
   W beta2, mix2;     ///< beta2, 1 - beta2
   W inverse_correction2_root, epsilon, step_size;
@@ -94,43 +99,43 @@ struct LionFactors {
   W step_size;
 };
 
-/// A matrix times a factor a row and a column; `from` may be `to`.
+/// A matrix that is multiplied by one factor per row and one per column. `to` may equal `from`.
 template <class T>
 struct ScaledMatrix {
   using W = WideOf<T>;
   int64_t columns, from_stride, to_stride;
-  const void* from;  ///< of type T, or as from_type says (T = float)
+  const void* from;  ///< elements of type T, or of from_type if T = float
   Narrow from_type;
   const W *row_factors, *column_factors;
   T* to;
 };
 
-constexpr int64_t kPagedRows = 24;    ///< pairs of a query and a head that read the keys of a page together
-constexpr int64_t kPagedPart = 1024;  ///< keys of a sequence, counted from its first, that make one partial result
+constexpr int64_t kPagedRows = 24;    ///< maximum number of (query, head) pairs that read a page's keys together
+constexpr int64_t kPagedPart = 1024;  ///< keys per partial result, counted from the sequence's first key
 
-constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
+constexpr int64_t kCodeBlock = 256;  ///< values per 8-bit block; they share a scale
 
-/// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its
-/// lowest one; see block_codes.h.
+/// Lookup tables of an 8-bit code: the value of each code, and the code of each value. Encoding looks up runs; a run is
+/// the set of floats that share their upper 16 bits. See block_codes.h.
 struct CodeTable {
-  const float* values;  ///< of codes
-  /// One entry for each run from first_run to last_run: the magnitude's code << 16 | the lower 16 bits of the border
-  /// above it, or 0xFFFF if that border is in another run
+  const float* values;  ///< value of each code, in units of the block's scale
+  /// One entry for each run from first_run to last_run: code << 16 | border. `code` is the magnitude code of the run's
+  /// lowest float. `border` holds the lower 16 bits of the border above it, or 0xFFFF if that border is in another run.
   const int32_t* runs;
-  int32_t first_run, last_run;  ///< of the magnitudes from "all codes 0" to 1
+  int32_t first_run, last_run;  ///< first run (its codes are all 0) and last run (holds magnitude 1)
   int32_t zero;                 ///< the code of 0
   int32_t sign_mask;            ///< -1 if codes have signs, else 0
 };
 
-/// Numbers in 8 bits: codes [n], and a scale for each kCodeBlock of them.
+/// Values quantized to 8 bits: codes [n], and one scale for each kCodeBlock of them.
 struct CodedNumbers {
   CodeTable table;
   uint8_t* codes;
   float* scales;
 };
 
-/// Rows of [rows, heads, head_size], the first `rotated` features of each turned by the angles of its position, the
-/// others copied; `sign` -1 turns back.
+/// Arguments of rotary embedding for rows [rows, heads, head_size]. The kernel rotates the first `rotated` features of
+/// each head by the angles of the row's position and copies the others. `sign` -1 rotates back.
 template <class T>
 struct RotaryRows {
   using W = WideOf<T>;
@@ -138,60 +143,64 @@ struct RotaryRows {
   const T* x;
   T* y;  ///< contiguous
   const int64_t* positions;
-  const W* cos_sin;           ///< of a CPU: [positions, 2, rotated / 2]
-  const double* frequencies;  ///< elsewhere: [rotated / 2], of which angles are made where they are needed
-  W factor;                   ///< elsewhere: of cosines and sines
+  const W* cos_sin;           ///< [positions, 2, rotated / 2], for a CPU
+  const double* frequencies;  ///< [rotated / 2], for other devices; the kernel computes angles from them
+  W factor;                   ///< factor of cosines and sines, for other devices
   W sign;
 };
 
-/// Rows of logits, one a token, whose place the softmax takes and then the gradient; see cross_entropy.cpp. T: double
-/// or float.
+/// Rows of logits, one per token. The softmax kernels overwrite the logits, first by their exponentials and then by the
+/// gradient of the loss; see cross_entropy.cpp. T is double or float.
 template <class T>
 struct SoftmaxRows {
-  int64_t columns, valid, stride;  ///< of the logits; those from `valid` on are padding
+  int64_t columns, valid, stride;  ///< sizes of the logits; columns from `valid` on are padding
   T* logits;
-  const int64_t* labels;  ///< [rows]: numbers of words
-  int64_t ignored;        ///< the label of rows that do not count
-  int64_t first;          ///< the word of column 0
-  T* largest;             ///< [rows]: of the valid logits; 0 of rows that do not count. Devices' softmax leaves it
-  T* sums;                ///< [rows]: of e^(logit - largest); 0 of rows that do not count
-  T* targets;             ///< [rows]: logit - largest of the label, 0 where it is none of the columns
+  const int64_t* labels;  ///< [rows]: label of each token, a vocabulary index
+  int64_t ignored;        ///< label of rows that the loss skips
+  int64_t first;          ///< vocabulary index of column 0
+  T* largest;             ///< [rows]: largest valid logit; 0 for skipped rows; not written by `softmax` on devices
+  T* sums;                ///< [rows]: sum of e^(logit - largest); 0 for skipped rows
+  T* targets;             ///< [rows]: the label's logit - largest; 0 if the label is in no valid column
 };
 
-/// Rows of a shard of a logical matrix, whose elements are dropped by their word of `seed`; see random.h.
+/// Arguments of dropout for rows of a shard of a logical matrix. The random word of `seed` at an element's logical
+/// index decides if it is dropped; see random.h.
 template <class T>
 struct DroppedRows {
-  int64_t columns, first_row, run, stride;  ///< of LogicalRows
+  int64_t columns, first_row, run, stride;  ///< columns; the others are the members of LogicalRows
   int64_t first_column, logical_columns;
   uint64_t seed;
-  uint32_t threshold;  ///< words below it drop
-  WideOf<T> scale;     ///< of what is kept
+  uint32_t threshold;  ///< an element whose word is below it is dropped
+  WideOf<T> scale;     ///< factor of the elements that are kept
   const T* x;
   T* y;
 };
 
-/// A tensor [batch, heads, positions, size] whose last dimension is dense.
+/// A view of a tensor [batch, heads, positions, size]. Its last dimension is dense.
 template <class T>
 struct HeadView {
   T* data;
-  int64_t batch, head, position;  ///< strides, elements
+  int64_t batch, head, position;  ///< strides in elements
 };
 
-/// Attention of batch * heads heads; see attention.h. Forward writes out and log_sums, backward reads them.
+/// Arguments of attention over batch * heads heads; see attention.h. The forward kernel writes `out` and `log_sums`;
+/// the backward kernel reads them.
 template <class T>
 struct AttentionTask {
   using W = WideOf<T>;
   int64_t batch, heads, kv_heads, queries, keys, size;
-  /// What a query may see: the keys [from, to), which may lie anywhere. Row b of the batch has its own [queries] from
-  /// b * mask_stride on, which is 0 where all rows have the same.
-  const int64_t *from, *to, *position;  ///< position: of the query itself, counted from the first key
+  /// Keys [from, to) that each query may see, and each query's position, counted from the first key. The range may be
+  /// anywhere. Row b of the batch reads its own [queries] entries from b * mask_stride on; mask_stride is 0 if all rows
+  /// share them.
+  const int64_t *from, *to, *position;
   int64_t mask_stride;
-  const int64_t* key_position;  ///< [keys] or null: that of a key, counted from the first; null: key j is at j
-  /// [batch, keys] or null: within its range a query sees only keys with its own number, that at its position or, where
-  /// given, of query_documents [batch, queries]
+  const int64_t* key_position;  ///< [keys] or null: position of each key, counted from the first; null: key j is at j
+  /// [batch, keys] or null: document id of each key. Within its range a query sees only keys of its own document. The
+  /// query's id is the id of the key at the query's position, or comes from query_documents [batch, queries] if that is
+  /// not null.
   const int64_t *documents, *query_documents;
-  const double* alibi;  ///< [heads] or null: added to a score is alibi[head] * (key's position - position)
-  W scale, soft_cap;    ///< soft_cap 0: none
+  const double* alibi;  ///< [heads] or null: slope of alibi[head] * (key position - position), added to a score
+  W scale, soft_cap;    ///< soft_cap 0: no cap
   HeadView<const T> q, k, v;
   HeadView<T> out;
   W* log_sums;  ///< [batch, heads, queries]: logarithm of the sum of exponentials of the scores
@@ -199,39 +208,41 @@ struct AttentionTask {
   HeadView<T> dq, dk, dv;
 };
 
-/// In what pages hold keys and values: numbers of the model's dtype, or codes of 8 bits with a scale a token and head.
+/// How pages store keys and values: elements of the model's dtype (None), or 8-bit quantized values with one scale per
+/// token and head.
 enum class PageCodes { None, Int8, Fp8 };
 
-/// Keys and values in pages, and how queries meet them; see paged_attention.h.
+/// Arguments of attention to keys and values in pages, shared by all queries of a call; see paged_attention.h.
 template <class T>
 struct PagedTask {
   using W = WideOf<T>;
-  int64_t heads, kv_heads, size, padded;  ///< padded: row length of values
-  int64_t page;                           ///< tokens of a page
+  int64_t heads, kv_heads, size, padded;  ///< padded: row length of values in elements
+  int64_t page;                           ///< tokens per page
   PageCodes codes;
-  const void *k, *v;                 ///< [pages, kv_heads, size, page], [pages, kv_heads, page, padded]: T or codes
-  const float *k_scales, *v_scales;  ///< of codes: [pages, kv_heads, page]
+  /// [pages, kv_heads, size, page], [pages, kv_heads, page, padded]: T or quantized values
+  const void *k, *v;
+  const float *k_scales, *v_scales;  ///< [pages, kv_heads, page]: scales of quantized values
   const T* q;
-  int64_t q_token, q_head;  ///< strides, elements
-  T* out;                   ///< [tokens, heads, size], or null: `wide` and `log_sums`
+  int64_t q_token, q_head;  ///< strides of q in elements
+  T* out;                   ///< [tokens, heads, size]: the result; null: `wide` and `log_sums` receive it
   W *wide, *log_sums;       ///< [tokens, heads, size], [tokens, heads]
-  const double* alibi;      ///< [heads] or null
+  const double* alibi;      ///< [heads] or null: ALiBi slopes
   W scale, soft_cap;
-  int64_t reach;  ///< positions that a query sees, its own the last of them
+  int64_t reach;  ///< number of positions a query sees; its own is the last
 };
-/// Neighbours of one sequence.
+/// Consecutive queries of one sequence.
 struct PagedQueries {
-  const int32_t* table;               ///< pages of the sequence
-  int64_t first_page, page_stride;    ///< which of the sequence's pages these are
-  int64_t first, count, position;     ///< of q and out: the first token, how many; where the first one stands
-  int64_t first_part = 0, parts = 1;  ///< of kPagedPart keys, those that hold all keys that the queries see
+  const int32_t* table;               ///< page table of the sequence
+  int64_t first_page, page_stride;    ///< the table's first page and page distance, in pages of the sequence
+  int64_t first, count, position;     ///< first token in q and out, number of tokens, position of the first one
+  int64_t first_part = 0, parts = 1;  ///< parts of kPagedPart keys that hold all keys these queries see
 };
 
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
   void (*norm_forward)(const NormForward<T>&, int64_t begin, int64_t end);
-  /// Adds this range's share to dweight and dbias (null: none), each [columns].
+  /// Adds the sums over this range of rows to dweight and dbias [columns]. A null pointer skips that gradient.
   void (*norm_backward)(const NormBackward<T>&, W* dweight, W* dbias, int64_t begin, int64_t end);
   void (*gelu_forward)(const T* x, T* y, int64_t n);
   void (*gelu_backward)(const T* dy, const T* x, T* dx, int64_t n);
@@ -243,59 +254,62 @@ struct Kernels {
   /// out[c] += sum over rows [begin, end) of x[r, c].
   void (*column_sums)(const T* x, int64_t columns, int64_t begin, int64_t end, W* out);
   double (*sum_of_squares)(const T* x, int64_t n);
-  /// Softmax kernels, for double and float only. The first writes `largest`. The second reads it, writes `sums` and
-  /// `targets`, and replaces the logits by e^(logit - largest). The third reads `sums` and makes of that the softmax
-  /// minus the one-hot of the label.
+  /// Softmax kernels, for double and float only. softmax_largest writes `largest`. softmax_exponentials reads it,
+  /// writes `sums` and `targets`, and replaces the logits by e^(logit - largest). softmax_gradient reads `sums` and
+  /// turns these exponentials into the softmax minus the one-hot vector of the label.
   void (*softmax_largest)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
-  /// All three, row by row, the last one if it is wanted.
+  /// Runs all three kernels row by row; the last one only if `gradient` is true.
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t begin, int64_t end);
-  /// Sums squares of fp16 elements, for any T.
+  /// Returns the sum of the squares of fp16 elements. Every table has it, for any T.
   double (*sum_of_squares_half)(const Half* x, int64_t n);
-  /// Steps of elements [0, n); see update.h. States: momentum or none; first and second moment; momentum.
+  /// Step elements [0, n); see update.h. The states are: momentum or none for sgd, the first and second moment for
+  /// adam, momentum for lion.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n);
   void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n);
-  /// Random words of logical indices [first, first + count), see random.h. The same in all tables.
+  /// Writes the random words of logical indices [first, first + count), see random.h. All tables give the same words.
   void (*random_words)(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
-  /// Elements of scratch memory that one thread needs.
+  /// Returns the number of elements of scratch memory that one thread needs.
   int64_t (*attention_scratch)(const AttentionTask<T>&);
-  /// Heads [begin, end) of batch * heads.
+  /// Computes heads [begin, end) of batch * heads.
   void (*attention_forward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
-  /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
+  /// Computes key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
   void (*attention_backward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
-  /// Queries of at most kPagedRows / (heads / kv_heads), at least one, and one key-value head, with all query heads
-  /// that read it. `scratch` has paged_scratch() elements.
+  /// Computes one key-value head with all query heads that read it. The number of queries is at most max(1, kPagedRows
+  /// / (heads / kv_heads)). `scratch` has paged_scratch() elements.
   void (*paged_attention)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* scratch);
   int64_t (*paged_scratch)(const PagedTask<T>&);
-  /// The same, bit for bit, in pieces: what a part of the keys makes, number first_part + `part`, is left in `state`,
-  /// of paged_state() elements; then the states of all parts, one behind another, become the result.
+  /// Compute the same result in pieces, bit for bit. paged_part leaves the result of part number first_part + `part` of
+  /// the keys in `state`, of paged_state() elements. paged_merge then turns the states of all parts, stored one after
+  /// another, into the result.
   void (*paged_part)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, int64_t part, W* state, W* scratch);
   void (*paged_merge)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* states);
   int64_t (*paged_state)(const PagedTask<T>&);
-  /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient -
-  /// state.
+  /// Moves the average (the state) towards the gradients: state += (gradient - state) * mix. The new values are
+  /// gradient - state, with the new state.
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n);
-  /// row_sums[i] += sum over j of matrix[i, j]^2, column_sums[j] += sum over i of the same, for rows [begin, end) that
-  /// lie `stride` apart.
+  /// row_sums[i] += sum over j of matrix[i, j]^2 and column_sums[j] += sum over i of the same, for rows [begin, end).
+  /// Rows are `stride` elements apart.
   void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums,
                       double* column_sums);
-  /// Adds square sums of fp16 elements, for any T.
+  /// Adds the square sums of fp16 elements. Every table has it, for any T.
   void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end,
                            double* row_sums, double* column_sums);
-  /// Rows [begin, end); the sum of the squares of what is written.
+  /// Scales rows [begin, end) and returns the sum of the squares of the results.
   double (*scale_matrix)(const ScaledMatrix<T>&, int64_t begin, int64_t end);
-  /// A block of at most kCodeBlock values; returns its scale. The same in all tables, as decode_block.
+  /// encode_block quantizes a block of at most kCodeBlock values and returns its scale; decode_block reverses that. All
+  /// tables give the same bits.
   float (*encode_block)(const CodeTable&, const float* values, int64_t count, uint8_t* codes);
   void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
 };
 
-/// The table for the calling thread's instruction_set(). T: double, float or Bf16.
+/// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.
 template <class T>
 const Kernels<T>& kernels();
 
-/// The tables themselves, one function a unit.
+/// The tables themselves. Each function is defined in one translation unit.
 template <class T>
 const Kernels<T>& portable_kernels();
 template <class T>

@@ -1,4 +1,5 @@
-// The kernels of GPUs: see device_kernels.h. Where there are more blocks than a grid takes, each takes several.
+// The kernels of GPUs; see device_kernels.h. If there are more blocks than a grid allows, each CUDA block processes
+// several.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int kThreads = 256;  // of a block, unless it asks for fewer
+constexpr int kThreads = 256;  // threads per block, unless it asks for fewer
 constexpr int64_t kMostBlocks = 0x7FFFFFFF;
 
 template <class Body, class... Arguments>
@@ -31,11 +32,12 @@ struct Nothing {
   __device__ void operator()(int64_t) const {}
 };
 
-/// Whether there is code of this unit for the device: of one of its kernels, for which all others stand.
+/// Returns true if this translation unit has code for the current device. It checks one kernel; all others are compiled
+/// for the same devices.
 bool does_current_run() {
   cudaFuncAttributes found;
   if (cudaFuncGetAttributes(&found, every_block<Nothing>) == cudaSuccess) return true;
-  cudaGetLastError();  // or the next launch would be blamed for it
+  cudaGetLastError();  // clears the error, or the next launch would report it
   return false;
 }
 

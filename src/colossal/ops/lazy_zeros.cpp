@@ -18,7 +18,7 @@ at::Tensor lazy_zeros(at::IntArrayRef shape, const at::TensorOptions& options) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   require(memory != MAP_FAILED, "memory", "cannot allocate ", bytes, " bytes: ", std::generic_category().message(errno),
           "; use less memory");
-  madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint; nothing depends on it
   return at::from_blob(memory, shape, [bytes](void* done) { munmap(done, bytes); }, options);
 }
 

@@ -1,12 +1,14 @@
-// Zeros that take memory and time only where somebody looks or writes: large pools of which parts may never be used.
+// Zeros that take memory and time only when they are first read or written: for large pools of which parts may never be
+// used.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace colossal::ops {
 
-/// As at::zeros(shape, options), of the CPU, in pages of the system's own that it zeroes one by one when they are first
-/// touched; huge ones where it has them. LibTorch's allocator, and whoever counts by it, does not see them.
-/// Errors ("memory"): the system has not so much address space; another device.
+/// Returns a tensor like at::zeros(shape, options) on the CPU. The system zeroes its memory page by page on first
+/// access, in huge pages if available. LibTorch's allocator does not own this memory, so its statistics do not include
+/// it.
+/// Errors ("memory"): the system has too little address space; another device.
 at::Tensor lazy_zeros(at::IntArrayRef shape, const at::TensorOptions& options);
 
 }  // namespace colossal::ops

@@ -1,4 +1,4 @@
-// Elementwise functions that keep what they are given and nothing that they make on the way: backward makes it again.
+// Elementwise functions that save only their input for backward. Backward computes the intermediate results again.
 //
 //   at::Tensor formula(const at::Tensor& x) { return x * at::sigmoid(1.702 * x); }  // would keep x twice and a sigmoid
 //   const at::Tensor y = made_again<formula>(x);
@@ -13,7 +13,7 @@ namespace colossal::ops {
 
 using PlainFunction = at::Tensor (*)(const at::Tensor&);
 
-/// function(x) and, given the gradient of that, the gradient of x.
+/// Computes function(x) and, from the gradient of that, the gradient of x.
 template <PlainFunction function>
 struct Again {
   explicit Again(const at::Tensor& given) : x(given.detach().requires_grad_()) {
@@ -36,7 +36,8 @@ struct MadeAgain : torch::autograd::Function<MadeAgain<function>> {
   }
 };
 
-/// function(gate) * up of [..., 2F], gate and then up. The gradient of both halves goes straight into one tensor.
+/// Computes function(gate) * up for [..., 2F]; gate is the first half. Backward writes the gradients of both halves to
+/// one tensor.
 template <PlainFunction function>
 struct GatedAgain : torch::autograd::Function<GatedAgain<function>> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& gate_up) {
@@ -55,13 +56,13 @@ struct GatedAgain : torch::autograd::Function<GatedAgain<function>> {
   }
 };
 
-/// function(x), keeping x.
+/// Returns function(x); saves x only.
 template <PlainFunction function>
 at::Tensor made_again(const at::Tensor& x) {
   return MadeAgain<function>::apply(x);
 }
 
-/// function(gate) * up, keeping gate_up. Errors: a last dimension that is odd.
+/// Returns function(gate) * up; saves gate_up only. Errors: the last dimension is odd.
 template <PlainFunction function>
 at::Tensor gated_by(const at::Tensor& gate_up) {
   require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, "activation", "gate and up must be equally wide: got ",

@@ -21,7 +21,7 @@ const std::optional<c10::OperatorHandle>& onednn_operator() {
   return found;
 }
 
-// x [M,K] times weight [N,K] transposed, any strides: oneDNN reads transposed operands in place.
+// x [M,K] times the transpose of weight [N,K], any strides: oneDNN reads transposed operands in place.
 at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
   c10::Stack stack;
   stack.reserve(6);
@@ -45,8 +45,8 @@ at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Ten
   return bias.defined() ? at::addmm(bias, a, b.t()) : at::mm(a, b.t());
 }
 
-// out = beta * out + product(rows of a), in blocks of rows that stay in the cache: of products that must be made
-// beside `out`.
+// out = beta * out + product(rows of a), in blocks of rows that fit the cache, for products that cannot be written to
+// `out` directly.
 template <class Product>
 void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const Product& product_of) {
   constexpr int64_t kBlockBytes = int64_t{8} << 20;
@@ -63,7 +63,7 @@ void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const P
   }
 }
 
-// out = beta * out + a bt. oneDNN's operator has no output argument.
+// out = beta * out + a bt. oneDNN's product needs multiply_blocks_(), because its operator has no output argument.
 void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   if (library == MatmulLibrary::Mkl) {
     if (beta == 0)
@@ -75,7 +75,7 @@ void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, c
   multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return onednn_nt(rows, b); });
 }
 
-// Seconds of the faster of a few runs, after one to warm up.
+// Returns the seconds of the fastest of three runs, after one to warm up.
 double time_of(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b) {
   using Clock = std::chrono::steady_clock;
   multiply_nt(library, a, b);
@@ -88,7 +88,7 @@ double time_of(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b) 
   return best;
 }
 
-std::atomic<int64_t>& choice_in_force() {  // -1: not yet made
+std::atomic<int64_t>& choice_in_force() {  // -1: not measured yet
   static std::atomic<int64_t> code{-1};
   return code;
 }
@@ -97,8 +97,8 @@ MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrar
   return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
 }
 
-/// Whether products of this type are best made in fp32: the CPU multiplies no such numbers, and LibTorch's products of
-/// them are ten times slower and more. Either way they are summed in fp32 and rounded once.
+/// Returns true if products of x's dtype are faster in fp32, because the CPU cannot multiply that dtype and LibTorch's
+/// products of it are ten or more times slower. Either way sums are in fp32 and rounded once.
 bool is_widened(const at::Tensor& x) {
   if (!x.is_cpu()) return false;
 #if defined(__x86_64__)
@@ -109,8 +109,8 @@ bool is_widened(const at::Tensor& x) {
 
 at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; }
 
-/// out = beta * out + a b, `out` fp32 and the operands narrower. Libraries for CPUs give no wider result than the
-/// operands are.
+/// out = beta * out + a b, with `out` fp32 and narrower operands. On the CPU it goes through blocks, because CPU
+/// libraries do not produce results wider than the operands.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   if (!is_elsewhere(out))
     multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return at::mm(rows, b); });
@@ -141,7 +141,7 @@ MatmulChoice measure_matmul() {
   constexpr int64_t kTokens = 256, kIn = 512, kOut = 512;
   const auto x = at::ones({kTokens, kIn}), w = at::ones({kOut, kIn}), dy = at::ones({kTokens, kOut});
   const auto faster = [](const at::Tensor& a, const at::Tensor& b) {
-    // A clear win only: where the two are equal, noise should not decide.
+    // Requires a clear win, because noise should not decide between equal times.
     return time_of(MatmulLibrary::OneDnn, a, b) < 0.9 * time_of(MatmulLibrary::Mkl, a, b) ? MatmulLibrary::OneDnn
                                                                                           : MatmulLibrary::Mkl;
   };

@@ -28,7 +28,7 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias
           ": got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
 }
 
-// {y, mean, scale}; mean is undefined for RMSNorm.
+// Returns {y, mean, scale}; mean is undefined for RMSNorm.
 std::array<at::Tensor, 3> forward_rows(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                        double epsilon, double offset) {
   const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns;
@@ -51,7 +51,7 @@ struct Wanted {
   bool x, weight, bias;
 };
 
-// {dx, dweight, dbias}: each thread sums the weight's gradient over its own rows first.
+// Returns {dx, dweight, dbias}. Each chunk sums the weight's gradient over its own rows first.
 std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                         const at::Tensor& mean, const at::Tensor& scale, double offset, Wanted wanted) {
   const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns, grain = grain_rows(columns);
@@ -77,12 +77,12 @@ std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& 
   return {dx, total(dweight), total(dbias)};
 }
 
-using Optional = std::optional<at::Tensor>;  // an undefined tensor may not be an argument of a Function
+using Optional = std::optional<at::Tensor>;  // used because an argument of a Function must not be an undefined tensor
 
 Optional optional(const at::Tensor& t) { return t.defined() ? Optional(t) : std::nullopt; }
 at::Tensor dense(const at::Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
-// One node for both operators.
+// One autograd node for both operators.
 struct Norm : Function<Norm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const Optional& bias, double epsilon, double offset, bool centred) {
@@ -109,7 +109,7 @@ struct Norm : Function<Norm> {
   }
 };
 
-// LibTorch's fused kernels of accelerators, which it differentiates.
+// Runs LibTorch's fused kernels of accelerators, which LibTorch differentiates.
 at::Tensor library_norm(Kind kind, const at::Tensor& x, const at::Tensor& weight, const Optional& bias,
                         double epsilon) {
   if (kind == Kind::Layer) return std::get<0>(at::native_layer_norm(x, weight.sizes(), weight, bias, epsilon));
@@ -128,7 +128,8 @@ at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const a
   if (has_kernel(x))
     return Norm::apply(x, in(weight, type), optional(in(bias, type)), epsilon, offset, kind == Kind::Layer);
   if (is_elsewhere(x)) {
-    // The library wants x and weight in one dtype, where a narrow one would round the sum.
+    // With an offset x and weight are widened: the library requires one dtype for both, and a narrow one would round
+    // offset + weight.
     const at::ScalarType wide = offset == 0 ? type : wide_type(x);
     const at::Tensor factor = with_offset(weight, offset, wide);
     return library_norm(kind, in(x, wide), factor, optional(in(bias, wide)), epsilon).to(type);
@@ -148,7 +149,7 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, dou
 at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                                 double offset) {
   const auto type = wide_type(x);
-  const auto wide = x.to(type);  // once: its gradient is then rounded once
+  const auto wide = x.to(type);  // widened once, so its gradient is rounded once
   const auto centred = wide - wide.mean(-1, true);
   const auto factor = with_offset(weight, offset, type);
   const auto normed = centred * at::rsqrt(centred.square().mean(-1, true) + epsilon) * factor;

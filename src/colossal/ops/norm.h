@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm over the last dimension, forward and backward each in one pass over the rows.
+// RMSNorm and LayerNorm over the last dimension. Forward and backward take one pass over the rows each.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,34 +6,36 @@
 
 namespace colossal::ops {
 
-/// y = x / sqrt(mean(x^2) + epsilon) * (offset + weight).
+/// Computes y = x / sqrt(mean(x^2) + epsilon) * (offset + weight).
 ///
 /// Shapes:   x [..., H], weight [H] -> y [..., H].
-/// Numbers:  statistics and offset + weight in fp32 for bf16 and fp32, in fp64 for fp64: a weight near 0 keeps its
-///           digits beside an offset of 1. Saved for backward: x and one statistic a row.
+/// Numbers:  statistics and offset + weight are computed in fp32 for bf16 and fp32, in fp64 for fp64. A weight near 0
+///           then keeps its digits when it is added to an offset of 1. Saved for backward: x and one statistic per row.
 /// Gradient: of x and weight.
-/// Elsewhere: LibTorch's fused operators of accelerators (_fused_rms_norm, native_layer_norm), same statistics; with an
-///           offset, of a narrow x, given it in fp32, which is kept too.
+/// Devices:  accelerators run LibTorch's fused operators (_fused_rms_norm, native_layer_norm), with the same
+///           statistics. If there is an offset and x is bf16 or fp16, x is converted to fp32 for them, and that copy is
+///           saved too.
 /// Errors:   throws if weight is not [H].
 /// See:      Zhang and Sennrich, arXiv:1910.07467.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset = 0);
 
-/// y = (x - mean(x)) / sqrt(var(x) + epsilon) * (offset + weight) + bias, biased variance.
-/// Shapes: x [..., H], weight [H], bias [H] or undefined. Otherwise as rms_norm (two statistics a row).
+/// Computes y = (x - mean(x)) / sqrt(var(x) + epsilon) * (offset + weight) + bias, with the biased variance. Shapes: x
+/// [..., H], weight [H], bias [H] or undefined. All else is as for rms_norm, with two statistics per row.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                       double offset = 0);
 
-/// Compute the two norms of rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias
+/// Compute the two norms for rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias
 /// [H_local].
 ///
-/// Reductions: in forward a sum of the moments, fp64: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2). In
-///             backward a sum of as many, which needs the ranks in the same order. `reduction` must outlive the graph.
+/// Reductions: in forward one sum of the moments in fp64: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2). In
+///             backward one sum of the same size; all ranks must run backward in the same order. `reduction` must
+///             outlive the graph.
 at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width,
                           RankReduction& reduction, double offset = 0);
 at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                             int64_t width, RankReduction& reduction, double offset = 0);
 
-/// By ATen operators with ATen's autograd, in the dtype of the statistics: the references.
+/// References: the norms from ATen operators with ATen's autograd, in the dtype of the statistics.
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset = 0);
 at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
                                 double offset = 0);

@@ -44,7 +44,7 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
     Vec<W> sum_g{}, sum_gz{};
     for_vectors<W>(n, [&](int64_t i, auto part) {
       const Vec<W> gradient = load(dy + i, part), z = (load(x + i, part) - mean) * scale;
-      const Vec<W> g = gradient * (load(a.weight + i, part) + a.offset);  // zero past a tail, as the gradient is
+      const Vec<W> g = gradient * (load(a.weight + i, part) + a.offset);  // zero past a tail, like the gradient
       sum_g += g;
       sum_gz += g * z;
       if (dweight) store(dweight + i, load(dweight + i, part) + gradient * z, part);

@@ -12,7 +12,7 @@
 namespace colossal::ops {
 namespace {
 
-// [B, N, S, D] -> [B S, N, D]: a view where heads lie as projections give them.
+// Returns heads [B, N, S, D] as [B S, N, D]: a view if heads have the storage order of projections.
 at::Tensor tokens_of(const at::Tensor& heads) {
   const at::Tensor tokens = heads.transpose(1, 2).flatten(0, 1);
   return tokens.stride(2) == 1 ? tokens : tokens.contiguous();
@@ -27,10 +27,10 @@ at::Tensor of_documents(const at::Tensor& q, const at::Tensor& k, const at::Tens
       /*dropout_p=*/0, mask.causal, /*return_debug_mask=*/false, scale, window.left, window.right));
 }
 
-/// Tokens of all rows one behind another, [.., N, D], with whatever lies between a row and the next.
+/// Tokens of all rows in one tensor [.., N, D], with the unused storage between a row and the next one.
 struct Rows {
   at::Tensor tokens;
-  int64_t step;  // tokens from the beginning of a row to that of the next
+  int64_t step;  // distance between the starts of two rows, in tokens
 };
 
 Rows rows_of(const at::Tensor& heads) {
@@ -48,7 +48,7 @@ at::Tensor of_lengths(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   Rows keys = rows_of(k), values = rows_of(v);
   if (keys.step != values.step) keys = {tokens_of(k), k.size(2)}, values = {tokens_of(v), v.size(2)};
   const int64_t rows = q.size(0), queries = q.size(2);
-  // Borders of queries, borders of keys, and how many keys count: in one message.
+  // One copy for three arrays: borders of queries, borders of keys, and number of valid keys of each row.
   std::vector<int32_t> numbers;
   const auto put = [&](int64_t number) { numbers.push_back(static_cast<int32_t>(number)); };
   for (int64_t row = 0; row <= rows; ++row) put(row * queries);

@@ -1,5 +1,5 @@
-// Attention of sequences of unequal lengths by LibTorch's flash attention: the documents of rows, or what a cache holds
-// of several sequences.
+// Attention of sequences of unequal lengths by LibTorch's flash attention: for documents within rows, and for a cache
+// that holds several sequences.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,15 +7,16 @@
 
 namespace colossal::ops {
 
-/// Whether packed_attention() takes the mask's documents or lengths. Documents: of as many queries as keys, known to
-/// the host, each a run of its row. Lengths: while nothing records gradients, because LibTorch's derivative leaves
-/// lengths out of account.
+/// Returns true if packed_attention() accepts the mask's documents or lengths. Documents must be on the host, as many
+/// queries as keys, and each document a run of its row. Lengths are accepted only while gradients are not recorded,
+/// because LibTorch's derivative ignores lengths.
 bool is_packable(const at::Tensor& q, const AttentionMask& mask);
 
-/// flash_attention() where the mask is_packable().
+/// Computes flash_attention() for a mask that is_packable().
 ///
-/// Cost: with documents the host reads them, O(B S), and 4 bytes for each go to the device from pinned memory; with
-///       lengths 12 bytes a row. Nobody waits for either. Keys and values of a cache are read where they lie.
+/// Cost: with documents the host reads them, O(B S), and copies 4 bytes per document to the device. With lengths it
+///       copies 12 bytes per row. Both copies are from pinned memory and the host does not wait. Keys and values of a
+///       cache are read in place.
 at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
                             double scale);
 

@@ -1,15 +1,15 @@
-// Small matrices in the computing type and products of them, by tiles of registers: what attention_kernel.h is made of.
+// Small matrices in the computing type, and products of them by register tiles. attention_kernel.h is built on them.
 #pragma once
 #include "colossal/ops/simd.h"
 
 namespace colossal::ops {
 namespace {
 
-constexpr int kTileRows = 6;                              // with two vectors: 12 accumulators of 16 registers
-constexpr int kTileVectors = kVectorBytes == 64 ? 4 : 2;  // with four: 24 of 32
+constexpr int kTileRows = 6;                              // 6 rows x 2 vectors: 12 accumulators in 16 registers
+constexpr int kTileVectors = kVectorBytes == 64 ? 4 : 2;  // 6 rows x 4 vectors: 24 accumulators in 32 registers
 
-/// Row length of a packed matrix: whole cache lines, an odd number of them, so that a column walks through all cache
-/// sets.
+/// Returns the row length of a packed matrix in elements: an odd number of whole cache lines. The elements of a column
+/// then spread over all cache sets.
 template <class W>
 inline int64_t packed(int64_t columns) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(W));
@@ -58,8 +58,8 @@ inline void multiply_rows(int64_t rows, const W* a, int64_t a_row, int64_t a_col
     multiply_tile<W, 1, V>(a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, depth, add);
 }
 
-/// C[rows, columns] (+)= A[rows, depth] B[depth, columns]. Columns are computed in whole vectors: packed rows have the
-/// room.
+/// C[rows, columns] (+)= A[rows, depth] B[depth, columns]. Columns are computed in whole vectors, because packed rows
+/// have room for them.
 template <class W>
 void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const W> a, Matrix<const W> b, Matrix<W> c,
               bool add) {
@@ -72,7 +72,7 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const W> a, M
                         depth, add);
 }
 
-/// Rows [0, rows) of a head, times a factor, into packed rows, zero behind the last column.
+/// Copies rows [0, rows) of a head, times a factor, to packed rows. Elements after the last column become zero.
 template <class T>
 void pack(const T* x, int64_t stride, int64_t rows, int64_t columns, WideOf<T>* out, WideOf<T> factor = 1) {
   using W = WideOf<T>;
@@ -85,7 +85,8 @@ void pack(const T* x, int64_t stride, int64_t rows, int64_t columns, WideOf<T>* 
   }
 }
 
-/// Packed rows -> packed columns, which lie `stride` apart, zero behind the last row.
+/// Transposes packed rows to packed columns, which are `stride` elements apart. Elements after the last row become
+/// zero.
 template <class W>
 void transpose(const W* in, int64_t rows, int64_t columns, int64_t stride, W* out) {
   const int64_t ld = packed<W>(columns);
@@ -95,7 +96,7 @@ void transpose(const W* in, int64_t rows, int64_t columns, int64_t stride, W* ou
   }
 }
 
-/// Back, times a factor.
+/// Copies packed rows back to rows that are `stride` elements apart, times a factor.
 template <class T>
 void unpack(const WideOf<T>* x, int64_t rows, int64_t columns, T* out, int64_t stride, WideOf<T> factor = 1) {
   using W = WideOf<T>;

@@ -29,7 +29,7 @@ PagePositions places_of(const Pages& pages, const PagedSequence& s) {
   return {pages.tokens(), s.first_page, s.page_stride};
 }
 
-/// What a step brings of keys or values, [T, N_kv, D], and of codes their scales [T, N_kv].
+/// Keys or values of a step, [T, N_kv, D]; quantized values also have scales [T, N_kv].
 struct PagedTokens {
   at::Tensor numbers, scales;
 };
@@ -40,7 +40,8 @@ PagedTokens tokens_for(const Pages& pages, const at::Tensor& x) {
   return {coded.codes.contiguous(), coded.scales.contiguous()};
 }
 
-/// A head of `count` tokens from `first` of the step on; T: of pages, or a byte for codes.
+/// Writes one head of `count` tokens of the step, from token `first` on. T is the element type of the pages, or a byte
+/// for quantized values.
 template <class T>
 void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k, const PagedTokens& v, int64_t first,
                 int64_t count, int64_t head) {
@@ -63,7 +64,7 @@ void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k
 template <class T>
 void write_heads(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedTokens& k,
                  const PagedTokens& v, const std::vector<int64_t>& lengths) {
-  constexpr int64_t kGrain = 8;  // heads of a token are a few hundred numbers
+  constexpr int64_t kGrain = 8;  // a token's heads are a few hundred elements
   const int64_t heads = pages.kv_heads();
   const auto write = [&](int64_t head) {
     int64_t first = 0;
@@ -81,7 +82,7 @@ struct PagedBatch {
   int64_t reach;
 };
 
-/// Runs of queries that a kernel takes at a time.
+/// Splits the queries of each sequence into runs that a kernel call can process.
 std::vector<PagedQueries> runs_of(const PagedBatch& batch, int64_t group) {
   const int64_t most = std::max<int64_t>(1, kPagedRows / group);
   std::vector<PagedQueries> runs;
@@ -112,7 +113,7 @@ double pairs_of(const PagedBatch& batch) {
   return pairs;
 }
 
-/// Whether a run of queries is so long that threads would wait for the one that has it.
+/// Returns true if one run of queries is so long that the other threads would wait for it.
 bool are_keys_dealt_out(const std::vector<PagedQueries>& runs, int64_t kv_heads) {
   int64_t most = 0, all = 0;
   for (const PagedQueries& run : runs) most = std::max(most, run.parts), all += run.parts * kv_heads;
@@ -120,7 +121,8 @@ bool are_keys_dealt_out(const std::vector<PagedQueries>& runs, int64_t kv_heads)
   return threads > 1 && most > 1 && 2 * threads * most > all;
 }
 
-/// body(item, chunk) of all items, over the threads of a team: items of a chunk follow one another on one thread.
+/// Calls body(item, chunk) for all items over the threads of a team. The items of a chunk are processed one after
+/// another on one thread.
 struct Chunks {
   explicit Chunks(int64_t all) : items(all), count(std::min(all, kChunksOfThread * parallel_chunks(all, 1))) {}
 
@@ -131,7 +133,7 @@ struct Chunks {
     });
   }
 
-  static constexpr int64_t kChunksOfThread = 4;  // so that a thread that comes late leaves most to the others
+  static constexpr int64_t kChunksOfThread = 4;  // a late thread then leaves most chunks to the others
   int64_t items, count;
 };
 
@@ -169,11 +171,11 @@ void attend_by_parts(const PagedTask<T>& task, const std::vector<PagedQueries>& 
     kernel.paged_part(task, *items[i].run, items[i].kv_head, items[i].part, pointer<W>(states) + i * state,
                       pointer<W>(memory) + chunk * scratch);
   });
-  for (int64_t i = 0; i < count; i += items[i].run->parts)  // a few numbers of each part
+  for (int64_t i = 0; i < count; i += items[i].run->parts)  // cheap: a few elements per part
     kernel.paged_merge(task, *items[i].run, items[i].kv_head, pointer<W>(states) + i * state);
 }
 
-/// Into `out`, of q's dtype, or with log_sums both wide.
+/// Writes the result to `out`. `out` has q's dtype, or is wide like log_sums if that is given.
 void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask, const at::Tensor& out,
             const at::Tensor& log_sums) {
   const Pages& pages = batch.pages;
@@ -235,7 +237,7 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
   require(tokens > 0 && tokens % kPageUnit == 0, "paged_attention", "pages must have a multiple of ", kPageUnit,
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
-  // Zeros, not anything: a score that nobody looks at is computed all the same.
+  // Zeros, not uninitialised memory: scores of masked keys are computed too, and must not be NaN.
   const auto made = [](at::IntArrayRef shape, const at::TensorOptions& of) {
     return of.device().is_cpu() ? lazy_zeros(shape, of) : at::zeros(shape, of);
   };

@@ -1,8 +1,9 @@
-// Body of attention to keys and values in pages; see paged_attention.h. Keys are taken in runs of kPagedKeys positions,
-// counted from the first that is there of the sequence, and a softmax is made of its parts as they come by. Keys lie in
-// a page by feature, so that a vector is of neighbouring keys and their products with a query are sums in the order of
-// features. Each kPagedPart keys have a softmax of their own, and these are merged in their order, by one thread or by
-// many: what a query gets does not depend on the queries beside it, nor on who computes which part.
+// Body of attention to keys and values in pages; see paged_attention.h. Keys are processed in tiles of kPagedKeys
+// positions, counted from the first key that the pages hold of the sequence. The softmax is accumulated tile by tile. A
+// page stores keys by feature, so a vector holds neighbouring keys. Their products with a query are summed in the order
+// of features.
+// Each part of kPagedPart keys has its own softmax. The parts are merged in order, by one thread or by many. The result
+// of a query therefore depends neither on the other queries nor on which thread computes which part.
 #pragma once
 #include "colossal/ops/attention_scores_kernel.h"
 #include "colossal/ops/packed_kernel.h"
@@ -27,13 +28,13 @@ constexpr int64_t whole_lines(int64_t elements) {
   return (elements + kLine - 1) / kLine * kLine;
 }
 
-/// A code of 8 bits of floating point, e4m3.
+/// An 8-bit floating point value, e4m3.
 struct Fp8Code {
   uint8_t bits;
 };
 
-/// What rows have of some keys: their values by weights relative to the largest score, that score, the sum of weights,
-/// which is 0 where a row sees none of them.
+/// Softmax of rows over some keys: the weighted sum of values, the largest score, and the sum of weights. Weights are
+/// relative to the largest score. The sum of weights is 0 if a row sees no key.
 template <class T>
 struct PagedState {
   using W = WideOf<T>;
@@ -50,7 +51,7 @@ int64_t paged_state(const PagedTask<T>& a) {
   return whole_lines<W>(most_paged_rows(a) * a.padded) + 2 * whole_lines<W>(most_paged_rows(a));
 }
 
-/// Where a thread keeps what it is at: queries, scores, and the states of one part and of all before it.
+/// Scratch memory of a thread: queries, scores, and the states of one part and of all parts before it.
 template <class T>
 struct PagedMemory {
   using W = WideOf<T>;
@@ -73,7 +74,7 @@ struct PagedBytes {
   typedef uint8_t Unsigned __attribute__((vector_size(kLanes<W>)));
 };
 
-/// Numbers of a page as they are computed with: a vector of them.
+/// Loads a vector of page elements in the computing type.
 template <class W, class P>
 inline Vec<W> page_vector(const P* p) {
   return load(p, Whole{});
@@ -84,8 +85,8 @@ inline Vec<W> page_vector(const int8_t* p) {
   __builtin_memcpy(&codes, p, sizeof codes);
   return __builtin_convertvector(codes, Vec<W>);
 }
-/// 8 bits of floating point, e4m3: the exponent is moved to its place in W. Where it is 0 a leading bit is put before
-/// the mantissa, and its value taken again: no number is subnormal on the way.
+/// Loads e4m3 values: the exponent is moved to its position in W. If the exponent is 0, a leading bit is added before
+/// the mantissa and its value is subtracted again, so that no intermediate value is subnormal.
 template <class W>
 inline Vec<W> page_vector(const Fp8Code* p) {
   using I = typename Simd<W>::Integers;
@@ -101,7 +102,7 @@ inline Vec<W> page_vector(const Fp8Code* p) {
   return codes > 0x7F ? -exact : exact;
 }
 
-/// A number for each key, of the scales that their pages have.
+/// Multiplies column j of `numbers` by the scale of key j.
 template <class W>
 inline void scale_paged(int64_t rows, int64_t count, const float* const* scales, W* numbers) {
   for (int64_t j = 0; j < count; ++j) {
@@ -110,7 +111,7 @@ inline void scale_paged(int64_t rows, int64_t count, const float* const* scales,
   }
 }
 
-// scores[Rows, V vectors] = q k of the vectors of keys that begin at `k`, features `stride` apart.
+// scores[Rows, V vectors] = q k for the vectors of keys that begin at `k`; features are `stride` apart.
 template <class W, class P, int Rows, int V>
 inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stride, W* scores) {
   Vec<W> sums[Rows][V] = {};
@@ -131,7 +132,7 @@ inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stri
     for (int v = 0; v < V; ++v) store(scores + i * kPagedKeys + v * kLanes<W>, sums[i][v], Whole{});
 }
 
-// sums[Rows, V vectors] += weights[Rows, count] values of these keys.
+// sums[Rows, V vectors] += weights[Rows, count] times the values of these keys.
 template <class W, class P, int Rows, int V>
 inline void value_part(const W* weights, const P* const* values, int64_t count, int64_t feature, W* sums,
                        int64_t stride) {
@@ -157,7 +158,7 @@ inline void value_part(const W* weights, const P* const* values, int64_t count, 
     for (int v = 0; v < V; ++v) store(sums + i * stride + v * kLanes<W>, all[i][v], Whole{});
 }
 
-// part(first row, Rows, first vector, V) over rows x vectors, in parts whose sums fit registers.
+// Calls part(first row, Rows, first vector, V) over rows x vectors, in parts whose sums fit the registers.
 template <class Part>
 inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t vectors, const Part& part) {
   int64_t row = 0;
@@ -175,7 +176,7 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   take(std::integral_constant<int, 1>());
 }
 
-/// What a row, a pair of a query and a head, sees: keys [from, to) of those that are there.
+/// Keys [from, to) of the stored ones that a row sees. A row is a pair of a query and a head.
 struct PagedRow {
   int64_t head, position, from, to;
 };
@@ -196,7 +197,7 @@ struct PagedRows {
   }
 };
 
-// scores[j] of key first + j += slope * (its position - own).
+// scores[j] of key first + j += slope * (key position - query position).
 template <class T>
 void add_paged_ramp(const PagedRows<T>& rows, const PagedRow& row, int64_t first, int64_t count, WideOf<T>* scores) {
   using W = WideOf<T>;
@@ -210,8 +211,8 @@ void add_paged_ramp(const PagedRows<T>& rows, const PagedRow& row, int64_t first
   }
 }
 
-// Scores of keys [tile, tile + count) become weights relative to the largest score so far, and 0 where a row may not
-// look; what rows have already goes by that too.
+// Replaces the scores of keys [tile, tile + count) by weights relative to the largest score so far, and by 0 for keys
+// that a row may not see. If the largest score grows, the state is rescaled to it.
 template <class T>
 void paged_weights(const PagedRows<T>& rows, int64_t tile, int64_t count, WideOf<T>* all_scores,
                    const PagedState<T>& state) {
@@ -243,7 +244,7 @@ void take_paged_queries(const PagedRows<T>& rows, WideOf<T>* q) {
   }
 }
 
-// `state` becomes what the rows have of the keys of a part.
+// Computes the softmax of the rows over the keys of a part into `state`.
 template <class P, class T>
 void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory,
                        const PagedState<T>& state) {
@@ -257,7 +258,7 @@ void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory
   for (int64_t tile = (from > part * kPagedPart ? from : part * kPagedPart) / kPagedKeys * kPagedKeys; tile < last;
        tile += kPagedKeys) {
     const int64_t count = last - tile < kPagedKeys ? last - tile : kPagedKeys;
-    const P *keys[kPagedKeys], *values[kPagedKeys];  // the first of vectors; of each
+    const P *keys[kPagedKeys], *values[kPagedKeys];  // start of each vector of keys; start of each value
     const float *key_scales[kPagedKeys], *value_scales[kPagedKeys];
     const int64_t vectors = (count + kLanes<W> - 1) / kLanes<W>;
     const auto page_of = [&](int64_t key) { return rows.s.table[key / a.page] * a.kv_heads + rows.kv_head; };
@@ -297,8 +298,8 @@ void attend_to_part(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>
   }
 }
 
-// `sum` has the keys of `part` too. A part of which a row sees nothing leaves its bits alone, so that it is the same
-// whether others made the rows look there or not.
+// Merges `part` into `sum`. If a row sees no key of `part`, its bits in `sum` stay the same. The result then does not
+// depend on whether other rows needed the part.
 template <class T>
 void add_paged_part(const PagedRows<T>& rows, const PagedState<T>& part, const PagedState<T>& sum) {
   using W = WideOf<T>;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Numbers of the host as a tensor [n] where the pages are.
+/// Returns values of the host as a tensor [n] on the device of the pages.
 at::Tensor numbers_there(const std::vector<int64_t>& numbers, const Pages& pages) {
   return at::tensor(numbers, at::kLong).to(pages.k.device());
 }
@@ -27,7 +27,7 @@ at::Tensor numbers_there(const std::vector<int64_t>& numbers, const Pages& pages
 /// Sequences with equally many queries.
 struct PagedGroup {
   std::vector<size_t> sequences;
-  std::vector<int64_t> first;  ///< of each its first query among all
+  std::vector<int64_t> first;  ///< index of each sequence's first query among all queries
   int64_t queries = 0;
 };
 
@@ -49,8 +49,8 @@ PagePositions positions_of(const Pages& pages, const PagedSequence& s) {
   return {pages.tokens(), s.first_page, s.page_stride};
 }
 
-/// Keys [S, N_kv, D, K] and values [S, N_kv, K, D] of a group, K = those of the pages of the longest sequence, and
-/// where they stand: [S, K].
+/// Keys [S, N_kv, D, K] and values [S, N_kv, K, D] of a group, and the keys' positions [S, K]. K is the number of keys
+/// in the pages of the longest sequence.
 struct GatheredPages {
   GatheredPages(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedGroup& group,
                 at::ScalarType wide) {
@@ -64,7 +64,7 @@ struct GatheredPages {
     std::vector<int64_t> table, places;
     for (const size_t i : group.sequences) {
       const PagePositions own = positions_of(pages, sequences[i]);
-      for (int64_t p = 0; p < most; ++p)  // any page serves behind the end: it is not looked at
+      for (int64_t p = 0; p < most; ++p)  // any page serves as padding, because its keys are masked
         table.push_back(p < static_cast<int64_t>(sequences[i].pages.size()) ? sequences[i].pages[p] : 0);
       for (int64_t key = 0; key < most * tokens; ++key) places.push_back(own.position_of(key));
     }
@@ -84,7 +84,7 @@ struct GatheredPages {
   at::Tensor k, v, positions;
 };
 
-/// Of queries [S, N_kv, G, L, D] of a group, at positions [S, L].
+/// Computes attention of a group's queries [S, N_kv, G, L, D] at positions [S, L].
 PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const GatheredPages& keys,
                         const PagedMask& mask) {
   const int64_t kv_heads = q.size(1), group = q.size(2), length = q.size(3);
@@ -99,9 +99,9 @@ PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const 
   if (mask.window > 0) hidden = hidden.logical_or(distance.ge(mask.window));
   scores = scores.masked_fill(hidden, kNothing);
   const at::Tensor log_sums = scores.logsumexp(-1);
-  // of queries that see nothing every weight is 0
+  // If a query sees no key, log_sum is -infinity; subtracting 0 instead gives it weights of 0 and not NaN.
   const at::Tensor weights = (scores - log_sums.masked_fill(log_sums.eq(kNothing), 0).unsqueeze(-1)).exp();
-  // A weight of 0 does not make nothing of a NaN.
+  // Values after the last query are set to 0, because a weight of 0 times NaN is NaN.
   const at::Tensor behind = keys.positions.gt(positions.select(1, length - 1).unsqueeze(-1)).unsqueeze(1).unsqueeze(-1);
   const at::Tensor out = at::matmul(weights.flatten(2, 3), keys.v.masked_fill(behind, 0));
   return {out.unflatten(2, {group, length}), log_sums};

@@ -1,15 +1,16 @@
-// Where the tokens of a sequence lie among the pages that somebody has of it; see PagedSequence in paged_attention.h.
+// Mapping between the positions of a sequence and the pages that hold its tokens, all pages or a rank's part; see
+// PagedSequence in paged_attention.h.
 #pragma once
 #include <cstdint>
 
 namespace colossal::ops {
-namespace {  // a copy for each instruction set that includes it
+namespace {  // one copy for each instruction set that includes it
 
-/// Pages of `tokens` tokens, the first of them the sequence's page `first`, the next ones `stride` further each.
+/// Pages of `tokens` tokens. The first one is the sequence's page `first`, the following ones are `stride` pages apart.
 struct PagePositions {
   int64_t tokens, first, stride;
 
-  /// How many keys there are in these pages before a position of the sequence.
+  /// Returns the number of keys in these pages before a position of the sequence.
   int64_t keys_before(int64_t position) const {
     const int64_t behind = position - first * tokens;
     if (behind <= 0) return 0;
@@ -21,7 +22,7 @@ struct PagePositions {
     const int64_t page = position / tokens - first;
     return page >= 0 && page % stride == 0;
   }
-  /// Position in the sequence of key number `key`.
+  /// Returns the position in the sequence of key number `key` of these pages.
   int64_t position_of(int64_t key) const { return (first + key / tokens * stride) * tokens + key % tokens; }
 };
 

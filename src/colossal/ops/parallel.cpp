@@ -65,7 +65,7 @@ void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
   Loop loop{begin, end, chunk_length(end - begin, grain), 0, &body, ATOMIC_FLAG_INIT, nullptr};
   loop.chunks = divide_up(end - begin, loop.chunk_size);
   if (loop.chunks == 1) return body(0, begin, end);
-  // The whole pool is woken: libgomp rebuilds its threads when the team size changes from one region to the next.
+  // Wakes all threads of the pool, because libgomp rebuilds its threads if the team size changes between regions.
   openmp().parallel(
       [](void* data) {
         auto& shared = *static_cast<Loop*>(data);

@@ -19,13 +19,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The kernel writes infinity where a query sees nothing, so that backward's weights e^(score - log_sum) are 0; sums
-/// have minus infinity there, so that they merge.
+/// Replaces the value `there` in log_sums by `here`. For a query that sees no key, the kernel writes +infinity, so that
+/// backward's weights e^(score - log_sum) are 0. PartialAttention holds -infinity there, so that results merge.
 at::Tensor with_blind(const at::Tensor& log_sums, double there, double here) {
   return log_sums.masked_fill(log_sums.eq(there), here);
 }
 
-/// Inputs in the type that is computed in.
+/// Inputs in the computing type.
 struct WideHeads {
   WideHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
       : q(q.detach().to(wide_type(q))), k(k.detach().to(wide_type(q))), v(v.detach().to(wide_type(q))) {}
@@ -43,12 +43,12 @@ void announce(const at::Tensor& q, int64_t pairs, double of_a_pair) {
                          {tensor::Operation::Kind::Attention, q.scalar_type()});
 }
 
-/// The least and the largest id of a run's documents in each row.
+/// Smallest and largest document id of a run, for each batch row.
 struct IdBounds {
   std::vector<int64_t> least, most;
 };
 
-/// Of each run of `documents` [B, S], known to the host, that lie there one behind another.
+/// Returns the bounds of each run of `documents` [B, S], which must be on the host. The runs are consecutive in it.
 std::vector<IdBounds> bounds_of(const at::Tensor& documents, const std::vector<PositionRun>& runs) {
   const at::Tensor ids = documents.contiguous();
   const int64_t rows = ids.size(0), tokens = ids.size(1);
@@ -64,7 +64,7 @@ std::vector<IdBounds> bounds_of(const at::Tensor& documents, const std::vector<P
 
 enum class SharedDocuments { None, AllOfOne, Some };
 
-/// Whether queries and keys of runs with these bounds are of the same documents.
+/// Returns which documents the queries and keys of runs with these bounds share.
 SharedDocuments shared_documents(const IdBounds& queries, const IdBounds& keys) {
   bool are_one = true, are_others = true;
   for (size_t row = 0; row < keys.least.size(); ++row) {
@@ -81,13 +81,14 @@ struct Places {
   at::Tensor of(const at::Tensor& x) const { return x.narrow(2, first, size); }
 };
 
-/// body(queries, keys, mask) of each run of queries and each run of keys which see one another: where they lie among
-/// the queries and the keys, and the mask between them. For accelerators, whose operators know runs alone.
+/// Calls body(queries, keys, mask) for each pair of a run of queries and a run of keys that see one another. `queries`
+/// and `keys` are their places in the tensors, `mask` is the mask between them. It serves accelerators, because their
+/// operators support single runs only.
 template <class Body>
 void for_seen_runs(const at::Tensor& q, const at::Tensor& k, AttentionMask mask, const Body& body) {
   const int64_t behind = k.size(2) - q.size(2);
   if (mask.keys.empty()) mask.keys = {{0, k.size(2)}};
-  if (mask.queries.empty()) {  // they are the last of the keys' positions
+  if (mask.queries.empty()) {  // the queries have the last of the keys' positions
     mask.queries = {{behind, q.size(2)}};
     if (mask.documents.defined()) mask.query_documents = mask.documents.narrow(1, behind, q.size(2));
   }
@@ -157,7 +158,7 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
   const at::NoGradGuard no_grad;
   const int64_t pairs = visible_pairs(q, k, mask);
   if (pairs == 0) return {};
-  announce(q, pairs, 4);  // two products, of keys and of values
+  announce(q, pairs, 4);  // two products, with keys and with values
   if (is_elsewhere(q)) return by_runs(q, k, v, mask);
   const WideHeads wide(q, k, v);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
@@ -172,9 +173,9 @@ void merge(PartialAttention& sum, const PartialAttention& part) {
   }
   const at::NoGradGuard no_grad;
   at::Tensor largest = at::maximum(sum.log_sums, part.log_sums);
-  largest = with_blind(largest, -kInfinity, 0);  // of queries that have seen nothing
+  largest = with_blind(largest, -kInfinity, 0);  // avoids NaN for queries that have seen no key
   const at::Tensor own = (sum.log_sums - largest).exp(), other = (part.log_sums - largest).exp();
-  const at::Tensor both = own + other;  // at least 1, or 0 where nothing is seen
+  const at::Tensor both = own + other;  // at least 1, or 0 for a query that sees no key
   const at::Tensor shares = both.clamp_min(1).reciprocal();
   sum.out.mul_((own * shares).unsqueeze(-1)).addcmul_(part.out, (other * shares).unsqueeze(-1));
   sum.log_sums.copy_(largest + both.log());

@@ -13,20 +13,20 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kLargestPartHead = 256, kPartHeadStep = 8;  // of LibTorch's kernel
+constexpr int64_t kLargestPartHead = 256, kPartHeadStep = 8;  // limits of LibTorch's kernel
 
-/// Which keys the kernel is given, and how far each query sees to either side of the key that it takes for its own: of
-/// the last query the last of them. -1: as far as there are keys.
+/// Number of leading keys that the kernel gets, and how many positions each query sees to either side. The kernel
+/// aligns the last query to the last key. -1 = no limit.
 struct PartWindow {
   int64_t keys, left, right;
 };
 
-/// None: the kernel cannot say it, or a query would see nothing.
+/// Returns nullopt if the kernel cannot express the mask, or if a query would see no key.
 std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   if (mask.queries.size() != 1 || mask.keys.size() > 1) return {};
   const int64_t first_key = mask.keys.empty() ? 0 : mask.keys.front().first;
   const int64_t queries = q.size(2), first = mask.queries.front().first - first_key, last = first + queries - 1;
-  // Keys behind the last query are left out of a causal mask, so that it ends at the last key or behind it.
+  // With a causal mask, keys after the last query are left out, so that the mask ends at or after the last key.
   const int64_t keys = mask.causal ? std::min(k.size(2), last + 1) : k.size(2), ahead = last - (keys - 1);
   PartWindow window{keys, -1, -1};
   if (mask.causal) {
@@ -35,7 +35,8 @@ std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, 
   }
   if (mask.window > 0) {
     const int64_t reach = reach_of(mask);
-    if (last - reach > keys - 1 || reach - ahead < 0) return {};  // the last query sees nothing, or the kernel's all
+    // the last query sees no key; a negative `left` would mean no limit to the kernel
+    if (last - reach > keys - 1 || reach - ahead < 0) return {};
     window.left = reach - ahead;
     if (!mask.causal) {
       if (first + reach < 0) return {};
@@ -48,7 +49,7 @@ std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, 
   return window;
 }
 
-// [B, N, S, D] -> [B, S, N, D], features next to one another.
+// Returns heads [B, N, S, D] as [B, S, N, D] with dense features.
 at::Tensor part_by_token(const at::Tensor& heads) {
   const at::Tensor tokens = heads.transpose(1, 2);
   return tokens.stride(3) == 1 ? tokens : tokens.contiguous();
@@ -78,7 +79,8 @@ AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, cons
                                                     const at::Tensor& v, const AttentionMask& mask,
                                                     const PartialAttention& whole) {
   const PartWindow window = *part_window(q, k, mask);
-  constexpr double kBlind = std::numeric_limits<double>::infinity();  // of what sees nothing the kernel says that
+  // the kernel's log_sum of a query that sees no key
+  constexpr double kBlind = std::numeric_limits<double>::infinity();
   const at::Tensor log_sums = whole.log_sums.masked_fill(whole.log_sums.eq(-kBlind), kBlind).contiguous();
   const at::Tensor none = at::zeros({2}, q.options().dtype(at::kLong)), no_borders;
   const auto [dq, dk, dv] = at::_flash_attention_backward(
@@ -86,7 +88,7 @@ AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, cons
       part_by_token(v.narrow(2, 0, window.keys)), part_by_token(whole.out.to(q.scalar_type())), log_sums, no_borders,
       no_borders, q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, none, none, scale_of(q, mask),
       window.left, window.right);
-  const auto of_all = [&](const at::Tensor& d) {  // those left out have none
+  const auto of_all = [&](const at::Tensor& d) {  // keys that were left out get zero gradients
     return at::constant_pad_nd(d.transpose(1, 2).to(at::kFloat), {0, 0, 0, k.size(2) - window.keys});
   };
   return {dq.transpose(1, 2).to(at::kFloat), of_all(dk), of_all(dv)};

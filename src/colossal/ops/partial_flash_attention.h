@@ -1,5 +1,5 @@
-// Attention over a part of the keys by LibTorch's flash attention, whose forward tells the logarithms of its sums and
-// whose backward takes those of all keys: what accelerators run where the mask is one that it knows.
+// Attention over a part of the keys by LibTorch's flash attention. Its forward returns the logarithms of the sums of
+// exponentials, and its backward accepts those of all keys. Accelerators use it if it supports the mask.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,16 +8,16 @@
 
 namespace colossal::ops {
 
-/// Whether partial_flash_attention() takes them: bf16 or fp16 on an accelerator that runs it
-/// (DeviceOperator::FlashAttention); D a multiple of 8, at most 256; no biases, no caps and no documents; keys that are
-/// one run, and queries that are one of which each sees a key.
+/// Returns true if partial_flash_attention() accepts these arguments: bf16 or fp16 on an accelerator that runs it
+/// (DeviceOperator::FlashAttention); D a multiple of 8, at most 256; no biases, no cap and no documents. The keys must
+/// be one run of positions, the queries too, and each query must see a key.
 bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// partial_attention() of those. Results are rounded to the dtype of q before they are widened.
+/// Computes partial_attention() for accepted arguments. Results are rounded to the dtype of q before they are widened.
 PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                          const AttentionMask& mask);
 
-/// partial_attention_backward() of those.
+/// Computes partial_attention_backward() for accepted arguments.
 AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                                     const at::Tensor& v, const AttentionMask& mask,
                                                     const PartialAttention& whole);

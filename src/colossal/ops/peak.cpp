@@ -15,7 +15,7 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kSide = 1024, kLargestSide = 8192;
-constexpr double kLongEnough = 2e-3;  // seconds: beside it, some microseconds of a launch are nothing
+constexpr double kLongEnough = 2e-3;  // seconds; the microseconds of a launch are then negligible
 
 struct Product {
   at::Tensor a, b;
@@ -31,7 +31,7 @@ double seconds_on_host(const Product& x) {
   return watch.seconds();
 }
 
-/// By the device's clock: the host's would add what a launch and the way back take.
+/// Measures by the device's clock, because the host's clock would include the launch and the synchronisation.
 double seconds_between_events(const Product& x) {
   const at::Device device = x.a.device();
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);

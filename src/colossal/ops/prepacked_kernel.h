@@ -1,5 +1,5 @@
-// Bodies of the products with panels; see prepacked_kernels.h. Each unit of an instruction set includes this and names
-// its table, COLOSSAL_PREPACKED.
+// Bodies of the products with panels; see prepacked_kernels.h. The translation unit of each instruction set includes
+// this header and names its table, COLOSSAL_PREPACKED.
 #pragma once
 #include "colossal/ops/prepacked_kernels.h"
 #include "colossal/ops/simd.h"
@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kOutputs = static_cast<int>(kPanelOutputs);
 constexpr int kPanelVectors = kOutputs / kLanes<float>;
-/// Accumulators that registers have room for: of 32, or of 16.
+/// Number of accumulators that fit the registers: 24 of 32, or 12 of 16.
 constexpr int kMostSums = kVectorBytes == 64 ? 24 : 12;
 
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef uint8_t PanelBytes __attribute__((vector_size(kVectorBytes)));
 
-/// Sums of a tile in the type that is computed in, one row behind the other.
+/// Sums of a tile in the computing type, row after row.
 struct alignas(64) PanelSums {
   float of[kTileRows][kOutputs];
 };
@@ -32,14 +32,14 @@ inline int32_t load_four(const void* p) {
   return v;
 }
 
-// Vectors of a panel that are computed at a time with that many rows.
+// Number of a panel's vectors that are computed at a time with `Rows` rows.
 template <int Rows>
 constexpr int vectors_with() {
   const int room = kMostSums / Rows;
   return room >= kPanelVectors ? kPanelVectors : room >= 2 ? 2 : 1;
 }
 
-// part(first row, Rows, first vector, vectors) over a tile, in parts whose sums fit registers.
+// Calls part(first row, Rows, first vector, vectors) over a tile, in parts whose sums fit the registers.
 template <class Part>
 inline __attribute__((always_inline)) void for_parts(int64_t rows, const Part& part) {
   int64_t row = 0;
@@ -58,7 +58,7 @@ inline __attribute__((always_inline)) void for_parts(int64_t rows, const Part& p
   take(std::integral_constant<int, 1>());
 }
 
-// Sums with the bias, to where they are wanted.
+// Adds the bias to the sums and writes them to y.
 inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
   for (int64_t i = 0; i < rows; ++i) {
     float* row = sums.of[i];
@@ -74,7 +74,7 @@ inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
   }
 }
 
-// One number a lane.
+// One element per lane.
 struct Single {
   using Stored = float;
   using Weight = float;
@@ -85,8 +85,9 @@ struct Single {
   static Vec<float> add(Vec<float> sum, Single a, Single b) { return sum + b.value * a.value; }
 };
 
-// One number a lane, of a weight in 8 bits of floating point (e4m3): its exponent and mantissa as those of fp32, then
-// times what their exponents' origins differ by. Its subnormal numbers are so on the way; few weights are that small.
+// One element per lane, of a weight in e4m3. Its exponent and mantissa are moved to their position in fp32; a factor
+// then corrects the different exponent bias. Subnormal e4m3 values are subnormal in between, which is slow; few weights
+// are that small.
 struct SingleFp8 {
   using Stored = float;
   using Weight = int8_t;
@@ -94,14 +95,14 @@ struct SingleFp8 {
   Vec<float> value;
   static SingleFp8 weights(const int8_t* p) {
     typedef int8_t Bytes __attribute__((vector_size(kLanes<float>)));
-    const Ints codes = __builtin_convertvector(load_bytes<Bytes>(p), Ints);  // with copies of the sign before
+    const Ints codes = __builtin_convertvector(load_bytes<Bytes>(p), Ints);  // the upper bits are copies of the sign
     return {(Vec<float>)((codes << 20) & static_cast<int32_t>(0x87F00000u)) * 0x1p120f};
   }
   static SingleFp8 number(const float* p) { return {splat<float>(*p)}; }
   static Vec<float> add(Vec<float> sum, SingleFp8 a, SingleFp8 b) { return sum + b.value * a.value; }
 };
 
-// Two neighbours of bf16 a lane, products added in fp32.
+// Two neighbouring bf16 elements per lane; products are added in fp32.
 struct Pairs {
   using Stored = uint32_t;
   using Weight = uint32_t;
@@ -164,18 +165,19 @@ void multiply_numbers(const PanelProduct& p, int64_t rows) {
   write_panel(p, rows, sums);
 }
 
-// Sums of products of four neighbours of 8 bits, in 32 bits: exact. `w` has codes from 0 on, `x` four codes with signs.
-// kSigned: w is of 128 + code, and wanted is the sum over codes; the products with 128 are taken away before.
+// Sums of products of four neighbouring 8-bit codes, in 32 bits: exact. `w` holds unsigned codes, `x` four signed
+// codes. kSigned: w holds 128 + code and the sum over codes is required. If kTakesSumsAway, first_sum() subtracts the
+// products with 128.
 #if defined(__AVX512VNNI__)
 constexpr bool kTakesSumsAway = true;
 template <bool kSigned>
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
-  // Words of assembly: the compiler would keep copies of the sum and run out of registers.
+  // Written in assembly, because the compiler would keep copies of the sum and run out of registers.
   const __m512i numbers = _mm512_set1_epi32(x);
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(numbers));
 }
 #elif defined(__AVX512BW__)
-// No sum of two products leaves 16 bits: codes are within 127, or within 15.
+// The sum of two products fits 16 bits: codes are within 127, or within 15.
 constexpr bool kTakesSumsAway = false;
 template <bool kSigned>
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
@@ -191,7 +193,7 @@ inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
   sum += (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 #elif defined(__AVX2__)
-// As above.
+// As for AVX-512BW, the sum of two products fits 16 bits.
 constexpr bool kTakesSumsAway = false;
 template <bool kSigned>
 inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
@@ -214,8 +216,8 @@ inline void add_products(Ints& sum, PanelBytes w, int32_t x) {
 }
 #endif
 
-// What the sums of a group begin with: codes of 8 bits are stored with 128 added, those of 4 with 8 where no minimum
-// says what they are counted from.
+// Returns the initial value of a group's sums. It corrects for the offset of stored codes: 128 for 8 bits; 8 for 4 bits
+// without minima.
 template <int Bits>
 inline int32_t first_sum(int32_t sum_of_codes, bool minima) {
   if constexpr (Bits == 8) return kTakesSumsAway ? -128 * sum_of_codes : 0;
@@ -303,7 +305,7 @@ void multiply_codes(const PanelProduct& p, int64_t rows) {
 void encode_row(const float* x, int64_t inputs, int64_t group, int8_t* codes, float* scales, int32_t* sums) {
   for (int64_t g = 0; g * group < inputs; ++g) {
     const float* from = x + g * group;
-    float largest = 0, not_finite = 0;  // the second is 0, or NaN: so is then the result
+    float largest = 0, not_finite = 0;  // not_finite is 0, or NaN, which makes the scale NaN
     for (int64_t k = 0; k < group; ++k) {
       const float magnitude = from[k] < 0 ? -from[k] : from[k];
       largest = magnitude > largest ? magnitude : largest;
@@ -312,7 +314,7 @@ void encode_row(const float* x, int64_t inputs, int64_t group, int8_t* codes, fl
     const float scale = largest / 127.0f + not_finite, inverse = largest > 0 ? 127.0f / largest : 0;
     int32_t sum = 0;
     for (int64_t k = 0; k < group; ++k) {
-      // Adding it rounds to an integer, ties to even, kept in the low bits.
+      // Adding kRoundingMagic rounds to an integer, ties to even, in the low bits.
       const float rounded = from[k] * inverse + Simd<float>::kRoundingMagic;
       int32_t bits;
       __builtin_memcpy(&bits, &rounded, sizeof bits);

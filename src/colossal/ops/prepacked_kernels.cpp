@@ -4,7 +4,7 @@
 
 namespace colossal::ops {
 
-// Each in the unit of its name.
+// Each is defined in the translation unit of its name.
 extern const PrepackedKernels prepacked_portable;
 #if defined(__x86_64__)
 extern const PrepackedKernels prepacked_avx2, prepacked_avx512, prepacked_avx512vnni, prepacked_avx512bf16;

@@ -20,17 +20,18 @@ namespace {
 
 constexpr int64_t kOutputs = kPanelOutputs;
 
-/// Before anybody has written there: reading a weight of many small pages costs a miss of their table each.
+/// Asks for huge pages before the memory is first written, because reading a weight in many small pages costs a TLB
+/// miss for each.
 void ask_for_huge_pages(at::Tensor& memory) {
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
   const auto first = reinterpret_cast<uintptr_t>(memory.data_ptr()), end = first + memory.nbytes();
   const uintptr_t from = (first + kHuge - 1) / kHuge * kHuge, to = end / kHuge * kHuge;
-  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a wish: nothing depends on it
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a hint; nothing depends on it
 }
 
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/// panel(index) of all panels, over threads.
+/// Calls panel(index) for all panels, over threads.
 template <class Panel>
 void for_panels(int64_t outputs, const Panel& panel) {
   parallel_for(0, rounded_up(outputs, kOutputs) / kOutputs, 1, [&](int64_t from, int64_t to) {
@@ -38,8 +39,8 @@ void for_panels(int64_t outputs, const Panel& panel) {
   });
 }
 
-/// The codes of a group of one output, four bytes in each row of all outputs: four codes of 8 bits, or eight of 4, the
-/// first four in the lower halves.
+/// Writes the codes of one output's group, four bytes per row of all outputs: four 8-bit codes, or eight 4-bit codes
+/// with the first four in the lower halves.
 void interleave(const uint8_t* codes, int64_t group, bool eight, char* out) {
   constexpr int64_t kRow = kOutputs * 4;
   for (int64_t j = 0; j < group; j += eight ? 4 : 8, out += kRow) {
@@ -99,7 +100,7 @@ PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
     const int64_t count = std::min(kOutputs, packed.outputs_ - index * kOutputs);
     at::Tensor rows = weight.narrow(0, index * kOutputs, count).to(dtype).contiguous();
     if (missing > 0) rows = at::constant_pad_nd(rows, {0, missing});
-    // A number in fp32 or two in bf16 of each output, side by side.
+    // A unit is one fp32 or two bf16 elements; the units of all outputs are stored side by side.
     const auto* in = static_cast<const uint32_t*>(rows.const_data_ptr());
     auto* out = reinterpret_cast<uint32_t*>(packed.panel(index));
     if (count < kOutputs) std::memset(out, 0, packed.panel_bytes_);
@@ -140,8 +141,8 @@ PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
   const bool eight = type_ == PackedType::Int8;
   const int64_t code_bytes = group_ * kOutputs / (eight ? 1 : 2), group_bytes = panel_bytes_ / groups;
   for_panels(outputs_, [&](int64_t index) {
-    std::memset(panel(index), 0, panel_bytes_);  // of padding: scales are 0
-    std::vector<uint8_t> last(group_);           // of an output, with zeros behind
+    std::memset(panel(index), 0, panel_bytes_);  // scales of padding are 0
+    std::vector<uint8_t> last(group_);           // last group of an output, padded with zeros
     for (int64_t n = 0; n < std::min(kOutputs, outputs_ - index * kOutputs); ++n) {
       const int64_t output = index * kOutputs + n;
       for (int64_t g = 0; g < groups; ++g) {

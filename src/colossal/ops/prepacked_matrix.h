@@ -1,12 +1,12 @@
-// A weight as inference multiplies by it: laid out once, when it is loaded, for products with one row or with many, in
-// fp32, bf16, 8 bits of floating point with a scale an output, or codes of 8 or 4 bits with a scale a group of inputs.
+// A weight in the layout that inference multiplies fastest. It is packed once, after loading, for products with one row
+// or with many. Types: fp32, bf16, 8-bit floating point with one scale per output, or 8- or 4-bit codes with one scale
+// per group of inputs.
 //
 //   const ops::PrepackedMatrix w = ops::PrepackedMatrix::of(weight, ops::PackedType::Bf16);        // [out, in]
 //   const ops::PrepackedMatrix small(ops::round_to_codes(weight, {.bits = 4, .group = 128}));
 //   const at::Tensor y = small.multiply(x, bias);                                                  // [..., out]
 //
-// What a row is multiplied to does not depend on the rows beside it, bit for bit: requests that share a batch do not
-// see one another.
+// The result of a row is bitwise independent of the other rows, so requests in a batch do not influence one another.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,25 +20,26 @@ struct PrepackedKernels;  // ops/prepacked_kernels.h
 
 enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 
-/// Numbers:       Float: sums in fp32 of products of x in fp32. Bf16: of x rounded to bf16, products exact, sums in
-///                fp32. Fp8: weights are rounded (row_codes.h); products and sums of x in fp32, then times the scale.
-///                Codes: each group of a row of x becomes codes of 8 bits (-127 to 127) with a scale of its own;
-///                products of codes are added exactly, groups in fp32.
-/// Memory:        Float 4 bytes a number, Bf16 2, Fp8 1 and 4 an output, codes bits / 8 and 2 bytes a group and output
-///                (4 with minima); outputs padded to 32, inputs to whole groups. In huge pages where the system has
-///                them.
-/// Thread safety: multiply() by any threads.
+/// Numbers:       Float: fp32 products and sums. Bf16: x is rounded to bf16; products are exact, sums in fp32. Fp8: the
+///                weight is rounded (row_codes.h); products with x and sums in fp32, then times the scale. Int8, Int4:
+///                each group of a row of x is quantized to 8 bits (-127 to 127) with its own scale; products of codes
+///                are summed exactly, groups in fp32.
+/// Memory:        Float takes 4 bytes per element, Bf16 2, Fp8 1 and 4 per output. Codes take bits / 8 per element and
+///                2 bytes per group and output (4 with minima). Outputs are padded to 32, inputs to whole groups. The
+///                memory is in huge pages if the system has them.
+/// Thread safety: any threads may call multiply().
 class PrepackedMatrix {
  public:
-  /// weight [out, in], fp32 or bf16 on the CPU; Float, Bf16 or Fp8. Cost: one pass.
-  /// Errors ("prepacked"): other shapes, dtypes, devices and types. ("quantization"): Fp8 of numbers that are not
-  ///                       finite.
+  /// Packs weight [out, in], fp32 or bf16 on the CPU, as Float, Bf16 or Fp8. Cost: one pass.
+  /// Errors ("prepacked"): other shapes, dtypes, devices and types.
+  /// Errors ("quantization"): Fp8 for a weight with elements that are not finite.
   static PrepackedMatrix of(const at::Tensor& weight, PackedType type);
-  /// Errors ("prepacked"): those of GroupCodes::check().
+  /// Packs quantized values. Errors ("prepacked"): the errors of GroupCodes::check().
   explicit PrepackedMatrix(const GroupCodes& codes);
 
-  /// x [..., in] fp32 or bf16 on the CPU, rows dense, `bias` fp32 [out] or undefined -> [..., out] in the dtype of x.
-  /// Cost: of few rows that of reading the weight once. Threads: ops/parallel.h.
+  /// Returns x weightT + bias: [..., out] in the dtype of x. x [..., in] is fp32 or bf16 on the CPU with dense rows;
+  /// `bias` is fp32 [out] or undefined.
+  /// Cost: with few rows, one read of the weight. Threads: the team of ops/thread_team.h.
   /// Errors ("prepacked"): other shapes, dtypes and devices.
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& bias = {}) const;
   /// Multiplies with the given kernels: for tests of each instruction set.
@@ -56,10 +57,10 @@ class PrepackedMatrix {
 
   PackedType type_;
   int64_t outputs_, inputs_;
-  int64_t padded_;          // inputs, in whole groups
-  int64_t group_ = 0;       // of codes
-  bool minima_ = false;     // of codes
-  float scale_factor_ = 1;  // of the scales and minima that panels hold, a power of two
+  int64_t padded_;          // number of inputs, padded to whole groups
+  int64_t group_ = 0;       // codes: inputs per group
+  bool minima_ = false;     // codes: the weight has minima
+  float scale_factor_ = 1;  // factor of the stored scales and minima, a power of two
   int64_t panel_bytes_;
   at::Tensor panels_;  // uint8
 };

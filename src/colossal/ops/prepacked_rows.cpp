@@ -14,7 +14,7 @@ bool is_wide(PackedType type) { return type == PackedType::Float || type == Pack
 
 int64_t bytes_of_number(PackedType type) { return is_wide(type) ? 4 : type == PackedType::Bf16 ? 2 : 1; }
 
-// Rows of [inputs] units -> [inputs][rows]: a unit is what a lane of the kernels takes at a time.
+// Transposes a row of units into a tile [units][rows]. A unit is what one lane of the kernels reads at a time.
 template <class Unit>
 void lay_out(const Unit* row, int64_t units, int64_t index, int64_t rows, char* tile) {
   auto* out = reinterpret_cast<Unit*>(tile) + index;
@@ -47,7 +47,7 @@ void PrepackedRows::fill(int64_t tile, const float* x, float factor, const Prepa
   int32_t* sums = sums_.mutable_data_ptr<int32_t>() + tile * kTileRows * groups;
   std::vector<float> row(padded), row_scales(groups);
   std::vector<int32_t> row_sums(groups);
-  std::vector<uint32_t> lanes(padded);  // of bf16 pairs, of codes four in a lane
+  std::vector<uint32_t> lanes(padded);  // lanes of two bf16 elements or four codes
   for (int64_t r = 0; r < rows; ++r) {
     const float* numbers = x + r * inputs_.inputs;
     if (is_wide(inputs_.type)) {

@@ -1,4 +1,5 @@
-// The rows that are multiplied with a PrepackedMatrix, as its kernels read them: in tiles, in the numbers of its type.
+// The rows to multiply with a PrepackedMatrix, in the layout of its kernels: tiles of rows, in the element type of the
+// matrix.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +11,11 @@
 
 namespace colossal::ops {
 
-/// How the inputs of a PrepackedMatrix are laid out.
+/// Layout of the inputs of a PrepackedMatrix.
 struct PackedInputs {
   PackedType type;
-  int64_t inputs, padded;  ///< padded with zeros
-  int64_t group = 0;       ///< of codes
+  int64_t inputs, padded;  ///< padded: with zeros
+  int64_t group = 0;       ///< codes: inputs per group
 
   bool are_codes() const { return type == PackedType::Int8 || type == PackedType::Int4; }
   int64_t groups() const { return are_codes() ? padded / group : 0; }
@@ -22,12 +23,13 @@ struct PackedInputs {
 
 class PrepackedRows {
  public:
-  /// x [rows, inputs] fp32, dense. Codes: scales are times `factor`. Cost: one pass, over threads by tile.
+  /// Converts x [rows, inputs], fp32 and dense. The scales of codes are multiplied by `factor`. Cost: one pass, tiles
+  /// over threads.
   PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, float factor, const PrepackedKernels& kernels);
 
   int64_t tiles() const { return (rows_ + kTileRows - 1) / kTileRows; }
   int64_t rows_of(int64_t tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
-  /// Sets what a product has of the tile.
+  /// Sets the members of `product` that describe the tile.
   void place(int64_t tile, PanelProduct& product) const;
 
  private:
@@ -37,7 +39,7 @@ class PrepackedRows {
   PackedInputs inputs_;
   int64_t rows_;
   at::Tensor numbers_;        // bytes
-  at::Tensor scales_, sums_;  // of codes
+  at::Tensor scales_, sums_;  // codes: [rows, groups], tile by tile
 };
 
 }  // namespace colossal::ops

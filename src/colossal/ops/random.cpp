@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kRandomGrain = 16384;
 constexpr int64_t kRandomRun = 1024;  // words drawn at a time
 
-// Words become floats in vectors of the baseline instruction set, which has no fused multiply-add: values do not depend
-// on the machine. (The words themselves are integers and come from the widest vectors.)
+// Words are converted to floats in vectors of the baseline instruction set. It has no fused multiply-add, so values do
+// not depend on the machine. The words themselves are integers and come from the widest vectors.
 typedef uint32_t Words __attribute__((vector_size(16)));
 typedef int32_t Integers __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
@@ -65,7 +65,8 @@ void normal_pair(Words radius_word, Words angle_word, Floats& first, Floats& sec
   second = sign * (odd ? cosine : sine);
 }
 
-// Turns eight words into eight values. Words of a block are taken in pairs: radius and angle, even and odd.
+// Converts eight words to eight values. The words of a block are used in pairs: even words for radii, odd ones for
+// angles.
 struct Normal {
   float deviation;
   void operator()(const uint32_t* words, float* out) const {
@@ -82,7 +83,7 @@ struct Normal {
   }
 };
 
-// Values of logical indices [first, first + count), in runs of whole blocks cut at both ends.
+// Draws the values of logical indices [first, first + count), in runs of whole blocks that are cut at both ends.
 void draw_run(const Normal& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
   uint32_t words[kRandomRun];
   float values[kRandomRun];

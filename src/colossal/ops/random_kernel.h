@@ -1,4 +1,4 @@
-// Body of the Philox kernel; see random.h. Integers only: the same words from every instruction set.
+// Body of the Philox kernel; see random.h. It uses integers only, so every instruction set gives the same words.
 #pragma once
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -13,8 +13,8 @@ typedef uint32_t RandomWords __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t RandomProducts __attribute__((vector_size(kVectorBytes)));
 constexpr int kRandomLanes = kVectorBytes / 4;
 
-/// Products of the lower halves of 64-bit lanes. By hand: the compiler cannot know that the upper halves do not matter,
-/// and would multiply them too.
+/// Multiplies the lower halves of 64-bit lanes. It uses intrinsics, because the compiler cannot know that the upper
+/// halves are irrelevant and would multiply them too.
 inline RandomProducts multiply_lower_halves(RandomProducts a, RandomProducts b) {
 #if defined(__AVX512F__)
   return (RandomProducts)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
@@ -27,7 +27,8 @@ inline RandomProducts multiply_lower_halves(RandomProducts a, RandomProducts b) 
 #endif
 }
 
-/// Upper and lower halves of factor * x for every lane: even and odd lanes are multiplied apart, as 64-bit lanes.
+/// Computes the upper and lower halves of factor * x for every lane. Even and odd lanes are multiplied separately, as
+/// 64-bit lanes.
 inline void multiply_words(uint32_t factor, RandomWords x, RandomWords& high, RandomWords& low) {
   const RandomProducts factors = RandomProducts{} + factor;
   const RandomProducts even = multiply_lower_halves((RandomProducts)x, factors);
@@ -36,7 +37,7 @@ inline void multiply_words(uint32_t factor, RandomWords x, RandomWords& high, Ra
   high = (RandomWords)((even >> 32) | (odd & 0xFFFFFFFF00000000u));
 }
 
-/// Blocks of kRandomLanes counters from `counter` on, in the order of their logical indices.
+/// Computes the blocks of kRandomLanes counters from `counter` on, in the order of their logical indices.
 inline void philox_blocks(uint64_t counter, uint64_t seed, uint32_t* out) {
   RandomWords c0, c1, c2{}, c3{};
   for (int i = 0; i < kRandomLanes; ++i) {
@@ -65,7 +66,7 @@ inline void philox_blocks(uint64_t counter, uint64_t seed, uint32_t* out) {
 inline void draw_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out) {
   constexpr int64_t kGroup = 4 * kRandomLanes;
   int64_t done = 0;
-  while (done < count) {  // whole groups are written in place; at both ends they are cut
+  while (done < count) {  // whole groups are written in place; groups at both ends are cut
     const uint64_t index = first + static_cast<uint64_t>(done);
     const int64_t offset = static_cast<int64_t>(index % 4);
     if (offset == 0 && count - done >= kGroup) {

@@ -37,14 +37,14 @@ at::Tensor sum_of_squares(const at::Tensor& flat) {
     });
   }
   double total = 0;
-  for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
+  for (const double part : partial) total += part;  // in order, so that equal numbers of chunks give equal sums
   return at::scalar_tensor(total, at::kDouble);
 }
 
 std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (parts.empty()) return {};
-  std::vector<at::Tensor> dense;  // others LibTorch would take one by one
+  std::vector<at::Tensor> dense;  // dense copies, because LibTorch processes tensors with gaps one by one
   for (const at::Tensor& part : parts) dense.push_back(part.is_non_overlapping_and_dense() ? part : part.contiguous());
   return at::_foreach_norm(dense, order, at::kDouble);
 }

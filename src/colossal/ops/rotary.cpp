@@ -13,7 +13,7 @@
 namespace colossal::ops {
 namespace {
 
-/// One more than the largest of `positions`, for which an accelerator would have to be waited for.
+/// Returns the largest of `positions` plus one. It refuses accelerators, because the host would have to wait for them.
 int64_t longest_of(const at::Tensor& positions) {
   require(positions.is_cpu(), "rotary",
           "frequencies that depend on the sequence length need it if positions are on an accelerator, ",
@@ -58,14 +58,14 @@ void check(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& 
 
 bool is_turned_by_us(const at::Tensor& x) { return has_kernel(x) || has_device_kernels(x); }
 
-/// What our kernels take.
+/// Input of our kernels.
 struct Angles {
-  /// Of a CPU cosines and sines [n, 2, R/2], enough of them for the largest position. Of other devices the frequencies:
-  /// to learn the largest position the host would wait.
+  /// For a CPU: cosines and sines [n, 2, R/2], enough for the largest position. For other devices: the frequencies,
+  /// because the host would have to wait to learn the largest position.
   at::Tensor numbers;
-  at::Tensor positions;  // dense; of a CPU the rows of `numbers`
+  at::Tensor positions;  // contiguous; for a CPU row indices of `numbers`
   int64_t rotated;
-  double factor;  // of cosines and sines where `numbers` does not have it
+  double factor;  // factor of cosines and sines; 1 if `numbers` includes it
 };
 
 Angles angles_for(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table, int64_t length) {
@@ -78,7 +78,7 @@ Angles angles_for(const at::Tensor& x, const at::Tensor& positions, const Rotary
   }
   const auto type = wide_type(x);
   if (dense.numel() == 0) return {table.turns(0, 1, type).cos_sin, dense, table.rotated(), 1};
-  const auto [smallest, largest] = dense.aminmax();  // where kernels are, on the host: nobody waits
+  const auto [smallest, largest] = dense.aminmax();  // positions are on the host, so nothing waits
   const int64_t first = *smallest.const_data_ptr<int64_t>(), last = *largest.const_data_ptr<int64_t>();
   require(first >= 0, "rotary", "positions must not be negative: got ", first);
   const RotaryTable::Turns turns = table.turns(first, last + 1, type, length > 0 ? length : last + 1);

@@ -1,5 +1,5 @@
-// Rotary position embedding in the rotate-half form of LLaMA, of a head or of its first features: of `rotated` of them
-// element i is paired with element i + rotated / 2.
+// Rotary position embedding in the rotate-half form of LLaMA. It rotates all features of a head or its first `rotated`
+// features. Element i is paired with element i + rotated / 2.
 //
 //   const ops::RotaryTable table(64, 10000);                                  // of heads of 64 features
 //   const ops::RotaryTable part(16, 10000);                                   // of the first 16, GPT-NeoX
@@ -16,53 +16,57 @@
 
 namespace colossal::ops {
 
-/// How a model that was trained on sequences of `original_positions` is made to reach further: what becomes of the
-/// frequencies f_i = theta^(-2i/R) of R turned features. All as transformers computes them (modeling_rope_utils.py).
+/// Context extension for a model that was trained on sequences of `original_positions`. The kind says how the
+/// frequencies f_i = theta^(-2i/R) of R rotated features change. All formulas follow transformers
+/// (modeling_rope_utils.py).
 struct RotaryScaling {
   enum class Kind {
     None,
     Linear,    ///< f / factor
-    Dynamic,   ///< longer than original_positions, length L: theta (factor L / original - (factor - 1))^(R / (R - 2))
-    Yarn,      ///< by parts: f, f / factor, and a ramp between them (Peng et al. 2023, arXiv:2309.00071)
-    Llama3,    ///< by wavelength w: below original / high f, above original / low f / factor, between them a blend
-    LongRope,  ///< f_i / short_factor_i; longer than original_positions f_i / long_factor_i (arXiv:2402.13753)
+    Dynamic,   ///< theta (factor L / original - (factor - 1))^(R / (R - 2)), for a length L > original_positions
+    Yarn,      ///< f or f / factor, with a ramp between them (Peng et al. 2023, arXiv:2309.00071)
+    Llama3,    ///< by wavelength w: f if w < original / high, f / factor if w > original / low, else a blend
+    LongRope,  ///< f_i / short_factor_i; f_i / long_factor_i beyond original_positions (arXiv:2402.13753)
   } kind = Kind::None;
   double factor = 1;
   int64_t original_positions = 0;
-  /// Yarn, LongRope: factor of cosines and sines. 0: what the paper says, of Yarn 0.1 ln(factor) + 1 (or as the next
-  /// line has it), of LongRope sqrt(1 + ln(factor) / ln(original_positions)); 1 where factor is at most 1
+  /// Yarn, LongRope: factor of cosines and sines. 0 = the default of the paper. Yarn's default is 0.1 ln(factor) + 1,
+  /// or the formula of the next line. LongRope's default is sqrt(1 + ln(factor) / ln(original_positions)). The default
+  /// is 1 if factor is at most 1.
   double attention_factor = 0;
-  double mscale = 0, mscale_all_dim = 0;  ///< Yarn: (0.1 a ln f + 1) / (0.1 b ln f + 1) of these, unless 0
-  double beta_fast = 32, beta_slow = 1;   ///< Yarn: turns over original_positions where the ramp begins, ends
-  bool truncate = true;                   ///< Yarn: it begins and ends at whole numbers of features
+  /// Yarn: (0.1 a ln(factor) + 1) / (0.1 b ln(factor) + 1) for mscale a, mscale_all_dim b; 0 = off
+  double mscale = 0, mscale_all_dim = 0;
+  double beta_fast = 32, beta_slow = 1;  ///< Yarn: turns over original_positions at which the ramp begins and ends
+  bool truncate = true;                  ///< Yarn: round both ends of the ramp to whole feature indices
   double low_freq_factor = 1, high_freq_factor = 4;   ///< Llama3
-  std::vector<double> short_factor{}, long_factor{};  ///< LongRope: R / 2 each
+  std::vector<double> short_factor{}, long_factor{};  ///< LongRope: R / 2 factors each
 
   bool operator==(const RotaryScaling&) const = default;
 };
 
-/// The frequencies of R rotated features, and tables of cosines and sines that grow with the largest position seen.
-/// Copies share the tables. Thread safety: full.
+/// The frequencies of R rotated features, and tables of cosines and sines. The tables grow with the largest position
+/// that was requested. Copies share the tables. Thread safety: full.
 ///
-/// With Dynamic and LongRope the frequencies depend on `length`, the length of the longest sequence of a call, with its
-/// cached tokens. In a forward pass these are all of its tokens, in decoding the tokens so far. transformers does the
-/// same. But its tables of Dynamic stay those of the longest sequence seen until one fits original_positions again. In
-/// both, cached keys keep the frequencies of the step that made them.
+/// With Dynamic and LongRope the frequencies depend on `length`: the length of the longest sequence of a call, cached
+/// tokens included. In a forward pass this is the number of its tokens, in decoding the number of tokens so far.
+/// transformers does the same, with one difference for Dynamic. It keeps the frequencies of the longest sequence seen
+/// until a sequence fits original_positions again. In both, cached keys keep the frequencies of the step that made
+/// them.
 class RotaryTable {
  public:
-  /// Errors: throws unless `rotated` is even and positive, theta > 0 and the numbers of the scaling make sense.
+  /// Errors: throws unless `rotated` is even and positive, theta > 0 and the parameters of the scaling are valid.
   RotaryTable(int64_t rotated, double theta, RotaryScaling scaling = {});
 
   int64_t rotated() const;
-  double attention_factor() const;  ///< of all cosines and sines
+  double attention_factor() const;  ///< factor of all cosines and sines
   bool depends_on_length() const;
-  /// fp64 [R/2] on `device`, where they stay: whoever asks again waits for no copy. Of Dynamic beyond
-  /// original_positions they are made anew for each length.
+  /// Returns the frequencies, fp64 [R/2] on `device`. The copy on the device is cached, so later calls do not wait for
+  /// a transfer. Dynamic computes new frequencies for each length beyond original_positions.
   at::Tensor frequencies(at::Device device = at::kCPU, int64_t length = 0) const;
 
-  /// Cosines and sines with attention_factor() in them: row i is of position first + i.
+  /// Cosines and sines, multiplied by attention_factor(). Row i is for position first + i.
   struct Turns {
-    at::Tensor cos_sin;  ///< contiguous [n, 2, R/2] on the CPU, fp64 if the dtype asked for is, else fp32
+    at::Tensor cos_sin;  ///< contiguous [n, 2, R/2] on the CPU; fp64 if fp64 was requested, else fp32
     int64_t first = 0;
   };
   /// Returns the cosines and sines of at least the positions [first, behind).
@@ -73,22 +77,25 @@ class RotaryTable {
   std::shared_ptr<State> state_;
 };
 
-/// Turns every pair (x_i, x_{i+R/2}) of the head at position p by the angle p * frequency_i; features from R on stay.
+/// Rotates every pair (x_i, x_{i+R/2}) of the head at position p by the angle p * frequency_i. Features from R on are
+/// copied.
 ///
 /// Shapes:   x [B,S,N,D] (any strides), D >= R, positions int64 [B,S], not negative -> [B,S,N,D], contiguous.
-/// `length`: what the table depends on; 0: one more than the largest of `positions`, where these are of whole sequences
-///           and on the CPU.
-/// Gradient: of x, the inverse turn, times the attention factor; nothing but the positions is saved.
-/// Errors:   throws if sizes do not fit or a position is negative (checked on CPU tensors), or if on an accelerator a
-///           table depends on a length that is not given.
-/// Cost:     one pass. On an accelerator angles are made where they are needed, once for all heads, in fp64.
+/// `length`: the sequence length for tables that depend on it. 0 = the largest of `positions` plus one; `positions`
+/// must then cover whole sequences and be on the CPU.
+/// Gradient: of x: the inverse rotation, times the attention factor. Only the positions and the table's values are
+///           saved.
+/// Errors:   throws if sizes do not fit or if a position is negative (checked on CPU tensors). On an accelerator it
+///           throws if the table depends on a length that is not given.
+/// Cost:     one pass. On an accelerator the kernel computes angles in fp64, once for up to 16 heads.
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table, int64_t length = 0);
 
-/// Both q [B,S,N,D] and k [B,S,Nkv,D].
+/// Rotates both q [B,S,N,D] and k [B,S,Nkv,D].
 std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& k, const at::Tensor& positions,
                                          const RotaryTable& table, int64_t length = 0);
 
-/// By ATen operators with ATen's autograd: the reference, and the path of accelerators without kernels of ours.
+/// Computes the same from ATen operators with ATen's autograd: the reference, and the path of accelerators without
+/// kernels of ours.
 at::Tensor rotary_reference(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table,
                             int64_t length = 0);
 

@@ -14,12 +14,12 @@ namespace {
 
 using Reach = RotaryScaling::Kind;
 
-/// Frequencies, their copies on devices, and cosines and sines of some positions, which longer ones replace and nobody
-/// writes again.
+/// Frequencies, their copies on devices, and cosines and sines of some positions. A table of more positions replaces
+/// these tensors; their contents never change, so callers may keep them.
 struct AngleTable {
   at::Tensor frequencies;
-  std::vector<at::Tensor> copies;  // one on each other device
-  at::Tensor wide, narrow;         // [n, 2, R/2] in fp64 and fp32, of positions from `first` on
+  std::vector<at::Tensor> copies;  // one per device other than the CPU
+  at::Tensor wide, narrow;         // [n, 2, R/2] in fp64 and fp32, for positions from `first` on
   int64_t first = 0;
 
   at::Tensor on(at::Device device) {
@@ -82,27 +82,28 @@ double attention_factor_of(const RotaryScaling& s) {
   return s.mscale != 0 && s.mscale_all_dim != 0 ? scale(s.mscale) / scale(s.mscale_all_dim) : scale(1);
 }
 
-/// How much of a frequency of llama3 is kept: turns that it makes over the original context decide, many are kept, few
-/// are stretched.
+/// Returns the fraction of a frequency that llama3 keeps. It depends on the turns over the original context: with many
+/// turns the frequency is kept, with few it is stretched.
 double kept_by_llama3(double f, const RotaryScaling& s) {
   const double turns = static_cast<double>(s.original_positions) * f / (2 * M_PI);
   return std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
 }
 
-/// The same of yarn, whose ramp is one over the index of the frequency.
+/// Returns the same fraction for yarn. Its ramp is linear in the index of the frequency.
 double kept_by_yarn(int64_t i, int64_t rotated, double theta, const RotaryScaling& s) {
-  const auto index_of = [&](double turns) {  // of the frequency that makes so many over the original context
+  // Index of the frequency that makes `turns` turns over the original context
+  const auto index_of = [&](double turns) {
     return static_cast<double>(rotated) * std::log(static_cast<double>(s.original_positions) / (turns * 2 * M_PI)) /
            (2 * std::log(theta));
   };
   double low = index_of(s.beta_fast), high = index_of(s.beta_slow);
   if (s.truncate) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0), high = std::min(high, static_cast<double>(rotated - 1));
-  if (low == high) high += 0.001;  // as transformers does
+  if (low == high) high += 0.001;  // avoids a division by 0, as transformers does
   return 1 - std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
 }
 
-/// `length`: beyond original_positions, or 0 for what is no longer than these.
+/// Computes the frequencies for `length`, which is beyond original_positions, or 0 for shorter lengths.
 at::Tensor frequencies_of(int64_t rotated, double theta, const RotaryScaling& s, int64_t length) {
   if (s.kind == Reach::Dynamic && length > 0) {
     const double times = static_cast<double>(length) / static_cast<double>(s.original_positions);
@@ -131,10 +132,10 @@ struct RotaryTable::State {
   RotaryScaling scaling;
   double attention_factor;
   std::mutex mutex;
-  AngleTable usual, beyond;   // beyond original_positions
-  int64_t beyond_length = 0;  // of which `beyond` is, where that matters
+  AngleTable usual, beyond;   // `beyond`: for lengths beyond original_positions
+  int64_t beyond_length = 0;  // length for which `beyond` was made, if it depends on it
 
-  /// Those of a length, under the mutex.
+  /// Returns the table for a length. Requires the mutex.
   AngleTable& of(int64_t length) {
     const bool is_beyond = depends() && length > scaling.original_positions;
     if (!is_beyond) return usual;
@@ -171,7 +172,7 @@ RotaryTable::Turns RotaryTable::turns(int64_t first, int64_t behind, at::ScalarT
   const std::lock_guard lock(state_->mutex);
   AngleTable& angles = state_->of(length);
   if (!angles.has(first, behind)) {
-    // In decoding by Dynamic each token has frequencies of its own: of no other position they are asked for.
+    // With Dynamic each token of a decoding has its own frequencies, so other positions will not be requested for them.
     const bool is_once = &angles == &state_->beyond && state_->scaling.kind == Reach::Dynamic;
     const int64_t known = angles.wide.defined() ? angles.wide.size(0) : 0;
     angles.fill(is_once ? first : 0, is_once ? behind : std::max<int64_t>({behind, 2 * known, 64}),

@@ -1,5 +1,5 @@
-// Rows of numbers in codes of 8 bits with a scale each: what a cache may hold of keys and values (paged_attention.h),
-// and weights in 8 bits of floating point (prepacked_matrix.h).
+// Rows quantized to 8 bits with one scale per row. A KV cache may store keys and values like this (paged_attention.h),
+// and so may weights in 8-bit floating point (prepacked_matrix.h).
 //
 //   const RowCodes coded = encode_rows(k, at::kChar);           // k [T, N_kv, D]: a scale a token and head
 //   const at::Tensor near = coded.codes.to(at::kFloat) * coded.scales.unsqueeze(-1);
@@ -13,9 +13,10 @@ struct RowCodes {
   at::Tensor scales;  ///< fp32 [...]
 };
 
-/// Each row by itself, its largest magnitude becomes the largest code: of int8 127, so numbers are at most 1/254 of it
-/// off; of fp8 (e4m3) 448, at most 1/16 of themselves, or 2^-19 of the largest. What is no number, or infinite, makes
-/// its row NaN. x [..., D] fp64, fp32, bf16 or fp16; `dtype` kChar or kFloat8_e4m3fn.
+/// Quantizes each row on its own; its largest magnitude gets the largest code. For int8 that is 127, so values are off
+/// by at most 1/254 of it. For fp8 (e4m3) it is 448; values are off by at most 1/16 of themselves, or 2^-19 of the
+/// largest. A NaN or infinite value makes its whole row NaN. x [..., D] is fp64, fp32, bf16 or fp16; `dtype` is kChar
+/// or kFloat8_e4m3fn.
 RowCodes encode_rows(const at::Tensor& x, at::ScalarType dtype);
 
 }  // namespace colossal::ops

@@ -5,7 +5,7 @@
 namespace colossal::ops {
 namespace {
 
-/// Where a head of a row lies, and where it goes.
+/// Source and destination of one head of a row.
 template <class T>
 struct TurnedHead {
   COLOSSAL_DEVICE TurnedHead(const RotaryRows<T>& a, int64_t row, int64_t head)
@@ -44,14 +44,14 @@ COLOSSAL_DEVICE void rotary_rows(const RotaryRows<T>& a, int64_t begin, int64_t 
 }
 
 #if defined(COLOSSAL_SIMT)
-constexpr int64_t kTurnedHeads = 16;  // by the thread that made their angles
+constexpr int64_t kTurnedHeads = 16;  // heads rotated by the thread that computed their angles
 
 template <class T>
 COLOSSAL_DEVICE int64_t head_groups(const RotaryRows<T>& a) {
   return (a.heads + kTurnedHeads - 1) / kTurnedHeads;
 }
 
-/// The heads of a group: [first, last) of a row.
+/// Heads [first, last) of a row: one group.
 template <class T>
 struct HeadGroup {
   COLOSSAL_DEVICE HeadGroup(const RotaryRows<T>& a, int64_t group)
@@ -101,7 +101,7 @@ void column_sums(const T* x, int64_t columns, int64_t begin, int64_t end, WideOf
   }
 }
 
-// Short runs in the computing type, their sums in double: fp32 squares lose digits only within a run.
+// Sums short runs in the computing type and adds these sums in double: fp32 squares lose digits only within a run.
 template <class T>
 double sum_of_squares(const T* x, int64_t n) {
   using W = WideOf<T>;

@@ -8,18 +8,18 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kScaledStep = 16;  // of the sizes that cuBLAS takes
+constexpr int64_t kScaledStep = 16;  // cuBLAS takes sizes that are multiples of it
 
-// Row by row. As bytes: copies of them are the same for all dtypes.
+// Returns row-major codes. They are copied as bytes, because that works for all dtypes.
 at::Tensor dense_codes(const at::Tensor& codes) {
   return codes.is_contiguous() ? codes : codes.view(at::kByte).contiguous().view(codes.scalar_type());
 }
 
-/// a b + bias of a [M,K] and b [K,N], whatever their strides.
+/// Returns a b + bias for a [M,K] and b [K,N] with any strides.
 at::Tensor multiply_scaled(const Scaled& a, const Scaled& b, const at::Tensor& bias, at::ScalarType type) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   tensor::announce_product(a.codes.size(0), b.codes.size(1), a.codes.size(1), a.codes.scalar_type());
-  // Beside an fp32 result cuBLAS takes no bias.
+  // cuBLAS accepts no bias if the result is fp32.
   const bool takes_bias = bias.defined() && type == at::kBFloat16 && bias.scalar_type() == type;
   const at::Tensor product = at::_scaled_mm(dense_codes(a.codes), dense_codes(b.codes.t()).t(), a.scale.reciprocal(),
                                             b.scale.reciprocal(), takes_bias ? std::optional(bias) : std::nullopt,

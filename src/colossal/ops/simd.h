@@ -1,7 +1,7 @@
-// The words of lanes.h where the calling thread is one of a CPU: vectors of the width that the including unit is
-// compiled for. Only kernel bodies include this: everything is in an unnamed namespace, because an inline function
-// shared between units of different instruction sets would be one symbol, and the linker might keep the copy that this
-// machine cannot run. For the same reason kernel bodies call no inline function of std or ATen.
+// CPU implementation of the vocabulary of lanes.h: vectors of the width for which the including unit is compiled. This
+// header is for kernel bodies only. Everything is in an unnamed namespace: an inline function shared by units of
+// different instruction sets would be one symbol, and the linker might keep a copy that this machine cannot run. Kernel
+// bodies therefore call no inline function of std or ATen.
 #pragma once
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -24,7 +24,7 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 
-/// W is the type computed in: float or double.
+/// Constants and vector types of the computing type W: float or double.
 template <class W>
 struct Simd;
 template <>
@@ -32,7 +32,7 @@ struct Simd<float> {
   typedef float Vector __attribute__((vector_size(kVectorBytes)));
   typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
   static constexpr int kMantissaBits = 23, kExponentBias = 127, kSeriesTerms = 7;
-  // 1.5 * 2^23: adding it rounds to an integer kept in the low bits
+  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   static constexpr float kRoundingMagic = 12582912.0f;
   static constexpr float kSmallestExponent = -87.0f, kLargestExponent = 88.0f;
   static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
@@ -46,7 +46,7 @@ struct Simd<double> {
   static constexpr double kSmallestExponent = -708.0, kLargestExponent = 709.0;
   static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
 };
-/// 1 / k!, the coefficients of the series of e^x.
+/// 1 / k!: coefficients of the series of e^x.
 constexpr double kInverseFactorials[] = {
     1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,
     1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
@@ -59,13 +59,13 @@ template <class W>
 inline Vec<W> splat(W value) {
   return value - Vec<W>{};
 }
-/// a where a comparison holds, else b.
+/// Returns a in lanes where the comparison is true, else b.
 template <class Where, class V>
 inline V select(Where where, V a, V b) {
   return where ? a : b;
 }
 
-/// Where a loop is: a whole vector, or the `count` elements of its tail.
+/// Part of a loop: a whole vector, or the `count` elements of its tail.
 struct Whole {};
 struct Tail {
   int64_t count;
@@ -106,12 +106,12 @@ inline Vec<float> load(const Half* p, Whole) {
   return (Vec<float>)_mm256_cvtph_ps((__m128i)halves);
 #else
   const Words bits = __builtin_convertvector(halves, Words), magnitude = (bits & 0x7FFFu) << 13;
-  // moves the exponent's origin, makes subnormals normal
+  // shifts the exponent's bias and makes subnormals normal
   const Words finite = (Words)((Vec<float>)magnitude * 0x1p112f);
   return (Vec<float>)((magnitude >= 0x0F800000u ? magnitude | 0x7F800000u : finite) | ((bits & 0x8000u) << 16));
 #endif
 }
-// round to nearest even; NaN stays NaN, what is too large becomes infinite
+// Rounds to nearest even. NaN stays NaN; values that are too large become infinite.
 inline void store(Half* p, Vec<float> v, Whole) {
 #if defined(__AVX512F__)
   const HalfWords halves =
@@ -121,7 +121,7 @@ inline void store(Half* p, Vec<float> v, Whole) {
 #else
   const Words bits = (Words)v, magnitude = bits & 0x7FFFFFFFu;
   const Words normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  // the last bit of 0.5 is 2^-24, as that of subnormals
+  // the last bit of 0.5 is 2^-24, as for subnormals
   const Words subnormal = (Words)((Vec<float>)magnitude + 0.5f) - 0x3F000000u;
   const Words finite = magnitude < 0x38800000u ? subnormal : (magnitude < 0x477FF000u ? normal : Words{} + 0x7C00u);
   const Words rounded = magnitude > 0x7F800000u ? ((magnitude >> 13) & 0x3FFu) | 0x7E00u : finite;
@@ -129,7 +129,8 @@ inline void store(Half* p, Vec<float> v, Whole) {
 #endif
   __builtin_memcpy(p, &halves, sizeof halves);
 }
-/// Rounds up with the probability that makes the mean exact, by the lower half of a random word; NaN stays NaN.
+/// Rounds stochastically by the lower half of a random word: up with the probability that makes the mean exact. NaN
+/// stays NaN.
 inline Vec<float> rounded_by_chance(Vec<float> v, Words word) {
   const Words bits = (Words)v;
   return (Vec<float>)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits : (bits + (word & 0xFFFFu)) & 0xFFFF0000u);
@@ -158,14 +159,14 @@ inline void store(T* p, Vec<WideOf<T>> v, Tail tail) {
   for (int64_t i = 0; i < tail.count; ++i) p[i] = buffer[i];
 }
 
-/// body(i, Whole or Tail) for i = 0, lanes, 2 lanes, ... below n.
+/// Calls body(i, Whole or Tail) for i = 0, lanes, 2 lanes, ... below n.
 template <class W, class Body>
 inline __attribute__((always_inline)) void for_vectors(int64_t n, Body&& body) {
   int64_t i = 0;
   for (; i + kLanes<W> <= n; i += kLanes<W>) body(i, Whole{});
   if (i < n) body(i, Tail{n - i});
 }
-/// body(i, chain, part) with chains 0, 1, ... N - 1 in turn.
+/// Calls body(i, chain, part) with chains 0, 1, ... N - 1 in turn.
 template <class W, int N, class Body>
 inline __attribute__((always_inline)) void for_chains(int64_t n, Body&& body) {
   int64_t i = 0;
@@ -174,20 +175,20 @@ inline __attribute__((always_inline)) void for_chains(int64_t n, Body&& body) {
     for (int chain = 0; chain < N; ++chain) body(i + chain * kLanes<W>, chain, Whole{});
   for_vectors<W>(n - i, [&](int64_t j, auto part) { body(i + j, 0, part); });
 }
-/// of_row(row)(i, part) on the vectors of rows of n elements; of_row is called once a row.
+/// Calls of_row(row)(i, part) for the vectors of rows of n elements. of_row is called once per row.
 template <class W, class OfRow>
 inline __attribute__((always_inline)) void for_vectors_of_rows(int64_t begin, int64_t end, int64_t n, OfRow&& of_row) {
   for (int64_t row = begin; row < end; ++row) for_vectors<W>(n, of_row(row));
 }
 
-/// One thread is all there are.
+/// Calls body(): on a CPU there is one thread.
 template <class Body>
 inline __attribute__((always_inline)) void once(const Body& body) {
   body();
 }
 inline void together() {}
 
-/// v with lanes past the tail replaced by `filler`.
+/// Returns v with lanes past the tail replaced by `filler`.
 template <class W>
 inline Vec<W> only(Vec<W> v, Whole, W) {
   return v;
@@ -211,8 +212,8 @@ inline W max_of(Vec<W> v) {
   return best;
 }
 
-/// e^x: x = n ln2 + r, Taylor series in r, 2^n by the exponent bits. Within 2 ulp for W = float; 0 below the normal
-/// range, about the largest number above it.
+/// Returns e^x: x = n ln2 + r, Taylor series in r, 2^n by the exponent bits. Within 2 ulp for W = float. It returns 0
+/// below the normal range, and about the largest number above it.
 template <class W>
 inline Vec<W> exp_of(Vec<W> x) {
   using S = Simd<W>;
@@ -247,13 +248,14 @@ inline Vec<double> root_of(Vec<double> v) {
   return v;
 }
 
-/// 1 / (1 + e^-x).
+/// Returns 1 / (1 + e^-x).
 template <class W>
 inline Vec<W> sigmoid(Vec<W> x) {
   return W(1) / (W(1) + exp_of<W>(-x));
 }
 
-/// Hyperbolic tangent: 1 - 2 / (e^2|x| + 1), and within 1/2, where that would cancel, its Pade approximant [7/6].
+/// Returns the hyperbolic tangent: 1 - 2 / (e^2|x| + 1). For |x| < 1/2, where that would cancel, it uses the Pade
+/// approximant [7/6].
 template <class W>
 inline Vec<W> tanh_of(Vec<W> x) {
   const Vec<W> size = x < W(0) ? -x : x, square = x * x;

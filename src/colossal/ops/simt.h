@@ -1,7 +1,7 @@
-// The words of lanes.h where the calling thread is a block of threads of a GPU. Each thread takes four neighbouring
-// elements at a time, so that also narrow numbers are moved in eight bytes, and the block goes over a range in strides.
-// Under nvcc the words of the block itself are CUDA's. Elsewhere whoever includes this declares them before, as
-// tests/support/emulated_block.h does, so that what is written here is tested on machines without a GPU:
+// GPU implementation of the vocabulary of lanes.h: a block of threads executes a body. Each thread takes four
+// neighbouring elements at a time, so that even 16-bit elements are moved in eight bytes. The block strides over a
+// range. Under nvcc the functions of the block are CUDA's. Other includers must declare them before, as
+// tests/support/emulated_block.h does; that tests this code on machines without a GPU:
 //   kWarp, block_thread(), block_threads(), block_barrier(), of_neighbour(value, distance), block_scratch<W>()
 #pragma once
 #include <math.h>
@@ -20,17 +20,17 @@ namespace colossal::ops {
 namespace {
 
 #if defined(__CUDACC__)
-constexpr int kWarp = 32;  // threads that step together
+constexpr int kWarp = 32;  // threads that execute in lockstep
 COLOSSAL_DEVICE inline int block_thread() { return static_cast<int>(threadIdx.x); }
 COLOSSAL_DEVICE inline int block_threads() { return static_cast<int>(blockDim.x); }
-/// All threads of the block have come here, and see what the others wrote.
+/// Waits until all threads of the block are here and their writes are visible.
 COLOSSAL_DEVICE inline void block_barrier() { __syncthreads(); }
-/// The value that thread number (own ^ distance) of the warp gives.
+/// Returns the `value` of thread number (own ^ distance) of the warp.
 template <class W>
 COLOSSAL_DEVICE inline W of_neighbour(W value, int distance) {
   return __shfl_xor_sync(0xFFFFFFFFu, value, distance);
 }
-/// Room for a number a warp that the whole block sees.
+/// Returns memory that the whole block shares, one element per warp.
 template <class W>
 COLOSSAL_DEVICE inline W* block_scratch() {
   __shared__ W numbers[32];
@@ -38,22 +38,22 @@ COLOSSAL_DEVICE inline W* block_scratch() {
 }
 #endif
 
-/// How a kernel lies over blocks of threads.
+/// Launch parameters of a kernel.
 struct Blocks {
   void* stream;
   int64_t count;
-  int threads = 0;  ///< of a block, exactly; 0: as many as whoever launches likes
+  int threads = 0;  ///< exact number of threads per block; 0 = the launcher chooses
 };
 
 template <class W>
 constexpr int kLanes = 4;
-/// The lowest finite number.
+/// Lowest finite number.
 template <class W>
 constexpr W kLowest = -3.40282347e38f;
 template <>
 constexpr double kLowest<double> = -1.7976931348623157e308;
 
-/// Elements that one thread holds. A number stands for as many of it.
+/// Four elements that one thread holds. A single number converts to four copies of it.
 template <class E>
 struct Pack {
   static constexpr int kSize = 4;
@@ -97,7 +97,7 @@ struct Pack {
   COLOSSAL_DEVICE Pack& operator+=(const Pack& other) { return *this = *this + other; }
 };
 
-/// W is the type computed in: float or double.
+/// Vector of the computing type W: float or double.
 template <class W>
 using Vec = Pack<W>;
 using Words = Pack<uint32_t>;
@@ -113,7 +113,7 @@ COLOSSAL_DEVICE V select(const Pack<bool>& where, const V& a, const V& b) {
   return result;
 }
 
-/// Where a loop is: at a whole vector, or at the `count` elements of its tail.
+/// Part of a loop: a whole vector, or the `count` elements of its tail.
 struct Whole {};
 struct Tail {
   int64_t count;
@@ -149,7 +149,7 @@ COLOSSAL_DEVICE inline float widened(Half x) {
 
 COLOSSAL_DEVICE inline void narrow(float from, float& to) { to = from; }
 COLOSSAL_DEVICE inline void narrow(double from, double& to) { to = from; }
-// to nearest even; NaN stays NaN
+// Rounds to nearest even; NaN stays NaN.
 COLOSSAL_DEVICE inline void narrow(float from, Bf16& to) {
   const uint32_t bits = bits_of(from), rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   to.bits = static_cast<uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : rounded);
@@ -163,7 +163,7 @@ COLOSSAL_DEVICE inline void narrow(float from, Half& to) {
 #endif
 }
 
-/// Neighbours in memory that one instruction moves, or two.
+/// Four elements that are neighbours in memory; one or two instructions move them.
 template <class T>
 struct [[gnu::may_alias]] alignas(sizeof(T) >= 4 ? 16 : 8) Neighbours {
   T of[4];
@@ -208,7 +208,7 @@ COLOSSAL_DEVICE void store(T* p, const Vec<WideOf<T>>& v, Tail tail) {
 
 // --- random numbers ---
 
-/// Philox4x32-10, see random.h: the same words as the vectors of a CPU draw.
+/// Computes Philox4x32-10, see random.h: the same words as the CPU kernel.
 COLOSSAL_DEVICE inline Words philox_block(uint64_t counter, uint64_t seed) {
   uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32), c2 = 0, c3 = 0;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
@@ -223,7 +223,7 @@ COLOSSAL_DEVICE inline Words philox_block(uint64_t counter, uint64_t seed) {
   block[0] = c0, block[1] = c1, block[2] = c2, block[3] = c3;
   return block;
 }
-/// Words of the elements from i on: drawn here. Those past a tail mean nothing.
+/// Draws the words of the elements from i on. Words past a tail are unspecified.
 template <class Part>
 COLOSSAL_DEVICE Words load_words(const RandomWords& words, int64_t i, Part) {
   const uint64_t index = words.first + static_cast<uint64_t>(i);
@@ -232,12 +232,13 @@ COLOSSAL_DEVICE Words load_words(const RandomWords& words, int64_t i, Part) {
   if (offset == 0) return block;
   const Words next = philox_block(index / 4 + 1, words.seed);
   Words shifted;
-  for (int lane = 0; lane < 4; ++lane)  // by comparisons: registers cannot be counted through
+  for (int lane = 0; lane < 4; ++lane)  // compares indices, because registers cannot be indexed at run time
     for (int from = lane + 1; from < lane + 4; ++from)
       if (from == lane + offset) shifted[lane] = from < 4 ? block[from] : next[from - 4];
   return shifted;
 }
-/// Rounds up with the probability that makes the mean exact, by the lower half of a random word; NaN stays NaN.
+/// Rounds stochastically by the lower half of a random word: up with the probability that makes the mean exact. NaN
+/// stays NaN.
 COLOSSAL_DEVICE inline Vec<float> rounded_by_chance(Vec<float> v, const Words& word) {
   for (int i = 0; i < 4; ++i) {
     const uint32_t bits = bits_of(v[i]);
@@ -248,7 +249,7 @@ COLOSSAL_DEVICE inline Vec<float> rounded_by_chance(Vec<float> v, const Words& w
 
 // --- the block ---
 
-/// body(i, Whole or Tail) on the vectors of [0, n) that are this thread's.
+/// Calls body(i, Whole or Tail) for this thread's vectors of [0, n).
 template <class W, class Body>
 COLOSSAL_DEVICE void for_vectors(int64_t n, Body&& body) {
   for (int64_t i = kLanes<W> * block_thread(); i < n; i += kLanes<W> * block_threads()) {
@@ -260,9 +261,10 @@ COLOSSAL_DEVICE void for_vectors(int64_t n, Body&& body) {
 }
 template <class W, int N, class Body>
 COLOSSAL_DEVICE void for_chains(int64_t n, Body&& body) {
-  for_vectors<W>(n, [&](int64_t i, auto part) { body(i, 0, part); });  // threads enough do not wait
+  // One chain is enough, because many threads hide the latency
+  for_vectors<W>(n, [&](int64_t i, auto part) { body(i, 0, part); });
 }
-/// of_row(row)(i, part) on the vectors of all rows of n elements: short rows share the block.
+/// Calls of_row(row)(i, part) for the vectors of all rows of n elements. Short rows share the block.
 template <class W, class OfRow>
 COLOSSAL_DEVICE void for_vectors_of_rows(int64_t begin, int64_t end, int64_t n, OfRow&& of_row) {
   const int64_t by_row = (n + kLanes<W> - 1) / kLanes<W>;
@@ -296,12 +298,12 @@ COLOSSAL_DEVICE void once(const Body& body) {
 }
 COLOSSAL_DEVICE inline void together() { block_barrier(); }
 
-/// What all threads' numbers are joined to, the same in all of them.
+/// Reduces the values of all threads of the block by `join`. All threads get the same result.
 template <class W, class Join>
 COLOSSAL_DEVICE W over_block(W value, const Join& join) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) value = join(value, of_neighbour(value, distance));
   W* of_warps = block_scratch<W>();
-  block_barrier();  // others may still read what the last reduction left there
+  block_barrier();  // other threads may still read the result of the last reduction
   if (block_thread() % kWarp == 0) of_warps[block_thread() / kWarp] = value;
   block_barrier();
   value = of_warps[0];
@@ -330,7 +332,7 @@ COLOSSAL_DEVICE Vec<W> exp_of(Vec<W> x) {
   for (W& one : x.lane) one = exponential(one);
   return x;
 }
-/// 1 / (1 + e^-x).
+/// Returns 1 / (1 + e^-x).
 template <class W>
 COLOSSAL_DEVICE Vec<W> sigmoid(const Vec<W>& x) {
   return Vec<W>(1) / (Vec<W>(1) + exp_of<W>(-x));

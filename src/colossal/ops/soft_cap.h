@@ -4,17 +4,18 @@
 
 namespace colossal::ops {
 
-/// By LibTorch's operators with its autograd. A cap of 0: the logits themselves.
+/// Returns the capped logits, computed by LibTorch's operators with its autograd. A cap of 0 returns the logits
+/// themselves.
 at::Tensor soft_capped(const at::Tensor& logits, double cap);
 
-/// Caps slices of logits in place, and computes their gradients. A cap of 0 does nothing.
-/// Memory: with gradients as much as the first slice, which must be the longest.
+/// Caps slices of logits in place, and computes their gradients. A cap of 0 does nothing. Memory: with gradients, a
+/// copy of the first slice, which must be the longest.
 class SoftCap {
  public:
   SoftCap(double cap, bool with_gradient) : cap_(cap), with_gradient_(with_gradient) {}
-  /// No autograd.
+  /// Caps the logits in place, without autograd.
   void bend_(const at::Tensor& logits);
-  /// From the gradient of the capped logits that came last to that of the logits.
+  /// Replaces the gradient of the capped logits by the gradient of the logits, for the slice of the last bend_().
   void unbend_(at::Tensor gradient) const;
 
  private:

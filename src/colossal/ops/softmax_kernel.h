@@ -9,7 +9,7 @@ template <class T>
 COLOSSAL_DEVICE bool is_counted(const SoftmaxRows<T>& a, int64_t row) {
   return a.labels[row] != a.ignored;
 }
-/// Column of the label, negative where it is not among the valid ones.
+/// Returns the column of the label; negative if it is not among the valid columns.
 template <class T>
 COLOSSAL_DEVICE int64_t target_of(const SoftmaxRows<T>& a, int64_t row) {
   const int64_t column = a.labels[row] - a.first;
@@ -34,7 +34,7 @@ COLOSSAL_DEVICE void softmax_exponentials(const SoftmaxRows<T>& a, int64_t begin
   for (int64_t row = begin; row < end; ++row) {
     const T largest = a.largest[row];
     write_target(a, row, largest);
-    together();  // the target's logit was read
+    together();  // the target's logit has been read
     const T sum = is_counted(a, row) ? row_exp(a.logits + row * a.stride, a.valid, largest) : T(0);
     once([&] { a.sums[row] = sum; });
   }
@@ -47,21 +47,21 @@ COLOSSAL_DEVICE void softmax_gradient(const SoftmaxRows<T>& a, int64_t begin, in
     const int64_t kept = is_counted(a, row) ? a.valid : 0, target = target_of(a, row);
     for_vectors<T>(a.columns - kept, [&](int64_t i, auto part) { store(logits + kept + i, Vec<T>{}, part); });
     row_scale(logits, kept, 1 / a.sums[row]);
-    together();  // the target was scaled
+    together();  // the target has been scaled
     if (target >= 0) once([&] { logits[target] -= 1; });
   }
 }
 
 #if defined(COLOSSAL_SIMT)
 
-/// Whose rows do not stay in a cache: largest and sum of one reading, exponentials made again when the gradient is
-/// written.
+/// For a GPU, where rows do not fit a cache: one read gives largest and sum, and exponentials are computed again when
+/// the gradient is written.
 template <class T>
 COLOSSAL_DEVICE void softmax(const SoftmaxRows<T>& a, bool gradient, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     T* logits = a.logits + row * a.stride;
     const int64_t kept = is_counted(a, row) ? a.valid : 0, target = target_of(a, row);
-    const T lowest = kLowest<T>;  // finite: the difference of infinities is not a number
+    const T lowest = kLowest<T>;  // finite, because the difference of two infinities is NaN
     Vec<T> best(lowest), total(0);
     for_vectors<T>(kept, [&](int64_t i, auto part) {
       const Vec<T> v = only<T>(load(logits + i, part), part, lowest), next = select(v > best, v, best);
@@ -72,7 +72,7 @@ COLOSSAL_DEVICE void softmax(const SoftmaxRows<T>& a, bool gradient, int64_t beg
     write_target(a, row, largest);
     once([&] { a.sums[row] = sum; });
     if (!gradient) continue;
-    together();  // the target's logit was read
+    together();  // the target's logit has been read
     for_vectors<T>(kept, [&](int64_t i, auto part) {
       Vec<T> v = exp_of<T>(load(logits + i, part) - largest) / sum;
       for (int lane = 0; lane < kLanes<T>; ++lane)
@@ -85,7 +85,7 @@ COLOSSAL_DEVICE void softmax(const SoftmaxRows<T>& a, bool gradient, int64_t beg
 
 #else
 
-/// All visits of a row while it is in the cache.
+/// Makes all visits of a row while it is in the cache.
 template <class T>
 void softmax(const SoftmaxRows<T>& a, bool gradient, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {

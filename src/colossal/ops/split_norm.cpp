@@ -1,5 +1,5 @@
-// Norms of rows whose features are split over ranks. By ATen operators: the work is one pass over an activation that
-// the layout has already divided by the number of ranks.
+// Norms of rows whose features are split over ranks. They use ATen operators, because the work is one pass over an
+// activation that the layout has already divided by the number of ranks.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -14,8 +14,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Row sums of a and, when given, of b, over all ranks: [1 or 2, rows, 1] in fp64. In fp64 the variance may be taken as
-/// E[x^2] - E[x]^2, one message instead of two: in fp32 that difference would lose its digits.
+/// Returns the row sums of a and, if given, of b, over all ranks: [1 or 2, rows, 1] in fp64. fp64 allows the variance
+/// E[x^2] - E[x]^2 with one message instead of two: in fp32 that difference would lose its digits.
 at::Tensor summed(const at::Tensor& a, const at::Tensor& b, RankReduction& reduction) {
   const auto sum = [](const at::Tensor& t) { return t.sum(-1, false, at::kDouble); };
   at::Tensor sums = b.defined() ? at::stack({sum(a), sum(b)}) : sum(a).unsqueeze(0);

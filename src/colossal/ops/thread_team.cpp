@@ -16,9 +16,9 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kFetched = int64_t{1} << 20;  // about what a core keeps to itself
+constexpr int64_t kFetched = int64_t{1} << 20;  // bytes, about a core's private cache
 constexpr int64_t kLine = 64, kLinesAtOnce = 32;
-constexpr int kTurns = 2000;               // before a thread sleeps
+constexpr int kTurns = 2000;               // spins before a thread sleeps
 constexpr size_t kMostRemembered = 16384;  // loops: more than the layers of any model
 
 thread_local bool inside_team = false;
@@ -34,19 +34,20 @@ void rest() {
 }  // namespace
 
 struct ThreadTeam::Shared {
-  // Items that nobody has taken: [first, end) in the upper and lower half. The calling thread takes from the front,
-  // the others from the back, where they have fetched memory. Who takes an item reads `body` behind that: the calling
-  // thread changes it only when all items are done, so whatever loop the item is of, the body is that loop's.
+  // Items that no thread has taken: [first, end) in the upper and lower half. The calling thread takes from the front.
+  // The others take from the back, because they have prefetched memory there. A thread reads `body` after it takes an
+  // item. This is safe: the calling thread changes `body` only when all items are done, so the item and the body belong
+  // to the same loop.
   std::atomic<uint64_t> left{0};
   std::atomic<int64_t> done{0};
   const std::function<void(int64_t)>* body = nullptr;
-  std::atomic<uint32_t> loops{0};  // begun so far: what sleeping threads wait on
+  std::atomic<uint32_t> loops{0};  // number of loops started; sleeping threads wait on it
   std::atomic<bool> ending{false};
   std::atomic<const char*> fetch_begin{nullptr};
   std::atomic<int64_t> fetch_bytes{0};
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   std::exception_ptr error;
-  // Of the calling thread alone.
+  // Used by the calling thread only.
   std::unordered_map<const char*, Streamed> behind;
   Streamed last;
   std::vector<std::thread> threads;
@@ -69,7 +70,7 @@ struct ThreadTeam::Shared {
     }
   }
 
-  // The end of what comes next, in shares of the threads, until it has come.
+  // Prefetches the end of the next loop's memory, a share per thread, until that loop starts.
   void fetch(int64_t share, uint32_t loop) const {
     const char* begin = fetch_begin.load(std::memory_order_relaxed);
     const int64_t end = fetch_bytes.load(std::memory_order_relaxed) - share * kFetched;
@@ -103,7 +104,7 @@ ThreadTeam::ThreadTeam(int threads) : wanted_(threads), shared_(std::make_unique
     for (int share = 0; share < threads - 1; ++share)
       shared_->threads.emplace_back([shared = shared_.get(), share] { shared->work(share); });
   } catch (const std::system_error&) {
-    // The system gives no more threads: those that there are do the work.
+    // The system cannot start more threads, so the started ones do the work.
   }
 }
 

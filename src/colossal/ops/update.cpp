@@ -18,8 +18,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kUpdateGrain = 16384;
-constexpr int64_t kUpdateRun = 1024;     // random words drawn at a time
-constexpr int64_t kWordSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
+constexpr int64_t kUpdateRun = 1024;  // random words drawn at a time
+// The same for tensor operators, which need several int64 tensors of that length
+constexpr int64_t kWordSlice = 1 << 20;
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -47,7 +48,7 @@ void changed(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::T
   for (const at::Tensor& state : states) state.unsafeGetTensorImpl()->bump_version();
 }
 
-/// Whether ours are the kernels that step: not of fp16 values.
+/// Returns true if a kernel of ours steps these values. No device kernel steps fp16 values.
 bool is_stepped_by_us(const at::Tensor& values) {
   return has_kernel(values) || (has_device_kernels(values) && values.scalar_type() != at::kHalf);
 }
@@ -56,7 +57,7 @@ char* byte_at(const at::Tensor& t, int64_t element) {
   return static_cast<char*>(t.mutable_data_ptr()) + element * t.element_size();
 }
 
-/// Of elements from `first` on, but for the random words.
+/// Returns the buffers from element `first` on, without the random words.
 template <class T>
 UpdateBuffers<T> buffers_of(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states,
                             int64_t first) {
@@ -72,7 +73,7 @@ UpdateBuffers<T> buffers_of(const FlatUpdate& u, const at::Tensor& out, const st
   return buffers;
 }
 
-/// By the threads of the CPU, which draw random words run by run.
+/// Runs the step on the threads of the CPU. Each thread draws its random words run by run.
 template <class T, class Step>
 void run_on_cpu(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const Step& step) {
   parallel_for(0, u.values.numel(), kUpdateGrain, [&](int64_t from, int64_t to) {
@@ -90,9 +91,9 @@ void run_on_cpu(const FlatUpdate& u, const at::Tensor& out, const std::vector<at
   });
 }
 
-/// make_step(table) gives the rule's kernel in a table, the CPU's or a device's, as step(buffers, n, stream of a
-/// device). It is asked for in the calling thread, whose instruction set counts. `out` receives what the rule makes of
-/// the values.
+/// Runs a step on all elements. make_step(table) returns the rule's kernel in a table of the CPU or a device, as
+/// step(buffers, n, stream of a device). It is called in the calling thread, because that thread's instruction set
+/// counts. `out` receives the rule's new values.
 template <class MakeStep>
 void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
   const bool on_device = with_device_kernels(u.values, [&](auto element, const auto& table, void* stream) {
@@ -109,15 +110,15 @@ void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tenso
   changed(u, out, states);
 }
 
-/// Of what the kernels of a table compute in.
+/// Computing type of the kernels of a table.
 template <class Table>
 using WideOfTable = typename Table::W;
 
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
 at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * u.gradient_scale; }
 
-/// `x` [n] (fp32) rounded to bf16 by 16 bits of the elements' random words, from bit `shift` on. In slices: a shard of
-/// a whole model would need many times its own memory.
+/// Rounds `x` [n] (fp32) to bf16 by 16 bits of the elements' random words, from bit `shift` on. It works in slices,
+/// because the words for a shard of a whole model would need many times its memory.
 at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chance, int shift) {
   const auto first = static_cast<int64_t>(chance.first);
   at::Tensor rounded = at::empty_like(x);
@@ -178,20 +179,21 @@ AdamMoments adam_moments(const FlatUpdate& u, const at::Tensor& p, const at::Ten
   return {m, v, m / (v.sqrt() / std::sqrt(AdamCorrections(step).second) + step.epsilon)};
 }
 
-/// Whether gradients must be scaled or widened before a rule that takes them as the values are.
+/// Returns true if gradients must be scaled or widened for a rule that takes gradients of the values' dtype.
 bool is_prepared(const FlatUpdate& u) {
   return u.gradient_scale != 1 || u.gradients.scalar_type() != u.values.scalar_type();
 }
 
-/// Whether LibTorch's fused step gives adam_()'s numbers where there is none of ours: it decays by one of the two ways,
-/// rounds only to the nearest, and takes gradients in the values' dtype, where a factor would cost bf16 ones a rounding
-/// more.
+/// Returns true if LibTorch's fused step computes the same as adam_(), for devices without kernels of ours. It supports
+/// one of the two decays, rounds to nearest only, and takes gradients in the values' dtype. Scaling or converting
+/// gradients of bf16 values would round once more.
 bool has_library_step(const FlatUpdate& u, const AdamStep& step) {
   return is_elsewhere(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
          (step.penalty == 0 || step.weight_decay == 0) && !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
 }
 
-/// The library could scale too, but divides by what it is given and writes what comes of it over the gradients.
+/// Scales gradients before the call, because the library divides by the scale it gets and writes the scaled gradients
+/// over the gradients.
 void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step,
                    const at::Tensor& steps) {
   const at::Tensor gradient = is_prepared(u) ? scaled_gradient(u) : u.gradients;
@@ -297,7 +299,7 @@ void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at:
     });
   run(u, direction, {exp_avg, exp_avg_sq}, [&](const auto& table) {
     using W = WideOfTable<std::decay_t<decltype(table)>>;
-    AdamFactors<W> factors = adam_factors<W>(step);  // the kernel's decay p - step_size ratio
+    AdamFactors<W> factors = adam_factors<W>(step);  // The kernel computes decay p - step_size ratio.
     factors.decay = static_cast<W>(step.weight_decay);
     factors.step_size = static_cast<W>(-1 / AdamCorrections(step).first);
     return [factors, kernel = table.adam](const auto& part, int64_t n, auto... stream) {

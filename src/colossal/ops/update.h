@@ -1,5 +1,5 @@
-// Update rules over flat buffers, each in one pass over memory: SGD, Adam, AdamW, Lion; and passes of those that take
-// several.
+// Optimizer update rules over flat buffers, each in one pass over memory: SGD, Adam, AdamW, Lion. Some optimizers take
+// several of these passes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,44 +12,46 @@
 
 namespace colossal::ops {
 
-/// What a step works on.
+/// Buffers and options of one update step.
 ///
-/// Shapes:  1-D contiguous, of one length, states too (slice the buffers for ranges with another decay).
-/// Dtypes:  values fp64, fp32 or bf16, states the same; gradients the same, or bf16 or fp16 beside fp32.
-/// Numbers: computed in fp64 for fp64, else in fp32, rounded once.
+/// Shapes:  1-D contiguous, all of one length, states too. For ranges with different decay, slice the buffers.
+/// Dtypes:  values are fp64, fp32 or bf16; states have the same dtype. Gradients have it too, or are bf16 or fp16 with
+///          fp32 values.
+/// Numbers: computed in fp64 for fp64, else in fp32, and rounded once.
 struct FlatUpdate {
   at::Tensor values;
-  at::Tensor gradients;  ///< only read
-  /// If defined, bf16 or fp16: receives the new values rounded (weights of mixed precision)
+  at::Tensor gradients;  ///< read-only
+  /// If defined, bf16 or fp16: receives the new values rounded (weights for mixed precision).
   at::Tensor copy;
   double gradient_scale = 1;  ///< factor of every gradient: clipping, loss scale, mean over tokens
 
-  /// bf16 values and their last state are rounded up or down by chance such that the mean is exact: small steps are not
-  /// lost. Element i draws word `first` + i of `seed` (ops/random.h).
+  /// Stochastic rounding of bf16 values and their last state: up or down with probabilities that make the mean exact,
+  /// so small steps are not lost. Element i draws word `first` + i of `seed` (ops/random.h).
   struct Chance {
     uint64_t seed, first;
   };
   std::optional<Chance> chance{};
 };
 
-/// g = gradient * gradient_scale everywhere below. Errors of all rules: sizes, dtypes or strides that do not fit; step
-/// < 1.
-/// Cost: one pass, all threads: fp32 on CPU moves 12 bytes an element and 8 for each state. Accelerators with
-///       kernels of ours (device_tables.h) the same. Others: the reference in slices of 2^22 elements, some six fp32
-///       tensors of a slice at one time, and for adam_() LibTorch's fused step: not with both decays at once, by
-///       chance, or a factor beside bf16 values.
+/// The formulas below use g = gradient * gradient_scale. Errors of all rules: sizes, dtypes or strides that do not fit;
+/// step < 1.
+/// Cost: one pass, all threads. fp32 on a CPU moves 12 bytes per element and 8 for each state; accelerators with
+///       kernels of ours (device_tables.h) do the same. Other accelerators run the reference in slices of 2^22
+///       elements, with about six fp32 tensors of a slice at a time. For adam_() they run LibTorch's fused step, unless
+///       both decays are set, rounding is stochastic, or gradients of bf16 values must be scaled or converted.
 
-/// rule(part, its states): the whole on the CPU and on meta; on accelerators slice by slice of 2^22 elements, as tensor
-/// operators make many tensors as large as what they are given. Undefined tensors have undefined parts.
+/// Calls rule(part, its states): once with all elements on the CPU and on meta. On accelerators it calls it for slices
+/// of 2^22 elements, because tensor operators allocate several tensors as large as their input. Undefined tensors stay
+/// undefined in the parts.
 void in_slices(const FlatUpdate& update, const std::vector<at::Tensor>& states,
                const std::function<void(const FlatUpdate&, const std::vector<at::Tensor>&)>& rule);
 
 struct SgdStep {
   double learning_rate = 1e-3;
   double momentum = 0;      ///< 0 with an undefined `momentum` tensor
-  double weight_decay = 0;  ///< of the gradient: g += decay * p
+  double weight_decay = 0;  ///< L2 penalty: g += decay * p
   bool nesterov = false;
-  double intake = 1;  ///< factor of what flows into the momentum: a rate inside it (LARS)
+  double intake = 1;  ///< factor of what is added to the momentum; LARS puts its learning rate here
 };
 
 /// g = intake (g + decay p);  b = momentum b + g;  p -= lr (nesterov ? g + momentum b : b)
@@ -66,12 +68,12 @@ void adam_(const FlatUpdate& update, const at::Tensor& exp_avg, const at::Tensor
 void adam_reference_(const FlatUpdate& update, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                      const AdamStep& step);
 
-/// direction = m / (1 - b1^step) / (sqrt(v) / sqrt(1 - b2^step) + epsilon) + weight_decay p, with the moments m and v
-/// that adam_() makes: LAMB's. Values stay as they are, there is no copy and nothing by chance; learning_rate does not
-/// matter.
+/// Computes LAMB's direction = m / (1 - b1^step) / (sqrt(v) / sqrt(1 - b2^step) + epsilon) + weight_decay p. The
+/// moments m and v are updated as by adam_(). The values do not change, so `copy` and `chance` must not be set;
+/// learning_rate is ignored.
 ///
-/// Shapes, dtypes: `direction` is like the values, and may be the gradients.
-/// Cost: one pass, 28 bytes an element of fp32 in the gradients' place.
+/// Shapes, dtypes: `direction` is like the values; it may be the gradients.
+/// Cost: one pass; 28 bytes per element of fp32 if `direction` is the gradients.
 /// See: You et al., arXiv:1904.00962, algorithm 2.
 void adam_direction_(const FlatUpdate& update, const at::Tensor& direction, const at::Tensor& exp_avg,
                      const at::Tensor& exp_avg_sq, const AdamStep& step);
@@ -92,7 +94,7 @@ void lion_reference_(const FlatUpdate& update, const at::Tensor& exp_avg, const 
 
 /// x *= scale;  average += (x - average) mix;  x -= average
 ///
-/// Shapes: both 1-D contiguous, of one length and dtype. Cost: one pass, 16 bytes an element of fp32.
+/// Shapes: both 1-D contiguous, of one length and dtype. Cost: one pass, 16 bytes per element of fp32.
 void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix);
 void average_reference_(const at::Tensor& x, double scale, const at::Tensor& average, double mix);
 

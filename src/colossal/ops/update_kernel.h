@@ -5,7 +5,7 @@
 namespace colossal::ops {
 namespace {
 
-// A rule takes values, gradients and its kStates states, which it changes, and returns the new values.
+// A rule takes values, gradients and its kStates states. It changes the states and returns the new values.
 
 template <class W>
 struct PlainSgd {
@@ -46,7 +46,7 @@ struct LionRule {
   LionFactors<W> f;
   COLOSSAL_DEVICE Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
     const Vec<W> zero{}, one = splat<W>(1), direction = state[0] + (g - state[0]) * f.direction_mix;
-    // 0 and NaN stay what they are
+    // 0 and NaN stay as they are
     const Vec<W> sign = select(direction > zero, one, select(direction < zero, -one, direction));
     state[0] += (g - state[0]) * f.state_mix;
     return p * f.decay - f.step_size * sign;
@@ -63,7 +63,7 @@ struct AverageRule {
   }
 };
 
-// copies: stores might change what they alias
+// Arguments are copies, because stores through pointers might alias members of a reference.
 template <class T, class G, class Rule>
 COLOSSAL_DEVICE void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {
   using W = WideOf<T>;
@@ -96,7 +96,7 @@ COLOSSAL_DEVICE void update(const UpdateBuffers<T>& u, const Rule& rule, int64_t
   update(u, static_cast<const T*>(u.gradients), rule, n);
 }
 
-/// The buffers from element i on.
+/// Returns the buffers from element i on.
 template <class T>
 COLOSSAL_DEVICE UpdateBuffers<T> part_of(UpdateBuffers<T> u, int64_t i) {
   const int64_t gradient_size = u.gradient_type == Narrow::None ? sizeof(T) : 2;
