@@ -16,10 +16,10 @@ nn::Parameter* find(nn::Parameters& parameters, const std::string& name) {
   return nullptr;
 }
 
-/// The norm of that name in front of these layers.
+/// Returns the fold of a norm in front of the layers `readers`.
 Fold norm_fold(const std::string& name, nn::Parameter& weight, nn::Parameter* bias, std::vector<std::string> readers) {
   const auto divide = [&weight, bias](const at::Tensor& scales) {
-    // a factor 1 + w starts with a w of 0
+    // a norm that multiplies by 1 + w initialises w with zeros
     const double offset = weight.init.kind == nn::Init::Kind::Zeros ? 1 : 0;
     weight.value.copy_((weight.value.to(at::kDouble) + offset) / scales - offset);
     if (bias) bias->value.copy_(bias->value.to(at::kDouble) / scales);
@@ -27,7 +27,7 @@ Fold norm_fold(const std::string& name, nn::Parameter& weight, nn::Parameter* bi
   return {name, std::move(readers), true, divide};
 }
 
-/// The rows from `first` on of a linear layer in front of another one.
+/// Returns the fold of the rows from `first` on of a linear layer in front of another one.
 Fold rows_fold(const std::string& name, nn::Parameter& weight, nn::Parameter* bias, int64_t first,
                const std::string& reader) {
   const auto divide = [&weight, bias, first](const at::Tensor& scales) {

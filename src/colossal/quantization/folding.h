@@ -1,5 +1,5 @@
-// Where the blocks of models/transformer_block.h can take up factors of features (scales.h) without changing what they
-// compute.
+// Folding of per-feature factors (scales.h) into the blocks of models/transformer_block.h, without a change of what
+// they compute.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,25 +12,26 @@
 
 namespace colossal::quantization {
 
-/// A place where features are made, and the linear layers that alone read them.
+/// An operator that produces features, and the linear layers that are their only readers.
 struct Fold {
-  std::string name;                    ///< of what makes them, as people read it: "blocks.0.norm_1"
-  std::vector<std::string> consumers;  ///< names of their weights [out, in]
+  std::string name;                    ///< readable name of the operator that produces the features: "blocks.0.norm_1"
+  std::vector<std::string> consumers;  ///< names of the layers' weights [out, in]
   bool is_norm = true;
-  /// Divides the features by `scales` [in] where they are made.
+  /// Divides the features by `scales` [in] at the operator that produces them.
   std::function<void(const at::Tensor& scales)> divide;
 };
 
 /// Returns the folds of a block, found by the names of its parameters. A norm is in front of q, k and v, or of the
-/// feed-forward layer, or of both if a block has one norm. In a gated layer `up` is in front of `down`. v is in front
-/// of the output of attention, if each head has a v of its own. Only a trial shows whether folds hold
-/// (changes_nothing): parameters do not say whether norms are before branches or after sums.
+/// feed-forward layer, or of both if a block has one norm. `up` is in front of `down` in a gated layer. v is in front
+/// of the output of attention, if each head has a v of its own. Parameters do not say whether norms are before branches
+/// or after sums, so the caller must test each fold with changes_nothing().
 std::vector<Fold> folds_of(const models::ModelShape& shape, nn::Parameters& parameters, int64_t block);
 
-/// Divides by `scales` where the features are made and multiplies the weights that read them.
+/// Divides the features by `scales`, and multiplies the weights that read them by `scales`.
 void apply(const Fold& fold, nn::Parameters& parameters, const at::Tensor& scales);
 
-/// Whether `output` stays the same under scales of 1, 2 and 4, which no format rounds; takes them back afterwards.
+/// Returns true if `output` stays the same when the fold is applied with scales of 1, 2 and 4, which no format rounds.
+/// The scales are taken back afterwards.
 bool changes_nothing(const Fold& fold, nn::Parameters& parameters, const std::function<at::Tensor()>& output);
 
 }  // namespace colossal::quantization

@@ -10,20 +10,22 @@
 namespace colossal::quantization {
 namespace {
 
-constexpr int64_t kColumnsAtOnce = 128;  // errors reach the columns behind these together, in one product
+constexpr int64_t kColumnsAtOnce = 128;  // columns whose errors reach later columns in one product
 constexpr double kDamping = 0.01;
 
-/// U, upper triangular, of (H + damping)^-1 = Ut U: row i says how column i's error spreads to those behind it.
+/// Returns U, upper triangular, of (H + damping)^-1 = Ut U. Row i says how column i's error is distributed over later
+/// columns.
 at::Tensor spreading(const at::Tensor& moments) {
   at::Tensor h = 2 * moments.to(at::kDouble);
-  // what never comes in has no say
+  // Adds 1 to the diagonal of features that are always 0: H is then positive definite, and their weights do not matter.
   const at::Tensor silent = h.diagonal().eq(0).to(at::kDouble);
   h.diagonal().add_(silent + kDamping * h.diagonal().mean());
   const at::Tensor inverse = at::cholesky_inverse(at::linalg_cholesky(h));
   return at::linalg_cholesky(inverse, true).to(at::kFloat);
 }
 
-/// Codes of columns with the scales and minima [out, 1] of their group, as ops::round_to_codes makes them.
+/// Returns the codes of columns, given the scales and minima [out, 1] of their group, rounded as ops::round_to_codes
+/// does.
 at::Tensor codes_of(const at::Tensor& column, const ops::GroupCodes& group) {
   const double half = group.bits == 8 ? 127 : 7;
   if (group.minima.defined())
@@ -31,7 +33,7 @@ at::Tensor codes_of(const at::Tensor& column, const ops::GroupCodes& group) {
   return ((column / group.scales).nan_to_num(0, 0, 0).round().clamp(-half, half) + (half + 1)).to(at::kByte);
 }
 
-/// What codes of one column stand for.
+/// Returns the values of one column's codes.
 at::Tensor value_of(const at::Tensor& codes, const ops::GroupCodes& group) {
   const at::Tensor numbers = codes.to(at::kFloat);
   if (group.minima.defined()) return numbers * group.scales + group.minima;
@@ -45,7 +47,7 @@ ops::GroupCodes gptq(const at::Tensor& weight, const at::Tensor& moments, const 
       weight.dim() == 2 && moments.dim() == 2 && moments.size(0) == weight.size(1) && moments.size(1) == weight.size(1),
       "quantization", "moments must be [in, in] of a weight [out, in]");
   require(at::isfinite(moments).all().item<bool>(), "quantization", "layer inputs must be finite");
-  ops::GroupCodes result = ops::round_to_codes(weight, options);  // its form, and its checks
+  ops::GroupCodes result = ops::round_to_codes(weight, options);  // for the tensors' shapes, and for its checks
   const int64_t in = weight.size(1), group = options.group;
   const int64_t block = group * std::max<int64_t>(1, kColumnsAtOnce / group);  // whole groups
   at::Tensor w = weight.detach().to(at::kFloat).clone();

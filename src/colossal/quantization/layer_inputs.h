@@ -1,4 +1,5 @@
-// What goes into a linear layer, as methods of quantisation want it: added up while samples go through the model.
+// Statistics of the inputs of linear layers, for quantization methods. They are accumulated while samples pass through
+// the model.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,20 +19,20 @@ struct LayerInputs {
   int64_t rows = 0;
   at::Tensor moments;  ///< fp64 [in, in]: the sum of x xt
   at::Tensor mean;     ///< fp64 [in]: the mean of |x|
-  at::Tensor largest;  ///< fp64 [in]: of |x|
+  at::Tensor largest;  ///< fp64 [in]: the largest |x|
   /// Adds rows, x [T, in].
   void add(const at::Tensor& x);
 };
 
-/// Watches the linear layers of a model whose Parameters::Options::products has wrap().
+/// Records the inputs of the linear layers of a model. The model's Parameters::Options::products must contain wrap().
 /// Memory: 8 in^2 bytes for each layer that is watched.
 class InputRecorder {
  public:
   InputRecorder();
   std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight);
-  /// From here on the layers of these weights are watched, and no others; what was recorded before is gone.
+  /// Watches the layers of these weights, and no others, from now on. All statistics recorded before are deleted.
   void watch(std::set<std::string> weights);
-  /// Returns the statistics of a watched layer. Errors ("quantization"): a layer that no row reached.
+  /// Returns the statistics of a watched layer. Errors ("quantization"): no row has reached the layer.
   const LayerInputs& of(const std::string& weight) const;
 
   struct State {
@@ -40,7 +41,7 @@ class InputRecorder {
   };
 
  private:
-  std::shared_ptr<State> state_;  // the products' too
+  std::shared_ptr<State> state_;  // shared with the products
 };
 
 }  // namespace colossal::quantization

@@ -19,7 +19,7 @@
 namespace colossal::quantization {
 namespace {
 
-/// The options of parameters whose layers are watched.
+/// Returns options for parameters whose layers `recorder` watches.
 nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& recorder) {
   options.without_memory = true;
   options.products = {[&recorder](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
@@ -27,7 +27,7 @@ nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& 
   return options;
 }
 
-/// All states in one tensor.
+/// Returns all states as one tensor.
 at::Tensor values_of(const models::States& states) {
   std::vector<at::Tensor> values;
   for (const at::Tensor& state : states)
@@ -35,7 +35,7 @@ at::Tensor values_of(const models::States& states) {
   return at::cat(values);
 }
 
-/// A model over values that somebody else has, with samples on their way through its blocks.
+/// A model over the caller's parameter values, and the hidden states of the samples in front of the next block.
 class Passage {
  public:
   Passage(const models::ModelShape& shape, nn::Parameters& values, const at::Tensor& samples,
@@ -70,7 +70,7 @@ class Passage {
   models::States output(int64_t block, const models::States& states, const nn::Step& step) {
     return models::run_stage(model_, {.first = block, .last = block + 1, .embeds = false, .ends = false}, states, step);
   }
-  /// Sends the samples through the block to see what goes into these layers.
+  /// Passes the samples through the block to record the inputs of these layers.
   void record(int64_t block, std::set<std::string> weights) {
     recorder_.watch(std::move(weights));
     for (size_t i = 0; i < hidden_.size(); ++i) output(block, hidden_[i], steps_[i]);
@@ -116,7 +116,7 @@ class Passage {
     }
   }
 
-  /// In the order in which they were made, which is that in which a block uses them.
+  /// Returns the names of a block's matrices in order of creation, which is the order in which the block uses them.
   std::vector<std::string> matrices(int64_t block) const {
     std::vector<std::string> names = matrices_of_blocks(parameters_);
     std::erase_if(names,
@@ -129,8 +129,8 @@ class Passage {
   nn::Parameters parameters_;
   nn::SerialLayers layers_;
   models::Model model_;
-  std::vector<models::States> hidden_;  // what the next block reads
-  std::vector<nn::Step> steps_;         // one for each of them
+  std::vector<models::States> hidden_;  // inputs of the next block, one per part of the samples
+  std::vector<nn::Step> steps_;         // one per part of the samples
 };
 
 void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {

@@ -1,4 +1,4 @@
-// The linear layers of a language model's blocks in codes, by methods that look at what goes through them.
+// Quantization of the linear layers of a language model's blocks, by methods that calibrate on the layers' inputs.
 //
 //   const quantization::Quantized done = quantization::quantize(shape, parameters, samples, {.method = Method::Gptq});
 //   done.codes.at("blocks.0.attention.qkv.weight");
@@ -17,39 +17,42 @@
 namespace colossal::quantization {
 
 enum class Method {
-  Rtn,          ///< each group rounded to nearest by itself; looks at no sample
-  Gptq,         ///< errors are passed on to weights that are not rounded yet (gptq.h)
-  Awq,          ///< factors that save what large inputs meet (awq_scales), then to nearest
-  SmoothQuant,  ///< factors that share largest values between inputs and weights (smoothing_scales), then to nearest
+  Rtn,          ///< each group rounded to nearest on its own; needs no samples
+  Gptq,         ///< errors are compensated in weights that are not rounded yet (gptq.h)
+  Awq,          ///< factors that protect weights of large inputs (awq_scales), then rounding to nearest
+  SmoothQuant,  ///< factors that balance the largest inputs and weights (smoothing_scales), then rounding to nearest
 };
-/// Errors ("quantization"): a name that is none of method_names().
+/// Returns the method called `name`. Errors ("quantization"): `name` is not in method_names().
 Method method_of(const std::string& name);
-const std::vector<std::string>& method_names();  ///< in the order of Method
+const std::vector<std::string>& method_names();  ///< names in the order of Method
 
 struct QuantizeOptions {
   Method method = Method::Rtn;
   ops::RoundingOptions rounding{};
-  int64_t tokens_at_once = 4096;  ///< of samples that go through a block, one sample at least
-  bool rounds = true;             ///< false: factors alone are folded, and there are no codes
+  /// Maximum number of sample tokens per pass through a block; at least one sample passes
+  int64_t tokens_at_once = 4096;
+  bool rounds = true;  ///< false: only fold the factors, without quantizing
 };
 
 struct Quantized {
-  std::map<std::string, ops::GroupCodes> codes;  ///< by the names of weights
-  std::vector<std::string> without_factors;      ///< names of weights that methods with factors rounded without some
+  std::map<std::string, ops::GroupCodes> codes;  ///< quantized weights by name
+  std::vector<std::string> without_factors;      ///< names of weights that AWQ or SmoothQuant rounded without factors
 };
 
-/// The hidden matrices of a model's blocks, which quantize() rounds, by name and in the order in which they were made.
+/// Returns the names of the hidden matrices of a model's blocks, which quantize() rounds. They are in the order in
+/// which they were created.
 std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters);
 
-/// Rounds the hidden matrices of the blocks of a model of `shape`, whose `parameters` are whole, with values, on the
-/// CPU. These become what the codes stand for, and take up the factors of methods that have some. Embedding, norms,
-/// biases and head stay. `samples` [N, T]: ids that go through the model, for all methods but Rtn.
+/// Quantizes the hidden matrices of the blocks of a model of `shape`. `parameters` must be whole, with values, on the
+/// CPU. Matrices are replaced by their dequantized values; methods with factors fold these into `parameters`, too.
+/// Embedding, biases and head do not change; norms change only by folded factors. `samples` [N, T] are token ids that
+/// pass through the model, for all methods but Rtn.
 ///
-/// Numbers: a block sees what the blocks before it give when they are rounded; under Gptq a layer of it, too, what the
-///          layers before it give.
-/// Memory:  hidden states of all samples, and the second moments of one block's inputs (of Gptq one layer's).
-/// Errors ("quantization"): a model that is not asked for the next token; samples of more tokens than its positions,
-///          none, or ids outside its vocabulary; those of ops::round_to_codes.
+/// Numbers: the inputs of a block are the outputs of the quantized blocks before it. With Gptq the inputs of a layer
+///          also are the outputs of the quantized layers before it.
+/// Memory:  hidden states of all samples, and the second moments of one block's inputs (with Gptq of one layer's).
+///          Errors ("quantization"): a model that does not predict the next token; samples with more tokens than the
+///          model's positions, no samples, or ids outside its vocabulary; the errors of ops::round_to_codes.
 Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, const at::Tensor& samples,
                    const QuantizeOptions& options, const std::function<void(int64_t block)>& progress = {});
 

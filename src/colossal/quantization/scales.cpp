@@ -16,7 +16,7 @@ at::Tensor awq_scales(const std::vector<at::Tensor>& weights, const LayerInputs&
   const at::Tensor mean = inputs.mean.clamp_min(1e-4 * inputs.mean.max().item<double>()).clamp_min(1e-30);
   for (int i = 0; i < kExponents; ++i) {
     at::Tensor scales = mean.pow(static_cast<double>(i) / kExponents);
-    scales = scales / (scales.max() * scales.min()).sqrt();  // about 1, so that weights keep their size
+    scales = scales / (scales.max() * scales.min()).sqrt();  // centred on 1, so that weights keep their size
     double error = 0;
     for (const at::Tensor& weight : weights) {
       const at::Tensor w = weight.to(at::kDouble);

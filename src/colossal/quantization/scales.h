@@ -1,5 +1,5 @@
-// Factors by which features are divided in front of linear layers and their weights multiplied: what is hard to round
-// moves from one side to the other, and nothing else changes.
+// Per-feature factors: features are divided by them in front of linear layers, and the layers' weights are multiplied
+// by them. This moves the difficulty of rounding from one side to the other and changes nothing else.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,14 +10,15 @@
 
 namespace colossal::quantization {
 
-/// AWQ (Lin and others, arXiv:2306.00978): fp64 [in], mean |x|^a with that a of 0, 1/20 .. 19/20 with which rounding
-/// weight * scales leaves the smallest output_error, of all `weights` [out, in] that read these inputs together. As 0
-/// is among them (scales of 1) it is never more than that of rounding the weights themselves.
+/// Returns the factors of AWQ (Lin and others, arXiv:2306.00978): fp64 [in], mean |x|^a. The exponent a is the one of
+/// 0, 1/20 .. 19/20 for which rounding weight * scales leaves the smallest output_error, summed over all `weights`
+/// [out, in] that read these inputs. The error is never larger than without factors, because a = 0 (scales of 1) is
+/// among the candidates.
 at::Tensor awq_scales(const std::vector<at::Tensor>& weights, const LayerInputs& inputs,
                       const ops::RoundingOptions& options);
 
-/// SmoothQuant (Xiao and others, arXiv:2211.10438): fp64 [in], max |x|^alpha / max |w|^(1 - alpha) of each feature,
-/// 1 where either is 0.
+/// Returns the factors of SmoothQuant (Xiao and others, arXiv:2211.10438): fp64 [in], max |x|^alpha / max |w|^(1 -
+/// alpha) of each feature, or 1 if either is 0.
 at::Tensor smoothing_scales(const std::vector<at::Tensor>& weights, const LayerInputs& inputs, double alpha = 0.5);
 
 }  // namespace colossal::quantization
