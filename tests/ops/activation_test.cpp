@@ -6,7 +6,8 @@
 namespace colossal::ops::activation_test {
 namespace {
 
-// The reference computes in the same dtype steps of its own; 16 roundings of numbers as large as the result bound both.
+// The reference computes in the same dtype with its own steps. 16 roundings of values as large as the result bound
+// both.
 constexpr int64_t kSteps = 16;
 const std::vector<std::vector<int64_t>> kShapes{{1, 2}, {3, 14}, {2, 5, 64}, {131, 34}, {9, 20000}, {6}};
 
@@ -15,7 +16,8 @@ TEST(Activation, EqualsItsReference) {
     for (const auto& shape : kShapes) {
       SCOPED_TRACE(at::IntArrayRef(shape));
       const auto x = normal(shape, 1), up = normal(shape, 2);
-      const double silu = type == at::kHalf ? 1 : 0;  // without a kernel of its own it is rounded before it meets `up`
+      // fp16 has no kernel, so silu(gate) is rounded before it is multiplied by `up`
+      const double silu = type == at::kHalf ? 1 : 0;
       expect_equal_operators([](const Tensors& t) { return Tensors{ops::gelu(t[0])}; },
                              [](const Tensors& t) { return Tensors{gelu_reference(t[0])}; }, {x}, type, kSteps);
       expect_equal_operators([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; },
@@ -37,7 +39,7 @@ TEST(Activation, ExactGeluIsItsFormula) {
                            {normal({131, 34}, 1)}, type, kSteps);
 }
 
-/// What transformers' ACT2FN computes, by ATen with its autograd.
+/// Returns what transformers' ACT2FN computes, by ATen with its autograd.
 at::Tensor by_formula(const std::string& name, const at::Tensor& x) {
   const auto tanh_gelu = [&] { return 0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)).tanh()); };
   const auto erf_gelu = [&] { return 0.5 * x * (1 + (x / std::sqrt(2.0)).erf()); };
@@ -90,8 +92,8 @@ TEST(Activation, GegluHoldsForEveryTypeAndShape) {
                              {normal(shape, 1)}, type, kSteps, type == at::kHalf ? 1 : 0);
 }
 
-// One node of autograd, which keeps what it was given or what it gave, where a formula of several operators would keep
-// what each of them is given.
+// Each function is one autograd node, which saves its input or its output. A formula of several operators would save
+// the input of each of them.
 TEST(Activation, ThoseOfTheTableAreOneNode) {
   const auto nodes = [](const at::Tensor& y) {
     int count = 0;
@@ -104,7 +106,7 @@ TEST(Activation, ThoseOfTheTableAreOneNode) {
   for (const Activation& each : activations()) {
     EXPECT_EQ(nodes(each.gated(x)), 1) << each.name;
     const std::string name = each.name;
-    // relu and the square of it keep the same tensor
+    // relu and its square save the same tensor
     EXPECT_EQ(nodes(each.plain(x)), name == "linear" ? 0 : name == "relu2" ? 2 : 1) << name;
   }
 }

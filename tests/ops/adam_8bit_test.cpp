@@ -37,14 +37,14 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
           adam_8bit_(fast.u, fast.m, fast.v, step_of(step));
           adam_8bit_reference_(plain.u, plain.m, plain.v, step_of(step));
         }
-        // A moment that lies between two codes but for rounding may become either.
+        // Rounding may move a moment that is midway between two codes to either code.
         EXPECT_LE((fast.m.codes != plain.m.codes).sum().item<int64_t>(), n / 1000)
             << at::toString(t.values) << " " << n;
         EXPECT_LE((fast.v.codes != plain.v.codes).sum().item<int64_t>(), n / 1000)
             << at::toString(t.values) << " " << n;
         EXPECT_TRUE(at::allclose(fast.m.scales, plain.m.scales, 1e-5, 0));
         const at::Tensor off = (fast.u.values.to(at::kDouble) - plain.u.values.to(at::kDouble)).abs();
-        // so may a value between two bf16 numbers
+        // The same holds for a value midway between two bf16 numbers.
         const int64_t ties = t.values == at::kBFloat16 ? 2 + n / 500 : n / 1000;
         EXPECT_LE((off > 1e-5).sum().item<int64_t>(), ties) << at::toString(t.values) << " " << n;
         if (t.copy) {
@@ -55,7 +55,7 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
 }
 
 TEST(Adam8bit, TheFirstStepIsThatOfAdam) {
-  // Moments of zero have no error, and a step uses the new ones before they are rounded.
+  // Zero moments have no quantization error, and a step uses the new moments before they are quantized.
   Buffers coded(1000, at::kFloat, at::kFloat, {}), exact(1000, at::kFloat, at::kFloat, {});
   const at::Tensor start = coded.u.values.clone(), m = at::zeros({1000}), v = at::zeros({1000});
   adam_8bit_(coded.u, coded.m, coded.v, step_of(1));

@@ -28,7 +28,8 @@ std::string name_of(const Case& c) {
 
 AttentionMask mask_of(const Case& c) {
   AttentionMask mask{.causal = c.causal, .window = c.window, .soft_cap = c.soft_cap};
-  // Documents of c.keys / 3, and of other borders in each row; interleaved: each key of another than the one before.
+  // Runs: documents of c.keys / 3 tokens, with different borders in each row. Interleaved: each key has another
+  // document than the key before.
   const auto position = at::arange(c.keys, at::kLong).unsqueeze(0) + at::arange(c.batch, at::kLong).unsqueeze(1);
   if (c.documents == Documents::Runs) mask.documents = position.div((c.keys + 2) / 3, "floor").contiguous();
   if (c.documents == Documents::Interleaved) mask.documents = position.remainder(3).contiguous();
@@ -43,14 +44,14 @@ Tensors inputs_of(const Case& c) {
           normal({c.batch, c.kv_heads, c.keys, c.size}, 3)};
 }
 
-// Sizes around the blocks of 30 queries, with few queries and many, and numbers of heads of all kinds.
+// Sizes around the query blocks of 30, few and many queries, and various numbers of heads.
 const std::vector<Case> kPlain{
     {1, 1, 1, 1, 1, 1},        {2, 3, 3, 5, 5, 8},      {2, 3, 3, 5, 5, 8, false}, {2, 4, 2, 7, 7, 6},
     {1, 6, 1, 33, 33, 16},     {2, 4, 2, 1, 9, 8},      {2, 4, 2, 3, 9, 8},        {1, 2, 2, 130, 130, 64},
     {1, 2, 1, 6, 9, 4, false}, {1, 2, 1, 200, 200, 40},
 };
 
-// Every combination of what a mask says, in a size that no block divides, and with keys from before the queries.
+// Returns every combination of mask options, with a size that no block divides, and with keys from before the queries.
 std::vector<Case> combinations(int64_t queries) {
   std::vector<Case> all;
   for (const bool causal : {true, false})
@@ -74,8 +75,8 @@ std::vector<Case> combinations(int64_t queries) {
   return all;
 }
 
-// Backward reads the rounded output; ATen's attention of narrow numbers, which takes few queries and fp16, rounds the
-// weights before it multiplies them.
+// Backward reads the rounded output. ATen's attention of narrow dtypes, which serves few queries and fp16, rounds the
+// weights before their products.
 constexpr double kIntermediates = 2;
 
 void expect_reference(const Case& c, at::ScalarType type, const std::function<AttentionPath(const Tensors&)>& path) {
@@ -103,7 +104,8 @@ TEST(Attention, KernelEqualsTheReferenceUnderEveryMask) {
       expect_reference(c, type, [](const Tensors&) { return AttentionPath::Kernel; });
 }
 
-// Of five heads that read one two are taken together, and one is left; the last of several blocks of keys is short.
+// Two of the five heads that share a key-value head are processed together, so one remains. The last of several key
+// blocks is short.
 TEST(Attention, OfHeadsThatAreNotTakenAllTogetherEqualsTheReference) {
   const auto kernel = [](const Tensors&) { return AttentionPath::Kernel; };
   const Case causal{.batch = 1, .heads = 10, .kv_heads = 2, .queries = 700, .keys = 700, .size = 8};
@@ -120,7 +122,7 @@ TEST(Attention, WhatAGpuTakesEqualsTheReferenceUnderEveryMask) {
         expect_reference(c, type, [&](const Tensors& t) { return attention_path(false, t[0], t[1], mask_of(c)); });
 }
 
-// Part of a sequence of 80 tokens: keys 20 to 52, queries 5 to 25 and 40 to 59, some of which see none of those keys.
+// Part of a sequence of 80 tokens: keys 20 to 52, queries 5 to 25 and 40 to 59. Some queries see none of these keys.
 constexpr int64_t kPartKeys = 33, kPartQueries = 41;
 
 AttentionMask part_of(Case c) {
@@ -147,7 +149,7 @@ TEST(Attention, OfPartsOfASequenceEqualsTheReferenceUnderEveryMask) {
   }
 }
 
-// Zigzag: the queries of a rank stand at both ends of the sequence, whose keys it has all.
+// Zigzag split: a rank has the queries at both ends of the sequence, and all keys.
 TEST(Attention, OfSomeQueriesIsThatOfTheWholeSequenceThere) {
   for (Case c : combinations(60)) {
     if (c.lengths) continue;
@@ -207,7 +209,7 @@ TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
   EXPECT_EQ(attention_path(false, few[0], few[1], {.queries = {{20, 1}}, .keys = {{8, 16}}}), Reference);
 }
 
-// Where the gradient of an output with respect to the values is not zero, its query looks.
+// Returns the keys that a query sees: those whose values have an effect on its output.
 std::vector<int64_t> seen_by(int64_t query, int64_t keys, const AttentionMask& mask) {
   const at::Tensor v = at::zeros({1, 1, keys, 1}, at::kDouble).requires_grad_();
   const at::Tensor k = at::zeros({1, 1, keys, 1}, at::kDouble);
@@ -227,7 +229,7 @@ TEST(Attention, WindowsAreThoseOfTransformers) {
 TEST(Attention, SlopesAreThoseOfThePaperAndOfBloom) {
   EXPECT_TRUE(
       at::equal(alibi_slopes(8), at::tensor({0.5, 0.25, 0.125, 0x1p-4, 0x1p-5, 0x1p-6, 0x1p-7, 0x1p-8}, at::kDouble)));
-  // Six heads: four of 2^-2, ..., then the first and third of eight.
+  // Six heads: the four slopes for 4 heads, 2^-2, ..., then the first and third slope for 8 heads.
   EXPECT_TRUE(at::equal(alibi_slopes(6), at::tensor({0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3}, at::kDouble)));
 }
 
@@ -297,7 +299,7 @@ TEST(Attention, UsesTheScaleItIsGiven) {
 TEST(Attention, OnShapesAloneGivesShapes) {
   const auto meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
   const at::Tensor q = at::empty({2, 4, 5, 6}, meta).requires_grad_(), kv = at::empty({2, 2, 5, 6}, meta);
-  // slopes of the host, or where the queries are
+  // Slopes may be on the host or on the queries' device.
   for (const at::Tensor& slopes : {at::Tensor(), alibi_slopes(4), alibi_slopes(4).to(at::kMeta)}) {
     const at::Tensor out = attention(q, kv, kv, {.alibi = slopes});
     EXPECT_EQ(out.sizes(), q.sizes());

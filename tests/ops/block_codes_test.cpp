@@ -23,7 +23,7 @@ struct Encoded {
   }
 };
 
-at::Tensor sample(int64_t n, Codes kind) {  // many magnitudes
+at::Tensor sample(int64_t n, Codes kind) {  // values of many magnitudes
   at::Tensor x = normal({n}, 1).to(at::kFloat) * (normal({n}, 2) * 3).exp().to(at::kFloat);
   return kind == Codes::Signed ? x : x.abs();
 }
@@ -38,7 +38,7 @@ TEST(BlockCodes, ValuesRiseToOneThroughZero) {
     EXPECT_TRUE(std::binary_search(values->begin(), values->end(), 0.0f));
   }
   for (size_t i = 0; i < both.size(); ++i) EXPECT_EQ(both[i], -both[both.size() - 1 - i]);
-  EXPECT_NEAR(both[128], 0.55e-6, 1e-12);  // the one value of the lowest decade
+  EXPECT_NEAR(both[128], 0.55e-6, 1e-12);  // the only value of the lowest decade
 }
 
 TEST(BlockCodes, TakeTheNearestValue) {
@@ -56,7 +56,8 @@ TEST(BlockCodes, TakeTheNearestValue) {
   }
 }
 
-/// `values` behind a 1 in every block: what is encoded is each of them itself.
+/// Returns `values` in blocks that each begin with a 1. The scale of every block is then 1, and the values themselves
+/// are encoded.
 at::Tensor in_blocks_of_scale_one(const std::vector<float>& values) {
   std::vector<float> all;
   for (const float value : values) {
@@ -69,7 +70,7 @@ at::Tensor in_blocks_of_scale_one(const std::vector<float>& values) {
 TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
   for (const Codes kind : {Codes::Signed, Codes::Positive}) {
     std::vector<float> edges{0.0f, -0.0f, 1e-40f, 0x1p-149f};
-    const auto add = [&](float x) {  // with its neighbours, of either sign
+    const auto add = [&](float x) {  // adds x and its neighbours
       float below = x, above = x;
       edges.push_back(x);
       for (int i = 0; i < 2; ++i) {
@@ -80,7 +81,7 @@ TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
     const auto& meaning = code_values(kind);
     for (size_t i = 0; i + 1 < meaning.size(); ++i)
       if (meaning[i] >= 0) add((meaning[i] + meaning[i + 1]) / 2);
-    // where kernels change the entry
+    // Values at which the kernels' look-up entry changes.
     for (uint32_t upper_bits = 0x3300; upper_bits <= 0x3F80; ++upper_bits) add(std::bit_cast<float>(upper_bits << 16));
     if (kind == Codes::Signed)
       for (size_t i = 0, n = edges.size(); i < n; ++i) edges.push_back(-edges[i]);

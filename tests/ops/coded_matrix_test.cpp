@@ -1,4 +1,4 @@
-// Weights in codes by LibTorch's operators: what the numbers multiply to that the codes stand for.
+// Products of quantized weights by LibTorch's operators: they must equal the products of the dequantized weights.
 #include "colossal/ops/coded_matrix.h"
 
 #include <limits>
@@ -37,7 +37,7 @@ TEST(CodedMatrix, MultipliesFp8) {
   EXPECT_THROW(CodedMatrix(w * std::numeric_limits<double>::infinity(), x.options()), Error);
 }
 
-// The operator for GPUs has a twin on the CPU, which takes codes in another order and the same scales.
+// The CPU counterpart of the GPU operator takes codes in another order, but the same scales.
 TEST(CodedMatrix, ScalesAreThoseOfTheOperatorOfFourBits) {
   for (const bool minima : {false, true}) {
     const at::Tensor w = normal({32, 128}, 1).to(at::kFloat), x = normal({3, 128}, 2).to(at::kBFloat16);
@@ -45,7 +45,8 @@ TEST(CodedMatrix, ScalesAreThoseOfTheOperatorOfFourBits) {
     const at::Tensor packed = at::_convert_weight_to_int4pack_for_cpu(codes.codes.to(at::kInt), 2);
     const at::Tensor got = at::_weight_int4pack_mm_for_cpu(x, packed, 32, int4_scales_and_zeros(codes));
     const at::Tensor want = at::linear(x.to(at::kDouble), codes.values().to(at::kDouble));
-    EXPECT_LT(((got - want).norm() / want.norm()).item<double>(), 0.01) << minima;  // scales of bf16: 1/512 off
+    // bf16 scales have a relative error of 1/512
+    EXPECT_LT(((got - want).norm() / want.norm()).item<double>(), 0.01) << minima;
   }
 }
 

@@ -1,5 +1,5 @@
-// Comparing an operator with its reference: values and all gradients, computed in fp64 and held against a tolerance
-// derived from the dtype, the length of the longest sum and the size of the numbers.
+// Comparison of an operator with its reference: values and all gradients. The reference is computed in fp64. The
+// tolerance is derived from the dtype, the length of the longest sum and the size of the values.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -16,24 +16,24 @@ namespace colossal::ops {
 using Tensors = std::vector<at::Tensor>;
 using Operator = std::function<Tensors(const Tensors&)>;
 
-/// Distance from 1 to the next number of the dtype that sums of `type` are made in: fp32 at least.
+/// Returns the distance from 1 to the next number of the dtype in which sums of `type` are computed, at least fp32.
 inline double epsilon_of(at::ScalarType type) { return type == at::kDouble ? 0x1p-52 : 0x1p-23; }
 
-/// What rounding to a narrow dtype changes at most, of a number; 0 for those that sums are made in.
+/// Returns the largest relative error of rounding to a narrow dtype; 0 for dtypes in which sums are computed.
 inline double roundoff_of(at::ScalarType type) {
   return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0;
 }
 
-/// Of each element: 4 eps sqrt(K) max|expected|, K the length of the longest sum and eps of the dtype it is made in,
-/// and for narrow dtypes one rounding of the result. Inputs are what the dtype holds, so they add nothing.
-/// `intermediates`: roundings on the way to it of numbers that an operator keeps or hands on in the narrow dtype, each
-/// counted as often as it may be amplified.
+/// Returns the tolerance of each element: 4 eps sqrt(K) max|expected|, with K the length of the longest sum and eps of
+/// the dtype in which it is computed. For narrow dtypes one rounding of the result is added. Inputs are exact in the
+/// dtype, so they add nothing. `intermediates` is the number of roundings of intermediate results to the narrow dtype,
+/// each counted as often as it may be amplified.
 inline at::Tensor tolerance(const at::Tensor& expected, at::ScalarType type, int64_t longest_sum,
                             double intermediates = 0) {
   const at::Tensor size = expected.abs().to(at::kDouble);
   const double largest = expected.numel() == 0 ? 0 : std::max(size.max().item<double>(), 1e-30);
   const double of_sums = 4 * epsilon_of(type) * std::sqrt(static_cast<double>(longest_sum));
-  const double smallest = type == at::kHalf ? 0x1p-25 : 0;  // half a step where fp16 has no more digits to give
+  const double smallest = type == at::kHalf ? 0x1p-25 : 0;  // half the smallest step of fp16
   return size * roundoff_of(type) + (of_sums + intermediates * roundoff_of(type)) * largest + smallest;
 }
 
@@ -45,19 +45,19 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, a
   if (actual.numel() == 0) return;
   const at::Tensor error = (actual.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs();
   const at::Tensor limit = tolerance(expected.detach(), type, longest_sum, intermediates);
-  // A NaN fails too.
+  // le() is false for NaN, so NaN fails too.
   EXPECT_TRUE(error.le(limit).all().item<bool>())
       << what << ": off by " << (error / limit).max().item<double>() << " times what is allowed";
 }
 
-/// fp64 normal values that `type` can represent exactly.
+/// Returns fp64 normal values that `type` represents exactly.
 inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kDouble) {
   const auto generator = at::detail::createCPUGenerator(seed);
   return at::randn(shape, generator, at::kDouble).to(type).to(at::kDouble);
 }
 
-/// Outputs of the operator, then the gradients of all inputs for fixed output gradients, which are numbers that `held`
-/// can hold. Inputs are copied to `type`.
+/// Returns the outputs of the operator, followed by the gradients of all inputs for fixed output gradients. `held`
+/// represents these output gradients exactly. Inputs are copied to `type`.
 inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, at::ScalarType type,
                                     at::ScalarType held = at::kDouble) {
   Tensors leaves;
@@ -72,7 +72,8 @@ inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, 
   return outputs;
 }
 
-/// The operator in `type` agrees with the reference in fp64, with every instruction set that this machine can run.
+/// Expects the operator in `type` to agree with the reference in fp64, with every instruction set that this machine can
+/// run.
 inline void expect_equal_operators(const Operator& actual, const Operator& reference, const Tensors& inputs,
                                    at::ScalarType type, int64_t longest_sum, double intermediates = 0) {
   Tensors exact;

@@ -23,7 +23,7 @@ TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
     for (const int64_t slice : {0, 1, 4, 100})
       for (const auto& [tokens, words] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {9, 37}, {33, 130}}) {
         const auto labels = labels_of(tokens, words, slice == 4);
-        // logits and d(hidden) or d(weight) of a slice, by a CPU that multiplies bf16
+        // A CPU that multiplies bf16 rounds the logits, and d(hidden) or d(weight) of a slice.
         const double of_products = type == at::kBFloat16 ? 2 : 0;
         expect_equal_operators(
             [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; },
@@ -61,7 +61,7 @@ TEST(LinearCrossEntropy, OfCappedLogitsEqualsTheDenseLossForAnySlicing) {
           },
           capped, {normal({9, 20}, 1), normal({37, 20}, 2) * 0.3, normal({37}, 3)}, type, 37 + 9 + 20,
           type == at::kBFloat16 ? 2 : 0);
-  const auto hidden = normal({9, 20}, 1), weight = normal({37, 20}, 2);  // without gradients
+  const auto hidden = normal({9, 20}, 1), weight = normal({37, 20}, 2);  // these require no gradients
   expect_close(linear_cross_entropy(hidden, weight, labels, {}, nullptr, 4, nullptr, {}, cap),
                cross_entropy(soft_capped(hidden.matmul(weight.t()), cap), labels), at::kDouble, 66, "loss alone");
   EXPECT_THROW(linear_cross_entropy(hidden, weight, labels, {}, nullptr, 4, nullptr, {}, -1), Error);
@@ -86,9 +86,10 @@ TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
   EXPECT_EQ(padded[2].slice(0, 10).abs().max().item<double>(), 0);
 }
 
-// Plays the other ranks of a split vocabulary: what they would add is computed beforehand from the dense logits.
+// Stands in for the other ranks of a split vocabulary. Their contributions are computed beforehand from the dense
+// logits.
 struct OtherRanks : RankReduction {
-  at::Tensor logits, labels;  // of the words of all other ranks; labels relative to them
+  at::Tensor logits, labels;  // logits of the words of all other ranks; labels relative to these words
   int64_t slice, calls = 0, done = 0;
   at::Tensor largest;
   void max(at::Tensor& mine) override {
@@ -119,7 +120,7 @@ TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
     others.logits = at::mm(hidden, rest.t());
     others.labels = at::where(labels < first, labels, at::where(labels >= first + mine, labels - mine, -1));
     others.slice = slice;
-    // two rows of padding
+    // The shard has two rows of padding.
     const auto shard = at::cat({weight.slice(0, first, first + mine), at::zeros({2, 6}, at::kDouble)});
     const auto got = values_and_gradients(
         [&](const Tensors& t) {
@@ -130,7 +131,7 @@ TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
     expect_close(got[0], expected[0], at::kDouble, words, "loss");
     expect_close(got[2].slice(0, 0, mine), expected[2].slice(0, first, first + mine), at::kDouble, tokens,
                  "weight gradient");
-    // This rank's part of the hidden gradient: its words' share of (softmax - one-hot) W.
+    // The hidden gradient of this rank is the contribution of its words to (softmax - one-hot) W.
     const auto probabilities = at::mm(hidden, weight.t()).softmax(1);
     const auto difference = (probabilities - at::one_hot(labels, words)).slice(1, first, first + mine);
     const auto seed = normal({}, 1000, at::kDouble);
@@ -197,7 +198,7 @@ TEST(LinearCrossEntropy, OfNoTokensOrOneInputAloneGivesEachItsGradientAndNoOther
       }
 }
 
-/// Gradients of factor * loss, of `repeats` passes one after the other, and the same in fp64.
+/// Gradients of factor * loss, after `repeats` passes one after the other, and the same in fp64.
 struct Gradients {
   Tensors got, want;
 };
@@ -215,21 +216,21 @@ Gradients gradients_of(const at::Tensor& hidden, const at::Tensor& weight, const
           run(dense(labels), at::kDouble)};
 }
 
-// The same token again and again: no slice's gradient makes up for another's, so that a sum that stands still or
-// overflows is seen.
+// All tokens are the same, so no slice's gradient compensates another's. A sum that stagnates or overflows is then
+// visible.
 TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
   constexpr int64_t kTokens = 131072, kHidden = 8, kWords = 16;
-  // Equal terms are all rounded the same way: added one by one, as MKL adds to what is there, they are off by kTokens /
-  // 2 roundings, not by 4 of its root.
+  // Equal terms are all rounded in the same direction. MKL adds them one by one to the existing sum, so the error is
+  // kTokens / 2 roundings and not 4 times its root.
   constexpr int64_t kOneByOne = kTokens * kTokens / 64;
   const auto labels = at::full({kTokens}, 3, at::kLong);
   for (const auto type : float_types()) {
     const auto weight = normal({kWords, kHidden}, 2, type) * 0.125,
                hidden = normal({1, kHidden}, 1, type).expand({kTokens, kHidden}).contiguous();
-    for (const int repeats : {1, 2}) {  // the second pass adds to kept gradients
+    for (const int repeats : {1, 2}) {  // the second pass adds to accumulated gradients
       const auto [got, want] = gradients_of(hidden, weight, labels, 1.0 / kTokens, 512, repeats, type);
-      // A CPU that multiplies bf16 rounds logits, which softmax amplifies by twice their size, d(logits) and each
-      // slice's product; a second pass rounds again.
+      // A CPU that multiplies bf16 rounds logits (softmax amplifies that by twice their size), d(logits) and each
+      // slice's product. A second pass rounds again.
       const double logits = at::mm(hidden.narrow(0, 0, 1), weight.t()).abs().max().item<double>();
       const double intermediates = (type == at::kBFloat16 ? 2 * logits + 2 : 0) + repeats - 1;
       if (repeats == 1) expect_close(got[0], want[0], type, kWords, "hidden gradient", intermediates);
@@ -238,16 +239,16 @@ TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
   }
 }
 
-// A loss scale comes with the factor of backward: what fp16 cannot hold without it must still be there.
+// Backward's factor contains the loss scale. Values that fp16 cannot represent without it must still be there.
 TEST(LinearCrossEntropy, KeepsGradientsThatFp16HoldsOnlyWithTheLossScale) {
   const int64_t tokens = 64, words = 16;
   const auto labels = at::full({tokens}, 3, at::kLong);
   auto weight = normal({words, 8}, 2, at::kHalf) * 0.0625;
-  weight[3].add_(2.25);  // the label's logit is 18 above the others: softmax leaves them about 1e-8
+  weight[3].add_(2.25);  // the label's logit is 18 above the others, so their softmax is about 1e-8
   const auto hidden = at::ones({tokens, 8}, at::kDouble);
   const auto [got, want] = gradients_of(hidden, weight.to(at::kHalf).to(at::kDouble), labels, 0x1p16, 16, 1, at::kHalf);
-  // Of the other words: the label's is a difference from 1, which fp32 does not hold either. A logit of 18 is rounded
-  // in fp32, and an exponential makes that relative.
+  // Compares the other words only, because the label's gradient is a difference from 1 that fp32 cannot represent
+  // either. A logit of 18 is rounded in fp32, and the exponential makes that error relative.
   const auto others = [](const at::Tensor& gradient) {
     return at::cat({gradient.slice(0, 0, 3), gradient.slice(0, 4)});
   };
@@ -266,8 +267,8 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
   const auto hidden = normal({4, 3}, 1), weight = normal({5, 3}, 2), labels = labels_of(4, 5, false);
   EXPECT_THROW(linear_cross_entropy(hidden, normal({5, 4}, 2), labels), Error);
   EXPECT_THROW(linear_cross_entropy(hidden, weight, labels.slice(0, 1)), Error);
-  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels + 1), Error);      // 5 is no word of 5
-  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels - 4), Error);      // negative, not -100
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels + 1), Error);      // 5 is not in a vocabulary of 5
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels - 4), Error);      // negative, but not -100
   EXPECT_THROW(linear_cross_entropy(hidden, weight, labels, {0, 6}), Error);  // more words than rows
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 const std::pair<int64_t, int64_t> kShapes[] = {{1, 1}, {3, 70001}, {70001, 3}, {257, 1029}, {0, 5}};
 
-/// [n, m], whose rows lie apart.
+/// Returns a matrix [n, m] with gaps between its rows.
 at::Tensor matrix(int64_t n, int64_t m, uint64_t seed, at::ScalarType type) {
   return normal({n + 1, m + 2}, seed).to(type).slice(0, 1).slice(1, 1, m + 1);
 }
@@ -51,8 +51,9 @@ TEST(ScaleRowsColumns, EqualsItsReference) {
         const double sum = scale_rows_columns(from, rows, columns, got).item<double>(),
                      want_sum = scale_rows_columns_reference(from, rows, columns, want).item<double>();
         const std::string what = concat(name(set), " ", at::toString(types.from), " to ", at::toString(types.to));
-        expect_close(got, want, types.to, 1, what, 1);                       // the reference is rounded, too
-        const int64_t longest_sum = wide == at::kDouble ? n * m + 1 : 1024;  // a run; all runs are added up in fp64
+        expect_close(got, want, types.to, 1, what, 1);  // the reference is rounded too
+        // Length of a run; all runs are added up in fp64
+        const int64_t longest_sum = wide == at::kDouble ? n * m + 1 : 1024;
         expect_close(at::scalar_tensor(sum, at::kDouble), at::scalar_tensor(want_sum, at::kDouble), wide, longest_sum,
                      what);
       }

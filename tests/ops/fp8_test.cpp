@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A format by the numbers of its paper, nothing of it from ATen.
+/// A format as its paper defines it, independent of ATen.
 struct Format {
   Fp8 format;
   int mantissa_bits, bias;
   bool has_infinity;
 
-  /// What a code says: (-1)^sign 2^(exponent - bias) 1.mantissa, without the leading 1 where the exponent is 0.
+  /// Returns the value of a code: (-1)^sign 2^(exponent - bias) 1.mantissa, without the leading 1 if the exponent is 0.
   double value(int code) const {
     const int mantissa = code & ((1 << mantissa_bits) - 1), exponent = (code & 0x7f) >> mantissa_bits,
               highest = 0x7f >> mantissa_bits;
@@ -39,8 +39,8 @@ const Format kFormats[] = {{Fp8::E4m3, 3, 7, false}, {Fp8::E5m2, 2, 15, true}};
 
 at::Tensor one() { return at::ones({}, at::kFloat); }
 
-/// Codes of numbers that `type` holds exactly, converted all at once and, as ATen has other code for few, one by one:
-/// the two must agree.
+/// Returns the codes of values that `type` represents exactly. They are converted all at once and one by one, because
+/// ATen has separate code for few elements; both must agree.
 std::vector<int> codes_of(const std::vector<double>& numbers, Fp8 format, at::ScalarType type = at::kFloat) {
   const at::Tensor x = at::tensor(numbers, at::kDouble).to(type);
   EXPECT_TRUE(x.to(at::kDouble).equal(at::tensor(numbers, at::kDouble)) || at::isnan(x).any().item<bool>());
@@ -86,7 +86,7 @@ TEST(Fp8, RoundsToTheNearestAndTiesToEven) {
   for (const Format& f : kFormats) {
     std::vector<double> numbers;
     std::vector<int> expected;
-    for (int code = 0; code < f.largest_code(); ++code) {  // subnormal steps are among them
+    for (int code = 0; code < f.largest_code(); ++code) {  // includes the subnormal steps
       const auto middle = static_cast<float>((f.value(code) + f.value(code + 1)) / 2);
       const int even = code % 2 == 0 ? code : code + 1;
       for (const int sign : {0, 0x80}) {
@@ -155,7 +155,7 @@ TEST(Fp8, LargestMagnitudeCountsBothSigns) {
   EXPECT_THROW(quantize(at::ones({2}, at::kHalf), Fp8::E4m3, one()), Error);
 }
 
-// An overflow must not become a number again on its way through a layer.
+// An overflow must not become a finite value on its way through a layer.
 TEST(Fp8, WhatIsNotFiniteComesBackAsNan) {
   for (const double bad : {kInfinity, -kInfinity, std::nan("")})
     for (const Format& f : kFormats)
@@ -181,7 +181,7 @@ TEST(Fp8, ErrorOfNormalNumbersIsThatOfTheFormat) {
   };
   for (const bool power : {false, true}) {
     EXPECT_NEAR(error(Fp8::E4m3, power), 0.0263, 0.0005);
-    EXPECT_NEAR(error(Fp8::E5m2, power), 2 * 0.0263, 0.001);  // a bit less
+    EXPECT_NEAR(error(Fp8::E5m2, power), 2 * 0.0263, 0.001);  // slightly less than twice
   }
 }
 

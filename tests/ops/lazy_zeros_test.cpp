@@ -1,4 +1,4 @@
-// Zeros that take memory only where somebody writes.
+// Zeros that take memory only after they are written.
 #include "colossal/ops/lazy_zeros.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@
 namespace colossal::ops::lazy_zeros_test {
 namespace {
 
-/// Bytes of the tensor's pages that are in memory.
+/// Returns the bytes of the tensor's pages that are in memory.
 int64_t resident(const at::Tensor& x) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> is_there((x.nbytes() + page - 1) / page);
@@ -29,7 +29,7 @@ TEST(LazyZeros, TakeMemoryWhereTheyAreWritten) {
   EXPECT_EQ(resident(x), 0);
   x[40].fill_(3);
   EXPECT_GE(resident(x), 1 << 20);
-  EXPECT_LE(resident(x), 5 << 20);  // a row of 1 MiB, in huge pages of 2 MiB at either end
+  EXPECT_LE(resident(x), 5 << 20);  // a row of 1 MiB, with huge pages of 2 MiB at both ends
   EXPECT_EQ(x.sum(at::kDouble).item<double>(), 3.0 * (1 << 18));
 }
 

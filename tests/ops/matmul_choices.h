@@ -1,4 +1,4 @@
-// Both libraries of matrix products, for tests that try each.
+// The available libraries for matrix products, for tests that run each.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace colossal::ops {
 
-/// Restores the process's choice, which is shared by all tests.
+/// Restores the process-wide choice, which all tests share.
 struct ChoiceScope {
   MatmulChoice before = matmul_choice();
   ~ChoiceScope() { set_matmul(before); }

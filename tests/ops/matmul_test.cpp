@@ -50,7 +50,7 @@ TEST(Matmul, AddsIntoAnExistingResult) {
   }
 }
 
-// Sums of many narrow numbers that are wanted in fp32 do not stand still.
+// Long sums of narrow products do not stagnate if they are accumulated in fp32.
 TEST(Matmul, AddsNarrowProductsToAWideSum) {
   const ChoiceScope scope;
   for (const auto& choice : choices()) {

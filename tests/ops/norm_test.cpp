@@ -42,7 +42,7 @@ TEST(Norm, WithAnOffsetMultipliesByItAndTheWeight) {
     }
 }
 
-// In bf16 1 + 2^-9 is 1. Rounded once, a row's numbers differ by it nevertheless.
+// 1 + 2^-9 rounds to 1 in bf16. If the result is rounded only once, the offset still makes a difference.
 TEST(Norm, KeepsTheDigitsOfASmallWeightBesideAnOffset) {
   const auto x = normal({1, 64}, 1, at::kBFloat16), weight = at::full({64}, 0x1p-9, at::kDouble);
   const auto y = rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), kEpsilon, 1);

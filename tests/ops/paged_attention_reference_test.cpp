@@ -1,5 +1,5 @@
-// Attention to pages by LibTorch's operators: what our kernel says, in parts that ranks have too, whatever else lies in
-// the pages.
+// Attention to pages by LibTorch's operators: it must equal our kernel, also in parts as ranks hold them, whatever else
+// the pages contain.
 #include "colossal/ops/paged_attention_reference.h"
 
 #include <limits>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kHeads = 6, kKvHeads = 2, kSize = 20, kTokens = 16;
 
-/// Texts of any lengths, written in two steps, in pages of `ranks` ranks, each of which has pages of its own.
+/// Sequences of any lengths, written in two steps. The pages are distributed over `ranks` ranks; each rank has its own
+/// pool of pages.
 struct Texts {
   Texts(at::ScalarType type, int64_t ranks, std::vector<int64_t> held, std::vector<int64_t> added)
       : added(std::move(added)), longest(0) {
@@ -26,7 +27,7 @@ struct Texts {
       for (int64_t t = 0; t < held[i] + this->added[i]; t += kTokens * ranks) sequences[i].pages.push_back(next++);
       all += this->added[i];
     }
-    // somebody else's, which nobody may look at
+    // Reverses the order of the pages and leaves page 0 to no sequence. It holds NaN, so reading it fails the test.
     for (PagedSequence& s : sequences)
       for (int32_t& page : s.pages) page = next - page;
     for (int64_t r = 0; r < ranks; ++r) {
@@ -52,7 +53,7 @@ struct Texts {
       s.first_page = static_cast<int64_t>(rank), s.page_stride = static_cast<int64_t>(pages.size());
     return own;
   }
-  /// [T, N, D] of the parts of all ranks.
+  /// Returns the merged result [T, N, D] of the parts of all ranks.
   at::Tensor merged(const PagedMask& mask) const {
     PartialAttention whole;
     for (size_t r = 0; r < pages.size(); ++r)
@@ -98,7 +99,7 @@ TEST(PagedAttentionReference, ServesDtypesWithoutAKernel) {
   wide.k = wide.k.to(at::kDouble), wide.v = wide.v.to(at::kDouble);
   expect_close(got, paged_attention(t.q.to(at::kDouble), wide, t.sequences, t.added, {}), at::kHalf, kSize + t.longest,
                "fp16");
-  // writes go the same way
+  // write_pages() uses the reference for this dtype, too.
   Pages again = make_pages(t.pages[0].count(), kTokens, kKvHeads, kSize, at::kHalf);
   const at::Tensor k = normal({9, kKvHeads, kSize}, 3).to(at::kHalf);
   write_pages(again, {t.sequences[0]}, k, k, {9});
@@ -106,7 +107,7 @@ TEST(PagedAttentionReference, ServesDtypesWithoutAKernel) {
 }
 
 TEST(PagedAttentionReference, SeesNothingWhereARankHasNothing) {
-  const Texts t(at::kFloat, 2, {3}, {2});  // all in the first page, of rank 0
+  const Texts t(at::kFloat, 2, {3}, {2});  // all tokens are in the first page, of rank 0
   const PartialAttention none = paged_attention_reference(t.q, t.pages[1], t.of_rank(1), t.added, {});
   EXPECT_TRUE(none.out.eq(0).all().item<bool>());
   EXPECT_TRUE(none.log_sums.eq(-std::numeric_limits<double>::infinity()).all().item<bool>());
@@ -120,7 +121,7 @@ TEST(PagedAttentionReference, RefusesWhatDoesNotFit) {
   EXPECT_THROW(write_pages_reference(t.pages[0], t.sequences, k.narrow(1, 0, 1), k, {3}), Error);
   EXPECT_THROW(paged_attention_reference(t.q.narrow(1, 0, 5), t.pages[0], t.sequences, {3}, {}), Error);
   EXPECT_THROW(paged_attention_reference(t.q, t.pages[0], t.sequences, {3}, {.alibi = alibi_slopes(2)}), Error);
-  t.sequences[0].held = 14;  // one page of 16 tokens, and on two ranks of 32
+  t.sequences[0].held = 14;  // 17 tokens: too many for one page of 16, but not for one page of 16 on each of two ranks
   EXPECT_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}), Error);
   t.sequences[0].page_stride = 2;
   EXPECT_NO_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}));

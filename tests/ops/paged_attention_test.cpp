@@ -18,7 +18,7 @@
 namespace colossal::ops::paged_attention_test {
 namespace {
 
-/// Sequences of a batch, with tokens held and new ones, whose pages lie in the pool in any order.
+/// Sequences of a batch, with held and new tokens. Their pages are in the pool in any order.
 struct Case {
   Case(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t size, int64_t page, std::vector<int64_t> held,
        std::vector<int64_t> added, uint64_t seed = 1, std::optional<at::ScalarType> codes = {})
@@ -41,7 +41,7 @@ struct Case {
       const int64_t own = (held[i] + this->added[i] + page - 1) / page;
       sequences.push_back({{next, next + own}, 0});
       next += own;
-      // what is held comes in two steps, as from others before
+      // held tokens are written in two steps, as by earlier calls
       for (const int64_t part : {held[i] / 3, held[i] - held[i] / 3}) {
         write_pages(pages, {sequences[i]}, keys[i].narrow(0, sequences[i].held, part),
                     values[i].narrow(0, sequences[i].held, part), {part});
@@ -83,7 +83,8 @@ struct Case {
     }
     return {at::cat(out), at::cat(log_sums)};
   }
-  /// What rank `rank` of `ranks` finds in its blocks of every sequence; its tables begin in pages of their own.
+  /// Returns the partial result of rank `rank` of `ranks`, which holds every ranks-th block of every sequence. Its page
+  /// tables refer to its own pool of pages.
   PartialAttention of_rank(int64_t rank, int64_t ranks, const PagedMask& mask) const {
     const int64_t page = pages.tokens();
     std::vector<PagedSequence> own;
@@ -94,7 +95,7 @@ struct Case {
         own.back().pages.push_back(next++);
     }
     Pages part = make_pages(next, page, pages.kv_heads(), pages.size, options);
-    part.k.fill_(std::numeric_limits<double>::quiet_NaN());  // where nobody writes nobody looks
+    part.k.fill_(std::numeric_limits<double>::quiet_NaN());  // pages that are never written must not be read
     for (size_t i = 0; i < own.size(); ++i) {
       PagedSequence whole = own[i];
       whole.held = 0;
@@ -111,7 +112,7 @@ struct Case {
 
   std::vector<int64_t> added;
   at::TensorOptions options;
-  std::vector<at::Tensor> q, keys, values;  // of sequences, whole
+  std::vector<at::Tensor> q, keys, values;  // all tokens of each sequence
   Pages pages;
   std::vector<PagedSequence> sequences;
 };
@@ -178,7 +179,8 @@ TEST(PagedAttention, CodesAreAsNearAsTheyCanBe) {
   EXPECT_TRUE(through_codes(bad, at::kFloat8_e4m3fn)[0].sub(1).abs().lt(1e-6).all().item<bool>());
 }
 
-// Every code, in every instruction set, is the number that LibTorch says: a key of it at the one position there is.
+// Each code must have the value that LibTorch assigns to it, with every instruction set. The value of a single token
+// holds all codes.
 TEST(PagedAttention, EveryCodeIsItsNumber) {
   const at::Tensor all = at::arange(256, at::kInt).to(at::kByte);
   for (const InstructionSet set : runnable_instruction_sets()) {
@@ -240,12 +242,13 @@ TEST(PagedAttention, PartsOfRanksMakeTheWhole) {
 
 TEST(PagedAttention, APartOfWhichNothingIsSeenIsNothing) {
   const Case c(at::kFloat, 4, 2, 16, 16, {40}, {2});
-  const PartialAttention part = c.of_rank(0, 3, {.window = 5});  // of tokens 0 to 15
+  const PartialAttention part = c.of_rank(0, 3, {.window = 5});  // this rank holds tokens 0 to 15
   EXPECT_TRUE(part.out.eq(0).all().item<bool>());
   EXPECT_TRUE(part.log_sums.eq(-std::numeric_limits<double>::infinity()).all().item<bool>());
 }
 
-// Long sequences are computed in parts; who computes which, and how many queries look there, leaves the bits alone.
+// Long sequences are computed in parts. The bits of the result depend neither on which thread computes a part nor on
+// the number of queries that read it.
 TEST(PagedAttention, PartsOfLongSequencesAreTheSameForAnyThreads) {
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
@@ -271,7 +274,7 @@ TEST(PagedAttention, PartsOfLongSequencesAreTheSameForAnyThreads) {
   }
 }
 
-// What others left in a page, and what pages that nobody has hold, counts for nothing.
+// Earlier contents of a page, and of pages that belong to no sequence, have no effect.
 TEST(PagedAttention, LooksAtNothingBehindASequence) {
   for (const at::ScalarType type : kTypes) {
     Case c(type, 4, 2, 16, 16, {5, 17}, {1, 2});
@@ -300,7 +303,7 @@ TEST(PagedAttention, RefusesWhatDoesNotFit) {
   EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
   full[0] = {{99}, 0};
   EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
-  std::vector<PagedSequence> part{{{0}, 45, 1, 2}};  // its page has tokens 16 to 31, the next would have 48 to 63
+  std::vector<PagedSequence> part{{{0}, 45, 1, 2}};  // its page has tokens 16 to 31, the next one would have 48 to 63
   EXPECT_NO_THROW(partial_paged_attention(q, c.pages, part, {3}, {}));
   EXPECT_THROW(paged_attention(q, c.pages, part, {3}, {}), Error);
   part[0].held = 46;

@@ -45,7 +45,7 @@ TEST(ParallelFor, UsesSeveralThreads) {
     const std::lock_guard lock(mutex);
     threads.insert(std::this_thread::get_id());
   });
-  EXPECT_EQ(threads.size(), 3u);  // at::parallel_for would show one here: see the header
+  EXPECT_EQ(threads.size(), 3u);  // at::parallel_for would use one thread here, see the header
 }
 
 TEST(ParallelFor, IsSerialInsideAnother) {

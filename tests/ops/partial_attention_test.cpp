@@ -1,5 +1,5 @@
-// Attention over parts of the keys, merged, against ops::attention over all of them: results and gradients, for every
-// mask, number of parts and order.
+// Attention over parts of the keys, merged, must equal ops::attention over all of them: results and gradients, for
+// every mask, number of parts and order.
 #include "colossal/ops/partial_attention.h"
 
 #include <gmock/gmock.h>
@@ -16,10 +16,10 @@ namespace colossal::ops::partial_attention_test {
 namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 6, kKvHeads = 2, kSize = 5;
-// A sequence of 80 tokens, of which the queries are 10-29 and 47-67. 53 keys: 17 and on.
+// A sequence of 80 tokens. The queries are tokens 10-29 and 47-67; the 53 keys start at token 17.
 constexpr int64_t kSequence = 80, kQueries = 41, kKeys = 53, kFirstKey = 17;
 
-/// What attention() and its parts are asked of.
+/// Arguments of attention(), whole or of one part.
 struct Inputs {
   at::Tensor q = normal({kBatch, kHeads, kQueries, kSize}, 1), k = normal({kBatch, kKvHeads, kKeys, kSize}, 2),
              v = normal({kBatch, kKvHeads, kKeys, kSize}, 3), dout = normal({kBatch, kHeads, kQueries, kSize}, 4);
@@ -39,7 +39,7 @@ at::Tensor those(const at::Tensor& x, int64_t dim, const Runs& runs) {
   return at::cat(each, dim);
 }
 
-/// Some runs of the keys of `in`, and the mask that goes with them.
+/// Returns the arguments for some runs of the keys of `in`, with their mask.
 Inputs part_of(const Inputs& in, const Runs& runs) {
   Inputs part = in;
   part.k = those(in.k, 2, runs), part.v = those(in.v, 2, runs);
@@ -50,8 +50,8 @@ Inputs part_of(const Inputs& in, const Runs& runs) {
   return part;
 }
 
-/// The keys cut in twice as many runs as `parts`, of unequal lengths. Each part has one from either end, and they come
-/// in an order that is neither theirs nor its reverse. Of the middle one the runs touch.
+/// Splits the keys into twice as many runs as `parts`, of unequal lengths. Each part has one run from either end. The
+/// order of the parts is neither theirs nor its reverse. The two runs of the middle part touch.
 std::vector<Runs> runs_of(int64_t keys, int64_t parts) {
   Runs runs;
   for (int64_t i = 0, first = 0, count = 2 * parts; i < count; ++i) {
@@ -69,7 +69,7 @@ std::vector<Runs> runs_of(int64_t keys, int64_t parts) {
 using Forward = decltype(&partial_attention);
 using Backward = decltype(&partial_attention_backward);
 
-/// What expect_parts compares: out, dq, dk, dv.
+/// Returns what expect_parts compares: out, dq, dk, dv.
 Tensors by_parts(const Inputs& in, int64_t parts, Forward forward, Backward backward) {
   PartialAttention whole;
   const auto dealt = runs_of(in.k.size(2), parts);
@@ -83,7 +83,7 @@ Tensors by_parts(const Inputs& in, int64_t parts, Forward forward, Backward back
   for (const Runs& runs : dealt) {
     const Inputs part = part_of(in, runs);
     const AttentionGradients d = backward(part.dout, part.q, part.k, part.v, part.mask, whole);
-    if (!d.q.defined()) continue;  // zeros
+    if (!d.q.defined()) continue;  // all gradients of this part are zero
     dq.add_(d.q);
     for (int64_t first = 0; const PositionRun& run : runs) {
       dk.narrow(2, run.first, run.size).copy_(d.k.narrow(2, first, run.size));
@@ -122,7 +122,7 @@ void expect_parts(const Inputs& in, at::ScalarType type = at::kDouble) {
   }
 }
 
-// Some queries see keys of no part, some of one alone.
+// Some queries see keys of no part, some of a single part.
 TEST(PartialAttention, MergedIsAttentionUnderEveryMask) {
   const at::Tensor position =
       at::arange(kSequence, at::kLong).unsqueeze(0) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
@@ -140,7 +140,7 @@ TEST(PartialAttention, MergedIsAttentionUnderEveryMask) {
         }
 }
 
-// Odd numbers of everything, queries that stand at the last of the keys, heads that read a key head each or all one.
+// Odd sizes, queries at the last positions of the keys, and heads with a key head each or one for all.
 TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
   for (const auto& [heads, kv_heads, queries, keys, size] :
        std::vector<std::array<int64_t, 5>>{{3, 3, 7, 7, 3}, {5, 1, 1, 11, 8}, {1, 1, 33, 65, 17}, {2, 1, 64, 64, 32}}) {
@@ -152,7 +152,7 @@ TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
   }
 }
 
-// Narrow numbers are computed, merged and given back in fp32: of the inputs as they are nothing is rounded.
+// Narrow inputs are computed, merged and returned in fp32, and the inputs themselves are not rounded.
 TEST(PartialAttention, OfNarrowNumbersIsThatOfFp32) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     Inputs in;
@@ -173,10 +173,11 @@ TEST(PartialAttention, TellsTheLogarithmOfTheSumOfExponentials) {
   EXPECT_TRUE(got.out.masked_select(blind.unsqueeze(-1)).eq(0).all().item<bool>());
 }
 
-/// The most that `in` at once and in parts may differ by, in out, dq, dk and dv, for what rounding makes of its scores:
-/// with `of_score` the rounding of one, s, each weight p is off by a factor of 1 + 2 of_score, for e^s and for their
-/// sum; the gradient of a score, p (dp - sum p dp), by 6 of_score max|dp| p. Both ways are rounded. Weights of a query
-/// add up to 1, so that sums over keys are no more than their largest term, and sums over queries so many of it.
+/// Returns how far attention at once and in parts may differ in out, dq, dk and dv, because scores are rounded. If
+/// `of_score` is the rounding of a score s, each weight p is off by a factor of 1 + 2 of_score, for e^s and for their
+/// sum. The gradient of a score, p (dp - sum p dp), is off by 6 of_score max|dp| p. Both ways are rounded. The weights
+/// of a query add up to 1, so sums over keys are at most their largest term. Sums over queries are at most the number
+/// of queries times their largest term.
 std::vector<double> rounding_of_scores(const Inputs& in) {
   const auto most = [](const at::Tensor& x) { return x.abs().max().item<double>(); };
   const auto by_query_heads = [&](const at::Tensor& kv) { return kv.repeat_interleave(kHeads / kKvHeads, 1); };
@@ -185,12 +186,12 @@ std::vector<double> rounding_of_scores(const Inputs& in) {
   };
   const double scale = 1 / std::sqrt(kSize), of_score = 4 * 0x1p-52 * std::sqrt(kSize) * scale * products(in.q, in.k);
   const double of_weight = 2 * 2 * of_score, of_gradient = 2 * 6 * of_score * products(in.dout, in.v) * scale;
-  const double queries = kQueries * kHeads / kKvHeads;  // that read a key
+  const double queries = kQueries * kHeads / kKvHeads;  // number of queries that read a key
   return {of_weight * most(in.v), of_gradient * most(in.k), of_gradient * queries * most(in.q),
           of_weight * queries * most(in.dout)};
 }
 
-// Scores in the thousands, whose exponentials no number holds.
+// Scores are in the thousands, so their exponentials overflow every dtype.
 TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
   Inputs in;
   in.q = in.q * 1000;
@@ -205,7 +206,7 @@ TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
   }
 }
 
-// Keys behind all queries, before all of their windows, or of other documents.
+// Keys are after all queries, before all of their windows, or of other documents.
 TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
   Inputs in;
   const auto sees = [&](const AttentionMask& mask) {
@@ -219,7 +220,7 @@ TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
   EXPECT_FALSE(sees({.window = 5, .queries = {{kKeys + 4, kQueries}}}));
   EXPECT_TRUE(sees({.window = 5, .queries = {{kKeys + 3, kQueries}}}));
   const auto with_documents = [&](int64_t of_queries) {
-    AttentionMask mask{.documents = at::arange(kKeys, at::kLong).div(20, "floor").repeat({kBatch, 1})};  // 0 to 2
+    AttentionMask mask{.documents = at::arange(kKeys, at::kLong).div(20, "floor").repeat({kBatch, 1})};  // ids 0 to 2
     mask.queries = {{kKeys, kQueries}};
     mask.query_documents = at::full({kBatch, kQueries}, of_queries, at::kLong);
     return mask;
@@ -228,7 +229,7 @@ TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
   EXPECT_TRUE(sees(with_documents(2)));
 }
 
-// Some queries of the first run see nothing.
+// Some queries of the first run see no key.
 TEST(PartialAttention, MergesIntoPartsOfATensor) {
   const Inputs in;
   const PartialAttention want = partial_attention(in.q, in.k, in.v, in.mask);
@@ -246,7 +247,7 @@ TEST(PartialAttention, MergesIntoPartsOfATensor) {
   EXPECT_TRUE(at::allclose(whole.log_sums, want.log_sums));
 }
 
-// Two products forward and four backward of what the rule lets through, in whatever parts.
+// Counts two products forward and four backward for all pairs that the mask lets through, for any split.
 TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
   Inputs in;
   const auto counted = [](const auto& run) {
@@ -258,7 +259,8 @@ TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
   EXPECT_GT(want, 0);
   for (const int64_t parts : {1, 3})
     EXPECT_EQ(counted([&] { by_parts(in, parts, partial_attention, partial_attention_backward); }), want);
-  // Of packed documents the sum of their squares, halved by the causal mask: of each query its document so far.
+  // Packed documents: half the sum of their squared lengths with a causal mask, because a query sees its document so
+  // far.
   in.set_documents(at::arange(kSequence, at::kLong).div(23, "floor").repeat({kBatch, 1}));
   double pairs = 0;
   for (const PositionRun& run : in.mask.queries)
@@ -289,7 +291,7 @@ TEST(PartialAttention, OfKeysThatDoNotAscendIsRefused) {
   EXPECT_THAT(message(), testing::HasSubstr("must have those of queries (AttentionMask::queries): got 1 runs"));
 }
 
-// On meta, where sizes are all there is, and the operations are announced as elsewhere.
+// Meta tensors have sizes only, and operations are counted as on other devices.
 TEST(PartialAttention, HasItsSizesOnMeta) {
   Inputs in;
   for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) *x = x->to(at::kBFloat16).to(at::kMeta);

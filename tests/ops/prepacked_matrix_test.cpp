@@ -13,12 +13,13 @@ namespace {
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) { return normal(shape, seed).to(at::kFloat); }
 
-/// Whole numbers from `low` to `high`.
+/// Returns random integers from `low` to `high`.
 at::Tensor whole_numbers(at::IntArrayRef shape, int64_t low, int64_t high, uint64_t seed) {
   return ((normal(shape, seed) * 1e4).to(at::kLong).remainder(high - low + 1) + low);
 }
 
-/// Rows in codes of 8 bits a group, as the documentation of PrepackedMatrix says, and what these stand for.
+/// Returns the dequantized values of rows that are quantized to 8 bits per group, as the documentation of
+/// PrepackedMatrix says.
 at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
   const int64_t missing = (group - x.size(1) % group) % group;
   const at::Tensor groups = at::constant_pad_nd(x, {0, missing}).unflatten(1, {-1, group});
@@ -27,8 +28,8 @@ at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
   return (codes.to(at::kDouble) * scale.to(at::kDouble)).flatten(1).narrow(1, 0, x.size(1));
 }
 
-/// Each set of kernels that this machine has, with the numbers of rows and outputs that tiles and panels divide and
-/// those that they do not.
+/// Calls body for each set of kernels of this machine, with numbers of rows and outputs that tiles and panels divide
+/// and others that they do not.
 template <class Body>
 void for_kernels_and_sizes(const Body& body) {
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
@@ -58,7 +59,7 @@ TEST(PrepackedMatrix, MultipliesNumbers) {
   });
 }
 
-// Every code of 8 bits of floating point, subnormal ones too: an output has them all, its largest being 448.
+// The rows hold every e4m3 code, also subnormal ones. The largest value is 448, so scales are 1.
 TEST(PrepackedMatrix, MultipliesFp8) {
   const at::Tensor codes =
       at::arange(256, at::kInt).to(at::kByte).view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num(0);
@@ -80,7 +81,7 @@ TEST(PrepackedMatrix, MultipliesFp8) {
   });
 }
 
-// Of whole numbers whose scales are 1 every product and sum is exact.
+// Integers with scales of 1 make every product and sum exact.
 TEST(PrepackedMatrix, AddsProductsOfCodesExactly) {
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
     const int64_t inputs = 200, group = 64;
@@ -182,7 +183,7 @@ TEST(GroupCodes, RoundToTheNearest) {
         RoundingOptions{.bits = 4, .group = 32, .minima = true}}) {
     const GroupCodes codes = round_to_codes(w, options);
     const at::Tensor scale = codes.scales.repeat_interleave(32, 1).narrow(1, 0, 100);
-    // Half a step; the scale and the minimum are rounded to 11 digits, which the largest code feels most.
+    // Half a step, plus the rounding of scale and minimum to 11 bits, which affects the largest code most.
     const double most_codes = options.bits == 8 ? 127 : 15;
     EXPECT_TRUE(((codes.values() - w).abs() <= scale * (0.5 + most_codes * 0x1p-10)).all().item<bool>());
     EXPECT_TRUE(at::equal(through_binary16(codes.scales), codes.scales));

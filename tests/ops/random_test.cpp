@@ -9,7 +9,7 @@ namespace colossal::ops::random_test {
 namespace {
 
 TEST(Philox, GivesTheKnownAnswers) {
-  // Random123's known-answer file, philox4x32-10: all-zero counter and key. The upper counter words are always zero
+  // Known-answer file of Random123, philox4x32-10: all-zero counter and key. The upper counter words are always zero
   // here.
   EXPECT_EQ(philox(0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
 }
@@ -28,7 +28,7 @@ TEST(Philox, IsTheSameFromEveryInstructionSetAndStart) {
   }
   for (uint64_t block = 0; block < 125; ++block)
     EXPECT_TRUE(std::equal(whole.begin() + 4 * block, whole.begin() + 4 * block + 4, philox(block, 77).begin()));
-  // Counters beyond 32 bits: the carry into the second word.
+  // Counters beyond 32 bits test the carry into the second word.
   const uint64_t far = (uint64_t{1} << 34) - 6;
   random_words(77, far, 12, part.data());
   for (int i = 0; i < 12; ++i) EXPECT_EQ(part[i], philox((far + i) / 4, 77)[(far + i) % 4]);
@@ -42,7 +42,7 @@ TEST(FillNormal, DependsOnTheLogicalIndexOnly) {
   fill_normal(part, shape, {1, 2, 3}, {1, 0, 2}, {3, 4, 6}, 42, 0.5);
   EXPECT_TRUE(
       at::equal(part.slice(0, 1, 4).slice(1, 0, 4).slice(2, 2, 8), whole.slice(0, 1, 4).slice(1, 2, 6).slice(2, 3, 9)));
-  EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // nothing outside the box is touched
+  EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // elements outside the box did not change
 }
 
 TEST(FillNormal, IsTheSameForAnyThreadCountAndDtypeUpToRounding) {
@@ -67,7 +67,7 @@ TEST(FillNormal, HasTheMomentsOfANormalDistribution) {
   auto x = at::empty({kCount});
   fill_normal(x, {kCount}, {0}, {0}, {kCount}, 3, 2);
   const auto z = x.to(at::kDouble) / 2;
-  // Five standard errors of each moment of a standard normal: 1, sqrt(2), sqrt(15), sqrt(96) over sqrt(n).
+  // Five standard errors of each moment of a standard normal variate: 1, sqrt(2), sqrt(15), sqrt(96) over sqrt(n).
   const double error = 5 / std::sqrt(static_cast<double>(kCount));
   EXPECT_NEAR(z.mean().item<double>(), 0, error);
   EXPECT_NEAR(z.square().mean().item<double>(), 1, std::sqrt(2.0) * error);
@@ -119,7 +119,7 @@ TEST(Dropout, OfShardsEqualsTheSerialMask) {
       EXPECT_TRUE(at::equal(dropout(x.slice(0, row, row + 7).slice(1, col, col + 9), 0.4, 11, 100 + row, col, 26),
                             whole.slice(0, row, row + 7).slice(1, col, col + 9)));
   EXPECT_TRUE(at::equal(dropout(x.view({5, 6, 26}), 0.4, 11, 100, 0, 26).view({30, 26}), whole));
-  // Tokens 2 and 3 of each of 5 rows of 6.
+  // Tokens 2 and 3 of each of 5 rows of 6 tokens.
   const auto tokens = x.view({5, 6, 26}).narrow(1, 2, 2);
   EXPECT_TRUE(at::equal(dropout(tokens, 0.4, 11, {102, 2, 6}, 0, 26), whole.view({5, 6, 26}).narrow(1, 2, 2)));
   EXPECT_TRUE(

@@ -11,7 +11,7 @@ TEST(SumOfSquares, EqualsItsReferenceForEveryVariant) {
     for (const auto type : float_types())
       for (const int64_t n : {0, 1, 31, 1024, 300007}) {
         const auto x = normal({n}, 1, type).to(type);
-        // Squares are rounded in the computing type within runs of 1024, the runs are summed in fp64.
+        // Squares are rounded in the computing type within runs of 1024; the runs are summed in fp64.
         const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
         expect_close(sum_of_squares(x), sum_of_squares_reference(x), wide, 32, at::toString(type));
         EXPECT_EQ(sum_of_squares(x).item<double>(), sum_of_squares(x).item<double>());
@@ -31,7 +31,7 @@ TEST(SumOfSquares, ReadsHalves) {
 
 TEST(SumOfSquares, KeepsSmallTermsBesideLargeOnes) {
   auto x = at::full({1 << 22}, 1.0f);
-  x[0] = 4000.0f;  // in fp32 the ones would be lost as soon as the sum is past 2^24
+  x[0] = 4000.0f;  // an fp32 sum would lose the ones as soon as it exceeds 2^24
   EXPECT_EQ(sum_of_squares(x).item<double>(), 4000.0 * 4000.0 + (1 << 22) - 1);
 }
 

@@ -82,7 +82,7 @@ TEST(RotaryTable, ScalesFrequenciesAsLlama3Does) {
   EXPECT_GT(blended, 0);
 }
 
-// Frequencies and factor that transformers 5.23 gives for these numbers (ROPE_INIT_FUNCTIONS, fp32).
+// Frequencies and factor that transformers 5.23 computes for these parameters (ROPE_INIT_FUNCTIONS, fp32).
 TEST(RotaryTable, ScalesFrequenciesAsTransformersDoes) {
   using Kind = RotaryScaling::Kind;
   struct Golden {
@@ -149,7 +149,7 @@ TEST(RotaryTable, ScalesFrequenciesAsTransformersDoes) {
     const RotaryTable table(16, 10000, g.scaling);
     EXPECT_DOUBLE_EQ(table.attention_factor(), g.factor) << g.name;
     const at::Tensor got = table.frequencies(at::kCPU, g.length);
-    for (size_t i = 0; i < g.frequencies.size(); ++i)  // theirs are products and powers in fp32
+    for (size_t i = 0; i < g.frequencies.size(); ++i)  // transformers' values are products and powers in fp32
       EXPECT_NEAR(got[i].item<double>(), g.frequencies[i], 16 * 0x1p-23 * g.frequencies[i]) << g.name << ", " << i;
   }
 }
@@ -165,13 +165,14 @@ TEST(RotaryTable, AnAttentionFactorThatIsGivenIsTaken) {
                          {x}, at::kFloat, kSteps);
 }
 
-// Of a call all tokens turn by the frequencies of its length, decoding tokens by those of the tokens so far.
+// All tokens of a call are rotated by the frequencies for its length; decoding uses the frequencies for the tokens so
+// far.
 TEST(Rotary, FrequenciesThatDependOnTheLengthAreThoseOfTheCall) {
   for (const auto kind : {RotaryScaling::Kind::Dynamic, RotaryScaling::Kind::LongRope}) {
     const RotaryTable table(
         6, 10000,
         {.kind = kind, .factor = 3, .original_positions = 8, .short_factor = {1, 1.5, 2}, .long_factor = {1, 3, 7}});
-    for (const int64_t length : {8, 9, 30, 11, 5}) {  // up and down again
+    for (const int64_t length : {8, 9, 30, 11, 5}) {  // lengths go up and down again
       const auto x = normal({1, length, 2, 6}, 1), positions = at::arange(length, at::kLong).unsqueeze(0);
       const auto angle = positions.to(at::kDouble).unsqueeze(-1) * table.frequencies(at::kCPU, length);
       const auto c = angle.cos().unsqueeze(2) * table.attention_factor(),

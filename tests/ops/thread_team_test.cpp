@@ -17,7 +17,7 @@
 namespace colossal::ops {
 namespace {
 
-/// The number of threads of the calling thread, while this lives.
+/// Sets the number of threads of the calling thread during its lifetime.
 class Threads {
  public:
   explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
@@ -30,7 +30,7 @@ class Threads {
 void expect_once_each(int64_t items) {
   std::vector<std::atomic<int>> calls(static_cast<size_t>(items));
   ThreadTeam::of_this_thread().run(items, [&](int64_t index) {
-    // Of different lengths, so that threads meet at every place of the loop.
+    // The items differ in length, so that threads finish at every point of the loop.
     for (std::atomic<int> turn{0}; turn < 50 * (index % 4); ++turn) {
     }
     ++calls[static_cast<size_t>(index)];
@@ -59,7 +59,7 @@ TEST(ThreadTeam, RunsOnAsManyThreadsAsThereAre) {
     std::mutex mutex;
     std::set<std::thread::id> seen;
     std::atomic<int> here{0};
-    // An item ends when all threads have one, or, so that a fault is no deadlock, after ten seconds.
+    // An item ends when every thread has one, or after ten seconds, so that a bug is no deadlock.
     ThreadTeam::of_this_thread().run(threads, [&](int64_t) {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
       ++here;
@@ -109,7 +109,7 @@ TEST(ThreadTeam, HasNothingToDoWithOtherCallersTeams) {
 TEST(ThreadTeam, MayFetchMemoryThatIsGone) {
   const Threads two(2);
   for (int round = 0; round < 100; ++round) {
-    // What came behind the first loop last time is freed, and the same addresses may be others' now.
+    // The memory of the second loop of the last round is freed, and its addresses may belong to other memory now.
     std::vector<char> first(1000), second(size_t{3} << 20);
     for (const std::vector<char>& of : {std::cref(first), std::cref(second)}) {
       std::atomic<int> calls{0};

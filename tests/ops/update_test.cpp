@@ -49,7 +49,7 @@ struct Rule {
   const char* name;
   void (*fast)(Buffers&, int64_t step);
   void (*reference)(Buffers&, int64_t step);
-  bool writes_copy = true;  ///< and rounds by chance
+  bool writes_copy = true;  ///< the rule supports `copy` and stochastic rounding
 };
 const Rule kRules[] = {
     {"sgd", [](Buffers& b, int64_t) { sgd_(b.u, {}, {.learning_rate = 0.01, .weight_decay = 0.1}); },
@@ -104,7 +104,7 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
           }
           const std::string what = std::string(rule.name) + " of " + at::toString(types.values) + ", gradients " +
                                    at::toString(types.gradients);
-          constexpr double kRoundings = 5;  // of both in each of three steps, but one
+          constexpr double kRoundings = 5;  // each side rounds in each of three steps, except once
           expect_close(fast.u.values, plain.u.values, types.values, 9, what, kRoundings);
           expect_close(fast.m, plain.m, types.values, 9, what + ", first state", kRoundings);
           expect_close(fast.v, plain.v, types.values, 9, what + ", second state", kRoundings);
@@ -118,7 +118,7 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
 TEST(Update, AdamFollowsTheFormulaByHand) {
   auto param = at::tensor({2.0}, at::kDouble), m = at::zeros({1}, at::kDouble), v = at::zeros({1}, at::kDouble);
   adam_reference_({param, at::tensor({4.0}, at::kDouble), {}, 0.5}, m, v, {.learning_rate = 0.01, .weight_decay = 0.1});
-  // g = 2; m = 0.2, v = 0.004; corrected both to g and g^2: the first step is lr * sign(g).
+  // g = 2; m = 0.2, v = 0.004. Their bias corrections give g and g^2, so the first step is lr * sign(g).
   EXPECT_NEAR(m.item<double>(), 0.2, 1e-15);
   EXPECT_NEAR(v.item<double>(), 0.004, 1e-17);
   EXPECT_NEAR(param.item<double>(), 2 * (1 - 0.01 * 0.1) - 0.01 * 2 / (2 + 1e-8), 1e-15);
@@ -132,7 +132,7 @@ TEST(Update, DirectionsTakeTheGradientsPlace) {
       AdamStep step{.learning_rate = 1, .weight_decay = 0.25, .step = 3};
       adam_direction_(b.u, b.u.gradients, b.m, b.v, step);
       EXPECT_TRUE(at::equal(b.u.values, values));
-      adam_(adam.u, adam.m, adam.v, step);  // values - direction
+      adam_(adam.u, adam.m, adam.v, step);  // computes values - direction
       expect_close(values - b.u.gradients, adam.u.values, at::kFloat, 4, "direction");
       EXPECT_TRUE(at::equal(b.m, adam.m));
       EXPECT_TRUE(at::equal(b.v, adam.v));
@@ -146,7 +146,7 @@ TEST(Update, DirectionsTakeTheGradientsPlace) {
 
 TEST(Update, AveragesLeaveWhatIsNew) {
   const at::Tensor x = at::tensor({8.0, -2.0}, at::kDouble), average = at::tensor({1.0, 1.0}, at::kDouble);
-  average_(x, 0.5, average, 0.25);  // 4 and -1 beside 1
+  average_(x, 0.5, average, 0.25);  // scaled values are 4 and -1; the average is 1
   EXPECT_TRUE(at::equal(average, at::tensor({1.75, 0.5}, at::kDouble)));
   EXPECT_TRUE(at::equal(x, at::tensor({2.25, -1.5}, at::kDouble)));
 }
@@ -155,7 +155,7 @@ TEST(Update, LionFollowsTheFormulaByHand) {
   auto param = at::tensor({2.0, 2.0, 2.0}, at::kDouble), m = at::tensor({1.0, -1.0, 0.0}, at::kDouble);
   lion_({param, at::tensor({-8.0, 2.0, 0.0}, at::kDouble)}, m,
         {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.5, .weight_decay = 0.5});
-  // Directions 0.9 m + 0.1 g: 0.1, -0.7, 0. Where nothing points anywhere, decay alone is left.
+  // Directions 0.9 m + 0.1 g: 0.1, -0.7, 0. A direction of 0 leaves only the decay.
   EXPECT_TRUE(at::allclose(param, at::tensor({1.8, 2.0, 1.9}, at::kDouble), 1e-15, 1e-15)) << param;
   EXPECT_TRUE(at::equal(m, at::tensor({-3.5, 0.5, 0.0}, at::kDouble)));
 }
@@ -204,7 +204,7 @@ TEST(Update, HalvesAreReadAndRoundedAsAtenDoes) {
                           std::numeric_limits<float>::quiet_NaN()};
   const size_t positive = hard.size();
   for (size_t i = 0; i < positive; ++i) hard.push_back(-hard[i]);
-  const at::Tensor all = at::arange(0x10000, at::kInt).to(at::kShort).view(at::kHalf);  // every fp16 number
+  const at::Tensor all = at::arange(0x10000, at::kInt).to(at::kShort).view(at::kHalf);  // all fp16 values
   const at::Tensor values = at::cat(
       {at::tensor(hard, at::kFloat), normal({1001}, 1).to(at::kFloat), normal({1001}, 2).to(at::kFloat) * 1e-6});
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {
@@ -221,7 +221,8 @@ TEST(Update, HalvesAreReadAndRoundedAsAtenDoes) {
 }
 
 TEST(Update, RoundingByChanceKeepsTheMean) {
-  // 1 - 2^-11 lies an eighth of the way from 1 down to the next bf16 (1 - 2^-8): to nearest, nothing would ever move.
+  // 1 - 2^-11 is an eighth of the way from 1 down to the next bf16 value (1 - 2^-8). Rounding to nearest would never
+  // move it.
   constexpr int64_t kDraws = 1 << 20;
   for_every_instruction_set([&] {
     at::Tensor values = at::ones({kDraws}, at::kBFloat16);
@@ -230,7 +231,8 @@ TEST(Update, RoundingByChanceKeepsTheMean) {
     EXPECT_EQ(values.to(at::kDouble).mean().item<double>(), 1);
     const at::Tensor momentum = at::ones_like(values);
     sgd_({values, step, {}, 1, FlatUpdate::Chance{7, 3}}, momentum, {.learning_rate = 1, .momentum = 1});
-    // p = 1 - (1 + 2^-11), b = 1 + 2^-11, half of which ulps are 2^-7: deviations of means of fractions 1/8 and 1/16.
+    // p = 1 - (1 + 2^-11), b = 1 + 2^-11, with ulps of 2^-7 and less. The deviations follow from means of fractions
+    // 1/8 and 1/16.
     const double up = momentum.to(at::kDouble).sub(1).mean().item<double>();
     EXPECT_NEAR(up, 0x1p-11, 5 * 0x1p-7 * std::sqrt(1.0 / 16 / kDraws));
     EXPECT_GT(momentum.to(at::kDouble).sub(1).max().item<double>(), 0);
@@ -261,14 +263,14 @@ TEST(Update, ChanceEqualsItsReference) {
       fast.u.chance = plain.u.chance = FlatUpdate::Chance{11, 5};
       rule.fast(fast, 1);
       rule.reference(plain, 1);
-      // Where the two differ in the last bit of fp32, chance may turn it into one of bf16: seldom.
+      // If both differ in the last bit of fp32, stochastic rounding may rarely make that a bf16 bit.
       EXPECT_LT((fast.u.values != plain.u.values).sum().item<int64_t>(), 5) << rule.name;
       EXPECT_LT((fast.m != plain.m).sum().item<int64_t>() + (fast.v != plain.v).sum().item<int64_t>(), 5) << rule.name;
     }
   });
 }
 
-// The reference draws words in slices of 2^20: behind a border they are those of the element's index, too.
+// The reference draws words in slices of 2^20. Elements after a slice border must still get the words of their indices.
 TEST(Update, ChanceOfManyElementsIsThatOfEachAlone) {
   constexpr int64_t kSlice = 1 << 20, kTail = 5;
   const auto stepped = [](int64_t from, int64_t size) {
