@@ -1,4 +1,4 @@
-// Methods of quantisation on single layers: none is worse than rounding to nearest where it says so.
+// Quantization methods on single layers: methods that promise it are never worse than rounding to nearest.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ at::Tensor normal(std::vector<int64_t> shape, uint64_t seed) {
   return at::randn(shape, generator, at::TensorOptions().dtype(at::kFloat));
 }
 
-/// Rows of which few directions say most, some features much larger than others.
+/// Returns statistics of rows that few directions dominate; some features are much larger than others.
 LayerInputs correlated(int64_t features, uint64_t seed) {
   const at::Tensor few = at::matmul(normal({512, 8}, seed), normal({8, features}, seed + 1));
   const at::Tensor sizes = (normal({features}, seed + 2) * 1.5).exp();

@@ -1,5 +1,5 @@
-// Whole models: factors that are folded change nothing, in any family; and a real small model predicts text as well in
-// codes as without, nearly.
+// Quantization of whole models: folded factors change nothing in any family, and a real small model predicts text
+// nearly as well with quantized weights.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ models::ModelShape shape_named(const std::string& name) {
   return models::built_in().resolve(config, 96);
 }
 
-/// A model of weights that mean nothing, norms and biases among them.
+/// A model with random weights, norms and biases included.
 struct Made {
   explicit Made(const models::ModelShape& shape)
       : parameters(tensor::Place(), {.dtype = at::kDouble, .seed = 3}),
@@ -75,7 +75,7 @@ TEST_P(EachFamily, HasItsMatricesInCodesByEveryMethod) {
   for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant}) {
     Made made(shape);
     const Quantized done = quantize(shape, made.parameters, ids, {.method = method, .rounding = {.group = 32}});
-    EXPECT_EQ(done.codes.size(), 8U);  // of two blocks
+    EXPECT_EQ(done.codes.size(), 8U);  // four matrices in each of two blocks
     for (const auto& [name, codes] : done.codes)
       EXPECT_TRUE(at::equal(made.parameters.at(name).value.detach(), codes.values().to(at::kDouble))) << name;
   }
@@ -100,7 +100,7 @@ TEST(Quantize, RefusesSamplesThatDoNotFit) {
   EXPECT_THAT(refusal(at::full({1, 4}, 96)), testing::HasSubstr("vocabulary of 96"));
 }
 
-/// Stories that the model tells, each of another seed.
+/// Returns stories that the model generates, each from another seed.
 std::vector<std::vector<int64_t>> stories(distributed::DistributedModel& model, int64_t first, int64_t count) {
   std::vector<std::vector<int64_t>> texts;
   for (int64_t seed = first; seed < first + count; ++seed) {
@@ -145,7 +145,7 @@ TEST(Quantize, ARealModelPredictsNearlyAsWell) {
       const double rtn = worse_by(Method::Rtn, rounding), gptq = worse_by(Method::Gptq, rounding);
       EXPECT_LT(gptq, rtn);
       EXPECT_LT(worse_by(Method::Awq, rounding), rtn);
-      // 3.8 % of these texts, which are the model's own, with instructions of SSE2, AVX2 and AVX-512 alike
+      // measured: 3.8 % on these texts, which the model generated, with SSE2, AVX2 and AVX-512 alike
       if (rounding.minima) EXPECT_LT(gptq, 0.04);
     }
   });
