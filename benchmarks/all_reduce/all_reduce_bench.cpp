@@ -19,7 +19,7 @@ using colossal::comm::Group;
 using colossal::comm::Reduce;
 using Clock = std::chrono::steady_clock;
 
-/// Median seconds of one call over `rounds`, agreed on by taking the slowest rank's.
+/// Returns the median seconds of one call over `rounds`; the slowest rank's value on all ranks.
 double median_seconds(Group& group, at::Tensor& x, int calls, int rounds) {
   std::vector<double> seconds;
   for (int i = 0; i < rounds + 1; ++i) {

@@ -1,5 +1,6 @@
-// How many pictures of a folder of classes two threads make into batches: colossal_picture_bench FOLDER MODE THREADS
-// BATCH SECONDS, where MODE is `train` (drawn parts, mirrored) or `evaluate` (the middle). Prints pictures a second.
+// Measures how many pictures per second are decoded into batches. Usage: colossal_picture_bench FOLDER MODE THREADS
+// BATCH SECONDS. FOLDER has one folder per class. MODE is `train` (random crops, mirrored) or `evaluate` (centre crop).
+// Prints pictures per second.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +16,7 @@ double pictures_a_second(const std::string& folder, bool trains, int threads, in
   const auto samples = std::make_shared<PictureSamples>(PictureFolder::open(folder),
                                                         PictureOptions{.side = 224, .augment = trains});
   Batches batches(samples, {.batch_size = batch, .seed = 1, .threads = threads});
-  for (int i = 0; i < 4; ++i) batches.next();  // until as many are ready as are kept
+  for (int i = 0; i < 4; ++i) batches.next();  // waits until the prefetch queue is full
   const auto began = std::chrono::steady_clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   int64_t made = 0;

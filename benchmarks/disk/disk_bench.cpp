@@ -1,11 +1,11 @@
-// Reads and writes of tensors through memory::DiskSpace beside those of the system alone: pread and pwrite with
-// O_DIRECT, of the same sizes, as many under way at a time, in the same run.
+// Reads and writes of tensors through memory::DiskSpace, compared with the system alone: pread and pwrite with
+// O_DIRECT, with equal sizes and numbers of pending transfers, in the same run.
 //
 // Usage: colossal_disk_bench FOLDER [MiB a round, 1024] [rounds, 4] [MiB a tensor, 64] [under way, 2]
 //                            [MiB a request, 4] [requests under way, 8]
-//        A JSON object a line: what, kind (both: half of the bytes are read while the others are written), MB/s of
-//        the best round and of the median one, and CPU seconds a GB. All run in turns, so that they see the same disk;
-//        the first round does not count.
+//        One JSON object per line: what, kind (both: half of the bytes are read while the others are written), MB/s of
+//        the best round and of the median one, and CPU seconds per GB. All run in turns, so that they see the same
+//        disk; the first round does not count.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -43,7 +43,7 @@ double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// One thread for each transfer that is under way.
+/// Uses one thread for each pending transfer.
 class Raw {
  public:
   Raw(const std::string& folder, const Sizes& sizes, std::vector<at::Tensor> tensors)
@@ -55,7 +55,7 @@ class Raw {
 
   void run(Kind kind) const { run(kind, kind); }
 
-  /// Every second thread does the `other` one.
+  /// Runs `one` on every second thread and `other` on the others.
   void run(Kind one, Kind other) const {
     std::vector<std::thread> threads;
     for (int t = 0; t < sizes_.under_way; ++t)
@@ -95,7 +95,7 @@ class Ours {
   const char* name() const { return space_.file().engine(); }
   void run(Kind kind) { run(kind, kind); }
 
-  /// Every second tensor goes the `other` way.
+  /// Runs `one` on every second tensor and `other` on the others.
   void run(Kind one, Kind other) {
     std::vector<memory::DiskTransfer> transfers(tensors_.size());
     for (size_t i = 0; i < extents_.size(); ++i) {
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
     candidates.push_back({"raw", name, [&raw, kind] { raw.run(kind); }});
     for (Ours* way : {&ours, &threads}) candidates.push_back({way->name(), name, [way, kind] { way->run(kind); }});
   }
-  // What a step that is bound by the disk may be held against: it reads about as much as it writes.
+  // Reference for a training step that is limited by the disk: such a step reads about as much as it writes.
   candidates.push_back({"raw", "both", [&raw] { raw.run(Kind::Read, Kind::Write); }});
   for (Ours* way : {&ours, &threads})
     candidates.push_back({way->name(), "both", [way] { way->run(Kind::Read, Kind::Write); }});

@@ -128,13 +128,13 @@ void attention_rows() {
     compare(
         name.c_str(), [](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0, true); },
         [](const Tensors& t) { return ops::attention(t[0], t[1], t[2], {}); }, {heads(), heads(), heads()},
-        // half of 14 with two products forward and five backward
+        // half of 14: two products forward, five backward
         7.0 * static_cast<double>(kTokens * length) * kHidden);
   }
 }
 
-// What skipping brings: the work of each row beside that of the whole causal triangle, 4096 tokens, 12 heads of 64.
-// LibTorch's peer is its fused attention with a mask of booleans.
+// Speedup from skipped scores: the time of each row, compared with the full causal triangle, for 4096 tokens and 12
+// heads of 64. LibTorch's counterpart is its fused attention with a boolean mask.
 void skipping_rows() {
   constexpr int64_t kLong = 4096, kWindow = 512, kDocument = 512;
   const auto heads = [&] { return at::randn({1, kLong, kHeads, 64}).transpose(1, 2); };
@@ -156,7 +156,8 @@ void skipping_rows() {
   against("soft cap, length 4096 (peer: without)", causal, {.soft_cap = 50});
 }
 
-// One query that continues a long text: keys and values in pages. LibTorch's peer has them in one block.
+// One query that continues a long sequence, with keys and values in pages. LibTorch's counterpart has them in one
+// tensor.
 void paged_rows() {
   constexpr int64_t kPage = 64, kSize = 64;
   for (const int64_t kv_heads : {1, 12})

@@ -1,9 +1,9 @@
 // Products with prepacked weights against LibTorch's linear, at the sizes of all linear layers of a LLaMA of 551
 // million parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
 //
-// Usage: colossal_prepacked_bench [threads] [rounds]. Prints for numbers of rows the best time of a pass over all
-//        layers, and the bytes of weights that it reads a second; theirs and ours are run alternately.
-//        GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps threads of LibTorch from spinning where ours want the core.
+// Usage: colossal_prepacked_bench [threads] [rounds]. Prints the best time of a pass over all layers for several
+//        numbers of rows, and the bytes of weights read per second. LibTorch's products and ours are run alternately.
+//        GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps LibTorch's threads from spinning while ours need the core.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

@@ -1,9 +1,9 @@
 // Updates of as many fp32 parameters as GPT-2 124M has: the kernels on flat buffers against torch's and against the
 // memory bandwidth of this machine, and a step of every rule on a model's matrices.
 //
-// Usage: colossal_optimizer_bench [threads] [rounds] [layers, 12]. A JSON object a line: what, kind, bytes of memory
-//        traffic an element (0: not counted), elements, seconds. Everything runs in turns, so that all see the same
-//        machine; best times. benchmarks/optimizer_step.py makes a table of it.
+// Usage: colossal_optimizer_bench [threads] [rounds] [layers, 12]. One JSON object per line: what, kind, bytes of
+//        memory traffic per element (0: not counted), elements, seconds. All candidates run in turns, so that they see
+//        the same machine; times are the best of the rounds. benchmarks/optimizer_step.py makes a table of the output.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -43,7 +43,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The first round touches memory and does not count.
+/// The first round only touches the memory, and does not count.
 void measure(std::vector<Candidate> candidates, int rounds, int64_t elements, const std::function<void()>& between) {
   for (int round = 0; round <= rounds; ++round)
     for (Candidate& candidate : candidates) {
@@ -99,8 +99,7 @@ void kernels(int64_t n, int rounds) {
   at::Tensor p = at::randn({n}), g = at::randn({n}), m = at::zeros({n}), v = at::zeros({n}), step = at::ones({});
   at::Tensor narrow = g.to(at::kBFloat16), copy = at::empty({n}, at::kBFloat16);
   const ops::AdamStep adam{.learning_rate = 1e-4, .weight_decay = 0.01};
-  // A line that is written whole is read before, but for buffers that are updated in place: 4 bytes more than STREAM
-  // counts.
+  // A written cache line is read first, except in buffers that are updated in place: 4 bytes more than STREAM counts.
   const std::vector<Candidate> candidates{
       {"a = b + s c", "stream", 16, [&] { at::add_out(m, p, g, 0.5); }},
       {"a += s b", "stream", 12, [&] { m.add_(g, 0.5); }},
@@ -118,12 +117,12 @@ void kernels(int64_t n, int rounds) {
   measure(candidates, rounds, n, [&] { m.fill_(1e-3), v.fill_(1e-3); });  // never subnormal
 }
 
-/// One after another: their states do not fit in memory together.
+/// Runs one rule after another, because their states do not fit in memory together.
 void rules(nn::Parameters& parameters, int rounds) {
   colossal::comm::run_ranks(1, [&](colossal::comm::World& world) {
     colossal::comm::Mesh mesh(world, {});
     for (const std::string& name : optim::rule_names()) {
-      std::vector<memory::Shard> shards{one_shard(parameters)};  // which hold the states
+      std::vector<memory::Shard> shards{one_shard(parameters)};  // the shards hold the states
       optim::OptimizerConfig config;
       config.name = name;
       const auto optimizer = optim::make_optimizer(config, shards, {parameters, mesh});

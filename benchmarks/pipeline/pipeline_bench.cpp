@@ -30,8 +30,8 @@ constexpr int kRounds = 3;
 
 void sleep(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }
 
-/// x, after a while; in backward the gradient after another, then the "weight gradient", which waits if the schedule
-/// wants it to.
+/// Returns x after a delay. Backward returns the gradient after another delay, followed by the "weight gradient", which
+/// is deferred if the schedule says so.
 struct Nap : torch::autograd::Function<Nap> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double forward, double input, double weight,
                             int64_t deferred) {
@@ -77,7 +77,7 @@ at::Tensor first_input() { return at::ones({1}).requires_grad_(); }
 /// Seconds from the first step to the end of the last, the best of the rounds.
 double measured_makespan(const schedule::Schedule& schedule, const schedule::Costs& costs) {
   const schedule::Placement& place = schedule.placement;
-  // of what a rank holds, a stage (schedule::cost_of)
+  // Fraction of a rank's work that one stage has (schedule::cost_of).
   const double share = static_cast<double>(place.pipes()) / place.chunks();
   const auto make_stage = [&](nn::DeferredGradients& deferred) -> parallel::StageFunction {
     return [&, deferred = reinterpret_cast<int64_t>(&deferred)](int stage, int, std::vector<at::Tensor> states) {
@@ -130,7 +130,7 @@ at::Tensor tiny_stage(int stage, int stages, const at::Tensor& input) {
   return stage + 1 == stages ? x.sum() : x * 2;
 }
 
-/// Microseconds a step of rank 0's list, the best of the rounds.
+/// Returns the microseconds per step of rank 0's list, the best of the rounds.
 double step_time(const schedule::Schedule& schedule) {
   const int stages = schedule.placement.stages();
   double best = 1e30;
@@ -151,7 +151,7 @@ double step_time(const schedule::Schedule& schedule) {
   return best;
 }
 
-/// The same of a loop over the passes of one rank, forward and backward counting as a step each.
+/// Returns the same for a plain loop over the passes of one rank; forward and backward count as one step each.
 double plain_step_time(int micro_batches) {
   double best = 1e30;
   for (int round = 0; round < kRounds; ++round) {
