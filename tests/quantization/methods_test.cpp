@@ -33,7 +33,7 @@ std::vector<ops::RoundingOptions> all_roundings() {
           {.bits = 4, .group = 200}};
 }
 
-TEST(Gptq, LeavesSmallerErrorsThanRoundingToNearest) {
+TEST(Gptq, HasSmallerErrorsThanRoundingToNearest) {
   for (uint64_t seed = 1; seed < 5; ++seed)
     for (const ops::RoundingOptions& options : all_roundings()) {
       const LayerInputs inputs = correlated(232, seed);
@@ -44,7 +44,7 @@ TEST(Gptq, LeavesSmallerErrorsThanRoundingToNearest) {
     }
 }
 
-TEST(Gptq, IsRoundingToNearestWhereInputsAreIndependent) {
+TEST(Gptq, EqualsRoundingToNearestForIndependentInputs) {
   const at::Tensor w = normal({16, 232}, 3);
   for (const ops::RoundingOptions& options : all_roundings()) {
     const ops::GroupCodes near = ops::round_to_codes(w, options), got = gptq(w, 3 * at::eye(232), options);
@@ -52,7 +52,7 @@ TEST(Gptq, IsRoundingToNearestWhereInputsAreIndependent) {
   }
 }
 
-TEST(Gptq, TakesInputsThatNeverCome) {
+TEST(Gptq, SupportsFeaturesThatAreAlwaysZero) {
   LayerInputs inputs;
   at::Tensor x = normal({64, 40}, 1);
   x.slice(1, 10, 20).zero_();
@@ -75,7 +75,7 @@ TEST(Awq, IsNeverWorseThanRoundingToNearest) {
     }
 }
 
-TEST(SmoothQuant, SharesTheLargestValues) {
+TEST(SmoothQuant, BalancesTheLargestValues) {
   const LayerInputs inputs = correlated(16, 1);
   const at::Tensor w = normal({8, 16}, 2);
   const at::Tensor s = smoothing_scales({w}, inputs);
@@ -83,7 +83,7 @@ TEST(SmoothQuant, SharesTheLargestValues) {
   EXPECT_TRUE(at::allclose(of_inputs, of_weights, 1e-12, 0));
 }
 
-TEST(LayerInputs, AddUpWhateverTheBatches) {
+TEST(LayerInputs, AccumulatesForAnyBatches) {
   const at::Tensor x = normal({30, 6}, 1);
   LayerInputs once, parts;
   once.add(x);
@@ -94,7 +94,7 @@ TEST(LayerInputs, AddUpWhateverTheBatches) {
   EXPECT_TRUE(at::equal(parts.largest, once.largest));
 }
 
-TEST(Method, NamesThatAreNoneAreRefused) {
+TEST(Method, RefusesUnknownNames) {
   EXPECT_EQ(method_of("awq"), Method::Awq);
   EXPECT_THAT(test::thrown_message([] { method_of("best"); }), testing::HasSubstr("rtn, gptq, awq, smoothquant"));
 }

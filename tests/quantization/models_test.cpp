@@ -54,9 +54,9 @@ struct Made {
   models::Model model;
 };
 
-class EachFamily : public testing::TestWithParam<std::string> {};
+class QuantizeFamily : public testing::TestWithParam<std::string> {};
 
-TEST_P(EachFamily, TakesUpFactorsWithoutChangingWhatItSays) {
+TEST_P(QuantizeFamily, FoldsFactorsWithoutChangingLogits) {
   const models::ModelShape shape = shape_named(GetParam());
   const at::Tensor ids = (at::arange(64).reshape({4, 16}) * 7).remainder(96);
   for (const Method method : {Method::SmoothQuant, Method::Awq}) {
@@ -69,7 +69,7 @@ TEST_P(EachFamily, TakesUpFactorsWithoutChangingWhatItSays) {
   }
 }
 
-TEST_P(EachFamily, HasItsMatricesInCodesByEveryMethod) {
+TEST_P(QuantizeFamily, QuantizesMatricesByEveryMethod) {
   const models::ModelShape shape = shape_named(GetParam());
   const at::Tensor ids = (at::arange(64).reshape({4, 16}) * 7).remainder(96);
   for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant}) {
@@ -81,7 +81,7 @@ TEST_P(EachFamily, HasItsMatricesInCodesByEveryMethod) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Decoders, EachFamily,
+INSTANTIATE_TEST_SUITE_P(Decoders, QuantizeFamily,
                          testing::Values("gpt2-tiny", "llama-tiny", "gemma2-tiny", "pythia-tiny", "falcon-tiny"),
                          [](const auto& info) {
                            std::string name = info.param.substr(0, info.param.rfind('-'));
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Decoders, EachFamily,
                            return name;
                          });
 
-TEST(Quantize, RefusesSamplesThatDoNotFit) {
+TEST(Quantize, RefusesInvalidSamples) {
   const models::ModelShape shape = shape_named("gpt2-tiny");
   Made made(shape);
   const auto refusal = [&](const at::Tensor& samples) {
@@ -118,7 +118,7 @@ at::Tensor as_samples(const std::vector<std::vector<int64_t>>& texts) {
   return at::stack(rows);
 }
 
-TEST(Quantize, ARealModelPredictsNearlyAsWell) {
+TEST(Quantize, KeepsThePerplexityOfARealModel) {
   if (!std::filesystem::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
