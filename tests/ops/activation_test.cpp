@@ -32,7 +32,7 @@ TEST(Activation, EqualsItsReference) {
     }
 }
 
-TEST(Activation, ExactGeluIsItsFormula) {
+TEST(Activation, EqualsTheFormulaOfExactGelu) {
   for (const auto type : float_types())
     expect_equal_operators([](const Tensors& t) { return Tensors{exact_gelu(t[0])}; },
                            [](const Tensors& t) { return Tensors{t[0] / 2 * (1 + (t[0] / std::sqrt(2.0)).erf())}; },
@@ -62,7 +62,7 @@ at::Tensor by_formula(const std::string& name, const at::Tensor& x) {
   return x * 1;
 }
 
-TEST(Activation, ThoseOfTheTableAreTransformersFormulas) {
+TEST(Activation, EqualsTransformersFormulas) {
   const auto x = normal({7, 26}, 1) * 3;
   EXPECT_EQ(activations().size(), 22U);
   for (const Activation& each : activations())
@@ -81,7 +81,7 @@ TEST(Activation, ThoseOfTheTableAreTransformersFormulas) {
     }
 }
 
-TEST(Activation, GegluHoldsForEveryTypeAndShape) {
+TEST(Activation, EqualsTheReferenceOfGeglu) {
   for (const auto type : float_types())
     for (const auto& shape : kShapes)
       expect_equal_operators([](const Tensors& t) { return Tensors{geglu(t[0])}; },
@@ -94,7 +94,7 @@ TEST(Activation, GegluHoldsForEveryTypeAndShape) {
 
 // Each function is one autograd node, which saves its input or its output. A formula of several operators would save
 // the input of each of them.
-TEST(Activation, ThoseOfTheTableAreOneNode) {
+TEST(Activation, AddsOneAutogradNode) {
   const auto nodes = [](const at::Tensor& y) {
     int count = 0;
     for (auto node = y.grad_fn(); node && !node->next_edges().empty(); node = node->next_edges()[0].function) ++count;
@@ -111,7 +111,7 @@ TEST(Activation, ThoseOfTheTableAreOneNode) {
   }
 }
 
-TEST(Activation, NamesThatTransformersDoesNotHaveAreRefused) {
+TEST(Activation, RefusesUnknownNames) {
   const auto says = [](const std::string& name, const char* what) {
     try {
       activation(name);
@@ -126,7 +126,7 @@ TEST(Activation, NamesThatTransformersDoesNotHaveAreRefused) {
   for (const Activation& each : activations()) EXPECT_THROW(each.gated(normal({2, 3}, 1)), Error) << each.name;
 }
 
-TEST(Activation, HoldsAtExtremeInputs) {
+TEST(Activation, HandlesExtremeInputs) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     const auto x = at::tensor({-1e30, -200.0, -20.0, 0.0, 20.0, 200.0, 1e30}, at::kFloat);
@@ -148,7 +148,7 @@ TEST(Activation, ReadsNonContiguousInput) {
   }
 }
 
-TEST(Activation, RefusesShapesThatDoNotFit) {
+TEST(Activation, RefusesMismatchedShapes) {
   EXPECT_THROW(swiglu(normal({2, 3}, 1)), Error);
   EXPECT_THROW(swiglu(normal({2, 3}, 1), normal({2, 4}, 1)), Error);
 }

@@ -54,7 +54,7 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
   }
 }
 
-TEST(Adam8bit, TheFirstStepIsThatOfAdam) {
+TEST(Adam8bit, EqualsAdamInTheFirstStep) {
   // Zero moments have no quantization error, and a step uses the new moments before they are quantized.
   Buffers coded(1000, at::kFloat, at::kFloat, {}), exact(1000, at::kFloat, at::kFloat, {});
   const at::Tensor start = coded.u.values.clone(), m = at::zeros({1000}), v = at::zeros({1000});
@@ -67,7 +67,7 @@ TEST(Adam8bit, TheFirstStepIsThatOfAdam) {
   EXPECT_FALSE(at::equal(coded.u.values, exact.u.values));
 }
 
-TEST(Adam8bit, RefusesBuffersThatDoNotFit) {
+TEST(Adam8bit, RefusesMismatchedBuffers) {
   const auto refused = [](auto change, const char* message) {
     Buffers bad(8, at::kFloat, at::kFloat, {});
     AdamStep step = step_of(1);

@@ -106,7 +106,7 @@ TEST(Attention, KernelEqualsTheReferenceUnderEveryMask) {
 
 // Two of the five heads that share a key-value head are processed together, so one remains. The last of several key
 // blocks is short.
-TEST(Attention, OfHeadsThatAreNotTakenAllTogetherEqualsTheReference) {
+TEST(Attention, EqualsTheReferenceForSplitHeadGroups) {
   const auto kernel = [](const Tensors&) { return AttentionPath::Kernel; };
   const Case causal{.batch = 1, .heads = 10, .kv_heads = 2, .queries = 700, .keys = 700, .size = 8};
   Case capped = causal;
@@ -115,7 +115,7 @@ TEST(Attention, OfHeadsThatAreNotTakenAllTogetherEqualsTheReference) {
   expect_reference(capped, at::kDouble, kernel);
 }
 
-TEST(Attention, WhatAGpuTakesEqualsTheReferenceUnderEveryMask) {
+TEST(Attention, EqualsTheReferenceOnGpuPathsUnderEveryMask) {
   for (const int64_t queries : {1, 5, 47})
     for (const auto& c : combinations(queries))
       for (const auto type : {at::kDouble, at::kFloat})
@@ -135,7 +135,7 @@ AttentionMask part_of(Case c) {
   return mask;
 }
 
-TEST(Attention, OfPartsOfASequenceEqualsTheReferenceUnderEveryMask) {
+TEST(Attention, EqualsTheReferenceForPartsOfASequence) {
   for (Case c : combinations(kPartQueries)) {
     if (c.lengths) continue;
     c.keys = kPartKeys;
@@ -150,7 +150,7 @@ TEST(Attention, OfPartsOfASequenceEqualsTheReferenceUnderEveryMask) {
 }
 
 // Zigzag split: a rank has the queries at both ends of the sequence, and all keys.
-TEST(Attention, OfSomeQueriesIsThatOfTheWholeSequenceThere) {
+TEST(Attention, EqualsTheWholeSequenceForSomeQueries) {
   for (Case c : combinations(60)) {
     if (c.lengths) continue;
     c.keys = c.queries;
@@ -168,7 +168,7 @@ TEST(Attention, OfSomeQueriesIsThatOfTheWholeSequenceThere) {
   }
 }
 
-TEST(Attention, OfAQueryThatSeesNoKeyIsZero) {
+TEST(Attention, ReturnsZerosForQueriesWithoutKeys) {
   const auto in = inputs_of({1, 2, 1, 40, 30, 4});
   const AttentionMask mask{.queries = {{0, 40}}, .keys = {{10, 30}}};
   for (const auto path : {AttentionPath::Kernel, AttentionPath::Reference}) {
@@ -178,7 +178,7 @@ TEST(Attention, OfAQueryThatSeesNoKeyIsZero) {
   }
 }
 
-TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
+TEST(Attention, UsesLibTorchForSupportedMasks) {
   using enum AttentionPath;
   const auto path = [](bool has_kernel, const Case& c) {
     const auto in = inputs_of(c);
@@ -218,7 +218,7 @@ std::vector<int64_t> seen_by(int64_t query, int64_t keys, const AttentionMask& m
   return {seen.data_ptr<int64_t>(), seen.data_ptr<int64_t>() + seen.numel()};
 }
 
-TEST(Attention, WindowsAreThoseOfTransformers) {
+TEST(Attention, EqualsTransformersWindows) {
   // Mistral: key > query - window and key <= query. ModernBERT: |key - query| <= window.
   EXPECT_EQ(seen_by(50, 80, {.window = 3}), (std::vector<int64_t>{48, 49, 50}));
   EXPECT_EQ(seen_by(1, 80, {.window = 3}), (std::vector<int64_t>{0, 1}));
@@ -226,7 +226,7 @@ TEST(Attention, WindowsAreThoseOfTransformers) {
   EXPECT_EQ(seen_by(79, 80, {.causal = false, .window = 2}), (std::vector<int64_t>{77, 78, 79}));
 }
 
-TEST(Attention, SlopesAreThoseOfThePaperAndOfBloom) {
+TEST(Attention, EqualsSlopesOfThePaperAndBloom) {
   EXPECT_TRUE(
       at::equal(alibi_slopes(8), at::tensor({0.5, 0.25, 0.125, 0x1p-4, 0x1p-5, 0x1p-6, 0x1p-7, 0x1p-8}, at::kDouble)));
   // Six heads: the four slopes for 4 heads, 2^-2, ..., then the first and third slope for 8 heads.
@@ -235,7 +235,7 @@ TEST(Attention, SlopesAreThoseOfThePaperAndOfBloom) {
 
 class AttentionLengths : public testing::TestWithParam<int64_t> {};
 
-TEST_P(AttentionLengths, LaterKeysThanARowsLengthCountForNothing) {
+TEST_P(AttentionLengths, IgnoresKeysPastTheLength) {
   const Case c{.batch = 2, .heads = 2, .kv_heads = 1, .queries = GetParam(), .keys = 20, .size = 4, .lengths = true};
   const auto mask = mask_of(c);
   auto in = inputs_of(c);
@@ -253,7 +253,7 @@ TEST_P(AttentionLengths, LaterKeysThanARowsLengthCountForNothing) {
 
 INSTANTIATE_TEST_SUITE_P(FewQueriesAndMany, AttentionLengths, testing::Values(1, 9));
 
-TEST(Attention, ReadsHeadsInsideAFusedProjectionAndReturnsThatLayout) {
+TEST(Attention, KeepsTheLayoutOfFusedProjections) {
   const int64_t batch = 2, length = 70, heads = 3, size = 8;
   const auto run = [&](bool fused, const at::Tensor& x) {
     const auto parts = x.split_with_sizes({heads * size, heads * size, heads * size}, -1);
@@ -270,14 +270,14 @@ TEST(Attention, ReadsHeadsInsideAFusedProjectionAndReturnsThatLayout) {
   EXPECT_TRUE(run(true, x).transpose(1, 2).is_contiguous());
 }
 
-TEST(Attention, LooksAtNoLaterPosition) {
+TEST(Attention, IgnoresLaterPositions) {
   const auto q = normal({1, 2, 40, 8}, 1), k = normal({1, 2, 40, 8}, 2), v = normal({1, 2, 40, 8}, 3);
   auto later = v.clone();
   later.slice(2, 20).fill_(1e6);
   EXPECT_TRUE(at::equal(attention(q, k, v, {}).slice(2, 0, 20), attention(q, k, later, {}).slice(2, 0, 20)));
 }
 
-TEST(Attention, OfPackedDocumentsEqualsEachAlone) {
+TEST(Attention, SeparatesPackedDocuments) {
   const auto q = normal({1, 2, 12, 8}, 1), k = normal({1, 2, 12, 8}, 2), v = normal({1, 2, 12, 8}, 3);
   AttentionMask mask;
   mask.documents = at::tensor({0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2}, at::kLong).unsqueeze(0);
@@ -288,7 +288,7 @@ TEST(Attention, OfPackedDocumentsEqualsEachAlone) {
                  "document");
 }
 
-TEST(Attention, UsesTheScaleItIsGiven) {
+TEST(Attention, UsesTheGivenScale) {
   const auto in = inputs_of({1, 2, 2, 9, 9, 4});
   AttentionMask mask;
   mask.scale = 0.125;
@@ -296,7 +296,7 @@ TEST(Attention, UsesTheScaleItIsGiven) {
                "scaled");
 }
 
-TEST(Attention, OnShapesAloneGivesShapes) {
+TEST(Attention, ReturnsShapesForMetaTensors) {
   const auto meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
   const at::Tensor q = at::empty({2, 4, 5, 6}, meta).requires_grad_(), kv = at::empty({2, 2, 5, 6}, meta);
   // Slopes may be on the host or on the queries' device.
@@ -308,7 +308,7 @@ TEST(Attention, OnShapesAloneGivesShapes) {
   }
 }
 
-TEST(Attention, RefusesShapesThatDoNotFit) {
+TEST(Attention, RefusesMismatchedShapes) {
   const auto refused = [](const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask = {}) {
     return test::complaint([&] { attention(q, k, k, mask); });
   };

@@ -28,7 +28,7 @@ at::Tensor sample(int64_t n, Codes kind) {  // values of many magnitudes
   return kind == Codes::Signed ? x : x.abs();
 }
 
-TEST(BlockCodes, ValuesRiseToOneThroughZero) {
+TEST(BlockCodes, HasAscendingValuesUpToOne) {
   const auto &both = code_values(Codes::Signed), &positive = code_values(Codes::Positive);
   EXPECT_EQ(both.size(), 255u);
   EXPECT_EQ(positive.size(), 256u);
@@ -41,7 +41,7 @@ TEST(BlockCodes, ValuesRiseToOneThroughZero) {
   EXPECT_NEAR(both[128], 0.55e-6, 1e-12);  // the only value of the lowest decade
 }
 
-TEST(BlockCodes, TakeTheNearestValue) {
+TEST(BlockCodes, RoundsToTheNearestValue) {
   for (const Codes kind : {Codes::Signed, Codes::Positive}) {
     const auto& values = code_values(kind);
     const at::Tensor x = sample(5000, kind);
@@ -67,7 +67,7 @@ at::Tensor in_blocks_of_scale_one(const std::vector<float>& values) {
   return at::tensor(all, at::kFloat);
 }
 
-TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
+TEST(BlockCodes, EncodesLikeTheReference) {
   for (const Codes kind : {Codes::Signed, Codes::Positive}) {
     std::vector<float> edges{0.0f, -0.0f, 1e-40f, 0x1p-149f};
     const auto add = [&](float x) {  // adds x and its neighbours
@@ -102,7 +102,7 @@ TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
   }
 }
 
-TEST(BlockCodes, EncodingTheDecodedChangesNothing) {
+TEST(BlockCodes, EncodesDecodedValuesUnchanged) {
   for (const Codes kind : {Codes::Signed, Codes::Positive})
     for (const int64_t n : {0, 1, 255, 256, 257, 70001}) {
       const Encoded once(sample(n, kind), kind), twice(once.decoded(kind), kind);
@@ -111,12 +111,12 @@ TEST(BlockCodes, EncodingTheDecodedChangesNothing) {
     }
 }
 
-TEST(BlockCodes, ABlockOfZerosStaysZero) {
+TEST(BlockCodes, KeepsBlocksOfZeros) {
   const at::Tensor zeros = at::zeros({300});
   EXPECT_TRUE(at::equal(Encoded(zeros, Codes::Signed).decoded(Codes::Signed), zeros));
 }
 
-TEST(BlockCodes, RefusesWhatDoesNotFit) {
+TEST(BlockCodes, RefusesMismatchedTensors) {
   const at::Tensor codes = at::zeros({8}, at::kByte), scales = at::zeros({1});
   EXPECT_THROW(encode_blocks(at::zeros({9}), Codes::Signed, codes, scales), Error);
   EXPECT_THROW(encode_blocks(at::zeros({8}, at::kDouble), Codes::Signed, codes, scales), Error);

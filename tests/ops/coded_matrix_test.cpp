@@ -10,7 +10,7 @@
 namespace colossal::ops::coded_matrix_test {
 namespace {
 
-TEST(CodedMatrix, MultipliesWithTheNumbersOfItsCodes) {
+TEST(CodedMatrix, MultipliesDequantizedValues) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16})
     for (const RoundingOptions& rounding :
          {RoundingOptions{.bits = 8, .group = 32}, RoundingOptions{.bits = 4, .group = 40},
@@ -38,7 +38,7 @@ TEST(CodedMatrix, MultipliesFp8) {
 }
 
 // The CPU counterpart of the GPU operator takes codes in another order, but the same scales.
-TEST(CodedMatrix, ScalesAreThoseOfTheOperatorOfFourBits) {
+TEST(CodedMatrix, MatchesTheScalesOfTheInt4Operator) {
   for (const bool minima : {false, true}) {
     const at::Tensor w = normal({32, 128}, 1).to(at::kFloat), x = normal({3, 128}, 2).to(at::kBFloat16);
     const GroupCodes codes = round_to_codes(w, {.bits = 4, .group = 32, .minima = minima});

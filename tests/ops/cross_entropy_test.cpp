@@ -32,7 +32,7 @@ TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
       }
 }
 
-TEST(LinearCrossEntropy, WithABiasEqualsTheDenseLossForAnySlicing) {
+TEST(LinearCrossEntropy, EqualsTheDenseLossWithBias) {
   const auto labels = labels_of(9, 37, true);
   const Operator dense_with_bias = [labels](const Tensors& t) {
     return Tensors{cross_entropy(at::matmul(t[0], t[1].t()) + t[2], labels)};
@@ -47,7 +47,7 @@ TEST(LinearCrossEntropy, WithABiasEqualsTheDenseLossForAnySlicing) {
           type == at::kBFloat16 ? 2 : 0);
 }
 
-TEST(LinearCrossEntropy, OfCappedLogitsEqualsTheDenseLossForAnySlicing) {
+TEST(LinearCrossEntropy, EqualsTheDenseLossOfCappedLogits) {
   const auto labels = labels_of(9, 37, true);
   const double cap = 2;  // below most of the logits
   const Operator capped = [labels, cap](const Tensors& t) {
@@ -67,7 +67,7 @@ TEST(LinearCrossEntropy, OfCappedLogitsEqualsTheDenseLossForAnySlicing) {
   EXPECT_THROW(linear_cross_entropy(hidden, weight, labels, {}, nullptr, 4, nullptr, {}, -1), Error);
 }
 
-TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
+TEST(LinearCrossEntropy, IgnoresPaddingRows) {
   const auto labels = labels_of(8, 10, true);
   const auto hidden = normal({8, 6}, 1), weight = normal({13, 6}, 2);
   const auto capped = values_and_gradients(
@@ -109,7 +109,7 @@ struct OtherRanks : RankReduction {
   }
 };
 
-TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
+TEST(LinearCrossEntropy, EqualsTheWholeVocabularyWhenSplit) {
   const int64_t tokens = 11, words = 14, first = 5, mine = 4, slice = 4;
   const auto hidden = normal({tokens, 6}, 1), weight = normal({words, 6}, 2), labels = labels_of(tokens, words, false);
   const auto expected = values_and_gradients(dense(labels), {hidden, weight}, at::kDouble);
@@ -140,7 +140,7 @@ TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
   }
 }
 
-TEST(LinearCrossEntropy, OfARankWithoutWordsStillTakesPart) {
+TEST(LinearCrossEntropy, SupportsRanksWithoutWords) {
   RankReduction nobody;
   const auto hidden = normal({3, 4}, 1).requires_grad_(true), weight = normal({2, 4}, 2).requires_grad_(true);
   struct Known : RankReduction {
@@ -154,7 +154,7 @@ TEST(LinearCrossEntropy, OfARankWithoutWordsStillTakesPart) {
   EXPECT_EQ(weight.grad().abs().max().item<double>(), 0);
 }
 
-TEST(LinearCrossEntropy, CountsNoIgnoredTokens) {
+TEST(LinearCrossEntropy, SkipsIgnoredTokens) {
   const auto hidden = normal({4, 3}, 1).requires_grad_(true), weight = normal({5, 3}, 2).requires_grad_(true);
   const auto loss = linear_cross_entropy(hidden, weight, at::full({4}, kIgnoredLabel, at::kLong));
   EXPECT_EQ(loss.item<double>(), 0);
@@ -163,7 +163,7 @@ TEST(LinearCrossEntropy, CountsNoIgnoredTokens) {
   EXPECT_EQ(weight.grad().abs().max().item<double>(), 0);
 }
 
-TEST(LinearCrossEntropy, ComputesOnlyWantedGradientsAndNoneWithoutGradMode) {
+TEST(LinearCrossEntropy, ComputesOnlyRequestedGradients) {
   const auto hidden = normal({4, 3}, 1), weight = normal({5, 3}, 2), labels = labels_of(4, 5, false);
   const auto leaf = weight.clone().requires_grad_(true);
   const auto loss = linear_cross_entropy(hidden, leaf, labels);
@@ -175,7 +175,7 @@ TEST(LinearCrossEntropy, ComputesOnlyWantedGradientsAndNoneWithoutGradMode) {
   EXPECT_EQ(plain.item<double>(), loss.item<double>());
 }
 
-TEST(LinearCrossEntropy, OfNoTokensOrOneInputAloneGivesEachItsGradientAndNoOther) {
+TEST(LinearCrossEntropy, SupportsNoTokensAndSingleGradients) {
   for (const auto type : float_types())
     for (const int64_t tokens : {0, 5})
       for (const auto& [of_hidden, of_weight] :
@@ -218,7 +218,7 @@ Gradients gradients_of(const at::Tensor& hidden, const at::Tensor& weight, const
 
 // All tokens are the same, so no slice's gradient compensates another's. A sum that stagnates or overflows is then
 // visible.
-TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
+TEST(LinearCrossEntropy, KeepsEveryTokenForEveryDtype) {
   constexpr int64_t kTokens = 131072, kHidden = 8, kWords = 16;
   // Equal terms are all rounded in the same direction. MKL adds them one by one to the existing sum, so the error is
   // kTokens / 2 roundings and not 4 times its root.
@@ -240,7 +240,7 @@ TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
 }
 
 // Backward's factor contains the loss scale. Values that fp16 cannot represent without it must still be there.
-TEST(LinearCrossEntropy, KeepsGradientsThatFp16HoldsOnlyWithTheLossScale) {
+TEST(LinearCrossEntropy, KeepsSmallGradientsUntilTheLossScale) {
   const int64_t tokens = 64, words = 16;
   const auto labels = at::full({tokens}, 3, at::kLong);
   auto weight = normal({words, 8}, 2, at::kHalf) * 0.0625;
@@ -263,7 +263,7 @@ TEST(LinearCrossEntropy, RefusesASecondBackward) {
   EXPECT_THROW(loss.backward(), Error);
 }
 
-TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
+TEST(LinearCrossEntropy, RefusesMismatchedInputs) {
   const auto hidden = normal({4, 3}, 1), weight = normal({5, 3}, 2), labels = labels_of(4, 5, false);
   EXPECT_THROW(linear_cross_entropy(hidden, normal({5, 4}, 2), labels), Error);
   EXPECT_THROW(linear_cross_entropy(hidden, weight, labels.slice(0, 1)), Error);

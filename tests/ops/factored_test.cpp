@@ -15,7 +15,7 @@ at::Tensor matrix(int64_t n, int64_t m, uint64_t seed, at::ScalarType type) {
   return normal({n + 1, m + 2}, seed).to(type).slice(0, 1).slice(1, 1, m + 1);
 }
 
-TEST(SquareSums, EqualTheirReference) {
+TEST(SquareSums, EqualsItsReference) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
@@ -60,7 +60,7 @@ TEST(ScaleRowsColumns, EqualsItsReference) {
   }
 }
 
-TEST(ScaleRowsColumns, WorksInPlaceAndLeavesTheRestAlone) {
+TEST(ScaleRowsColumns, ScalesOnlyTheGivenPartInPlace) {
   const at::Tensor whole = at::ones({4, 40}), part = whole.narrow(0, 1, 2).narrow(1, 3, 33);
   EXPECT_EQ(scale_rows_columns(part, at::tensor({2.0f, 3.0f}), at::full({33}, 0.5f), part).item<double>(),
             33 * (1 + 2.25));
@@ -68,7 +68,7 @@ TEST(ScaleRowsColumns, WorksInPlaceAndLeavesTheRestAlone) {
   EXPECT_EQ(part[1][32].item<double>(), 1.5);
 }
 
-TEST(ScaleRowsColumns, RefusesFactorsThatDoNotFit) {
+TEST(ScaleRowsColumns, RefusesMismatchedFactors) {
   const at::Tensor x = at::zeros({2, 3}), two = at::zeros({2}), three = at::zeros({3});
   EXPECT_THROW(scale_rows_columns(x, three, three, x), Error);
   EXPECT_THROW(scale_rows_columns(x, two, three.to(at::kDouble), x), Error);

@@ -53,7 +53,7 @@ std::vector<int> codes_of(const std::vector<double>& numbers, Fp8 format, at::Sc
   return codes;
 }
 
-TEST(Fp8, EveryCodeHasTheValueOfItsBits) {
+TEST(Fp8, DecodesAllCodes) {
   for (const Format& f : kFormats)
     for (const auto type : kTypes) {
       const at::Tensor codes = at::arange(256, at::kInt).to(at::kByte).view(dtype_of(f.format));
@@ -67,7 +67,7 @@ TEST(Fp8, EveryCodeHasTheValueOfItsBits) {
     }
 }
 
-TEST(Fp8, EveryValueHasItsCode) {
+TEST(Fp8, EncodesAllValues) {
   for (const Format& f : kFormats)
     for (const auto type : kTypes) {
       std::vector<double> values;
@@ -127,7 +127,7 @@ TEST(Fp8, SaturatesAndKeepsNan) {
   }
 }
 
-TEST(Fp8, ScaleIsTheLargestNumberOverAmax) {
+TEST(Fp8, ScalesAmaxToTheLargestValue) {
   const at::Tensor found = at::tensor({3.0, 0.0, 1e-13, 448.0}, at::kFloat);
   const auto expect = [](const at::Tensor& scales, const std::vector<double>& expected) {
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(scales[i].item<float>(), expected[i]) << i;
@@ -137,7 +137,7 @@ TEST(Fp8, ScaleIsTheLargestNumberOverAmax) {
   expect(scale_of(found, Fp8::E4m3, 2), {112.0 / 3, 112e12, 112e12, 0.25});
 }
 
-TEST(Fp8, PowerOfTwoBelowIsExact) {
+TEST(Fp8, RoundsScalesToPowersOfTwo) {
   for (int exponent = -126; exponent < 127; ++exponent) {
     const float power = std::ldexp(1.0f, exponent);
     const at::Tensor scales =
@@ -146,7 +146,7 @@ TEST(Fp8, PowerOfTwoBelowIsExact) {
   }
 }
 
-TEST(Fp8, LargestMagnitudeCountsBothSigns) {
+TEST(Fp8, FindsTheLargestMagnitude) {
   for (const auto type : kTypes) {
     EXPECT_EQ(largest_magnitude(at::tensor({1.0, -3.0, 2.0}, at::kDouble).to(type)).item<float>(), 3);
     EXPECT_EQ(largest_magnitude(at::empty({0, 4}, type)).item<float>(), 0);
@@ -156,7 +156,7 @@ TEST(Fp8, LargestMagnitudeCountsBothSigns) {
 }
 
 // An overflow must not become a finite value on its way through a layer.
-TEST(Fp8, WhatIsNotFiniteComesBackAsNan) {
+TEST(Fp8, TurnsNonFiniteValuesIntoNan) {
   for (const double bad : {kInfinity, -kInfinity, std::nan("")})
     for (const Format& f : kFormats)
       for (const bool power : {false, true}) {
@@ -174,7 +174,7 @@ at::Tensor there_and_back(const at::Tensor& x, Fp8 format, bool power) {
   return dequantize(quantize(x, format, scale), scale, x.scalar_type());
 }
 
-TEST(Fp8, ErrorOfNormalNumbersIsThatOfTheFormat) {
+TEST(Fp8, HasTheErrorOfTheFormat) {
   const at::Tensor x = normal({1 << 18}, 1).to(at::kFloat);
   const auto error = [&](Fp8 format, bool power) {
     return ((there_and_back(x, format, power) - x).square().mean() / x.square().mean()).sqrt().item<double>();
@@ -185,7 +185,7 @@ TEST(Fp8, ErrorOfNormalNumbersIsThatOfTheFormat) {
   }
 }
 
-TEST(Fp8, PowersOfTwoKeepWhatTheFormatHolds) {
+TEST(Fp8, KeepsExactValuesWithPowerOfTwoScales) {
   const at::Tensor x = at::tensor({3.0, -0.8125, 0.0, 1.5, 0.015625}, at::kFloat);
   for (const auto type : kTypes) EXPECT_TRUE(there_and_back(x.to(type), Fp8::E4m3, true).equal(x.to(type)));
   EXPECT_FALSE(there_and_back(x, Fp8::E4m3, false).equal(x));

@@ -23,7 +23,7 @@ int64_t resident(const at::Tensor& x) {
   return pages * static_cast<int64_t>(page);
 }
 
-TEST(LazyZeros, TakeMemoryWhereTheyAreWritten) {
+TEST(LazyZeros, TakesMemoryOnlyWhenWritten) {
   const at::Tensor x = lazy_zeros({64, 1 << 18}, at::kFloat);  // 64 MiB
   EXPECT_EQ(x.sizes(), at::IntArrayRef({64, 1 << 18}));
   EXPECT_EQ(resident(x), 0);
@@ -33,7 +33,7 @@ TEST(LazyZeros, TakeMemoryWhereTheyAreWritten) {
   EXPECT_EQ(x.sum(at::kDouble).item<double>(), 3.0 * (1 << 18));
 }
 
-TEST(LazyZeros, AreAnyShapeAndDtypeOfTheCpu) {
+TEST(LazyZeros, SupportsAnyShapeAndDtype) {
   EXPECT_EQ(lazy_zeros({0, 3}, at::kBFloat16).numel(), 0);
   const at::Tensor x = lazy_zeros({3, 5}, at::kBFloat16);
   EXPECT_TRUE(x.equal(at::zeros({3, 5}, at::kBFloat16)));

@@ -9,7 +9,7 @@
 namespace colossal::ops::matmul_test {
 namespace {
 
-TEST(Matmul, ProductsEqualAten) {
+TEST(Matmul, EqualsAten) {
   const ChoiceScope scope;
   for (const auto& choice : choices())
     for (const auto type : float_types())

@@ -27,7 +27,7 @@ TEST(Norm, EqualsItsReference) {
     }
 }
 
-TEST(Norm, WithAnOffsetMultipliesByItAndTheWeight) {
+TEST(Norm, AddsTheOffsetToTheWeight) {
   for (const auto type : float_types())
     for (const auto& shape : kShapes) {
       SCOPED_TRACE(at::IntArrayRef(shape));
@@ -43,14 +43,14 @@ TEST(Norm, WithAnOffsetMultipliesByItAndTheWeight) {
 }
 
 // 1 + 2^-9 rounds to 1 in bf16. If the result is rounded only once, the offset still makes a difference.
-TEST(Norm, KeepsTheDigitsOfASmallWeightBesideAnOffset) {
+TEST(Norm, KeepsDigitsOfSmallWeights) {
   const auto x = normal({1, 64}, 1, at::kBFloat16), weight = at::full({64}, 0x1p-9, at::kDouble);
   const auto y = rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), kEpsilon, 1);
   expect_close(y, rms_norm_reference(x, weight + 1, kEpsilon), at::kBFloat16, 64, "y");
   EXPECT_FALSE(at::equal(y, rms_norm_reference(x, at::ones_like(weight), kEpsilon).to(at::kBFloat16)));
 }
 
-TEST(Norm, WorksWithoutBiasAndWhenOnlySomeInputsNeedGradients) {
+TEST(Norm, SupportsMissingBiasAndPartialGradients) {
   const auto x = normal({5, 9}, 1), weight = normal({9}, 2).requires_grad_(true);
   layer_norm(x, weight, {}, kEpsilon).sum().backward();
   const auto fused = weight.grad().clone();

@@ -74,7 +74,7 @@ std::vector<PagedMask> masks() {
   return {{}, {.scale = 0.3, .soft_cap = 2}, {.window = 5}, {.window = 70}, {.alibi = alibi_slopes(kHeads)}};
 }
 
-TEST(PagedAttentionReference, SaysWhatTheKernelSays) {
+TEST(PagedAttentionReference, EqualsTheKernel) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const PagedMask& mask : masks()) {
       Texts t = texts(type, 1);
@@ -83,14 +83,14 @@ TEST(PagedAttentionReference, SaysWhatTheKernelSays) {
     }
 }
 
-TEST(PagedAttentionReference, MergesWhatRanksHave) {
+TEST(PagedAttentionReference, MergesResultsOfRanks) {
   for (const int64_t ranks : {2, 3})
     for (const PagedMask& mask : masks())
       expect_close(texts(at::kDouble, ranks).merged(mask), texts(at::kDouble, 1).merged(mask), at::kDouble,
                    kSize + texts(at::kDouble, 1).longest, std::to_string(ranks) + " ranks");
 }
 
-TEST(PagedAttentionReference, ServesDtypesWithoutAKernel) {
+TEST(PagedAttentionReference, SupportsDtypesWithoutAKernel) {
   ASSERT_FALSE(has_paged_attention(at::kCPU, at::kHalf));
   Texts t = texts(at::kHalf, 1);
   const at::Tensor got = paged_attention(t.q, t.pages[0], t.sequences, t.added, {});
@@ -106,14 +106,14 @@ TEST(PagedAttentionReference, ServesDtypesWithoutAKernel) {
   EXPECT_TRUE(at::equal(again.k[t.sequences[0].pages[0]].narrow(2, 0, 9), k.permute({1, 2, 0})));
 }
 
-TEST(PagedAttentionReference, SeesNothingWhereARankHasNothing) {
+TEST(PagedAttentionReference, ReturnsZerosForRanksWithoutKeys) {
   const Texts t(at::kFloat, 2, {3}, {2});  // all tokens are in the first page, of rank 0
   const PartialAttention none = paged_attention_reference(t.q, t.pages[1], t.of_rank(1), t.added, {});
   EXPECT_TRUE(none.out.eq(0).all().item<bool>());
   EXPECT_TRUE(none.log_sums.eq(-std::numeric_limits<double>::infinity()).all().item<bool>());
 }
 
-TEST(PagedAttentionReference, RefusesWhatDoesNotFit) {
+TEST(PagedAttentionReference, RefusesMismatchedInputs) {
   Texts t(at::kHalf, 1, {5}, {3});
   const at::Tensor k = at::zeros({3, kKvHeads, kSize}, at::kHalf);
   EXPECT_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {4}), Error);

@@ -146,7 +146,7 @@ at::Tensor through_codes(const at::Tensor& x, at::ScalarType codes) {
   return coded.codes.to(at::kDouble) * coded.scales.unsqueeze(-1);
 }
 
-TEST(PagedAttention, AttendsToCodesAsToTheNumbersTheyStandFor) {
+TEST(PagedAttention, DequantizesKeysAndValues) {
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     for (const at::ScalarType type : kTypes)
@@ -166,7 +166,7 @@ TEST(PagedAttention, AttendsToCodesAsToTheNumbersTheyStandFor) {
   }
 }
 
-TEST(PagedAttention, CodesAreAsNearAsTheyCanBe) {
+TEST(PagedAttention, QuantizesToTheNearestValue) {
   const at::Tensor x = normal({50, 3, 64}, 3) * normal({50, 3, 1}, 4).exp();
   const at::Tensor most = x.abs().amax(-1, true);
   EXPECT_LT(((through_codes(x, at::kChar) - x).abs() / most).max().item<double>(), 0.5001 / 127);
@@ -181,7 +181,7 @@ TEST(PagedAttention, CodesAreAsNearAsTheyCanBe) {
 
 // Each code must have the value that LibTorch assigns to it, with every instruction set. The value of a single token
 // holds all codes.
-TEST(PagedAttention, EveryCodeIsItsNumber) {
+TEST(PagedAttention, DecodesAllCodes) {
   const at::Tensor all = at::arange(256, at::kInt).to(at::kByte);
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
@@ -199,7 +199,7 @@ TEST(PagedAttention, EveryCodeIsItsNumber) {
   }
 }
 
-TEST(PagedAttention, QueriesDoNotSeeOneAnother) {
+TEST(PagedAttention, ComputesQueriesIndependently) {
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     for (const at::ScalarType type : kTypes)
@@ -218,7 +218,7 @@ TEST(PagedAttention, QueriesDoNotSeeOneAnother) {
   }
 }
 
-TEST(PagedAttention, PartsOfRanksMakeTheWhole) {
+TEST(PagedAttention, MergesResultsOfRanks) {
   const std::vector<PagedMask> masks{
       {}, {.scale = 0.3, .soft_cap = 2}, {.window = 5}, {.window = 70}, {.alibi = alibi_slopes(6)}};
   for (const InstructionSet set : runnable_instruction_sets()) {
@@ -240,7 +240,7 @@ TEST(PagedAttention, PartsOfRanksMakeTheWhole) {
   }
 }
 
-TEST(PagedAttention, APartOfWhichNothingIsSeenIsNothing) {
+TEST(PagedAttention, ReturnsZerosForUnseenParts) {
   const Case c(at::kFloat, 4, 2, 16, 16, {40}, {2});
   const PartialAttention part = c.of_rank(0, 3, {.window = 5});  // this rank holds tokens 0 to 15
   EXPECT_TRUE(part.out.eq(0).all().item<bool>());
@@ -249,7 +249,7 @@ TEST(PagedAttention, APartOfWhichNothingIsSeenIsNothing) {
 
 // Long sequences are computed in parts. The bits of the result depend neither on which thread computes a part nor on
 // the number of queries that read it.
-TEST(PagedAttention, PartsOfLongSequencesAreTheSameForAnyThreads) {
+TEST(PagedAttention, GivesEqualBitsForAnyThreadCount) {
   for (const InstructionSet set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     for (const at::ScalarType type : kTypes)
@@ -275,7 +275,7 @@ TEST(PagedAttention, PartsOfLongSequencesAreTheSameForAnyThreads) {
 }
 
 // Earlier contents of a page, and of pages that belong to no sequence, have no effect.
-TEST(PagedAttention, LooksAtNothingBehindASequence) {
+TEST(PagedAttention, IgnoresDataPastTheSequence) {
   for (const at::ScalarType type : kTypes) {
     Case c(type, 4, 2, 16, 16, {5, 17}, {1, 2});
     const at::Tensor want = c.together({});
@@ -290,7 +290,7 @@ TEST(PagedAttention, LooksAtNothingBehindASequence) {
   }
 }
 
-TEST(PagedAttention, RefusesWhatDoesNotFit) {
+TEST(PagedAttention, RefusesMismatchedInputs) {
   EXPECT_THROW(make_pages(4, 24, 2, 16, at::kFloat), Error);
   Case c(at::kFloat, 4, 2, 16, 16, {5}, {3});
   const at::Tensor k = c.of_new(c.keys), v = c.of_new(c.values), q = at::cat(c.q);

@@ -48,12 +48,12 @@ TEST(ParallelFor, UsesSeveralThreads) {
   EXPECT_EQ(threads.size(), 3u);  // at::parallel_for would use one thread here, see the header
 }
 
-TEST(ParallelFor, IsSerialInsideAnother) {
+TEST(ParallelFor, IsSerialInsideAnotherLoop) {
   const ThreadCount scope(2);
   parallel_for(0, 2, 1, [](int64_t, int64_t) { EXPECT_EQ(parallel_chunks(100, 1), 1); });
 }
 
-TEST(ParallelFor, PassesExceptionsOn) {
+TEST(ParallelFor, RethrowsExceptions) {
   const ThreadCount scope(2);
   EXPECT_THROW(parallel_for(0, 10, 1,
                             [](int64_t from, int64_t) {
@@ -62,7 +62,7 @@ TEST(ParallelFor, PassesExceptionsOn) {
                std::runtime_error);
 }
 
-TEST(InstructionSet, OverridesNestAndEndWithTheirScope) {
+TEST(InstructionSet, RestoresOverridesAfterTheirScope) {
   const auto best = best_instruction_set();
   EXPECT_EQ(instruction_set(), best);
   {

@@ -123,7 +123,7 @@ void expect_parts(const Inputs& in, at::ScalarType type = at::kDouble) {
 }
 
 // Some queries see keys of no part, some of a single part.
-TEST(PartialAttention, MergedIsAttentionUnderEveryMask) {
+TEST(PartialAttention, EqualsAttentionUnderEveryMask) {
   const at::Tensor position =
       at::arange(kSequence, at::kLong).unsqueeze(0) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
   for (const bool causal : {true, false})
@@ -141,7 +141,7 @@ TEST(PartialAttention, MergedIsAttentionUnderEveryMask) {
 }
 
 // Odd sizes, queries at the last positions of the keys, and heads with a key head each or one for all.
-TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
+TEST(PartialAttention, EqualsAttentionForOddSizes) {
   for (const auto& [heads, kv_heads, queries, keys, size] :
        std::vector<std::array<int64_t, 5>>{{3, 3, 7, 7, 3}, {5, 1, 1, 11, 8}, {1, 1, 33, 65, 17}, {2, 1, 64, 64, 32}}) {
     Inputs in{normal({1, heads, queries, size}, 1), normal({1, kv_heads, keys, size}, 2),
@@ -153,7 +153,7 @@ TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
 }
 
 // Narrow inputs are computed, merged and returned in fp32, and the inputs themselves are not rounded.
-TEST(PartialAttention, OfNarrowNumbersIsThatOfFp32) {
+TEST(PartialAttention, ComputesNarrowDtypesInFp32) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     Inputs in;
     for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) *x = x->to(type).to(at::kDouble);
@@ -162,7 +162,7 @@ TEST(PartialAttention, OfNarrowNumbersIsThatOfFp32) {
   }
 }
 
-TEST(PartialAttention, TellsTheLogarithmOfTheSumOfExponentials) {
+TEST(PartialAttention, ReturnsLogSums) {
   const Inputs in;
   const auto got = partial_attention(in.q, in.k, in.v, in.mask),
              want = partial_attention_reference(in.q, in.k, in.v, in.mask);
@@ -192,7 +192,7 @@ std::vector<double> rounding_of_scores(const Inputs& in) {
 }
 
 // Scores are in the thousands, so their exponentials overflow every dtype.
-TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
+TEST(PartialAttention, MergesLargeScoresWithoutOverflow) {
   Inputs in;
   in.q = in.q * 1000;
   const Tensors want = at_once(in);
@@ -207,7 +207,7 @@ TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
 }
 
 // Keys are after all queries, before all of their windows, or of other documents.
-TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
+TEST(PartialAttention, IsUndefinedWithoutVisibleKeys) {
   Inputs in;
   const auto sees = [&](const AttentionMask& mask) {
     const PartialAttention part = partial_attention(in.q, in.k, in.v, mask);
@@ -230,7 +230,7 @@ TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
 }
 
 // Some queries of the first run see no key.
-TEST(PartialAttention, MergesIntoPartsOfATensor) {
+TEST(PartialAttention, MergesIntoSlices) {
   const Inputs in;
   const PartialAttention want = partial_attention(in.q, in.k, in.v, in.mask);
   const PartialAttention whole{at::zeros_like(want.out),
@@ -248,7 +248,7 @@ TEST(PartialAttention, MergesIntoPartsOfATensor) {
 }
 
 // Counts two products forward and four backward for all pairs that the mask lets through, for any split.
-TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
+TEST(PartialAttention, CountsTheFlopsOfAttention) {
   Inputs in;
   const auto counted = [](const auto& run) {
     const tensor::FlopCount count;
@@ -272,7 +272,7 @@ TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
             12 * pairs * kBatch * kHeads * kSize);
 }
 
-TEST(PartialAttention, OfKeysThatDoNotAscendIsRefused) {
+TEST(PartialAttention, RefusesUnsortedKeys) {
   Inputs in;
   const auto message = [&] {
     try {
@@ -292,7 +292,7 @@ TEST(PartialAttention, OfKeysThatDoNotAscendIsRefused) {
 }
 
 // Meta tensors have sizes only, and operations are counted as on other devices.
-TEST(PartialAttention, HasItsSizesOnMeta) {
+TEST(PartialAttention, ReturnsShapesForMetaTensors) {
   Inputs in;
   for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) *x = x->to(at::kBFloat16).to(at::kMeta);
   const Tensors got = by_parts(in, 2, partial_attention, partial_attention_backward);

@@ -40,7 +40,7 @@ void for_kernels_and_sizes(const Body& body) {
       }
 }
 
-TEST(PrepackedMatrix, MultipliesNumbers) {
+TEST(PrepackedMatrix, MultipliesFloatingPoint) {
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
     const int64_t inputs = 131;
     const at::Tensor w = random({outputs, inputs}, 1), x = random({rows, inputs}, 2), bias = random({outputs}, 3);
@@ -99,7 +99,7 @@ TEST(PrepackedMatrix, AddsProductsOfCodesExactly) {
   });
 }
 
-TEST(PrepackedMatrix, TakesExtremesOfCodes) {
+TEST(PrepackedMatrix, MultipliesExtremeCodes) {
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
     for (const int64_t bits : {8, 4})
       for (const int64_t sign : {1, -1}) {
@@ -128,7 +128,7 @@ TEST(PrepackedMatrix, MultipliesRoundedWeights) {
   });
 }
 
-TEST(PrepackedMatrix, RowsDoNotSeeOneAnother) {
+TEST(PrepackedMatrix, ComputesRowsIndependently) {
   const int64_t inputs = 264;
   const at::Tensor w = random({70, inputs}, 1), x = random({30, inputs}, 2);
   std::vector<PrepackedMatrix> packed{PrepackedMatrix::of(w, PackedType::Float),
@@ -145,7 +145,7 @@ TEST(PrepackedMatrix, RowsDoNotSeeOneAnother) {
     }
 }
 
-TEST(PrepackedMatrix, HandsOnWhatIsNotFinite) {
+TEST(PrepackedMatrix, PropagatesNonFiniteValues) {
   const at::Tensor w = at::ones({32, 64}), x = at::ones({3, 64});
   x[1][5] = std::numeric_limits<float>::quiet_NaN(), x[2][60] = std::numeric_limits<float>::infinity();
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
@@ -166,7 +166,7 @@ TEST(PrepackedMatrix, KeepsShapes) {
   EXPECT_EQ(PrepackedMatrix(round_to_codes(random({33, 256}, 1), {.bits = 4})).bytes(), 64 * (256 / 2 + 2 * 2));
 }
 
-TEST(PrepackedMatrix, RefusesWhatDoesNotFit) {
+TEST(PrepackedMatrix, RefusesMismatchedInputs) {
   const auto matrix = PrepackedMatrix::of(random({5, 16}, 1), PackedType::Float);
   EXPECT_THROW(matrix.multiply(random({2, 15}, 2)), Error);
   EXPECT_THROW(matrix.multiply(random({2, 16}, 2).to(at::kDouble)), Error);
@@ -176,7 +176,7 @@ TEST(PrepackedMatrix, RefusesWhatDoesNotFit) {
   EXPECT_THROW(PrepackedMatrix::of(at::full({5, 16}, std::numeric_limits<float>::infinity()), PackedType::Fp8), Error);
 }
 
-TEST(GroupCodes, RoundToTheNearest) {
+TEST(GroupCodes, RoundsToTheNearestValue) {
   const at::Tensor w = random({9, 100}, 1);
   for (const RoundingOptions& options :
        {RoundingOptions{.bits = 8, .group = 32}, RoundingOptions{.bits = 4, .group = 32},
@@ -190,14 +190,14 @@ TEST(GroupCodes, RoundToTheNearest) {
   }
 }
 
-TEST(GroupCodes, AreOfNothingButZeros) {
+TEST(GroupCodes, EncodesZeros) {
   for (const bool minima : {false, true}) {
     const GroupCodes codes = round_to_codes(at::zeros({2, 16}), {.bits = 4, .group = 16, .minima = minima});
     EXPECT_TRUE(at::equal(codes.values(), at::zeros({2, 16})));
   }
 }
 
-TEST(GroupCodes, RefuseWhatDoesNotFit) {
+TEST(GroupCodes, RefusesInvalidCodes) {
   const at::Tensor w = random({4, 32}, 1);
   EXPECT_THROW(round_to_codes(w, {.bits = 5}), Error);
   EXPECT_THROW(round_to_codes(w, {.bits = 4, .group = 12}), Error);

@@ -14,7 +14,7 @@ TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
 }
 
-TEST(Philox, IsTheSameFromEveryInstructionSetAndStart) {
+TEST(Philox, GivesEqualWordsForEveryInstructionSetAndStart) {
   std::vector<uint32_t> whole(500), part(500);
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
@@ -45,7 +45,7 @@ TEST(FillNormal, DependsOnTheLogicalIndexOnly) {
   EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // elements outside the box did not change
 }
 
-TEST(FillNormal, IsTheSameForAnyThreadCountAndDtypeUpToRounding) {
+TEST(FillNormal, DrawsEqualValuesForAnyThreadCountAndDtype) {
   const std::vector<int64_t> shape{300, 301};
   const int threads = at::get_num_threads();
   auto serial = at::empty(shape), parallel = at::empty(shape);
@@ -96,7 +96,7 @@ TEST(FillNormal, WritesStridedTensors) {
   EXPECT_TRUE(at::equal(base.t(), whole));
 }
 
-TEST(FillNormal, RefusesBoxesThatDoNotFit) {
+TEST(FillNormal, RefusesBoxesOutOfRange) {
   auto x = at::empty({4, 4});
   EXPECT_THROW(fill_normal(x, {8, 8}, {5, 0}, {0, 0}, {4, 4}, 1, 1), Error);
   EXPECT_THROW(fill_normal(x, {8, 8}, {0, 0}, {1, 0}, {4, 4}, 1, 1), Error);
@@ -104,14 +104,14 @@ TEST(FillNormal, RefusesBoxesThatDoNotFit) {
   EXPECT_THROW(fill_normal(x, {8, 8}, {-1, 0}, {0, 0}, {4, 4}, 1, 1), Error);
 }
 
-TEST(Dropout, KeepsTheShareItPromisesAndScalesTheRest) {
+TEST(Dropout, KeepsAndScalesTheExpectedFraction) {
   const auto y = dropout(at::ones({512, 512}), 0.25, 9, 0, 0, 512);
   const double kept = y.ne(0).to(at::kDouble).mean().item<double>();
   EXPECT_NEAR(kept, 0.75, 5 * std::sqrt(0.25 * 0.75) / 512);
   EXPECT_TRUE(y.ne(0).logical_and(y.ne(1.0f / 0.75f)).sum().item<int64_t>() == 0);
 }
 
-TEST(Dropout, OfShardsEqualsTheSerialMask) {
+TEST(Dropout, EqualsTheSerialMaskOnShards) {
   const auto x = normal({30, 26}, 1);
   const auto whole = dropout(x, 0.4, 11, 100, 0, 26);
   for (int64_t row : {0, 13})
@@ -134,7 +134,7 @@ TEST(Dropout, EqualsTheMaskOfAtenOperators) {
   }
 }
 
-TEST(Dropout, BackwardUsesTheSameMask) {
+TEST(Dropout, UsesTheSameMaskInBackward) {
   for (const auto type : float_types()) {
     const auto x = at::ones({9, 10}, type).requires_grad_(true);
     const auto y = dropout(x, 0.5, 3, 0, 0, 10);
@@ -143,7 +143,7 @@ TEST(Dropout, BackwardUsesTheSameMask) {
   }
 }
 
-TEST(Dropout, WithoutProbabilityIsTheInputItself) {
+TEST(Dropout, ReturnsTheInputForZeroProbability) {
   const auto x = normal({3, 4}, 1);
   EXPECT_TRUE(dropout(x, 0, 1, 0, 0, 4).is_same(x));
   EXPECT_THROW(dropout(x, 1, 1, 0, 0, 4), Error);

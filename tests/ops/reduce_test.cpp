@@ -19,7 +19,7 @@ TEST(SumOfSquares, EqualsItsReferenceForEveryVariant) {
   }
 }
 
-TEST(SumOfSquares, ReadsHalves) {
+TEST(SumOfSquares, ReadsFp16) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     for (const int64_t n : {0, 1, 31, 300007}) {
@@ -29,7 +29,7 @@ TEST(SumOfSquares, ReadsHalves) {
   }
 }
 
-TEST(SumOfSquares, KeepsSmallTermsBesideLargeOnes) {
+TEST(SumOfSquares, KeepsSmallTermsInLargeSums) {
   auto x = at::full({1 << 22}, 1.0f);
   x[0] = 4000.0f;  // an fp32 sum would lose the ones as soon as it exceeds 2^24
   EXPECT_EQ(sum_of_squares(x).item<double>(), 4000.0 * 4000.0 + (1 << 22) - 1);

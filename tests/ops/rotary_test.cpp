@@ -33,7 +33,7 @@ TEST(Rotary, EqualsItsReference) {
     }
 }
 
-TEST(Rotary, LeavesTheOtherFeaturesOfAHeadAlone) {
+TEST(Rotary, CopiesUnrotatedFeatures) {
   const auto x = normal({2, 3, 4, 22}, 1), positions = positions_of(2, 3);
   const auto y = rotary(x, positions, RotaryTable(6, 10000));
   EXPECT_TRUE(at::equal(y.slice(3, 6), x.slice(3, 6)));
@@ -41,7 +41,7 @@ TEST(Rotary, LeavesTheOtherFeaturesOfAHeadAlone) {
                kSteps, "turned");
 }
 
-TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
+TEST(Rotary, RotatesPairsByPositionTimesFrequency) {
   const RotaryTable table(4, 100);  // frequencies 1 and 1/10
   const auto x = at::tensor({1.0, 0.0, 0.0, 2.0}, at::kDouble).view({1, 1, 1, 4});
   const auto y = rotary(x, at::tensor({int64_t{3}}, at::kLong).view({1, 1}), table).flatten();
@@ -154,7 +154,7 @@ TEST(RotaryTable, ScalesFrequenciesAsTransformersDoes) {
   }
 }
 
-TEST(RotaryTable, AnAttentionFactorThatIsGivenIsTaken) {
+TEST(RotaryTable, UsesTheGivenAttentionFactor) {
   const RotaryScaling scaling{
       .kind = RotaryScaling::Kind::Yarn, .factor = 4, .original_positions = 64, .attention_factor = 0.75};
   const RotaryTable table(8, 10000, scaling);
@@ -167,7 +167,7 @@ TEST(RotaryTable, AnAttentionFactorThatIsGivenIsTaken) {
 
 // All tokens of a call are rotated by the frequencies for its length; decoding uses the frequencies for the tokens so
 // far.
-TEST(Rotary, FrequenciesThatDependOnTheLengthAreThoseOfTheCall) {
+TEST(Rotary, UsesFrequenciesForTheLengthOfTheCall) {
   for (const auto kind : {RotaryScaling::Kind::Dynamic, RotaryScaling::Kind::LongRope}) {
     const RotaryTable table(
         6, 10000,
@@ -190,7 +190,7 @@ TEST(Rotary, FrequenciesThatDependOnTheLengthAreThoseOfTheCall) {
   }
 }
 
-TEST(RotaryTable, GrowsWithoutChangingWhatItGaveOut) {
+TEST(RotaryTable, GrowsWithoutChangingReturnedTables) {
   const RotaryTable table(8, 10000);
   const auto early = table.turns(3, 10, at::kDouble).cos_sin;
   const auto copy = early.clone();
@@ -200,7 +200,7 @@ TEST(RotaryTable, GrowsWithoutChangingWhatItGaveOut) {
   EXPECT_TRUE(at::equal(late.slice(0, 0, early.size(0)), early));
 }
 
-TEST(Rotary, RefusesWhatDoesNotFit) {
+TEST(Rotary, RefusesMismatchedInputs) {
   EXPECT_THROW(RotaryTable(7, 10000), Error);
   EXPECT_THROW(RotaryTable(8, 0), Error);
   const auto refuses = [](const RotaryScaling& scaling) { EXPECT_THROW(RotaryTable(8, 10000, scaling), Error); };

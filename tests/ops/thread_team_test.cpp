@@ -53,7 +53,7 @@ TEST(ThreadTeam, CallsEachItemOnceWhenItsThreadsSleep) {
   }
 }
 
-TEST(ThreadTeam, RunsOnAsManyThreadsAsThereAre) {
+TEST(ThreadTeam, UsesAllThreads) {
   for (const int threads : {1, 3}) {
     const Threads those(threads);
     std::mutex mutex;
@@ -71,7 +71,7 @@ TEST(ThreadTeam, RunsOnAsManyThreadsAsThereAre) {
   }
 }
 
-TEST(ThreadTeam, IsSerialInsideOfALoop) {
+TEST(ThreadTeam, IsSerialInsideALoop) {
   const Threads two(2);
   std::atomic<int> elsewhere{0}, calls{0};
   const auto inner = [&](int64_t) {
@@ -86,7 +86,7 @@ TEST(ThreadTeam, IsSerialInsideOfALoop) {
   EXPECT_EQ(elsewhere, 0);
 }
 
-TEST(ThreadTeam, RethrowsAndGoesOn) {
+TEST(ThreadTeam, RethrowsAndStaysUsable) {
   const Threads two(2);
   for (int round = 0; round < 200; ++round) {
     EXPECT_THROW(ThreadTeam::of_this_thread().run(
@@ -96,7 +96,7 @@ TEST(ThreadTeam, RethrowsAndGoesOn) {
   }
 }
 
-TEST(ThreadTeam, HasNothingToDoWithOtherCallersTeams) {
+TEST(ThreadTeam, SeparatesTeamsOfCallers) {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller)
     callers.emplace_back([] {
@@ -106,7 +106,7 @@ TEST(ThreadTeam, HasNothingToDoWithOtherCallersTeams) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(ThreadTeam, MayFetchMemoryThatIsGone) {
+TEST(ThreadTeam, SurvivesFreedStreamedMemory) {
   const Threads two(2);
   for (int round = 0; round < 100; ++round) {
     // The memory of the second loop of the last round is freed, and its addresses may belong to other memory now.

@@ -115,7 +115,7 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
   });
 }
 
-TEST(Update, AdamFollowsTheFormulaByHand) {
+TEST(Update, FollowsTheFormulaOfAdam) {
   auto param = at::tensor({2.0}, at::kDouble), m = at::zeros({1}, at::kDouble), v = at::zeros({1}, at::kDouble);
   adam_reference_({param, at::tensor({4.0}, at::kDouble), {}, 0.5}, m, v, {.learning_rate = 0.01, .weight_decay = 0.1});
   // g = 2; m = 0.2, v = 0.004. Their bias corrections give g and g^2, so the first step is lr * sign(g).
@@ -124,7 +124,7 @@ TEST(Update, AdamFollowsTheFormulaByHand) {
   EXPECT_NEAR(param.item<double>(), 2 * (1 - 0.01 * 0.1) - 0.01 * 2 / (2 + 1e-8), 1e-15);
 }
 
-TEST(Update, DirectionsTakeTheGradientsPlace) {
+TEST(Update, WritesDirectionsOverGradients) {
   for_every_instruction_set([] {
     for (const int64_t n : {1, 17, 33001}) {
       Buffers b(n, {at::kFloat, at::kFloat}), adam(n, {at::kFloat, at::kFloat});
@@ -144,14 +144,14 @@ TEST(Update, DirectionsTakeTheGradientsPlace) {
   EXPECT_THROW(adam_direction_(b.u, at::zeros({7}), b.m, b.v, {}), Error);
 }
 
-TEST(Update, AveragesLeaveWhatIsNew) {
+TEST(Update, SubtractsTheAverage) {
   const at::Tensor x = at::tensor({8.0, -2.0}, at::kDouble), average = at::tensor({1.0, 1.0}, at::kDouble);
   average_(x, 0.5, average, 0.25);  // scaled values are 4 and -1; the average is 1
   EXPECT_TRUE(at::equal(average, at::tensor({1.75, 0.5}, at::kDouble)));
   EXPECT_TRUE(at::equal(x, at::tensor({2.25, -1.5}, at::kDouble)));
 }
 
-TEST(Update, LionFollowsTheFormulaByHand) {
+TEST(Update, FollowsTheFormulaOfLion) {
   auto param = at::tensor({2.0, 2.0, 2.0}, at::kDouble), m = at::tensor({1.0, -1.0, 0.0}, at::kDouble);
   lion_({param, at::tensor({-8.0, 2.0, 0.0}, at::kDouble)}, m,
         {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.5, .weight_decay = 0.5});
@@ -184,7 +184,7 @@ TEST(Update, EqualsTheFusedOptimizersOfTorch) {
   expect_close(sgd.u.values, sgd_torch.u.values, at::kDouble, 400, "SGD");
 }
 
-TEST(Update, HalvesAreReadAndRoundedAsAtenDoes) {
+TEST(Update, ConvertsFp16LikeAten) {
   std::vector<float> hard{0.0f,
                           -0.0f,
                           0x1p-24f,
@@ -220,7 +220,7 @@ TEST(Update, HalvesAreReadAndRoundedAsAtenDoes) {
   });
 }
 
-TEST(Update, RoundingByChanceKeepsTheMean) {
+TEST(Update, RoundsStochasticallyWithoutBias) {
   // 1 - 2^-11 is an eighth of the way from 1 down to the next bf16 value (1 - 2^-8). Rounding to nearest would never
   // move it.
   constexpr int64_t kDraws = 1 << 20;
@@ -242,7 +242,7 @@ TEST(Update, RoundingByChanceKeepsTheMean) {
   });
 }
 
-TEST(Update, ChanceDependsOnSeedAndIndexAlone) {
+TEST(Update, RoundsStochasticallyBySeedAndIndexOnly) {
   const auto stepped = [](int64_t from, int64_t to, uint64_t seed) {
     Buffers b(5001, {at::kBFloat16, at::kBFloat16});
     const auto part = [&](const at::Tensor& t) { return t.slice(0, from, to); };
@@ -255,7 +255,7 @@ TEST(Update, ChanceDependsOnSeedAndIndexAlone) {
   EXPECT_FALSE(at::equal(stepped(0, 5001, 2), whole));
 }
 
-TEST(Update, ChanceEqualsItsReference) {
+TEST(Update, RoundsStochasticallyLikeTheReference) {
   for_every_instruction_set([] {
     for (const Rule& rule : kRules) {
       if (!rule.writes_copy) continue;
@@ -271,7 +271,7 @@ TEST(Update, ChanceEqualsItsReference) {
 }
 
 // The reference draws words in slices of 2^20. Elements after a slice border must still get the words of their indices.
-TEST(Update, ChanceOfManyElementsIsThatOfEachAlone) {
+TEST(Update, RoundsStochasticallyAcrossSlices) {
   constexpr int64_t kSlice = 1 << 20, kTail = 5;
   const auto stepped = [](int64_t from, int64_t size) {
     const auto options = at::TensorOptions().dtype(at::kBFloat16);
@@ -294,7 +294,7 @@ TEST(Update, StepsRangesOfALargerBuffer) {
   expect_close(parts.u.values, whole.u.values, at::kFloat, 1, "values");
 }
 
-TEST(Update, RefusesBuffersThatDoNotFit) {
+TEST(Update, RefusesMismatchedBuffers) {
   Buffers b(8, {at::kFloat, at::kFloat});
   const auto refused = [&](auto change, const char* message) {
     Buffers bad(8, {at::kFloat, at::kFloat});
