@@ -8,7 +8,7 @@
 namespace colossal::text {
 namespace {
 
-/// Bytes of the last character.
+/// Returns the number of bytes of the last character.
 size_t last_length(std::string_view text) {
   size_t length = 1;
   while (length < text.size() && length < 4 && (static_cast<unsigned char>(text[text.size() - length]) & 0xC0) == 0x80)
@@ -60,7 +60,8 @@ const AddedToken* AddedTokens::at(std::string_view text) const {
 
 std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
   std::vector<Piece> pieces;
-  size_t start = 0, blank_from = 0, blank_until = 0;  // the white space that was last taken along behind a token
+  size_t start = 0, blank_from = 0, blank_until = 0;  // range of the white space that the last token with strips_right
+                                                      // took
   for (size_t i = 0; i < text.size() && !tokens_.empty();) {
     while (i < text.size() && !starts_[static_cast<unsigned char>(text[i])]) ++i;
     if (i == text.size()) break;
@@ -70,10 +71,10 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
       continue;
     }
     size_t begin = i, end = i + token->content.size();
-    i = end;  // the search goes on here, though white space behind the token is taken: as the package does
+    i = end;  // as in the package, the search goes on here even if the token also takes the white space after it
     if (token->is_single_word && !stands_alone(text.substr(0, begin), text.substr(end))) continue;
     if (token->strips_left) begin = begin > start ? begin - spaces_before(text.substr(start, begin - start)) : start;
-    if (token->strips_right) {  // white space is looked at once, however many tokens are made of it
+    if (token->strips_right) {  // the white space is scanned once, however many tokens share it
       if (end < blank_from || end > blank_until) {
         blank_from = end;
         blank_until = end + spaces_behind(text.substr(end));
@@ -82,7 +83,8 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
     }
     if (begin > end) continue;
     if (start < begin) pieces.push_back({text.substr(start, begin - start), -1});
-    if (begin < end) pieces.push_back({text.substr(begin, end - begin), token->id});  // else the last one took it along
+    if (begin < end) pieces.push_back({text.substr(begin, end - begin), token->id});  // else the last token took it
+                                                                       // took these bytes
     start = end;
   }
   if (start < text.size()) pieces.push_back({text.substr(start), -1});

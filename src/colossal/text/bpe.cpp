@@ -12,7 +12,7 @@ namespace colossal::text {
 namespace {
 
 constexpr uint64_t kNoKey = ~uint64_t{0};
-constexpr size_t kFew = 48;  // symbols up to which looking at all of them beats a queue
+constexpr size_t kFew = 48;  // number of symbols up to which a scan of all pairs is faster than a queue
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
@@ -20,7 +20,7 @@ uint64_t key_of(int32_t left, int32_t right) {
 
 size_t place_of(uint64_t key, size_t slots) { return (key * 0x9E3779B97F4A7C15u >> 20) & (slots - 1); }
 
-struct Candidate {  // two neighbours that may be joined
+struct Candidate {  // two neighbouring symbols that may be joined
   int32_t rank, left, right, result;
   int64_t at;
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
@@ -28,9 +28,9 @@ struct Candidate {  // two neighbours that may be joined
 
 }  // namespace
 
-struct Bpe::Symbol {  // a word may be a whole text of more than 2^31 characters: SentencePiece cuts none
+struct Bpe::Symbol {  // 64-bit links: SentencePiece does not split words, so a word may exceed 2^31 characters
   int32_t id;
-  int64_t previous, next;  // -1: none
+  int64_t previous, next;  // -1 = none
 };
 
 Bpe::Bpe(Vocabulary vocabulary) : WordModel(std::move(vocabulary)), byte_tokens_(vocabulary_) {}
@@ -113,8 +113,8 @@ int32_t Bpe::symbol_id(std::string_view symbol) const {
   return found == symbols_.end() ? -1 : found->second;
 }
 
-/// The ids that joining starts from. An unknown character is held back until the next known one, as the package does:
-/// byte tokens that come between stand before it.
+/// Appends the ids that merging starts from. An unknown character is held back until the next known one, as the package
+/// does, so byte tokens between the two are placed before it.
 void Bpe::start(std::string_view word, std::vector<int32_t>& out) const {
   bool unknown = false;
   std::string spelled;
@@ -160,7 +160,7 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) const {
   ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
-/// Each round looks at all pairs, whose merges are kept.
+/// Each round scans all pairs. The merges found are kept between rounds, because a join changes at most two of them.
 void Bpe::join_few(std::vector<int32_t>& symbols) const {
   size_t count = symbols.size();
   if (count < 2) return;
@@ -202,7 +202,7 @@ void Bpe::join_many(std::vector<int32_t>& symbols) const {
     const Candidate best = queue.top();
     queue.pop();
     Symbol& left = chain[best.at];
-    if (left.id != best.left || left.next < 0 || chain[left.next].id != best.right) continue;  // one of them is gone
+    if (left.id != best.left || left.next < 0 || chain[left.next].id != best.right) continue;  // stale pair
     Symbol& right = chain[left.next];
     left.id = best.result;
     left.next = right.next;

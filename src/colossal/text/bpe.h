@@ -1,4 +1,4 @@
-// Byte pair encoding: symbols are joined, the best ranked neighbouring pair first, until no pair has a rank.
+// Byte pair encoding: joins neighbouring symbols, the best ranked pair first, until no pair has a rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,28 +10,28 @@
 
 namespace colossal::text {
 
-/// See: Sennrich, Haddow, Birch, arXiv:1508.07909.
+/// A byte pair encoding model. See: Sennrich, Haddow, Birch, arXiv:1508.07909.
 class Bpe final : public WordModel {
  public:
   struct Options {
-    bool bytes = false;  ///< words come as bytes, tokens are spelled in the byte alphabet: each byte is a symbol
+    bool bytes = false;          ///< words are bytes and each byte is a symbol; tokens are spelled in the byte alphabet
     bool byte_fallback = false;  ///< a character without a token becomes the tokens <0xNN> of its bytes
-    bool ignore_merges = false;  ///< a word that is a token is that token, whatever the merges say
-    std::string unknown;         ///< the token for what is left; empty: it is dropped
-    bool fuse_unknown = false;   ///< neighbouring unknown characters become one token
-    std::string prefix;          ///< in front of every symbol of a word but the first (continuing_subword_prefix)
-    std::string suffix;          ///< behind the last symbol of a word (end_of_word_suffix)
+    bool ignore_merges = false;  ///< a word that is itself a token becomes that token, without merges
+    std::string unknown;         ///< token for characters without another token; empty = they are dropped
+    bool fuse_unknown = false;   ///< consecutive unknown characters become one token
+    std::string prefix;          ///< prefix of every symbol of a word except the first (continuing_subword_prefix)
+    std::string suffix;          ///< suffix of the last symbol of a word (end_of_word_suffix)
   };
   using Merges = std::vector<std::pair<std::string, std::string>>;
-  /// Merges are in order of rank; of a pair that is there twice the last counts.
-  /// Errors: throws Error("tokenizer", ...) when a merge, its result or the unknown token is not in the vocabulary.
+  /// `merges` are in order of rank; if a pair occurs twice, its last rank counts.
+  /// Errors: throws Error("tokenizer", ...) if a merge, its result or the unknown token is not in the vocabulary.
   Bpe(Vocabulary vocabulary, const Merges& merges, Options options);
-  /// The encoding of tiktoken: a word that is a token is that token, else neighbours whose join is a token are joined,
-  /// the least id first. The vocabulary is of plain bytes.
+  /// Returns the encoding of tiktoken: a word that is a token becomes that token. In other words, neighbours whose
+  /// concatenation is a token are joined, the smallest id first. The vocabulary consists of plain bytes.
   /// Errors: throws Error("tokenizer", ...) unless each byte is a token.
   static Bpe of_ranks(Vocabulary vocabulary);
 
-  /// Cost: O(n log n) for n characters.
+  /// Appends the ids of `word`. Cost: O(n log n) for n characters.
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
@@ -54,9 +54,9 @@ class Bpe final : public WordModel {
   void join_many(std::vector<int32_t>& symbols) const;
 
   Options options_;
-  StringIds symbols_;          // what words are looked up in: the vocabulary, in bytes where words are
-  std::vector<Slot> merges_;   // open addressing by the two ids; a power of two
-  int32_t byte_symbols_[256];  // of words that come as bytes
+  StringIds symbols_;          // the vocabulary for look-ups, spelled in bytes if words are bytes
+  std::vector<Slot> merges_;   // hash table with open addressing, keyed by the two ids; its size is a power of two
+  int32_t byte_symbols_[256];  // symbols of single bytes, for words that are bytes
   int32_t unknown_ = -1;
   ByteTokens byte_tokens_;
 };

@@ -12,7 +12,8 @@
 namespace colossal::text {
 namespace {
 
-using Pair = uint64_t;  // the ids of the left and the right symbol: in the order of the pairs
+using Pair = uint64_t;  // the id of the left symbol in the upper half and of the right one in the lower: pairs sort by
+                        // id
 
 Pair pair_of(uint32_t left, uint32_t right) { return Pair{left} << 32 | right; }
 
@@ -28,11 +29,11 @@ struct TrainedSymbol {
   int64_t length;
 };
 
-/// A pair as it was when it was put in the queue: its count may have changed since.
+/// A pair with its count at the time when it was queued; the count may have changed since.
 struct MergeCandidate {
   int64_t count;
   Pair pair;
-  std::vector<uint32_t> words;  // where it then came to be
+  std::vector<uint32_t> words;  // words in which the pair was new at that time
   bool operator<(const MergeCandidate& other) const {
     return count != other.count ? count < other.count : pair > other.pair;
   }
@@ -86,7 +87,7 @@ class BpeTrainer {
         rest.remove_prefix(character.length);
       }
     for (const uint32_t character : training_.alphabet) counts[character] = kAlways;
-    std::vector<std::pair<int64_t, uint32_t>> kept;  // the most frequent first
+    std::vector<std::pair<int64_t, uint32_t>> kept;  // the most frequent character first
     for (const auto& [character, count] : counts) kept.emplace_back(-count, character);
     if (training_.most_characters > 0 && static_cast<int64_t>(kept.size()) > training_.most_characters) {
       std::sort(kept.begin(), kept.end());
@@ -100,7 +101,7 @@ class BpeTrainer {
     }
   }
 
-  /// Words as symbols, and the pairs in them.
+  /// Splits the words into symbols and counts the pairs in them.
   void start(const std::vector<CountedWord>& words) {
     for (const CountedWord& word : words) {
       std::vector<TrainedSymbol> symbols;
@@ -110,7 +111,7 @@ class BpeTrainer {
         rest.remove_prefix(character.length);
         std::string symbol;
         append_utf8(symbol, character.value);
-        if (!ids_.contains(symbol)) continue;  // beyond the limit of characters
+        if (!ids_.contains(symbol)) continue;  // the character exceeds most_characters
         if (!is_first) symbol.insert(0, training_.prefix);
         if (is_last) symbol += training_.suffix;
         symbols.push_back({id_of(symbol), 1});
@@ -144,7 +145,8 @@ class BpeTrainer {
     return training_.length_limit == 0 || left.length + right.length < training_.length_limit;
   }
 
-  /// Makes one symbol of each such pair in the word. Pairs with its neighbours are gone, pairs with the new one there.
+  /// Replaces each occurrence of the pair in the word by one symbol. Uncounts the pairs of its old symbols with their
+  /// neighbours and counts the pairs of the new one.
   void join(Pair pair, uint32_t id, uint32_t word) {
     std::vector<TrainedSymbol>& symbols = words_[word].symbols;
     const int64_t times = words_[word].count;
@@ -169,7 +171,8 @@ class BpeTrainer {
     symbols.resize(to);
   }
 
-  /// Two merges may make the same token of different pairs, and its pairs be joined again later: the last rank counts.
+  /// Two merges may produce the same token from different pairs, after which the pairs of that token may be joined
+  /// again. The last rank of a pair counts.
   Bpe::Merges merges_of(const std::vector<Pair>& joined) const {
     std::unordered_map<Pair, size_t, PairHash> last;
     for (size_t i = 0; i < joined.size(); ++i) last[joined[i]] = i;
@@ -189,7 +192,9 @@ class BpeTrainer {
   std::vector<std::string> tokens_;
   std::vector<TrainedWord> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> touched_;  // pairs that came to be, and where
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> touched_;  // pairs that are new since the last call of
+                                                                       // queue_touched(), and the words that contain
+                                                                       // them
   std::priority_queue<MergeCandidate> queue_;
 };
 

@@ -46,7 +46,7 @@ std::string to_byte_alphabet(std::string_view bytes) {
 
 namespace {
 
-/// -1: the character stands for no byte.
+/// Returns the byte that the character stands for; -1 = none.
 int byte_of(uint32_t character) {
   static constexpr auto kTable = byte_table();
   return character < kCharacters ? kTable[character] : -1;

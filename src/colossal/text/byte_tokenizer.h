@@ -1,4 +1,4 @@
-// One token a byte, and id 256 that ends a document: needs no files and reads any text.
+// The byte tokenizer: one token per byte, and id 256 for the end of a document. It needs no files and encodes any text.
 #pragma once
 #include "colossal/text/tokenizer.h"
 

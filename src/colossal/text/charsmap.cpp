@@ -7,11 +7,12 @@
 namespace colossal::text {
 namespace {
 
-// One unit of the double array. See: https://github.com/s-yata/darts-clone.
+// Fields of one unit of the double array. See: https://github.com/s-yata/darts-clone.
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
-constexpr size_t kLongestValue = 1024;  // of NFKC it is 33 bytes: one is written for each character of a text
+constexpr size_t kLongestValue = 1024;  // bytes; NFKC needs 33. The limit bounds the output, because each character of
+                                        // a text may be replaced
 
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
@@ -42,7 +43,7 @@ std::string_view Charsmap::value_at(uint32_t offset) const {
   return std::string_view(values_).substr(offset, values_.find('\0', offset) - offset);
 }
 
-/// Calls found(length, offset) for each prefix that is in the trie, until it returns false.
+/// Calls found(length, offset) for each prefix of `text` that is in the trie, until it returns false.
 template <class Found>
 void Charsmap::prefixes(std::string_view text, const Found& found) const {
   if (empty()) return;

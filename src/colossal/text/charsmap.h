@@ -1,5 +1,5 @@
-// SentencePiece's precompiled character map: which strings a text has replaced before it is cut, as a trie (a double
-// array, as the library Darts-clone writes it) and the replacements behind it.
+// SentencePiece's precompiled character map: replacements of strings that are applied before a text is split. The file
+// holds a trie (a double array, in the format of the library Darts-clone) followed by the replacement texts.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,15 +11,15 @@ namespace colossal::text {
 
 class Charsmap {
  public:
-  /// Empty `bytes`: a map that replaces nothing.
-  /// Errors: throws Error("tokenizer", ...) where sizes do not fit, or a replacement is of more than 1024 bytes.
+  /// Parses the map of a SentencePiece model. Empty `bytes`: a map that replaces no text.
+  /// Errors: throws Error("tokenizer", ...) if sizes do not match, or a replacement has more than 1024 bytes.
   explicit Charsmap(std::string_view bytes = {});
   bool empty() const { return units_.empty(); }
   struct Rule {
-    size_t length;           ///< bytes of the text that it replaces
-    std::string_view value;  ///< with what; lives as long as the map
+    size_t length;           ///< number of bytes of the text that the rule replaces
+    std::string_view value;  ///< the replacement; valid as long as the map
   };
-  /// The rule of the shortest prefix of `text` that has one, or of the longest.
+  /// Return the rule for the shortest and for the longest prefix of `text` that has a rule; no value if none has.
   std::optional<Rule> shortest(std::string_view text) const;
   std::optional<Rule> longest(std::string_view text) const;
 
@@ -28,7 +28,7 @@ class Charsmap {
   void prefixes(std::string_view text, const Found& found) const;
   std::string_view value_at(uint32_t offset) const;
   std::vector<uint32_t> units_;
-  std::string values_;  // each ends with a zero byte
+  std::string values_;  // replacement texts, each terminated by a zero byte
 };
 
 }  // namespace colossal::text

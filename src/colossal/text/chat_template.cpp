@@ -36,10 +36,11 @@ std::string message_of(const std::string& name, const jinja::Failure& failure) {
                 printable(failure.message), "; ", remedy(failure.cause));
 }
 
-/// The fields in which a message's reasoning is passed; templates read the first or the second.
+/// Fields in which a message's reasoning is passed; templates read the first or the second.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
-/// A message as transformers hands it to templates: its reasoning under both names that templates read.
+/// Returns a message as transformers passes it to templates: the reasoning is stored under both names that templates
+/// read.
 Value message_value(Budget& budget, const ordered_json& message, bool keeps_null) {
   const ordered_json* reasoning = nullptr;
   for (const char* field : kReasoning) {

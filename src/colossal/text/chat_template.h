@@ -7,9 +7,9 @@
 //   const text::RenderedChat rendered = chat_template.render(chat);
 //   const auto ids = tokenizer->encode(rendered.text);  // "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 //
-// The language is jinja2's with what transformers adds to it, and what is rendered is the same, byte for byte:
-// docs/reference/chat-templates.md says what is known and how that is proven. Templates are untrusted: they cannot
-// change what they are given, and end with an error when they use more than their limits.
+// The language is jinja2's with the additions of transformers, and renders the same text, byte for byte. What is
+// supported and how that is tested: docs/reference/chat-templates.md. Templates are untrusted: they cannot change their
+// input, and end with an error if they exceed their limits.
 #pragma once
 #include <ctime>
 #include <map>
@@ -31,15 +31,16 @@ struct Tree;
 
 using TemplateLimits = jinja::Limits;
 
-/// A template that cannot be read, or does not fit what it is given. what() names template, line and what to do.
+/// An error of a template: it cannot be parsed, or does not fit its input. what() names the template, the line and the
+/// fix.
 class TemplateError : public Error {
  public:
   TemplateError(const std::string& name, const jinja::Failure& failure);
-  int line() const { return line_; }  ///< of the template, from 1; 0: none
-  /// Python's name of the exception that transformers would raise ("UndefinedError"); "raise_exception" where the
-  /// template itself refuses; "limit" or "unsupported" where this program does.
+  int line() const { return line_; }  ///< line of the template, from 1; 0 = none
+  /// Returns Python's name of the exception that transformers would raise ("UndefinedError"). Returns "raise_exception"
+  /// if the template itself refuses its input, and "limit" or "unsupported" if this program does.
   const std::string& kind() const { return kind_; }
-  /// The message alone: of raise_exception what the template says.
+  /// Returns the message alone; for raise_exception, the text that the template passed.
   const std::string& reason() const { return reason_; }
 
  private:
@@ -47,58 +48,67 @@ class TemplateError : public Error {
   std::string kind_, reason_;
 };
 
-/// What a template is given.
+/// The input of a template.
 struct Chat {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();    ///< a list of objects
   nlohmann::ordered_json tools, documents;                              ///< lists of objects, or null
-  bool add_generation_prompt = false;                                   ///< end with what opens the assistant's answer
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< further ones, enable_thinking for instance
-  /// What strftime_now() tells. Without it the function is undefined, and templates that ask for it first write the
-  /// date that is in them: the same text every day.
+  bool add_generation_prompt = false;                                   ///< append the opening of the assistant's
+                                                                        ///< reply, so that the model continues it
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< further variables, e.g. enable_thinking
+  /// The time that strftime_now() formats. If it is not set, the function is undefined. Templates that test for the
+  /// function first then write the date that they contain, which gives the same text every day.
   std::optional<std::tm> now;
-  /// Members of messages that are null stay. transformers' apply_chat_template drops them.
+  /// Keep members of messages that are null. transformers' apply_chat_template drops them.
   bool keeps_null = false;
-  /// Name of the template, if there are several; empty = "tool_use" if there are tools and such a template, else
+  /// Name of the template, if the folder has several. Empty = "tool_use" if there are tools and such a template, else
   /// "default".
   std::string template_name;
 };
 
-/// A chat of a JSON object: "messages" and perhaps "tools", "documents", "add_generation_prompt" and
-/// "chat_template_kwargs" (variables); or of a list: the messages. Other members are left alone.
-/// Errors: Error("chat", ...): not JSON, nested more than 100 deep, or no messages.
+/// Returns the chat that a JSON text describes. An object has "messages" and optionally "tools", "documents",
+/// "add_generation_prompt" and "chat_template_kwargs" (variables); other members are ignored. A list is the messages.
+/// Errors: Error("chat", ...) if the text is not JSON, is nested more than 100 levels deep, or has no messages.
 Chat parse_chat(std::string_view json);
 
+/// A range of bytes in a rendered text.
 struct TextSpan {
   size_t begin, end;  ///< bytes [begin, end)
 };
 
+/// The output of a template.
 struct RenderedChat {
-  std::string text;  ///< special tokens included: encode it without adding any
-  /// What the assistant says, by the template's `generation` blocks: what training on chats learns. Empty where the
-  /// template has none, as most have.
+  std::string text;  ///< includes special tokens: encode it without adding any
+  /// Parts of `text` that the assistant writes, marked by `generation` blocks of the template; training on chats learns
+  /// these. Empty if the template has no such block, as is common.
   std::vector<TextSpan> assistant;
 };
 
-/// Thread safety: const members may be called from several threads.
+/// The chat templates of a model. Thread safety: const members may be called from several threads.
 class ChatTemplate {
  public:
-  /// One template, `name` for messages. `variables`: what it can always use, bos_token for instance.
+  /// Parses a single template; `name` appears in messages. `variables` are defined in every rendering, e.g. bos_token.
   /// Errors: TemplateError.
   explicit ChatTemplate(const std::string& source, const std::string& name = "template",
                         nlohmann::ordered_json variables = nlohmann::ordered_json::object(),
                         const TemplateLimits& limits = {});
-  /// The templates of a Hugging Face folder: chat_template.jinja and additional_chat_templates/*.jinja; else
-  /// `chat_template` of tokenizer_config.json, a text or a list of named ones; else of chat_template.json. Special
-  /// tokens are those of tokenizer_config.json, and of special_tokens_map.json where the first has no
-  /// added_tokens_decoder, as texts or as {"content": ...}. Of a GGUF file tokenizer.chat_template.
-  /// Errors: Error("chat template", ...): no template, or a damaged file; TemplateError.
+  /// Reads the templates of a Hugging Face folder or of a GGUF file. In a folder the first of these counts:
+  /// - chat_template.jinja, with additional_chat_templates/*.jinja;
+  /// - `chat_template` in tokenizer_config.json, a text or a list of named templates;
+  /// - `chat_template` in chat_template.json.
+  ///
+  /// Special tokens come from tokenizer_config.json. If that file has no added_tokens_decoder, they also come from
+  /// special_tokens_map.json. They are texts or {"content": ...}. In a GGUF file the template is
+  /// tokenizer.chat_template.
+  /// Errors: Error("chat template", ...) if there is no template or a file is damaged; TemplateError.
   static ChatTemplate read(const std::string& folder, const TemplateLimits& limits = {});
 
-  /// Errors: TemplateError; Error("chat template", ...): messages that are no list of objects, no such template.
-  /// Cost: a few hundred nanoseconds a step of the template; the limits bound it to seconds.
+  /// Renders a chat.
+  /// Errors: TemplateError; Error("chat template", ...) if `messages` is not a list of objects or no template has the
+  /// name.
+  /// Cost: a few hundred nanoseconds per step of the template; the limits bound the total to seconds.
   RenderedChat render(const Chat& chat) const;
 
-  /// "default", "tool_use", ...
+  /// Returns the names of the templates: "default", "tool_use", ...
   std::vector<std::string> names() const;
 
  private:
@@ -116,7 +126,7 @@ class ChatTemplate {
   TemplateLimits limits_;
 };
 
-/// A folder has a chat template.
+/// Returns true if the folder has a chat template.
 bool has_chat_template(const std::string& folder);
 
 }  // namespace colossal::text

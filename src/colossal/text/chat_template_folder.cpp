@@ -28,7 +28,7 @@ json config_of_file(const std::string& path) {
   return tokenizer_of_gguf(file).config;
 }
 
-/// The special tokens that `members` names.
+/// Adds the special tokens that `members` defines to `tokens`.
 void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
   for (const char* name : kSpecialTokens) {
     const auto found = members.find(name);

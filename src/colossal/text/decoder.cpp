@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using Tokens = std::vector<std::string>;
 
-/// BERT's spaces before signs and within contractions are taken back.
+/// Undoes the spaces that BERT puts before punctuation and inside contractions.
 std::string cleaned(std::string text) {
   const std::pair<const char*, const char*> rules[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -26,7 +26,7 @@ std::string cleaned(std::string text) {
   return text;
 }
 
-/// The byte that a token like <0x0A> stands for; -1: it is another.
+/// Returns the byte that a token like <0x0A> stands for; -1 = the token is not of this form.
 int byte_of_token(const std::string& token) {
   if (token.size() != 6 || token.rfind("<0x", 0) != 0 || token[5] != '>') return -1;
   int byte = 0;
@@ -48,7 +48,7 @@ void fuse(Tokens& tokens) {
   tokens = {std::move(text)};
 }
 
-/// Takes at most `start` of the character from the front and `stop` from the end.
+/// Removes `character` at most `start` times from the front of the text and at most `stop` times from its end.
 std::string stripped(const std::string& text, const std::string& character, int64_t start, int64_t stop) {
   std::string_view rest = text;
   for (int64_t i = 0; i < start && rest.starts_with(character); ++i) rest.remove_prefix(character.size());
@@ -74,7 +74,7 @@ void decode_ctc(Tokens& tokens, const std::string& pad, const std::string& delim
   }
 }
 
-/// Changes one token. `is_first`: no token stands before it. `is_inner`: it is a piece within a fused text.
+/// A change of a single token. `is_first`: no token precedes it. `is_inner`: it is a piece within a fused text.
 using Change = std::function<void(std::string& token, bool is_first, bool is_inner)>;
 
 Change word_piece(const json& section) {
@@ -104,7 +104,7 @@ Change strip(const json& section) {
   };
 }
 
-/// The change of each token that a section asks for; none if its type changes no single tokens.
+/// Returns the change of each token that a section describes; no function if its type does not change single tokens.
 Change change_of(const std::string& type, const json& section) {
   if (type == "ByteLevel") return [](std::string& token, bool, bool) { token = from_byte_alphabet(token); };
   if (type == "ByteFallback") {
@@ -139,7 +139,7 @@ void Decoder::add(const json& section) {
     });
   } else if (type == "BPEDecoder") {
     const auto suffix = value_or<std::string>(section, "suffix", "</w>");
-    steps_.push_back([suffix](State& state) {  // within a text a word goes on to the next
+    steps_.push_back([suffix](State& state) {  // a word that is not the last is followed by a space
       for (std::string& token : state.tokens)
         token = replaced(token, suffix, &token == &state.tokens.back() && !state.within ? "" : " ");
     });

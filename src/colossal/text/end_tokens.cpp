@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostBytes = 16 << 20;  // of config.json and its like
+constexpr int64_t kMostBytes = 16 << 20;  // maximum size of config.json and similar files, in bytes
 constexpr const char* kEndKey = "eos_token_id";
 
-/// What the file says, perhaps nothing.
+/// Returns the ids that the file defines; empty if it defines none.
 std::set<int64_t> ids_of_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
@@ -41,7 +41,8 @@ std::set<int64_t> ids_of_model(const std::string& model) {
       ids.insert(file.integer("tokenizer.ggml." + std::string(key) + "_token_id", -1));
     return ids;
   }
-  // what a model writes at its end is said where it is told how to write; config.json is older, and may not know turns
+  // generation_config.json is preferred, because it describes generation; config.json is older and may lack the end of
+  // a chat turn.
   const std::set<int64_t> ids = ids_of_file(model + "/generation_config.json");
   return ids.empty() ? ids_of_file(model + "/config.json") : ids;
 }
@@ -51,7 +52,7 @@ std::set<int64_t> ids_of_model(const std::string& model) {
 std::vector<int64_t> end_ids(const std::string& model, const Tokenizer& tokenizer) {
   std::set<int64_t> ids = ids_of_model(model);
   ids.insert(tokenizer.end_id());
-  ids.erase(ids.begin(), ids.lower_bound(0));  // -1: there is none
+  ids.erase(ids.begin(), ids.lower_bound(0));  // drops -1, the id of an absent token
   return {ids.begin(), ids.end()};
 }
 

@@ -1,4 +1,4 @@
-// A text for a model that takes so many tokens and no more.
+// Encoding of a text for a model with a limited context.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -8,14 +8,15 @@
 
 namespace colossal::text {
 
+/// The result of encode_fitted().
 struct FittedEncoding {
   std::vector<int64_t> ids;
-  bool is_cut = false;  ///< the text has more tokens than these
+  bool is_cut = false;  ///< true if tokens were left out
 };
 
-/// The text with the special tokens around it (Tokenizer::encode_whole), `most` tokens of it: tokens of the text are
-/// left out at its end, special tokens stay, as the `tokenizers` package cuts. Where the special tokens alone are more,
-/// the first `most` of all.
+/// Returns the text with its special tokens (Tokenizer::encode_whole), at most `most` tokens in all. As the
+/// `tokenizers` package does, it truncates the end of the text and keeps the special tokens. If the special tokens
+/// alone exceed `most`, it returns the first `most` tokens.
 FittedEncoding encode_fitted(const Tokenizer& tokenizer, std::string_view text, size_t most);
 
 }  // namespace colossal::text

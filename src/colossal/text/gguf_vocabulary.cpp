@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLongestPiece = 1024;  // bytes; each of its cuts is looked up
+constexpr size_t kLongestPiece = 1024;  // bytes; the limit bounds the cost, because every split of a piece is looked up
 
 enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -61,7 +61,7 @@ class Reader {
     require(ok, "gguf", file_.path(), ": ", kKeyPrefix, parts...);
   }
 
-  /// -1: the file has no such key.
+  /// Returns the id under the key; -1 = the file has no such key.
   int64_t id(const std::string& name) const {
     const int64_t id = file_.integer(key(name), -1);
     check(!file_.has(key(name)) || (id >= 0 && id < static_cast<int64_t>(tokens_.size())), name,
@@ -87,7 +87,8 @@ class Reader {
     return added;
   }
 
-  /// Begin and end tokens where the file asks for them, else as llama.cpp does for the kind of vocabulary.
+  /// Returns the begin and end tokens that the file asks for; keys that are absent follow llama.cpp's default for the
+  /// kind of vocabulary.
   json around(int64_t begin, int64_t end, bool adds_begin, bool adds_end) const {
     if (begin < 0 || file_.integer(key("add_bos_token"), adds_begin) == 0) begin = -1;
     if (end < 0 || file_.integer(key("add_eos_token"), adds_end) == 0) end = -1;
@@ -106,7 +107,8 @@ class Reader {
   }
 
   json byte_level() const {
-    // Without it llama.cpp takes a pattern that is of no vocabulary: GPT-NeoX's words come out wrong there.
+    // The key is required. Without it llama.cpp uses a default pattern that fits no vocabulary and splits GPT-NeoX's
+    // words wrongly.
     check(file_.has(key("pre")), "pre is missing, so the pre-tokenizer is unknown; name a tokenizer with --tokenizer");
     const GgufWords& words = gguf_words(file_.text(key("pre")), file_.path());
     return {{"model",
@@ -129,7 +131,7 @@ class Reader {
 
   bool has_all_bytes() const { return std::count(types_.begin(), types_.end(), kByte) == 256; }
 
-  /// Each piece that two others make, the best score first: what SentencePiece joins, as merges.
+  /// Returns SentencePiece's joins as merges: each way to compose a piece of two others, the best score first.
   json merges() const {
     const std::vector<double> scores = this->scores();
     std::unordered_map<std::string_view, int64_t> ids;
@@ -174,7 +176,7 @@ class Reader {
             {"added_tokens", added_tokens()}};
   }
 
-  /// The file marks what starts a word, tokenizer.json what goes on.
+  /// Converts the spelling of tokens: the file marks the start of a word, tokenizer.json marks its continuation.
   json word_piece() const {
     json ids = json::object();
     for (size_t i = 0; i < tokens_.size(); ++i) {

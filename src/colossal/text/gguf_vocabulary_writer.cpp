@@ -48,7 +48,8 @@ void put_rows(const std::vector<Row>& rows, bool with_scores, GgufValues& values
   if (with_scores) values[kScores] = GgufValue::list(std::move(scores));
 }
 
-/// Tokens without a text get names, and so do those behind the tokenizer's own: a file has one for each of the model's.
+/// Names tokens without a text and adds tokens up to `vocabulary`, because a file has one token for each row of the
+/// model's embedding.
 void fill(GgufValues& values, int64_t vocabulary) {
   std::vector<std::string>& tokens = values[kTokens].texts;
   require(static_cast<int64_t>(tokens.size()) <= vocabulary, "gguf", "the tokenizer has ", tokens.size(),
@@ -72,7 +73,7 @@ GgufValues of_bytes() {
   return values;
 }
 
-/// Of a tokenizer.json: the tokens of its model and those that were added.
+/// Returns the tokens of a tokenizer.json: its model's tokens and the added tokens.
 std::vector<Row> rows_of(const json& tokenizer) {
   std::vector<Row> rows;
   const auto put = [&](const std::string& text, int64_t id, int64_t type) {
@@ -97,7 +98,7 @@ std::vector<Row> rows_of(const json& tokenizer) {
   return rows;
 }
 
-/// A merge as its two tokens.
+/// Returns the two tokens of a merge.
 std::pair<std::string, std::string> merge_of(const json& merge) {
   if (merge.is_array()) return {merge.at(0).get<std::string>(), merge.at(1).get<std::string>()};
   const auto text = merge.get<std::string>();
@@ -105,7 +106,7 @@ std::pair<std::string, std::string> merge_of(const json& merge) {
   return {text.substr(0, space), text.substr(std::min(space + 1, text.size()))};
 }
 
-/// Unicode's composition, which the files of llama.cpp leave out, or nothing.
+/// Returns true for NFC, which llama.cpp's files leave out, and for no normalizer at all.
 bool is_composition(const json& normalizer) { return normalizer.is_null() || type_of(normalizer) == "NFC"; }
 
 GgufValues of_byte_level(const json& tokenizer, const GgufWords& words) {
@@ -120,7 +121,7 @@ GgufValues of_byte_level(const json& tokenizer, const GgufWords& words) {
   return values;
 }
 
-/// The sections of LLaMA's tokenizer.json, old and new: whether a space is put in front. Nothing: it is another.
+/// Returns whether a LLaMA tokenizer.json, old or new, puts a space before a text; no value if it is another tokenizer.
 std::optional<bool> space_in_front(const json& tokenizer) {
   const json cut = tokenizer.value("pre_tokenizer", json()), normalizer = tokenizer.value("normalizer", json());
   if (!cut.is_null()) {
@@ -142,7 +143,7 @@ std::optional<bool> space_in_front(const json& tokenizer) {
   return replaces ? std::optional(prepends) : std::nullopt;
 }
 
-/// Scores in the order of the merges: what is joined first has the best.
+/// Assigns scores in the order of the merges: the first merge has the best score.
 GgufValues of_pieces(const json& tokenizer, bool space) {
   std::map<std::string, double> scores;
   double score = 0;
@@ -205,7 +206,7 @@ json read_if_there(const fs::path& path) {
   return fs::exists(path) ? read_json_object(path.string(), "gguf", {.bytes = kMaxBytes}) : json::object();
 }
 
-/// The same choice as make_tokenizer()'s.
+/// Chooses the file as make_tokenizer() does.
 GgufValues of_files(const std::string& source, const json& config) {
   const fs::path path(source), folder = fs::is_directory(path) ? path : path.parent_path();
   const auto is_or_has = [&](const char* name) {
@@ -221,7 +222,7 @@ GgufValues of_files(const std::string& source, const json& config) {
                              "tokenizer.model, spiece.model, or vocab.json with merges.txt"));
 }
 
-/// What stands around a text, and the chat template.
+/// Adds the tokens that surround a text, and the chat template.
 void put_around(const std::string& source, const json& config, GgufValues& values) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(source);
   const std::vector<int64_t> before = tokenizer->encode_prompt(""), whole = tokenizer->encode_whole("").ids;

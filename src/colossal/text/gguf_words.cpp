@@ -19,8 +19,8 @@ constexpr char kTekkenWords[] = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p
                                 R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
                                 R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// See: src/llama-vocab.cpp of https://github.com/ggml-org/llama.cpp. Where it approximates a tokenizer.json's pattern,
-/// this is the pattern of that.
+/// The patterns by the names that llama.cpp has for them. If llama.cpp approximates the pattern of a tokenizer.json,
+/// the table has the original pattern. See: src/llama-vocab.cpp of https://github.com/ggml-org/llama.cpp.
 const std::vector<GgufWords>& table() {
   static const std::vector<GgufWords> rows{
       {{"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum",
@@ -45,7 +45,7 @@ const std::vector<GgufWords>& table() {
   return rows;
 }
 
-/// The pattern of a step: a Split by a regular expression that keeps all, or null.
+/// Returns the pattern of a step that is a Split by a regular expression that keeps all text; null for other steps.
 const std::string* pattern_of_step(const json& step) {
   if (type_of(step) != "Split" || value_or(step, "invert", false)) return nullptr;
   if (value_or<std::string>(step, "behavior", "") != "Isolated") return nullptr;
@@ -55,7 +55,8 @@ const std::string* pattern_of_step(const json& step) {
              : nullptr;
 }
 
-/// What a pre_tokenizer cuts by, GPT-2's own pattern where a ByteLevel uses it. Empty: it is something else.
+/// Returns the patterns by which a pre_tokenizer splits; GPT-2's own if a ByteLevel uses it. Empty if it has another
+/// step.
 std::vector<std::string> patterns_of(const json& section) {
   std::vector<std::string> patterns;
   const json steps = type_of(section) == "Sequence" ? section.at("pretokenizers") : json::array({section});

@@ -28,11 +28,11 @@ int Grammar::literal(std::string_view bytes, int next) {
 }
 
 int Grammar::declare() {
-  rules_.push_back(reserve());  // until it is set: describes nothing
+  rules_.push_back(reserve());  // accepts no text until set() is called
   return static_cast<int>(rules_.size()) - 1;
 }
 
-// From the ends backwards: a node is looked at again when one of those that it waits for is known to end.
+// Works backwards from the ends. A node is examined again each time one of its successors is found to reach an end.
 std::vector<bool> Grammar::nodes_that_end(const std::bitset<256>& alphabet) const {
   std::vector<std::vector<int>> waiting(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -74,14 +74,15 @@ GrammarMachine::GrammarMachine(Grammar grammar, int rule, const std::bitset<256>
 }
 
 int GrammarMachine::pushed(int node, int stack) {
-  if (node == Grammar::kReturn) return stack;  // nothing to come back for: rules that end in a call need no memory
+  if (node == Grammar::kReturn) return stack;  // no node to return to: a tail call needs no memory
+                   // to return to
   const auto [at, is_new] = call_ids_.try_emplace({node, stack}, static_cast<int>(calls_.size()));
   if (is_new) calls_.emplace_back(node, stack);
   return at->second;
 }
 
-// Follows `open` up to where each way reads a byte, the shortest ways first: a rule that calls itself before it reads
-// anything makes new ways without end, of which the first ones are taken.
+// Follows `open` until each way reads a byte, the shortest ways first. A rule that calls itself before it reads a byte
+// makes endless new ways, of which only the first ones are followed.
 int GrammarMachine::state_of(std::vector<Way> open) {
   std::set<Way> seen(open.begin(), open.end());
   std::vector<Way> ways;
@@ -122,7 +123,7 @@ std::vector<int> GrammarMachine::keep(const std::vector<int>& states) {
   call_ids_.clear();
   std::vector<int> kept{0};
   kept.insert(kept.end(), states.begin(), states.end());
-  // A call is made after those around it, so ids in ascending order have the outer calls first.
+  // A call is created after the calls around it, so ascending ids visit outer calls first.
   std::map<int, int> calls;
   for (const int state : kept)
     for (const Way& way : old[state].ways)

@@ -1,5 +1,4 @@
-// Which texts may be written, as rules over bytes that may call each other, and a machine that follows a text through
-// them byte by byte.
+// Grammars: rules over bytes that may call each other, and a machine that matches a text against them byte by byte.
 //
 //   text::Grammar grammar;
 //   const int list = grammar.declare();                                      // list = "[" (list ("," list)*)? "]"
@@ -22,25 +21,25 @@
 
 namespace colossal::text {
 
-/// A network of nodes, each made after those that follow it; loops close through reserve() and define().
-/// Errors ("grammar"): more than kMostNodes nodes.
+/// A network of nodes. Each node is created after its successors; loops are closed with reserve() and define(). Errors
+/// ("grammar"): more than kMostNodes nodes.
 class Grammar {
  public:
   static constexpr int kReturn = 0;  ///< the node that ends a rule
   static constexpr int kMostNodes = 500000;
 
   Grammar() : nodes_(1) {}
-  /// One byte of lo..hi, then `next`.
+  /// Matches one byte of lo..hi, then `next`.
   int byte(uint8_t lo, uint8_t hi, int next) { return add({.kind = Kind::Byte, .lo = lo, .hi = hi, .next = {next}}); }
   int literal(std::string_view bytes, int next);
-  /// Any of `nodes`; of none: nothing can be written.
+  /// Matches any of `nodes`; an empty list matches no text.
   int either(std::vector<int> nodes) { return add({.kind = Kind::Either, .next = std::move(nodes)}); }
-  /// What `rule` describes, then `next`.
+  /// Matches the rule, then `next`.
   int call(int rule, int next) { return add({.kind = Kind::Call, .rule = rule, .next = {next}}); }
-  /// An either() whose alternatives come later.
+  /// Creates an either() whose alternatives define() sets later.
   int reserve() { return either({}); }
   void define(int reserved, std::vector<int> nodes) { nodes_[reserved].next = std::move(nodes); }
-  /// A rule, which may be called before it is set.
+  /// Creates a rule, which may be called before set() defines it.
   int declare();
   void set(int rule, int node) { rules_[rule] = node; }
 
@@ -54,42 +53,44 @@ class Grammar {
     std::vector<int> next{};
   };
   int add(Node node);
-  /// Returns for each node whether some text of bytes of `alphabet` leads from it to the end of its rule.
+  /// Returns for each node whether a text of bytes of `alphabet` leads from it to the end of its rule.
   std::vector<bool> nodes_that_end(const std::bitset<256>& alphabet) const;
 
   std::vector<Node> nodes_;
-  std::vector<int> rules_;  // the first node of each
+  std::vector<int> rules_;  // the first node of each rule
 };
 
-/// A state is the set of all ways to have read the text so far; equal sets are one state. From every state that next()
-/// gives, some text of the alphabet leads to the end: ways that cannot end are left out from the start.
-/// Cost: next() is a look-up in a table if that byte was asked of that state before. A state that next() was asked of
-///       takes 1 KiB. Thread safety: none.
+/// A deterministic matcher of a grammar. A state is the set of all ways in which the grammar can read the text so far;
+/// equal sets are one state. From every state that next() returns, a text of the alphabet leads to an accepted end:
+/// ways without one are removed in advance.
+/// Cost: next() is a table look-up if the state has seen the byte before. A state on which next() was called takes 1
+/// KiB.
+/// Thread safety: none.
 class GrammarMachine {
  public:
   static constexpr int kDead = -1;
-  /// Ways in a state at most; more, which only grammars have that describe one text in very many ways, are not
-  /// followed: the texts that remain are of the grammar nevertheless.
+  /// Maximum number of ways in a state; further ways are not followed. Only grammars that describe one text in very
+  /// many ways reach the limit. The texts that the machine still accepts belong to the grammar.
   static constexpr size_t kMostWays = 4096;
 
-  /// Errors ("grammar"): no text of bytes of `alphabet` is of the rule.
+  /// Errors ("grammar"): the rule matches no text of bytes of `alphabet`.
   GrammarMachine(Grammar grammar, int rule, const std::bitset<256>& alphabet = std::bitset<256>().set());
   int start() const { return 0; }
-  /// The state after one more byte; kDead: no text of the grammar begins so.
+  /// Returns the state after one more byte; kDead = no text of the grammar starts this way.
   int next(int state, uint8_t byte);
-  /// The text so far is of the grammar.
+  /// Returns true if the text so far is a complete text of the grammar.
   bool may_end(int state) const { return states_[state].may_end; }
   size_t states() const { return states_.size(); }
-  /// Frees all states except the start and `states`. Returns the new ids of `states`, in their order; other ids are no
-  /// longer valid. The kept states allow the same texts as before.
+  /// Frees all states except the start and `states`. Returns the new ids of `states`, in their order; other ids become
+  /// invalid. The kept states allow the same texts as before.
   std::vector<int> keep(const std::vector<int>& states);
 
  private:
-  using Way = std::pair<int, int>;  // a node that reads a byte, and the calls that wait (-1: none)
+  using Way = std::pair<int, int>;  // a node that reads a byte, and the id of its innermost pending call (-1 = none)
   struct State {
     std::vector<Way> ways;
     bool may_end;
-    std::unique_ptr<std::array<int, 256>> next;  // null: next() was not asked yet
+    std::unique_ptr<std::array<int, 256>> next;  // null until the first call of next()
   };
   int state_of(std::vector<Way> open);
   int interned(std::vector<Way> ways, bool may_end);
@@ -97,7 +98,7 @@ class GrammarMachine {
 
   Grammar grammar_;
   std::bitset<256> alphabet_;
-  std::vector<Way> calls_;  // the node after a call, and the calls around it
+  std::vector<Way> calls_;  // each call: the node after it, and the id of the call around it
   std::map<Way, int> call_ids_;
   std::deque<State> states_;
   std::map<std::pair<std::vector<Way>, bool>, int> state_ids_;

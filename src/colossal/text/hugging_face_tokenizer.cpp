@@ -25,14 +25,14 @@ namespace fs = std::filesystem;
 
 json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = int64_t{256} << 20}); }
 
-/// Everything that a tokenizer.json and its neighbours say, read and checked.
+/// The contents of a tokenizer.json and of the files next to it, read and checked.
 struct Description {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<WordModel> model;
-  Vocabulary added;                    ///< of added tokens
-  std::set<std::string> special;       ///< contents of those that are shown only on demand
-  AddedTokens in_text, in_normalized;  ///< where they are sought
+  Vocabulary added;                    ///< ids of added tokens
+  std::set<std::string> special;       ///< contents of tokens that decode() shows only on demand
+  AddedTokens in_text, in_normalized;  ///< added tokens, searched in the raw text and in normalized text
   PostProcessor post_processor;
   Decoder decoder;
   int64_t begin_id = -1, end_id = -1, mask_id = -1;
@@ -51,7 +51,7 @@ Added parse_added(const json& list, const WordModel& model, const Normalizer& no
     require(!content.empty(), "tokenizer", "an added token must have content: ", row.dump());
     require(row.at("id").is_number_integer(), "tokenizer",
             "the id of an added token must be a whole number: ", printable(row.dump()));
-    // A token of the model keeps its id there, as with the package.
+    // As in the package, a token that the model has keeps the model's id.
     const int32_t known = model.vocabulary().id_of(content);
     added.ids.add(content, known >= 0 ? known : row["id"].get<int64_t>());
     AddedToken token{.content = content,
@@ -174,11 +174,12 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
   Description d_;
   int64_t size_;
-  std::vector<std::string> pieces_;  // by id
+  std::vector<std::string> pieces_;  // token texts in order of id
   mutable CachePool caches_;
 };
 
-/// The id of tokenizer_config.json's `key`, else of the first known name.
+/// Returns the id of the token under `key` of tokenizer_config.json; if the key is absent, of the first name in
+/// `known`.
 int64_t named_token(const json& config, const char* key, const Description& d, const std::vector<std::string>& known) {
   std::vector<std::string> names;
   if (const json named = config.value(key, json()); named.is_object()) names.push_back(named.value("content", ""));
@@ -218,7 +219,7 @@ Description describe(const json& tokenizer, const json& config) {
   return d;
 }
 
-/// The file of those that a tokenizer may be read from.
+/// Returns the file from which the tokenizer is read.
 std::string source_of(const std::string& path) {
   if (!fs::is_directory(path)) return path;
   const fs::path folder(path);

@@ -13,7 +13,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr size_t kMostExcluded = 200;  // numbers, between which each interval is a form
+constexpr size_t kMostExcluded = 200;  // maximum number of excluded numbers; each interval between two of them is a
+                                       // form
 
 JsonType type_of(const Schema& value) {
   if (value.is_object()) return JsonType::Object;
@@ -43,7 +44,7 @@ std::optional<Form> number_condition(const SchemaDocument& document, const Schem
   const bool is_least = keyword == "minimum" || keyword == "exclusiveMinimum";
   if (!is_least && keyword != "maximum" && keyword != "exclusiveMaximum") return {};
   const bool is_exclusive = keyword.starts_with("exclusive");
-  if (is_exclusive && value.is_boolean()) return {};  // draft 4
+  if (is_exclusive && value.is_boolean()) return {};  // draft 4 has a flag here; the keyword of the bound reads it
   document.check(value.is_number(), schema, keyword, " must be a number: got ", printable(value.dump()));
   const auto old = schema.find(is_least ? "exclusiveMinimum" : "exclusiveMaximum");
   const bool excludes = is_exclusive || (old != schema.end() && *old == true);

@@ -1,4 +1,4 @@
-// Single keywords of a schema as conditions on the values of one type.
+// Conversion of single schema keywords to conditions on the values of one type.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,17 +9,19 @@
 
 namespace colossal::text {
 
-/// The names in "type", one or several. Errors ("json schema"): another value.
+/// Returns the type names under "type", which is one name or a list. Errors ("json schema"): another value.
 std::vector<std::string> types_of(const SchemaDocument& document, const Schema& schema, const Schema& types);
-/// All values of a type by its name.
+/// Returns the form of all values of a type, given its name.
 Form form_of_type(const std::string& type);
-/// The values of "enum" or "const". Errors ("json schema"): no list in "enum".
+/// Returns the values of "enum" or "const". Errors ("json schema"): "enum" is not a list.
 std::vector<const Schema*> constants(const SchemaDocument& document, const Schema& schema, const std::string& keyword,
                                      const Schema& value);
-/// The forms of these values, and of all others. Other lists and objects are left out if there is one among `values`.
+/// Return the forms of these values, and of all other values. If `values` contains a list, the second leaves out all
+/// lists; if it contains an object, all objects.
 std::vector<Form> forms_of(const std::vector<const Schema*>& values);
 std::vector<Form> forms_without(const SchemaDocument& document, const std::vector<const Schema*>& values);
-/// The values of one type that meet a keyword about that type; none if the keyword is about no single type.
+/// Returns the values of one type that meet a keyword about that type; no value if the keyword is not about a single
+/// type.
 /// Errors ("json schema"): a wrong value.
 std::optional<Form> condition(const SchemaDocument& document, const Schema& schema, const std::string& keyword,
                               const Schema& value);

@@ -37,7 +37,7 @@ Decimal::Decimal(const std::string& spelling) {
 }
 
 std::optional<std::pair<int64_t, bool>> Decimal::scaled(int64_t scale) const {
-  const int64_t length = static_cast<int64_t>(digits_.size()) + power_ + scale;  // digits before the point
+  const int64_t length = static_cast<int64_t>(digits_.size()) + power_ + scale;  // number of digits before the point
   if (digits_.empty()) return std::pair<int64_t, bool>{0, true};
   if (length > 19) return {};
   std::string whole = length > 0 ? digits_.substr(0, static_cast<size_t>(length)) : "0";
@@ -67,7 +67,7 @@ bool operator<(const Decimal& a, const Decimal& b) {
     if (x.is_zero() || y.is_zero()) return x.is_zero() && !y.is_zero();
     const int64_t of_x = static_cast<int64_t>(x.digits_.size()) + x.power_;
     const int64_t of_y = static_cast<int64_t>(y.digits_.size()) + y.power_;
-    return of_x != of_y ? of_x < of_y : x.digits_ < y.digits_;  // shorter digits are followed by zeros
+    return of_x != of_y ? of_x < of_y : x.digits_ < y.digits_;  // as text: a shorter number continues with zeros
   };
   return a.negative_ ? is_smaller(b, a) : is_smaller(a, b);
 }

@@ -1,4 +1,4 @@
-// An exact decimal number, as JSON spells it: doubles lose digits beyond 17.
+// Exact decimal numbers in JSON's spelling; doubles lose digits beyond 17.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@ namespace colossal::text {
 /// The number sign * digits * 10^power. `digits` has no zeros at either end; zero has no digits.
 class Decimal {
  public:
-  /// `spelling` is a number of JSON.
+  /// Parses `spelling`, which must be a JSON number.
   explicit Decimal(const std::string& spelling);
   /// Returns the number as text. Equal numbers have equal texts.
   std::string text() const { return (negative_ ? "-" : "") + digits_ + "e" + std::to_string(power_); }
@@ -25,7 +25,7 @@ class Decimal {
   friend bool operator<(const Decimal& a, const Decimal& b);
 
  private:
-  /// The integer part of the size times 10^scale, and whether it is exact.
+  /// Returns the integer part of |this| * 10^scale, and whether it is exact.
   std::optional<std::pair<int64_t, bool>> scaled(int64_t scale) const;
   bool negative_ = false;
   std::string digits_;

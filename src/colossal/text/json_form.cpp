@@ -11,7 +11,7 @@ void append(List& to, const List& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-/// Keeps the tighter of two bounds in the first.
+/// Replaces `bound` by the tighter of the two bounds.
 void tighten(std::optional<Decimal>& bound, bool& excludes, const std::optional<Decimal>& other, bool other_excludes,
              bool is_least) {
   if (!other) return;
@@ -51,7 +51,7 @@ Form inverse(Form form) {
     form.least_size = *form.most_size + 1;
     form.most_size.reset();
   } else {
-    form.most_size = form.least_size - 1;  // less than 0: no value
+    form.most_size = form.least_size - 1;  // -1 becomes a maximum that no value meets
     form.least_size = 0;
   }
   return form;

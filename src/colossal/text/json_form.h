@@ -13,47 +13,48 @@
 
 namespace colossal::text {
 
-/// A schema that must hold, or that must not.
+/// A schema that must hold (`holds`), or that must not.
 struct Literal {
-  int schema;  ///< its number (SchemaForms::number_of)
+  int schema;  ///< number of the schema (SchemaForms::number_of)
   bool holds = true;
   friend auto operator<=>(const Literal&, const Literal&) = default;
 };
-using Literals = std::set<Literal>;  ///< of one value, all together
+using Literals = std::set<Literal>;  ///< conditions on one value, all of which must hold
 
 enum class JsonType { Null, Boolean, Number, String, Array, Object };
 
-/// The values of one type that meet all conditions. Conditions of other types have no meaning in it.
+/// The values of one type that meet all conditions. Conditions for other types have no effect.
 struct Form {
   JsonType type;
-  bool is_typed = false;      ///< a keyword named the type, or a value of it
+  bool is_typed = false;      ///< a keyword named the type or a value of it
   bool is_mentioned = false;  ///< a keyword is about the type
   bool may_be_true = true, may_be_false = true;
-  std::optional<std::vector<const Schema*>> values{};  ///< only these
-  // numbers
-  bool is_whole = true, is_fraction = true;  ///< what the number may be
+  std::optional<std::vector<const Schema*>> values{};  ///< the only values allowed; no value = all
+  // Conditions on numbers.
+  bool is_whole = true, is_fraction = true;  ///< the number may be an integer; it may have a fraction
   std::optional<Decimal> least{}, most{};
   bool excludes_least = false, excludes_most = false;
   std::vector<const Schema*> divisors{};
-  // strings; lengths also of lists (items) and objects (members)
+  // Conditions on strings. The sizes are the length of a string, the number of items of a list, or of members of an
+  // object.
   int64_t least_size = 0;
   std::optional<int64_t> most_size{};
   std::vector<std::string> patterns{}, forbidden_patterns{}, forbidden_texts{};
-  // lists and objects: schemas that say what items and members must be
+  // Conditions on lists and objects. `parts` are schemas whose keywords constrain items and members.
   std::vector<const Schema*> parts{};
   std::set<std::string> required{};
-  std::set<std::string> forbidden{};          ///< names of members that must not be there
-  std::map<std::string, Literals> members{};  ///< beside what the parts say
+  std::set<std::string> forbidden{};          ///< names of members that must be absent
+  std::map<std::string, Literals> members{};  ///< conditions on members, in addition to `parts`
 };
 
 std::vector<Form> all_types();
-/// All types, of which one has the conditions of `form`.
+/// Returns the forms of all types, one of which has the conditions of `form`.
 std::vector<Form> all_types_with(const Form& form);
-/// The values of a type that do not meet a condition: the form must have one condition.
+/// Returns the values of the form's type that do not meet its condition; the form must have exactly one.
 Form inverse(Form form);
-/// The values of both forms; none if the types differ or it is plain that there is no such value.
+/// Returns the values that both forms allow; no value if the types differ or plainly no value meets both.
 std::optional<Form> both(const Form& a, const Form& b, const SchemaDocument& document);
-/// True if bounds, sizes or names leave no value.
+/// Returns true if bounds, sizes or names exclude every value.
 bool is_contradictory(const Form& form);
 
 }  // namespace colossal::text

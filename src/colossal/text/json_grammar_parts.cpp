@@ -31,7 +31,7 @@ JsonParts::JsonParts(Grammar& grammar) : grammar_(grammar) {
   any_ = any_rule();
 }
 
-// Well-formed UTF-8 (Unicode, table 3-7), and escapes: surrogates only in pairs.
+// Well-formed UTF-8 (Unicode, table 3-7) and escapes; surrogates are accepted only in pairs.
 void JsonParts::make_characters() {
   Grammar& g = grammar_;
   const int end = Grammar::kReturn;
@@ -59,7 +59,7 @@ void JsonParts::make_characters() {
   g.set(character_, g.either({plain_characters(end), g.literal("\\", g.either(escapes))}));
 }
 
-// A character that a string holds as it is.
+// Returns a node for a character that a string contains unescaped.
 int JsonParts::plain_characters(int next) {
   Grammar& g = grammar_;
   return g.either({g.byte(0x20, '"' - 1, next), g.byte('"' + 1, '\\' - 1, next), g.byte('\\' + 1, 0x7F, next),
@@ -72,7 +72,7 @@ int JsonParts::string(int64_t least, std::optional<int64_t> most, int next) {
 
 namespace {
 
-/// The JSON spelling of a byte that a string cannot hold as it is; empty for other bytes.
+/// Returns the JSON escape of a byte that a string cannot contain unescaped; empty for other bytes.
 std::string escape_of(uint8_t byte) {
   const char* const short_ones = "\bb\ff\nn\rr\tt\"\"\\\\";
   for (const char* at = short_ones; *at != 0; at += 2)
@@ -125,8 +125,9 @@ int JsonParts::digits(int least, int most, int next) {
   return node;
 }
 
-// Digit by digit, from the last to the first, for each number of digits. A node is known by how many digits follow, by
-// the remainder of those before and by whether these equal the first digits of a bound, beyond which no digit may go.
+// Builds the nodes digit by digit, from the last digit to the first, for each number of digits. A node is identified by
+// the number of digits that follow, by the remainder of the digits before it and by two flags. The flags say whether
+// the digits so far equal the first digits of a bound, which limits the next digit.
 int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, int next) {
   const auto step = static_cast<uint64_t>(written.step);
   const size_t shortest = static_cast<size_t>(written.decimals) + 1;
@@ -136,9 +137,9 @@ int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, i
   const std::string first = std::to_string(least), last = padded(std::to_string(most), shortest);
   const int dead = grammar_.either({});
   std::vector<int> ways;
-  std::map<std::pair<size_t, uint64_t>, int> free;  // neither bound matters any more: of all lengths
+  std::map<std::pair<size_t, uint64_t>, int> free;  // nodes that neither bound limits any more, shared by all lengths
   for (size_t length = std::max(shortest, first.size()); length <= last.size(); ++length) {
-    // only the shortest numbers may begin with 0
+    // Only the shortest numbers may start with 0.
     const std::string low =
         length > shortest && length > first.size() ? "1" + std::string(length - 1, '0') : padded(first, length);
     const std::string high = length == last.size() ? last : std::string(length, '9');
@@ -146,7 +147,8 @@ int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, i
     std::map<std::tuple<size_t, uint64_t, bool, bool>, int> tight;
     const auto node = [&](const auto& self, size_t at, uint64_t remainder, bool at_low, bool at_high) -> int {
       if (at == length) return remainder == 0 ? next : dead;
-      at_low = at_low && low.find_first_not_of('0', at) != std::string::npos;  // else any digits are as large
+      at_low = at_low && low.find_first_not_of('0', at) != std::string::npos;  // otherwise any further digits stay
+                                                                               // above the bound
       at_high = at_high && high.find_first_not_of('9', at) != std::string::npos;
       const auto found =
           at_low || at_high ? tight.try_emplace({at, remainder, at_low, at_high}, -1).first : tight.end();
@@ -177,9 +179,9 @@ int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, i
   return grammar_.either(std::move(ways));
 }
 
-// Of numbers with so many digits after the point, which are integers when the point is left out.
+// Covers numbers with a given count of decimals, as integers without the decimal point.
 int JsonParts::scaled_range(const Range& range, const Digits& written, int next) {
-  // doubles keep 15 digits: no fraction may be rounded to an integer or across a bound
+  // Doubles keep 15 digits, so no fraction may be rounded to an integer or across a bound.
   const int64_t most_size = written.decimals == 0 ? 999999999999999999 : 999999999999999;
   int64_t lo = -most_size, hi = most_size;
   if (range.least) {
@@ -193,7 +195,7 @@ int JsonParts::scaled_range(const Range& range, const Digits& written, int next)
     if (edge) hi = *edge - (range.excludes_most && range.most->ceil(written.decimals) == edge ? 1 : 0);
   }
   if (written.decimals > 0) lo = std::max(lo, -most_size), hi = std::min(hi, most_size);
-  // a bound beyond 18 digits is written in full; the other side then has as many digits
+  // A bound of more than 18 digits is written in full, and the other side gets as many digits.
   if (!range.least) lo = std::min(lo, hi);
   if (!range.most) hi = std::max(lo, hi);
   if (lo > hi) return grammar_.either({});

@@ -1,5 +1,5 @@
-// The parts of JSON's grammar that do not depend on a schema. Each call gives a node that describes the part and then
-// `next`, or a rule.
+// The parts of JSON's grammar that do not depend on a schema. Each function returns a rule, or a node that matches the
+// part and then `next`.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,36 +13,38 @@
 
 namespace colossal::text {
 
+/// A builder of the JSON parts of a grammar. `grammar` must outlive it.
 class JsonParts {
  public:
   explicit JsonParts(Grammar& grammar);
-  /// Nothing, a space, or a new line and up to 16 spaces.
+  /// Matches no white space, a space, or a new line and up to 16 spaces.
   int space(int next) { return grammar_.call(space_, next); }
-  /// A string of `least` to `most` characters (an escape is one); no `most` = no limit.
+  /// Matches a string of `least` to `most` characters (an escape is one); no `most` = no limit.
   int string(int64_t least, std::optional<int64_t> most, int next);
-  /// A string in the spelling of its automaton: of those texts whose sets `wanted` allows.
+  /// Matches a string that its automaton accepts: texts whose sets `wanted` returns true for.
   int string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted, int next);
-  /// A number without an exponent: bounds and `step` (a divisor) are exact. Without a bound, up to 18 digits.
+  /// Bounds of a number without an exponent. The bounds and `step` are exact. A side without a bound has up to 18
+  /// digits.
   struct Range {
     std::optional<Decimal> least{}, most{};
     bool excludes_least = false, excludes_most = false;
-    int64_t step = 1;         ///< a divisor; more than 1: of integers only
-    bool is_whole = true;     ///< may be an integer
-    bool is_fraction = true;  ///< may be no integer
+    int64_t step = 1;         ///< divisor; above 1 only integers are written
+    bool is_whole = true;     ///< integers are allowed
+    bool is_fraction = true;  ///< numbers that are not integers are allowed
   };
   int range(const Range& range, int next);
   int number(int next);
-  /// The rule of any value.
+  /// Returns the rule that matches any value.
   int any() const { return any_; }
 
  private:
   void make_characters();
   int digits(int least, int most, int next);
-  /// How the digits of `magnitude()` are written.
+  /// The spelling of the digits that magnitude() writes.
   struct Digits {
-    int64_t step = 1;   // a divisor of the number that the digits are without the point
-    int decimals = 0;   // digits after the point
-    bool ends = false;  // the last digit is not 0
+    int64_t step = 1;   // divisor of the digits, read as an integer without the decimal point
+    int decimals = 0;   // number of digits after the decimal point
+    bool ends = false;  // true if the last digit must not be 0
   };
   int plain_characters(int next);
   int magnitude(uint64_t least, uint64_t most, const Digits& written, int next);
@@ -53,7 +55,7 @@ class JsonParts {
   int space_, wide_, character_, any_;
 };
 
-/// `item` (a rule) `least` to `most` times (no `most`: for ever), then `next`.
+/// Matches the rule `item` between `least` and `most` times (no `most` = no limit), then `next`.
 int repeated(Grammar& grammar, int item, int64_t least, std::optional<int64_t> most, int next);
 
 }  // namespace colossal::text

@@ -22,7 +22,7 @@ int64_t id_of(const json& id, const std::string& token) {
   return id.get<int64_t>();
 }
 
-/// What else the section says would change its words.
+/// Refuses unknown options, because they would change the tokens.
 void refuse_unknown(const json& section, const std::set<std::string>& known) {
   for (const auto& [key, value] : section.items())
     require(value.is_null() || known.count(key), "tokenizer", "the model's option ", printable(key),

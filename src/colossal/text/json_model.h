@@ -7,13 +7,13 @@
 
 namespace colossal::text {
 
-/// BPE, Unigram, WordPiece or WordLevel; old files name no type, it follows from what is there. `bytes`: words come as
-/// bytes of the text, as PreTokenizer::makes_bytes() says (of a BPE).
-/// Errors: throws Error("tokenizer", ...) naming a type or option that is not understood (a dropout that is not 0, a
-/// key that is unknown), and on damage.
+/// Parses BPE, Unigram, WordPiece or WordLevel. Old files name no type; it is derived from their keys. `bytes`: the
+/// words of a BPE are bytes of the text, as PreTokenizer::makes_bytes() reports.
+/// Errors: throws Error("tokenizer", ...) on damage, and names a type or option that is not supported (a dropout other
+/// than 0, an unknown key).
 std::unique_ptr<WordModel> parse_model(const nlohmann::json& section, bool bytes);
 
-/// "BPE", "Unigram", "WordPiece" or "WordLevel".
+/// Returns "BPE", "Unigram", "WordPiece" or "WordLevel".
 const char* model_type(const nlohmann::json& section);
 
 }  // namespace colossal::text

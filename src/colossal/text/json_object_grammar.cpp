@@ -9,7 +9,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostCounted = 2000;  // members, where their number matters
+constexpr int64_t kMostCounted = 2000;  // maximum number of members that are counted
 
 class ObjectWriter {
  public:
@@ -22,7 +22,7 @@ class ObjectWriter {
 
   int node() {
     const auto size = static_cast<int64_t>(object_.members.size());
-    std::vector<int> after;  // by how many members were written, up to the last count that matters
+    std::vector<int> after;  // nodes indexed by the number of members written so far, up to the last count that matters
     for (int64_t count = 0; count <= std::min(size, most_counted_); ++count)
       after.push_back(others(count, count, false));
     for (int64_t i = size; i-- > 0;) {
@@ -44,7 +44,7 @@ class ObjectWriter {
   }
 
  private:
-  /// The count after one more member; no value: there must not be one more.
+  /// Returns the count after one more member; no value if no further member is allowed.
   std::optional<int64_t> counted(int64_t count) const {
     if (count < most_counted_) return count + 1;
     return object_.most ? std::nullopt : std::optional(count);
@@ -53,7 +53,7 @@ class ObjectWriter {
     return count > 0 ? grammar_.literal(",", json_.space(member)) : json_.space(member);
   }
 
-  /// What follows the members in order: `distinct` names and `count` members were written.
+  /// Returns the node that follows the ordered members, after `distinct` names and `count` members.
   int others(int64_t distinct, int64_t count, bool has_extra) {
     const auto [at, is_new] = others_.try_emplace({std::min(distinct, object_.least), count, has_extra}, 0);
     if (!is_new) return at->second;

@@ -1,4 +1,4 @@
-// The grammar of a JSON object: members in a given order, then others.
+// The grammar of a JSON object: members in a given order, followed by further members.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,20 +10,21 @@
 
 namespace colossal::text {
 
+/// The members of a JSON object and their number.
 struct ObjectGrammar {
   struct Member {
     std::string name;
-    int rule;  ///< of the value
+    int rule;  ///< rule of the member's value
     bool is_required;
   };
-  std::vector<Member> members{};  ///< in the order in which they are written
-  std::optional<int> extra{};     ///< the rule of any other member, with its name; none: there are no others
-  int64_t least = 0;              ///< number of members
-  std::optional<int64_t> most{};  ///< number of members; none: any
+  std::vector<Member> members{};  ///< in the order of the text
+  std::optional<int> extra{};     ///< rule of any further member, including its name; no value = no further members
+  int64_t least = 0;              ///< minimum number of members
+  std::optional<int64_t> most{};  ///< maximum number of members; no value = no limit
 };
 
-/// The node of the object, which ends its rule. Two extra members may have the same name, so that all of them together
-/// count as one towards `least`.
+/// Returns the node of the object, which ends its rule. Two further members may have the same name, so all of them
+/// together count as one towards `least`.
 int object_node(Grammar& grammar, JsonParts& json, const ObjectGrammar& object);
 
 }  // namespace colossal::text

@@ -15,9 +15,9 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostStep = 1000;  // of multipleOf: each remainder is a part of the grammar
+constexpr int64_t kMostStep = 1000;  // maximum of multipleOf; every remainder needs nodes of its own in the grammar
 
-/// Whether the schema has nothing but `keyword` and annotations.
+/// Returns true if the schema has only `keyword` and annotations.
 bool has_only(const Schema& schema, const std::string& keyword) {
   return schema.is_object() && std::all_of(schema.items().begin(), schema.items().end(), [&](const auto& member) {
            return member.key() == keyword || kAnnotations.contains(member.key());
@@ -31,20 +31,20 @@ class Compiler {
 
   int compile() {
     const int value = rule_of(forms_.one(document_.whole()));
-    // A loop, not a recursion: schemas may refer to each other in a chain of any length.
+    // A loop instead of recursion, because schemas may refer to each other in a chain of any length.
     while (!waiting_.empty()) {
       const auto [rule, literals] = std::move(waiting_.back());
       waiting_.pop_back();
       grammar_.set(rule, node_of(literals));
     }
-    // a vocabulary of SentencePiece may begin every text with a space
+    // A SentencePiece vocabulary may start every text with a space.
     const int text = grammar_.declare(), begin = grammar_.call(value, Grammar::kReturn);
     grammar_.set(text, grammar_.either({begin, grammar_.literal(" ", begin)}));
     return text;
   }
 
  private:
-  /// The one rule of the values for which all literals hold.
+  /// Returns the single rule of the values for which all literals hold.
   int rule_of(const Literals& literals) {
     Literals key;
     for (const Literal& literal : literals) {
@@ -60,7 +60,7 @@ class Compiler {
     return at->second;
   }
 
-  /// The schema at the end of a chain of references without conditions of their own.
+  /// Returns the schema at the end of a chain of references that have no conditions of their own.
   Literal follow(Literal literal) {
     std::set<const Schema*> seen;
     const Schema* schema = &forms_.schema_of(literal.schema);
@@ -87,7 +87,7 @@ class Compiler {
       }
     }
     std::vector<Form> forms = forms_.of(literals);
-    // without "type" a value is of the types that keywords are about
+    // Without "type", a value may only be of the types that keywords are about.
     const auto is_wanted = [](const Form& form) { return form.is_typed || form.is_mentioned; };
     if (std::any_of(forms.begin(), forms.end(), is_wanted))
       std::erase_if(forms, [&](const Form& form) { return !is_wanted(form); });
@@ -125,7 +125,7 @@ class Compiler {
     return nothing();
   }
 
-  /// The smallest integer whose multiples are multiples of all divisors.
+  /// Returns the smallest integer whose multiples are multiples of all divisors.
   int64_t step_of(const Form& form, const Schema& schema) {
     int64_t step = 1;
     for (const Schema* value : form.divisors) {
@@ -188,7 +188,7 @@ class Compiler {
     const int rest = has_rest ? rule_of(forms_.item(form, front)) : grammar_.declare();
     const int close = json_.space(grammar_.literal("]", Grammar::kReturn));
     const size_t counted = form.most_size ? static_cast<size_t>(*form.most_size) : std::max(front, least);
-    int node = close;  // after `i` items
+    int node = close;  // the node after `i` items
     if (!form.most_size) {
       const int more = grammar_.reserve(), item = json_.space(grammar_.call(rest, more));
       grammar_.define(more, {close, grammar_.literal(",", item)});
@@ -234,7 +234,7 @@ class Compiler {
     return object_node(grammar_, json_, object);
   }
 
-  /// The rule of a member with a name that is none of `named`; no value: there is none.
+  /// Returns the rule of a member whose name is not in `named`; no value if such members are not allowed.
   std::optional<int> extra_members(const Form& form, const std::set<std::string>& named,
                                    const std::vector<std::string>& patterns, bool is_open) {
     if (patterns.empty() && (!is_open || forms_.is_empty(extra_literals(form, {}, patterns)))) return {};
@@ -247,7 +247,7 @@ class Compiler {
       return extra;
     }
     TextAutomaton names;
-    std::vector<int> sets;  // of the patterns
+    std::vector<int> sets;  // text sets of the patterns
     for (const std::string& pattern : patterns) sets.push_back(names.add_pattern(pattern));
     int first_name = sets.empty() ? -1 : sets.back() + 1;
     for (const std::string& name : named) {
@@ -255,7 +255,7 @@ class Compiler {
       if (first_name < 0) first_name = set;
     }
     names.build();
-    std::set<std::vector<int>> kinds;  // of names: the patterns that they match
+    std::set<std::vector<int>> kinds;  // kinds of names; each is the set of patterns that a name matches
     for (size_t state = 0; state < names.states(); ++state) {
       const std::vector<int>& found = names.sets(static_cast<int>(state));
       const bool is_named = !named.empty() && !found.empty() && found.back() >= first_name;
@@ -275,7 +275,7 @@ class Compiler {
     return extra;
   }
 
-  /// What the parts say of a member that is in no "properties" and whose name matches some patterns.
+  /// Returns the conditions on a member that is in no "properties" and whose name matches the patterns in `matched`.
   Literals extra_literals(const Form& form, const std::set<std::string>& matched,
                           const std::vector<std::string>& patterns) {
     Literals literals;

@@ -2,17 +2,18 @@
 //
 //   auto [grammar, rule] = text::json_grammar(R"({"type": "object", "properties": {"age": {"type": "integer"}}})");
 //
-// Every text of the grammar is JSON that the schema allows. Not the reverse; of several ways to write a value:
-// - without "type", values are of the types that keywords are about;
-// - members come in the order of "properties", and none beyond them unless additionalProperties or patternProperties
-//   says so or there are no properties;
-// - numbers have at most 16 digits before and after the point and 2 of an exponent; with a bound no exponent; integers
-//   have 18 digits unless a bound has more; of multipleOf only integers are written;
-// - between tokens is nothing, a space, or a new line and up to 16 spaces: white space cannot go on for ever;
-// - values of enum and const are spelt as in the schema, without spaces.
+// Every text of the grammar is JSON that the schema allows. The converse does not hold, because the grammar has only
+// some of the ways to write a value:
+// - Without "type", values are of the types that keywords are about.
+// - Members are written in the order of "properties". Further members are allowed only if additionalProperties or
+// patternProperties says so, or if there are no properties.
+// - Numbers have at most 16 digits before and after the decimal point and 2 in the exponent. A bounded number has no
+// exponent. Integers have up to 18 digits unless a bound has more. With multipleOf only integers are written.
+// - Between JSON tokens there may be a space, or a new line and up to 16 spaces, so white space is bounded.
+// - Values of enum and const are spelled as in the schema, without spaces.
 //
-// docs/explanation/inference.md lists the keywords. All others are refused by name, as is a oneOf whose branches
-// overlap so that the overlap cannot be excluded.
+// docs/explanation/inference.md lists the supported keywords. Other keywords are refused by name. A oneOf whose
+// branches overlap is refused if the overlap cannot be excluded.
 #pragma once
 #include <string>
 #include <string_view>
@@ -21,14 +22,16 @@
 
 namespace colossal::text {
 
+/// A grammar and the rule of its start.
 struct JsonGrammar {
   Grammar grammar;
   int rule;
 };
 
-/// `name` is the schema's file, for messages. Errors ("json schema"): no object of JSON, true or false; longer than 256
-/// KiB or nested deeper than 100; a keyword that is not read or has a wrong value, with its path; too many choices;
-/// ("grammar") counts that make it too large.
+/// Returns the grammar of a schema. `name` is the schema's file, for messages.
+/// Errors ("json schema"): text that is not a JSON object, true or false; longer than 256 KiB or nested deeper than 100
+/// levels; a keyword that is not supported or has a wrong value, with its path; too many choices.
+/// Errors ("grammar"): counts that make the grammar too large.
 JsonGrammar json_grammar(std::string_view schema, const std::string& name = "the schema");
 
 }  // namespace colossal::text

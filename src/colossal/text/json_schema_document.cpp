@@ -11,8 +11,8 @@ namespace colossal::text {
 namespace {
 
 constexpr char kSchemaComponent[] = "json schema";
-constexpr char kNoUri[] = "schema:///";  // the base of a file without $id
-constexpr size_t kMostUriBytes = 2000;   // of a $id: each $id below a long one has a long URI of its own
+constexpr char kNoUri[] = "schema:///";  // base URI of a file without $id
+constexpr size_t kMostUriBytes = 2000;   // maximum size of a $id; every $id below a long one has a long URI of its own
 
 // Keywords whose value is a schema, a list of schemas, or an object of schemas.
 const std::set<std::string> kHoldOne = {
@@ -58,7 +58,7 @@ void SchemaDocument::fail(const Schema& schema, const std::string& message) cons
   throw Error(kSchemaComponent, concat(name_, " ", path(schema), ": ", message));
 }
 
-// Finds all schemas below one, with their base URIs. The depth is that of the file.
+// Finds all schemas below one, with their base URIs. The parser has already bounded the depth.
 void SchemaDocument::find(const Schema& schema, const std::string& path, const std::string& base) {
   if (!paths_.emplace(&schema, path).second) return;
   const std::string* own = &base;
@@ -95,7 +95,7 @@ void SchemaDocument::find(const Schema& schema, const std::string& path, const s
   }
 }
 
-// A list that grows: a target may be below a keyword that is not read, and have references itself.
+// The list grows during the loop: a target may be below a keyword that is not read, and may contain references.
 void SchemaDocument::find_targets() {
   for (size_t i = 0; i < references_.size(); ++i) {
     const Schema& schema = *references_[i];
@@ -171,7 +171,7 @@ std::string SchemaDocument::spelled(const Schema& value) const {
 std::string SchemaDocument::canonical(const Schema& value) const {
   if (value.is_number()) return decimal(value).text();
   if (!value.is_structured()) return value.dump();
-  std::map<std::string, std::string> members;  // in an order of their own
+  std::map<std::string, std::string> members;  // sorted by name
   std::string text;
   for (const auto& [name, part] : value.items()) {
     const std::string own = canonical(part);

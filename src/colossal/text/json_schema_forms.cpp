@@ -17,26 +17,27 @@ bool holds_anything(const Schema& schema) { return schema == true || (schema.is_
 
 }  // namespace
 
-/// What is known of a value while the schemas for it are read.
+/// The state of a value while the schemas that apply to it are read.
 struct SchemaForms::State {
   struct Read {
     Literal literal;
-    int from;  // the place in the trail of the literal that led to it, or -1
+    int from;  // index in the trail of the literal that led to this one, or -1
   };
   std::vector<Form> forms = all_types();
   std::vector<Read> trail{};
-  size_t done = 0;  // of the trail
+  size_t done = 0;  // number of trail entries that were read
   Literals seen{};
-  std::vector<std::pair<int, std::vector<Choice>>> choices{};  // with the place of the literal that they are of
+  std::vector<std::pair<int, std::vector<Choice>>> choices{};  // choices, each with the trail index of the literal that
+                                                               // it belongs to
 
-  /// Literals that hold are read first: they may leave no form from which a schema must be excluded.
+  /// Moves a literal that holds to the front: it may remove all forms, so that no schema has to be excluded.
   void bring_forward() {
     const auto next = trail.begin() + static_cast<std::ptrdiff_t>(done);
     const auto holding = std::find_if(next, trail.end(), [](const Read& one) { return one.literal.holds; });
     if (holding != trail.end()) std::iter_swap(next, holding);
   }
 
-  /// A literal that leads to itself again describes no value that could be written.
+  /// Adds a literal. A literal that leads to itself again describes no finite value, so all forms are removed.
   void add(const Literal& literal, int from) {
     if (seen.insert(literal).second) {
       trail.push_back({literal, from});
@@ -134,11 +135,12 @@ void SchemaForms::read_keyword(State& state, int at, const Schema& schema, const
     return restrict_to(state.forms, all_types_with(*form));
   if (keyword == "uniqueItems" && value == false) return;
   if (keyword.starts_with("exclusive") && value.is_boolean()) return;  // draft 4: condition() reads it with the bound
+             // with the bound
   document_.check(document_.holds_targets(schema, keyword) || (keyword == "id" && document_.is_old_draft()), schema,
                   "the keyword \"", printable(keyword), "\" is not supported and could not be enforced; leave it out");
 }
 
-// Keywords with schemas for the same value. Those of the parts of a value are read when the part is.
+// Reads keywords whose schemas apply to the same value. Keywords about items and members are read with the part.
 bool SchemaForms::read_applicator(State& state, int at, const Schema& schema, const std::string& keyword,
                                   const Schema& value) {
   const auto number = [this](const Schema& one) { return number_of(one); };
@@ -172,7 +174,7 @@ bool SchemaForms::read_applicator(State& state, int at, const Schema& schema, co
   return true;
 }
 
-/// A member is not there, or what depends on it holds.
+/// Returns the two choices of a dependency: the member is absent, or the dependent condition holds.
 std::vector<SchemaForms::Choice> SchemaForms::ways_to_depend(const Schema& schema, const std::string& keyword,
                                                              const std::string& name, const Schema& what) {
   Form lacks{.type = JsonType::Object}, has{.type = JsonType::Object};
@@ -193,7 +195,7 @@ std::vector<SchemaForms::Choice> SchemaForms::ways_to_depend(const Schema& schem
   return {{.within = all_types_with(lacks)}, yes};
 }
 
-/// One branch holds, and of the others those that may hold with it do not.
+/// Returns one choice per branch: the branch holds, and every other branch that may overlap with it does not.
 std::vector<SchemaForms::Choice> SchemaForms::ways_of_one(const Schema& branches) {
   std::vector<Choice> ways;
   for (size_t i = 0; i < branches.size(); ++i) {
@@ -215,7 +217,8 @@ bool SchemaForms::are_disjoint(const Schema& branches) {
 
 bool SchemaForms::are_disjoint(int a, int b) {
   if (nested_ > kMostNestedSearches) return false;
-  const auto [at, is_new] = disjoint_.try_emplace(std::minmax(a, b), false);  // false also while it is being found
+  const auto [at, is_new] = disjoint_.try_emplace(std::minmax(a, b), false);  // also false while the search for the
+                                                                              // pair is running
   if (!is_new) return at->second;
   ++nested_;
   const bool found = differ_plainly(a, b) || is_empty(Literals{{a}, {b}});
@@ -223,7 +226,7 @@ bool SchemaForms::are_disjoint(int a, int b) {
   return disjoint_[std::minmax(a, b)] = found;
 }
 
-// By types and constants alone: of the many branches of a long oneOf, without another look at their schemas.
+// Compares types and constants only. The many branches of a long oneOf then need no second search of their schemas.
 bool SchemaForms::differ_plainly(int a, int b) {
   const auto known_forms = [this](int schema) -> const std::vector<std::pair<JsonType, std::set<std::string>>>& {
     const auto [at, is_new] = plain_.try_emplace(schema);
@@ -272,7 +275,7 @@ bool SchemaForms::exclude_keyword(std::vector<Choice>& ways, const Schema& schem
   if (keyword == "enum" || keyword == "const") {
     const std::vector<const Schema*> values = constants(document_, schema, keyword, value);
     ways.push_back({.within = forms_without(document_, values)});
-    // For a list forms_without() leaves out all lists, and for an object all objects.
+    // forms_without() is incomplete here: a list leaves out all lists, an object all objects.
     return std::none_of(values.begin(), values.end(), [](const Schema* one) { return one->is_structured(); });
   }
   if (keyword == "required") {
@@ -337,7 +340,7 @@ bool SchemaForms::exclude_applicator(std::vector<Choice>& ways, const Schema& sc
     if (schema.contains("then")) ways.push_back({.literals = {literal(value, true), literal(schema["then"], false)}});
     if (schema.contains("else")) ways.push_back({.literals = {literal(value, false), literal(schema["else"], false)}});
   } else {
-    State unused;  // refuses what is not read
+    State unused;  // throws if a keyword is not supported
     read_keyword(unused, -1, schema, keyword, value);
     return !keyword.starts_with("depend");
   }

@@ -1,7 +1,7 @@
-// What a set of schemas allows together, type by type.
+// The values that a set of schemas allows together, type by type.
 //
-// The keywords of a schema are conditions that all hold at once; anyOf, oneOf, not, if and the dependencies are choices
-// between such conditions. Forms multiplies the choices out: each Form is a type with the conditions of one choice.
+// The keywords of a schema are conditions that must all hold. anyOf, oneOf, not, if and the dependencies are choices
+// between such conditions. SchemaForms expands the choices: each Form is a type with the conditions of one combination.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,11 +18,12 @@
 
 namespace colossal::text {
 
+/// A solver for the schemas of one document, which must outlive it. It caches its results.
 class SchemaForms {
  public:
   static constexpr int kMostForms = 2000;
-  static constexpr int kMostWays = 200000;  ///< that are looked at for a file
-  static constexpr int kMostChoices = 100;  ///< within each other
+  static constexpr int kMostWays = 200000;  ///< maximum number of choices that are examined per file
+  static constexpr int kMostChoices = 100;  ///< maximum nesting depth of choices
 
   explicit SchemaForms(const SchemaDocument& document) : document_(document) {}
 
@@ -30,28 +31,28 @@ class SchemaForms {
   const Schema& schema_of(int number) const { return *schemas_[static_cast<size_t>(number)]; }
   Literals one(const Schema& schema) { return {{number_of(schema)}}; }
 
-  /// All forms of values for which the literals hold, some of them perhaps without any value. What a schema that must
-  /// not hold allows may be left out in part: the forms allow no value too many, but perhaps too few. Then
+  /// Returns the forms of all values for which the literals hold; some forms may have no value. The values of a schema
+  /// that must not hold may be excluded only approximately. The forms then allow too few values, never too many, and
   /// leaves_out_ is set.
-  /// Errors ("json schema"): a keyword that is not read or has a wrong value; too many choices; branches of oneOf that
-  ///                         overlap so that the overlap cannot be excluded.
+  /// Errors ("json schema"): a keyword that is not supported or has a wrong value; too many choices; branches of oneOf
+  ///                         that overlap so that the overlap cannot be excluded.
   std::vector<Form> of(const Literals& literals);
-  /// True if it is certain that the literals hold for no value.
+  /// Returns true if it is certain that the literals hold for no value.
   bool is_empty(const Literals& literals, int depth = 0);
   /// Returns the values that the form names and that meet its conditions.
   std::vector<const Schema*> values_of(const Form& form);
-  /// Whether a value of the file is of the form.
+  /// Return true if the form, or at least one form of the literals, allows a value of the file.
   bool allows(const Form& form, const Schema& value);
   bool allows(const Literals& literals, const Schema& value);
-  /// True if it is certain that no value is of two branches of a oneOf.
+  /// Returns true if it is certain that no value matches two branches of a oneOf.
   bool are_disjoint(const Schema& branches);
 
-  /// What the parts say about the item at `index`, and about the member `name`.
+  /// Return the conditions that the form's parts put on the item at `index`, and on the member `name`.
   Literals item(const Form& form, size_t index);
   Literals member(const Form& form, const std::string& name);
 
  private:
-  /// One way to meet a condition: literals that must hold, and forms of which one must hold.
+  /// One way to meet a condition: literals that must all hold, and forms of which one must hold.
   struct Choice {
     Literals literals{};
     std::optional<std::vector<Form>> within{};
@@ -65,7 +66,8 @@ class SchemaForms {
                                      const Schema& what);
   std::vector<Choice> ways_of_one(const Schema& branches);
   bool are_disjoint(int a, int b);
-  /// Runs a search and returns whether it left no values out. An outer search does not count what it left out.
+  /// Runs a search and returns true if it left no values out. An outer search does not count what an inner one left
+  /// out.
   template <class Search>
   bool leaves_none_out(const Search& search) {
     const bool before = std::exchange(leaves_out_, false);
@@ -74,7 +76,7 @@ class SchemaForms {
   }
   bool is_empty(const Form& form, int depth);
   bool differ_plainly(int a, int b);
-  /// Adds the ways in which a value does not meet a keyword. Returns false if there may be others.
+  /// Adds the ways in which a value fails a keyword. Returns false if there may be other ways.
   bool exclude_keyword(std::vector<Choice>& ways, const Schema& schema, const std::string& keyword,
                        const Schema& value);
   bool can_exclude(const Schema& schema);
@@ -89,12 +91,12 @@ class SchemaForms {
   std::vector<const Schema*> schemas_;
   std::map<const Schema*, int> numbers_;
   std::map<std::pair<int, int>, bool> disjoint_;
-  /// Types and constants of a schema; an empty list if they are not known completely.
+  /// Types and constants of each schema; the list is empty if they are not known completely.
   std::map<int, std::vector<std::pair<JsonType, std::set<std::string>>>> plain_;
   std::map<std::string, std::unique_ptr<TextAutomaton>> matchers_;
-  int ways_ = 0;             // that were looked at
-  int nested_ = 0;           // searches for overlaps within each other
-  bool leaves_out_ = false;  // the present search left out values
+  int ways_ = 0;             // number of choices examined so far
+  int nested_ = 0;           // depth of nested searches for overlaps
+  bool leaves_out_ = false;  // true if the current search left values out
 };
 
 }  // namespace colossal::text

@@ -1,4 +1,4 @@
-// The keywords of JSON Schema by what they do.
+// The keywords of JSON Schema, grouped by their effect.
 #pragma once
 #include <set>
 #include <string>
@@ -10,9 +10,9 @@ inline const std::set<std::string> kAnnotations = {
     "title",       "description", "default",          "examples",        "$schema",      "$id",
     "$anchor",     "$comment",    "readOnly",         "writeOnly",       "format",       "$defs",
     "definitions", "deprecated",  "contentMediaType", "contentEncoding", "contentSchema"};
-/// Keywords that are read together with the one that they belong to.
+/// Keywords that are read together with the keyword "if".
 inline const std::set<std::string> kCompanions = {"then", "else"};
-/// Keywords that say what the members of an object or the items of a list must be.
+/// Keywords with conditions on the members of an object or on the items of a list.
 inline const std::set<std::string> kMemberKeywords = {"properties", "patternProperties", "additionalProperties"};
 inline const std::set<std::string> kItemKeywords = {"items", "prefixItems", "additionalItems"};
 

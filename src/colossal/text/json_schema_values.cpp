@@ -1,4 +1,4 @@
-// Which values a form allows, and whether it allows any.
+// Checks of values against forms, and the search for forms without values.
 #include <algorithm>
 
 #include "colossal/base/json_file.h"
@@ -7,8 +7,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr int kDeepestLook = 3;    // into values, for what they cannot be
-constexpr int64_t kMostItems = 8;  // of a list that are looked at
+constexpr int kDeepestLook = 3;    // maximum depth into values when searching for contradictions
+constexpr int64_t kMostItems = 8;  // maximum number of items of a list that are examined
 
 const Schema* keyword_of(const Schema& schema, const char* keyword) {
   const auto at = schema.find(keyword);
@@ -142,7 +142,7 @@ bool SchemaForms::allows_number(const Form& form, const Schema& value) {
     const Decimal divisor = document_.decimal(*one);
     const int64_t scale = std::max(number.decimals(), divisor.decimals());
     const std::optional<int64_t> size = number.floor(scale), step = divisor.floor(scale);
-    leaves_out_ |= !size || !step;  // too large for this
+    leaves_out_ |= !size || !step;  // the numbers are too large for the division
     return size && step && *size % *step == 0;
   });
 }

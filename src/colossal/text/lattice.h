@@ -1,4 +1,4 @@
-// All ways to cut a word in pieces of a unigram model: what its training looks at.
+// All segmentations of a word into pieces of a unigram model, which training examines.
 //
 //   Lattice lattice;
 //   lattice.read("abc", pieces, scores, unknown);
@@ -13,33 +13,35 @@
 
 namespace colossal::text {
 
-/// See: Kudo, arXiv:1804.10959. One object reads one word after another, so that its memory is taken once.
+/// A lattice of the segmentations of one word. One object reads word after word, so that it allocates its memory only
+/// once.
+/// See: Kudo, arXiv:1804.10959.
 /// Thread safety: none.
 class Lattice {
  public:
-  /// A character that is no piece by itself.
+  /// The piece that stands for any character that is not a piece.
   struct Unknown {
     int32_t id;
     double score;
   };
-  /// Forgets what it read before. `scores` are by the ids that `pieces` has.
-  /// Cost: O(n m) for n bytes and pieces of at most m.
+  /// Replaces the word. `scores` are indexed by the ids in `pieces`.
+  /// Cost: O(n m) for n bytes and pieces of at most m bytes.
   void read(std::string_view word, const PieceTrie& pieces, const std::vector<double>& scores, Unknown unknown);
-  /// The ids of the best way, in order. `is_cut`: of the best one of more than one piece; none where there is no such
-  /// way.
+  /// Returns the ids of the best segmentation, in order. `is_cut`: of the best one with more than one piece; empty if
+  /// there is none.
   std::vector<int32_t> best(bool is_cut = false) const;
-  /// Adds to expected[id] how often the piece is met on average over all ways, each as probable as its scores say,
-  /// `count` times. Returns the logarithm of the sum over all ways.
+  /// Adds to expected[id] the expected number of occurrences of each piece, times `count`. Segmentations are as
+  /// probable as their scores say. Returns the logarithm of the sum over all segmentations.
   double add_expected(double count, std::vector<double>& expected) const;
 
  private:
   struct Edge {
     int32_t id;
-    uint32_t begin, end;  // bytes of the word
+    uint32_t begin, end;  // range of bytes in the word
     double score;
   };
-  size_t size_ = 0;          // of the word, in bytes
-  std::vector<Edge> edges_;  // by begin
+  size_t size_ = 0;          // number of bytes of the word
+  std::vector<Edge> edges_;  // sorted by begin
 };
 
 }  // namespace colossal::text

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using Result = Normalizer::Result;
 
-/// A step that makes something of each character: change(c, out) appends it, or nothing.
+/// Returns a step that processes each character: change(c, out) appends the replacement of c, which may be empty.
 template <class Change>
 auto by_character(Change change) {
   return [change](Result& result) {
@@ -42,14 +42,14 @@ auto form_step(NormalForm form) {
   return [form](Result& result) { result.text = normalized(result.text, form); };
 }
 
-/// Control characters go, white space becomes spaces.
+/// Drops control characters and replaces white space by spaces.
 void clean(uint32_t c, std::string& out) {
   const bool is_blank = c == '\t' || c == '\n' || c == '\r';
   if (!is_blank && (c == 0 || c == 0xFFFD || is_control_or_format(c))) return;
   append_utf8(out, is_space(c) ? ' ' : c);
 }
 
-/// The blocks that BERT takes for Chinese: https://github.com/google-research/bert/blob/master/tokenization.py.
+/// The blocks that BERT regards as Chinese: https://github.com/google-research/bert/blob/master/tokenization.py.
 bool is_chinese(uint32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
@@ -62,7 +62,7 @@ void space_chinese(uint32_t c, std::string& out) {
   if (is_chinese(c)) out += ' ';
 }
 
-/// The characters that sentencepiece's rules for translation (nmt) drop or take for spaces.
+/// Applies sentencepiece's rules for translation (nmt), which drop some characters and replace others by spaces.
 void nmt(uint32_t c, std::string& out) {
   if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) return;
   const bool blank = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
@@ -103,8 +103,8 @@ void replace(Result& result, const Regex& pattern, const std::string& content) {
   result.text = out.append(result.text, end);
 }
 
-/// As the package does it, and sentencepiece does not: a cluster of fewer than six bytes of which any prefix has a rule
-/// becomes that rule's value; else each of its characters by itself.
+/// Maps a cluster of fewer than six bytes of which any prefix has a rule to that rule's value. Other clusters are
+/// mapped character by character. The package does so; sentencepiece does not.
 void map_characters(Result& result, const Charsmap& map) {
   std::string out;
   std::string_view text = result.text;

@@ -1,4 +1,4 @@
-// What is done to text before it is cut: the normalizer section of a tokenizer.json.
+// Normalizers, which change a text before it is split: the normalizer section of a tokenizer.json.
 //
 //   const Normalizer normalizer(tokenizer["normalizer"]);
 //   const Normalizer::Result lower = normalizer("Ab");
@@ -12,19 +12,22 @@ namespace colossal::text {
 
 inline constexpr char kMetaspace[] = "\xE2\x96\x81";  ///< U+2581, which stands for a space
 
-/// Understood: null, Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, BertNormalizer, Replace, Prepend,
-/// Nmt, Precompiled, ByteLevel. Those that look at characters make U+FFFD of bytes that are not UTF-8.
+/// A normalizer of the `tokenizers` package. Supported types: null, Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip,
+/// StripAccents, BertNormalizer, Replace, Prepend, Nmt, Precompiled, ByteLevel. Types that work on characters replace
+/// bytes that are not UTF-8 by U+FFFD.
 class Normalizer {
  public:
-  /// Errors: throws Error("tokenizer", ...) naming a type that is not understood.
+  /// Errors: throws Error("tokenizer", ...) naming the type that is not supported.
   explicit Normalizer(const nlohmann::json& section);
+  /// A normalized text.
   struct Result {
     std::string text;
-    bool keeps_front = true;  ///< nothing was taken from the front: what starts the result starts the text
+    bool keeps_front = true;  ///< true if the start of the result is the start of the text; false if characters before
+                              ///< it were removed
   };
   Result operator()(std::string text) const;
   bool empty() const { return steps_.empty(); }
-  /// Its last step spells text in the byte alphabet.
+  /// Returns true if the last step spells the text in the byte alphabet.
   bool is_byte_level() const { return byte_level_; }
 
  private:
@@ -34,7 +37,7 @@ class Normalizer {
   bool byte_level_ = false;
 };
 
-/// `text` with every `from` replaced by `to`.
+/// Returns `text` with every `from` replaced by `to`.
 std::string replaced(const std::string& text, const std::string& from, const std::string& to);
 
 }  // namespace colossal::text

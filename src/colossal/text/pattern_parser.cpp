@@ -53,7 +53,8 @@ std::string utf8_of(uint32_t point) {
   return out;
 }
 
-/// A range in which each byte of the UTF-8 varies by itself, or is cut into such ranges.
+/// Adds the way over a range of code points. A range in which the bytes of the UTF-8 do not vary independently is split
+/// into ranges in which they do.
 void add_utf8_range(PatternStates& states, int from, uint32_t lo, uint32_t hi, int to) {
   for (const uint32_t edge : {0x7FU, 0x7FFU, 0xD7FFU, 0xDFFFU, 0xFFFFU})
     if (lo <= edge && edge < hi) {
@@ -83,7 +84,7 @@ const CodePoints kWhiteSpace{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},  
                              {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CodePoints kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-/// Recursive descent over the expression; each part adds its ways to the automaton.
+/// A recursive descent parser. Each part of the expression adds its ways to the automaton.
 class PatternReader {
  public:
   PatternReader(PatternStates& states, const std::string& pattern) : states_(states), pattern_(pattern) {}
@@ -117,7 +118,7 @@ class PatternReader {
     --depth_;
   }
 
-  /// Reads an atom and its quantifier. Returns the state after it.
+  /// Reads an atom and its quantifier. Returns the state after them.
   int term(int from) {
     check(states_.states.size() < kMostPatternStates, "too many parts");
     if (sees("^") || sees("$")) {
@@ -203,7 +204,7 @@ class PatternReader {
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
   }
 
-  /// What follows a backslash.
+  /// Reads the part of an escape after the backslash.
   CodePoints escaped(bool is_in_class) {
     check(!is_end(), "a backslash at its end");
     const char c = pattern_[at_++];
@@ -305,13 +306,13 @@ class PatternReader {
     } else {
       return false;
     }
-    take("?");  // lazy: the same texts match
+    take("?");  // a lazy quantifier matches the same texts
     return true;
   }
 
-  /// Adds the atom at [begin, after) again for each repetition.
+  /// Adds the atom at [begin, after) once for each repetition.
   int repeated_atom(int from, size_t begin, size_t after, size_t end, int least, int most) {
-    // The ways of the first reading start at a state of its own; without this link nothing leads to them.
+    // The first reading added the atom from a new state. Removing the link to that state makes its ways unreachable.
     states_.states[static_cast<size_t>(from)].free.pop_back();
     const auto again = [&](int start) {
       check(states_.states.size() < kMostPatternStates, "too many parts");

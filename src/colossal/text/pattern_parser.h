@@ -1,4 +1,4 @@
-// ECMA-262 regular expressions as nondeterministic automata.
+// A parser from ECMA-262 regular expressions to nondeterministic automata.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,11 +11,11 @@ namespace colossal::text {
 
 using CodePoints = std::vector<std::pair<uint32_t, uint32_t>>;  ///< ranges, both ends included
 
-/// All code points except surrogates.
+/// Returns all code points except surrogates.
 CodePoints all_code_points();
-/// Adds a way over the UTF-8 of one of the code points.
+/// Adds a way from state `from` to state `to` over the UTF-8 of any of the code points.
 void add_code_points(PatternStates& states, int from, const CodePoints& points, int to);
-/// Adds a way over `pattern` (no implied ^ or $). Errors: TextAutomaton::add_pattern()'s.
+/// Adds a way over `pattern` (no implied ^ or $). Errors: as TextAutomaton::add_pattern().
 void add_pattern_way(PatternStates& states, int from, const std::string& pattern, int to);
 
 }  // namespace colossal::text

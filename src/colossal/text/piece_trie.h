@@ -1,4 +1,4 @@
-// Which of many strings start a text.
+// A trie that finds all keys at the start of a text.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace colossal::text {
 
-/// Memory: about 64 bytes for each byte of a key that no other key shares.
+/// A map from strings to non-negative values. Memory: about 64 bytes for each byte of a key that no other key shares.
 class PieceTrie {
  public:
-  /// Makes a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
+  /// Creates a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
   explicit PieceTrie(size_t nodes = size_t{1} << 24) : nodes_(1), most_(nodes) {}
-  /// `key` must not be empty. A key that is there takes the new value.
-  /// Errors: throws Error("tokenizer", ...) when there would be more nodes than that.
+  /// Adds a key, which must not be empty, or replaces the value of an existing key.
+  /// Errors: throws Error("tokenizer", ...) if the trie would exceed its number of nodes.
   void add(std::string_view key, int32_t value);
-  /// Calls found(length, value) for each key that `text` starts with, the shortest first.
+  /// Calls found(length, value) for each key at the start of `text`, the shortest first.
   template <class Found>
   void prefixes(std::string_view text, const Found& found) const {
     int32_t node = 0;
@@ -33,7 +33,7 @@ class PieceTrie {
   };
   struct Node {
     int32_t value = -1;
-    std::vector<Edge> edges;  // by byte
+    std::vector<Edge> edges;  // sorted by byte
   };
   int32_t child(int32_t node, unsigned char byte) const;
   std::vector<Node> nodes_;

@@ -1,4 +1,4 @@
-// The special tokens around one text or two: the post_processor section of a tokenizer.json.
+// Post-processors, which add special tokens to one text or a pair: the post_processor section of a tokenizer.json.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,22 +8,22 @@
 
 namespace colossal::text {
 
-/// Understood: null, TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel (which moves offsets alone),
-/// Sequence of at most one that adds tokens.
+/// A post-processor of the `tokenizers` package. Supported types: null, TemplateProcessing, BertProcessing,
+/// RobertaProcessing, ByteLevel (which only changes offsets), and a Sequence with at most one type that adds tokens.
 class PostProcessor {
  public:
-  /// Errors: throws Error("tokenizer", ...) naming a type that is not understood, or what a template lacks.
+  /// Errors: throws Error("tokenizer", ...) naming a type that is not supported, or a missing part of a template.
   explicit PostProcessor(const nlohmann::json& section);
   Encoding operator()(const std::vector<int64_t>& text) const;
   Encoding operator()(const std::vector<int64_t>& first, const std::vector<int64_t>& second) const;
-  /// The special tokens before a single text.
+  /// Returns the special tokens before a single text.
   std::vector<int64_t> before() const;
 
  private:
   struct Part {
-    int sequence;  ///< 0: the first text; 1: the second; -1: special tokens
+    int sequence;  ///< 0 = the first text; 1 = the second text; -1 = special tokens
     int64_t type;
-    std::vector<int64_t> ids;  ///< of special tokens
+    std::vector<int64_t> ids;  ///< ids of the special tokens
   };
   using Template = std::vector<Part>;
   void add(const nlohmann::json& section);

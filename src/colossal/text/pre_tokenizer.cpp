@@ -34,7 +34,7 @@ struct Part {
   bool is_match;
 };
 
-/// Matches and what lies between them, in order.
+/// Returns the matches and the text between them, in order.
 std::vector<Part> parts_of(std::string_view text, const Regex& regex) {
   std::vector<Part> parts;
   size_t end = 0;
@@ -47,7 +47,7 @@ std::vector<Part> parts_of(std::string_view text, const Regex& regex) {
   return parts;
 }
 
-/// Each character that `is` holds of is a match by itself.
+/// Splits the text so that each character for which `is` returns true is a match of its own.
 template <class Is>
 std::vector<Part> parts_by(std::string_view text, const Is& is) {
   std::vector<Part> parts;
@@ -65,7 +65,7 @@ std::vector<Part> parts_by(std::string_view text, const Is& is) {
   return parts;
 }
 
-/// Joins the parts as `behavior` says; of Removed the matches are left out.
+/// Joins the parts as `behavior` requires. Removed drops the matches.
 std::vector<Part> joined(std::vector<Part> parts, Behavior behavior) {
   if (behavior == Behavior::Removed) {
     std::erase_if(parts, [](const Part& part) { return part.is_match; });
@@ -108,7 +108,7 @@ auto split(const Regex& regex, Behavior behavior, bool invert) {
   };
 }
 
-/// \w+|[^\w\s]+
+/// Splits by the pattern \w+|[^\w\s]+.
 void split_words(const Word& word, Words& out) {
   const auto kind = [](uint32_t c) { return is_word(c) ? 1 : is_space(c) ? 0 : 2; };
   for (size_t at = 0; at < word.text.size();) {
@@ -185,7 +185,8 @@ void PreTokenizer::add(const json& section) {
     const bool plain = behavior == Behavior::Isolated || (behavior == Behavior::Removed && invert);
     const auto known = pattern.is_object() && pattern.contains("Regex") && plain
                            ? WordScanner::of(pattern["Regex"].get<std::string>(), Dialect::Oniguruma)
-                           : std::nullopt;  // these patterns match every character, so nothing lies between
+                           : std::nullopt;  // the scanner's patterns match every character, so there is no text between
+                                            // matches
     steps_.push_back(known ? Step(scan(*known)) : Step(split(pattern_of(section), behavior, invert)));
   } else if (type == "Whitespace") {
     steps_.push_back(split_words);
@@ -213,7 +214,7 @@ void PreTokenizer::add(const json& section) {
 }
 
 void PreTokenizer::add_byte_level(const json& section) {
-  // Spelling what is spelled already makes other words than the bytes of the text.
+  // If the text is already spelled in the alphabet, spelling it again gives other words than the bytes of the text.
   if (byte_level_) bytes_wanted_ = false;
   byte_level_ = true;
   if (value_or(section, "add_prefix_space", true)) {
@@ -249,13 +250,13 @@ void PreTokenizer::add_metaspace(const json& section) {
     steps_.push_back(split_by([character](uint32_t c) { return c == character; }, Behavior::MergedWithNext));
 }
 
-/// Where one scanner is all there is, words need no lists.
+/// Uses the scanner alone if it is the only step, so that no lists of words are needed.
 void PreTokenizer::find_scanner(const json& section) {
   const bool sequence = type_of(section) == "Sequence";
   const json& list = section.value("pretokenizers", json());
   if (steps_.size() != 1 || !bytes_wanted_) return;
   if (!sequence || list.size() == 1) {
-    scanner_ = WordScanner::gpt2();  // no prefix space, or there were two steps
+    scanner_ = WordScanner::gpt2();  // without a prefix space, which would be a second step
     const json& one = sequence ? list[0] : section;
     if (!value_or(one, "use_regex", true)) scanner_ = std::nullopt;
   } else if (list.size() == 2 && type_of(list[0]) == "Split" && !value_or(list[1], "use_regex", true)) {

@@ -1,4 +1,4 @@
-// How text is cut in words, none of which a merge crosses: the pre_tokenizer section of a tokenizer.json.
+// Pre-tokenizers, which split a text into words that no merge crosses: the pre_tokenizer section of a tokenizer.json.
 //
 //   const PreTokenizer cut(tokenizer["pre_tokenizer"], Spelling::Bytes);
 //   Words words;
@@ -16,33 +16,35 @@
 
 namespace colossal::text {
 
-/// A part of a text, or of a string in Words.
+/// A part of a text, or of a string in Words::made.
 struct Word {
   std::string_view text;
-  bool at_start;  ///< the text starts what is encoded, it does not follow a special token or another word
+  bool at_start;  ///< true at the start of the encoded text; false after a special token or another word
 };
 
-/// Views of the text, or of `made` where a step wrote something else.
+/// The words of a text. They are views of the text, or of `made` if a step changed it.
 struct Words {
   std::vector<Word> list;
   std::deque<std::string> made;
 };
 
-/// How words of a byte-level vocabulary come out.
+/// The spelling of words of a byte-level vocabulary: raw bytes, or the byte alphabet.
 enum class Spelling { Bytes, Alphabet };
 
-/// Understood: null, Sequence, ByteLevel, Split, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Punctuation,
-/// Digits, CharDelimiterSplit, FixedLength, each with all its options.
+/// A pre-tokenizer of the `tokenizers` package. Supported types, each with all its options: null, Sequence, ByteLevel,
+/// Split, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Punctuation, Digits, CharDelimiterSplit,
+/// FixedLength.
 class PreTokenizer {
  public:
-  /// `spelled`: the text comes in the byte alphabet already (Normalizer::is_byte_level).
-  /// Errors: throws Error("tokenizer", ...) naming a type or behavior that is not understood.
+  /// `spelled` is true if the text is already in the byte alphabet (Normalizer::is_byte_level).
+  /// Errors: throws Error("tokenizer", ...) naming a type or behavior that is not supported.
   explicit PreTokenizer(const nlohmann::json& section, Spelling spelling = Spelling::Alphabet, bool spelled = false);
-  /// Replaces what is in `words`, none of which is empty. `text` must live as long.
+  /// Replaces `words` by the words of `text`, none of which is empty. `text` must outlive `words`.
   void operator()(std::string_view text, bool at_start, Words& words) const;
-  /// Words come out as bytes of the text; else, where a step is ByteLevel, in the byte alphabet.
+  /// Returns true if words are bytes of the text. If false, a ByteLevel step spells them in the byte alphabet.
   bool makes_bytes() const { return byte_level_ && bytes_wanted_; }
-  /// All it does is what this scanner does, and the words come out as bytes.
+  /// Returns the scanner that does all the work of this pre-tokenizer and returns words as bytes; no value if there is
+  /// none.
   const std::optional<WordScanner>& scanner() const { return scanner_; }
 
  private:
@@ -54,8 +56,8 @@ class PreTokenizer {
   std::vector<Step> steps_;
   std::optional<WordScanner> scanner_;
   bool byte_level_ =
-      false;  // some step or the normalizer spells in the alphabet, and none writes other characters after it
-  bool ends_in_alphabet_ = false;  // the last step is the one that spells: it is left out where bytes are wanted
+      false;  // a step or the normalizer spells in the alphabet, and no later step writes other characters
+  bool ends_in_alphabet_ = false;  // the spelling step is the last one; it is skipped if bytes are wanted
   bool bytes_wanted_;
 };
 

@@ -1,4 +1,4 @@
-// The wire format of protocol buffers, read field by field: https://protobuf.dev/programming-guides/encoding.
+// A reader of the wire format of protocol buffers, field by field: https://protobuf.dev/programming-guides/encoding.
 //
 //   for (ProtobufReader fields(bytes); fields.next();)
 //     if (fields.number() == 1) name = fields.bytes();
@@ -8,19 +8,19 @@
 
 namespace colossal::text {
 
-/// Views of bytes that somebody else wrote, which must outlive it.
-/// Errors: throws Error("tokenizer", ...) where a field ends behind the message, is of another type than asked for, or
-/// of one that is no longer used (groups).
+/// A cursor over the fields of a message. It does not copy: the bytes must outlive the reader and its views.
+/// Errors: throws Error("tokenizer", ...) if a field extends beyond the message, has another type than requested, or
+/// has an obsolete type (groups).
 class ProtobufReader {
  public:
   explicit ProtobufReader(std::string_view message) : rest_(message) {}
-  /// Goes to the next field; false: there is none.
+  /// Moves to the next field. Returns false at the end of the message.
   bool next();
   uint64_t number() const { return number_; }
-  uint64_t integer() const;  ///< of a varint: integers, booleans, enumerations
+  uint64_t integer() const;  ///< value of a varint: integers, booleans, enumerations
   bool boolean() const { return integer() != 0; }
-  float real() const;              ///< of 32 bits
-  std::string_view bytes() const;  ///< strings and messages
+  float real() const;              ///< value of a 32-bit float
+  std::string_view bytes() const;  ///< value of a string or of a message
 
  private:
   enum class Wire { Varint = 0, Fixed64 = 1, Bytes = 2, Fixed32 = 5 };

@@ -23,18 +23,19 @@ struct Regex::Code {
 
 namespace {
 
-// As contents of a bracket. PCRE2's own \s has U+180E, and \w, before 10.43, no marks.
+// Character classes as contents of a bracket. PCRE2's own \s includes U+180E, and before version 10.43 its \w lacks
+// marks.
 constexpr char kSpaces[] =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr char kNoSpaces[] =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr char kWords[] =
     R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
-// What \w has besides: numbers of Latin-1 in Oniguruma, unless it stands within a bracket; the joiners in Rust.
+// Further characters of \w: the numbers of Latin-1 in Oniguruma, except within a bracket; the joiners in Rust.
 constexpr char kLatinNumbers[] = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr char kJoiners[] = R"(\x{200c}\x{200d})";
 
-/// Oniguruma's POSIX classes that have other characters in PCRE2, as contents of a bracket.
+/// Oniguruma's POSIX classes whose characters differ in PCRE2, as contents of a bracket.
 constexpr std::pair<std::string_view, const char*> kPosixClasses[] = {
     {"word", kWords},
     {"space", kSpaces},
@@ -46,7 +47,7 @@ constexpr std::pair<std::string_view, const char*> kPosixClasses[] = {
     {"punct", R"(\p{P}\p{S})"},
     {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
     {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"}};
-// Those that have the same ones.
+// POSIX classes with the same characters in both.
 constexpr std::string_view kCommonClasses[] = {"digit",  "^digit",  "cntrl", "^cntrl",
                                                "xdigit", "^xdigit", "ascii", "^ascii"};
 
@@ -56,7 +57,7 @@ std::string reason_of(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
-/// A pattern of a dialect in PCRE2's words.
+/// A translation of a pattern from a dialect to PCRE2.
 class Translation {
  public:
   Translation(const std::string& pattern, Dialect dialect) : in_(pattern), onig_(dialect == Dialect::Oniguruma) {
@@ -80,7 +81,7 @@ class Translation {
       bracket_ = c != ']' || at_ == opened_;
     } else if (c == '[') {
       bracket_ = true;
-      opened_ = at_ + (in_.compare(at_ + 1, 1, "^") == 0 ? 2 : 1);  // a ] here is one of the characters
+      opened_ = at_ + (in_.compare(at_ + 1, 1, "^") == 0 ? 2 : 1);  // position at which ] is a literal character
     } else if (c == '(' && in_.compare(at_ + 1, 1, "*") == 0) {
       refuse("(*, a verb of PCRE2");
     } else if (c == '(') {
@@ -99,7 +100,7 @@ class Translation {
     ++at_;
   }
 
-  /// Oniguruma's {n,m}, or a brace that stands for itself.
+  /// Translates Oniguruma's {n,m}, or a brace that stands for itself.
   void interval() {
     const auto digits = [&](size_t from) {
       while (from < in_.size() && in_[from] >= '0' && in_[from] <= '9') ++from;
@@ -114,7 +115,7 @@ class Translation {
       ++at_;
       return;
     }
-    // X{n,m}+ is (?:X{n,m})+, and X{n}? is (?:X{n})?.
+    // Oniguruma reads X{n,m}+ as (?:X{n,m})+, and X{n}? as (?:X{n})?.
     const bool grouped = in_.compare(end + 1, 1, "+") == 0 || (!comma && in_.compare(end + 1, 1, "?") == 0);
     if (grouped && in_.find_first_of("+?", end + 2) == end + 2) refuse("three quantifiers in a row");
     if (grouped) out_.insert(atom_, "(?:");
@@ -136,7 +137,7 @@ class Translation {
     at_ = end + 2;
   }
 
-  /// Brackets within brackets are a union in Oniguruma and in Rust: what is in them is written without them.
+  /// Flattens brackets within brackets, which are a union in Oniguruma and in Rust: the inner brackets are dropped.
   void nested() {
     const auto is = [&](size_t at, const char* what) { return in_.compare(at, std::strlen(what), what) == 0; };
     if (at_ > opened_ && in_[at_ - 1] == '-') refuse("a range that ends with brackets");
@@ -147,7 +148,7 @@ class Translation {
       if (in_[at_] == '\\' && at_ + 1 < in_.size()) {
         escape();
       } else if (in_[at_] == '-' && border) {
-        out_ += "\\-";  // which is no range
+        out_ += "\\-";  // a literal minus, not a range
         ++at_;
       } else {
         out_ += in_[at_++];
@@ -157,8 +158,8 @@ class Translation {
     if (is(++at_, "-") && !is(at_, "-]")) refuse("a range that starts with brackets");
   }
 
-  /// In Oniguruma's (?m) a dot matches the end of a line: PCRE2's (?s). Its a(?i)b|c is a(?i:b|c), which PCRE2 reads as
-  /// a(?i:b)|(?i:c).
+  /// Translates groups of Oniguruma. Its (?m) lets a dot match the end of a line, which is PCRE2's (?s). It reads
+  /// a(?i)b|c as a(?i:b|c), which PCRE2 reads as a(?i:b)|(?i:c).
   void group() {
     const bool is_first = at_ == front_;
     out_ += "(?";
@@ -203,7 +204,7 @@ class Translation {
                (onig_ && std::string_view("ZXN").find(c) != std::string_view::npos)) {
       refuse("one of the escapes \\W within brackets, \\H, \\K, \\Z, \\X, \\N");
     } else if ((c == 'p' || c == 'P') && onig_ && in_.compare(at_, 1, "{") != 0) {
-      out_ += c;  // without braces it is no class, but the letter
+      out_ += c;  // without braces it is the letter, not a class
     } else {
       out_ += {'\\', c};
       const size_t end = end_of_escape(c);
@@ -212,7 +213,7 @@ class Translation {
     }
   }
 
-  /// Where the escape of `c` ends whose next character is at at_.
+  /// Returns the end of the escape of `c`; at_ is the position after `c`.
   size_t end_of_escape(char c) const {
     const auto run = [&](std::string_view of, size_t most) {
       return std::min({in_.find_first_not_of(of, at_), at_ + most, in_.size()});
@@ -230,9 +231,9 @@ class Translation {
   const std::string& in_;
   bool onig_, bracket_ = false;
   size_t at_ = 0, opened_ = 0;
-  size_t front_ = 0;          // of the alternative
-  size_t atom_ = 0;           // what a quantifier repeats, in out_
-  std::vector<size_t> open_;  // groups, in out_
+  size_t front_ = 0;          // start of the current alternative
+  size_t atom_ = 0;           // start in out_ of the atom that a quantifier repeats
+  std::vector<size_t> open_;  // starts of the open groups in out_
   std::string out_;
 };
 
@@ -249,7 +250,7 @@ Regex::Regex(const std::string& pattern, Dialect dialect) {
   pcre2_set_max_pattern_length(context.get(), 1 << 16);
   pcre2_set_parens_nest_limit(context.get(), 100);
   const uint32_t lines = dialect == Dialect::Oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY;
-  // PCRE2 takes . and \R for disjoint, but U+0085 is of both.
+  // PCRE2 assumes that . and \R are disjoint, but both match U+0085.
   const uint32_t repeats = text.find("\\R") != std::string::npos ? PCRE2_NO_AUTO_POSSESS : 0;
   const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | lines | repeats;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &at,
@@ -257,7 +258,7 @@ Regex::Regex(const std::string& pattern, Dialect dialect) {
   require(code != nullptr, "tokenizer", "bad regular expression ", printable(pattern), " at ", at, ": ",
           reason_of(error));
   code_ = std::make_shared<const Code>(code);
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it cannot be had, the interpreter does the same
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if the JIT is not available, the interpreter gives the same result
 }
 
 Regex Regex::of_string(const std::string& text) {
@@ -269,7 +270,7 @@ Regex Regex::of_string(const std::string& text) {
   return Regex(escaped);
 }
 
-/// One search through texts of valid UTF-8.
+/// A search through texts of valid UTF-8 that reuses its match data.
 class Regex::Search {
  public:
   explicit Search(const pcre2_code* code)
@@ -280,10 +281,11 @@ class Regex::Search {
     pcre2_set_heap_limit(context_.get(), kDepth >> 10);
   }
 
-  /// The bounds of the first match from `at` on; null: there is none.
+  /// Returns the bounds of the first match at or after `at`; null if there is none.
   const size_t* next(std::string_view text, size_t at, uint32_t options) {
     int found = match(text, at, options);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the 32 KiB of the machine's stack are enough for most
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the default of 32 KiB on the machine stack suffices for
+                                                           // most patterns
       stack_.reset(pcre2_jit_stack_create(size_t{1} << 16, kDepth, nullptr));
       pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
       found = match(text, at, options);
@@ -309,7 +311,7 @@ class Regex::Search {
 
 namespace {
 
-/// Where the valid UTF-8 at the front of `text` ends.
+/// Returns the end of the valid UTF-8 at the front of `text`.
 size_t valid_front(std::string_view text) {
   size_t end = 0;
   while (end < text.size()) {
@@ -325,7 +327,7 @@ size_t valid_front(std::string_view text) {
 std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
   std::vector<Match> matches;
   Search search(code_->code);
-  for (size_t begin = 0; begin <= text.size();) {  // each stretch of valid UTF-8
+  for (size_t begin = 0; begin <= text.size();) {  // once for each stretch of valid UTF-8
     const std::string_view valid = text.substr(begin, valid_front(text.substr(begin)));
     const size_t end = begin + valid.size();
     const uint32_t borders = (begin > 0 ? PCRE2_NOTBOL : 0) | (end < text.size() ? PCRE2_NOTEOL : 0);
@@ -334,7 +336,7 @@ std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
       const size_t* bounds = search.next(valid, at, borders);
       if (!bounds) break;
       const bool again = bounds[0] == bounds[1] && matches.size() > before && matches.back().end == begin + bounds[1];
-      if (bounds[0] > bounds[1] || bounds[0] < at || again) {  // a lookbehind may put the bounds anywhere
+      if (bounds[0] > bounds[1] || bounds[0] < at || again) {  // with a lookbehind, a match may have any bounds
         if (at >= valid.size()) break;
         at += first_code_point(valid.substr(at)).length;
         continue;

@@ -1,4 +1,4 @@
-// Regular expressions over UTF-8 with Unicode classes, as tokenizers use them (PCRE2).
+// Regular expressions over UTF-8 with Unicode classes, for tokenizers (implemented with PCRE2).
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -8,29 +8,32 @@
 
 namespace colossal::text {
 
-/// Whose rules a pattern is written for, where they differ.
+/// The dialect that a pattern is written in.
 enum class Dialect {
-  Oniguruma,  ///< of a tokenizer.json: ^ and $ are borders of lines, (?m) lets a dot match a line's end
-  Rust,       ///< of tiktoken: ^ and $ are borders of the text
+  Oniguruma,  ///< used by tokenizer.json: ^ and $ match at borders of lines, (?m) lets a dot match the end of a line
+  Rust,       ///< used by tiktoken: ^ and $ match only at the borders of the text
 };
 
+/// A compiled pattern. Copies share it.
 /// Thread safety: const members may be called from several threads.
 class Regex {
  public:
-  /// A class has the characters that the dialect gives it, whatever PCRE2's version has: \s, \w, \b, \v, [:alpha:].
-  /// In Oniguruma \p without braces is the letter p, {n,m}+ is (?:{n,m})+ and not possessive, and {n}? is (?:{n})?.
-  /// Errors: throws Error("tokenizer", pattern and reason) unless it compiles, and for what means something else in
-  /// PCRE2 than in Oniguruma: flags such as (?i) behind the front of an alternative, && and brackets that
-  /// exclude within brackets, \X; and for PCRE2's own verbs, (*...).
+  /// Compiles a pattern. Classes have the characters of the dialect, whatever the version of PCRE2: \s, \w, \b, \v,
+  /// [:alpha:]. In Oniguruma \p without braces is the letter p, {n,m}+ is (?:{n,m})+ and not possessive, and {n}? is
+  /// (?:{n})?.
+  /// Errors: throws Error("tokenizer", pattern and reason) if the pattern does not compile, or uses PCRE2's verbs,
+  /// (*...). Also for syntax that PCRE2 and Oniguruma read differently: flags such as (?i) after the start of an
+  /// alternative, && and excluding brackets within brackets, \X.
   explicit Regex(const std::string& pattern, Dialect dialect = Dialect::Oniguruma);
-  /// A pattern that matches `text` itself.
+  /// Returns a pattern that matches `text` literally.
   static Regex of_string(const std::string& text);
   struct Match {
     size_t begin, end;
   };
-  /// The matches from left to right that do not overlap, empty ones among them, but none that is empty where the last
-  /// one ended. Bytes that are not UTF-8 match nothing, and no match goes across them.
-  /// Errors: throws Error("tokenizer", ...) when the pattern backtracks more than ten million times, or 64 MiB deep.
+  /// Returns the matches from left to right, without overlaps. Empty matches are included, except at the end of the
+  /// previous match. Bytes that are not UTF-8 match no pattern, and no match spans them.
+  /// Errors: throws Error("tokenizer", ...) if the pattern backtracks more than ten million times, or more than 64 MiB
+  /// deep.
   std::vector<Match> find_all(std::string_view text) const;
 
  private:

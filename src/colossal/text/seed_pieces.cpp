@@ -11,7 +11,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr char32_t kEnd = 0;  // behind each word; one that has it is cut there
+constexpr char32_t kEnd = 0;  // terminates each word in the joined text; a word that contains it is split there
 
 std::u32string joined(const std::vector<CountedWord>& words) {
   std::u32string all;
@@ -39,7 +39,7 @@ struct PieceCandidate {
   std::u32string_view text;
 };
 
-/// Strings by the places where they stand, in alphabetical order. Those with the same beginning are neighbours.
+/// The suffixes of the words by their positions, in alphabetical order, so suffixes with a common start are neighbours.
 class SortedSuffixes {
  public:
   SortedSuffixes(const std::u32string& all, size_t longest) : all_(all), longest_(longest) {
@@ -48,14 +48,14 @@ class SortedSuffixes {
     std::sort(places_.begin(), places_.end(), [&](int32_t a, int32_t b) { return beginning(a) < beginning(b); });
   }
 
-  /// Calls found(string, places) for each string of at most `longest` characters within a word that has different
-  /// characters behind it.
+  /// Calls found(string, places) for each string of at most `longest` characters within a word that is followed by at
+  /// least two different characters.
   template <class Found>
   void branching(const Found& found) const {
     struct Open {
       size_t length, first;
     };
-    std::vector<Open> open;  // strings that the last suffix begins with, the longest last
+    std::vector<Open> open;  // strings at the start of the last suffix that are not closed, the longest last
     for (size_t i = 1; i <= places_.size(); ++i) {
       const size_t common = i < places_.size() ? common_length(places_[i - 1], places_[i]) : 0;
       size_t first = i - 1;
@@ -71,7 +71,8 @@ class SortedSuffixes {
   }
 
  private:
-  /// One character more than the longest, so that what follows that one is seen; ends with a word.
+  /// Returns the characters of a suffix that the sort compares: up to the end of its word, and one more than `longest`,
+  /// so that the character after the longest string counts.
   std::u32string_view beginning(int32_t place) const {
     const std::u32string_view rest = std::u32string_view(all_).substr(place, longest_ + 1);
     return rest.substr(0, rest.find(kEnd) == rest.npos ? rest.size() : rest.find(kEnd) + 1);

@@ -1,4 +1,4 @@
-// What the training of a unigram model begins with.
+// The initial pieces for the training of a unigram model.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -10,13 +10,14 @@
 
 namespace colossal::text {
 
-/// The characters of the words.
+/// Returns the set of characters of the words.
 std::set<std::string> characters_of(const std::vector<CountedWord>& words);
 
-/// All characters, the most frequent first, and then, up to `most` in all, the strings of 2 to `longest` characters in
-/// the words behind which not always the same follows (the end of a word is something that follows, too): the nodes of
-/// a suffix tree. Each with the logarithm of its part of a sum: of a character how often it stands in the texts, of a
-/// string its length times the words in which it is, with each place.
+/// Returns all characters, the most frequent first, followed by strings of 2 to `longest` characters, up to `most`
+/// pieces in all. The strings are those that different characters follow within the words (the end of a word counts as
+/// one): the nodes of a suffix tree. Each piece has the logarithm of its share of the total score. A character's score
+/// is its number of occurrences in the texts. A string's score is its length times its number of positions in the
+/// different words.
 ///
 /// Errors: throws Error("tokenizer", ...) for 2^31 characters or more.
 /// Cost:   O(n longest log n) for n characters in the different words, 16 bytes each.

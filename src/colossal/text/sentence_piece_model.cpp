@@ -12,17 +12,17 @@ namespace {
 
 constexpr float kModelPenalty = 10;
 
-struct Pair {  // two neighbours that may be joined
+struct Pair {  // two neighbouring symbols that may be joined
   float score;
   int64_t left, right;
-  size_t size;  // of both together: another means that one of them changed
+  size_t size;  // combined size in bytes; if it differs from the current size, one of the two changed
   bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
 };
 
 struct Symbol {
   std::string_view text;
-  int64_t previous, next;  // -1: none
-  bool frozen;             // user-defined: it joins nothing
+  int64_t previous, next;  // -1 = none
+  bool frozen;             // user-defined symbols are never joined
 };
 
 }  // namespace
@@ -74,15 +74,15 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut(std::string_view t
   }
 }
 
-/// Sums are in fp32, as those of sentencepiece 0.2.3: which of two ways is better may hang on their rounding. (Releases
-/// up to 0.2.1 compared a piece's sum in fp64 before they rounded it.)
+/// Sums are in fp32, as in sentencepiece 0.2.3, because rounding may decide between two segmentations. (Releases up to
+/// 0.2.1 compared a piece's sum in fp64 before they rounded it.)
 std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::string_view text) const {
   struct Node {
     float score = 0;
     int64_t begin = -1;
     int32_t id = -1;
   };
-  std::vector<Node> ends(text.size() + 1);  // the best path to each place
+  std::vector<Node> ends(text.size() + 1);  // the best path to each position
   const auto offer = [&](size_t begin, size_t end, int32_t id, float score) {
     Node& node = ends[end];
     if (node.begin < 0 || score > node.score) node = {score, static_cast<int64_t>(begin), id};
@@ -115,7 +115,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::strin
 std::vector<SentencePieceModel::Part> SentencePieceModel::cut_bpe(std::string_view text) const {
   std::vector<Symbol> chain;
   std::priority_queue<Pair> queue;
-  StringIds unused;  // joins that must be taken back, with where their left part ends
+  StringIds unused;  // joins that are undone at the end, each with the size of its left part
   const auto offer = [&](int64_t left, int64_t right) {
     if (left < 0 || right < 0 || chain[left].frozen || chain[right].frozen) return;
     const std::string_view both(chain[left].text.data(), chain[left].text.size() + chain[right].text.size());
@@ -145,7 +145,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_bpe(std::string_vi
     offer(top.left, left.next);
   }
   std::vector<Part> parts;
-  std::vector<std::string_view> rest;  // parts of an unused piece, the last first
+  std::vector<std::string_view> rest;  // parts of an unused piece, the last part first
   for (int64_t at = chain.empty() ? -1 : 0; at >= 0; at = chain[at].next) {
     for (rest = {chain[at].text}; !rest.empty();) {
       const std::string_view part = rest.back();
@@ -173,13 +173,13 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_characters(std::st
   return parts;
 }
 
-/// A word is a mark of a space and what stands up to the next.
+/// Splits before each mark of a space, so that a word is a mark and the text up to the next one.
 std::vector<SentencePieceModel::Part> SentencePieceModel::cut_words(std::string_view text) const {
   std::vector<Part> parts;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = text.find(kMetaspace, begin + 1);
     if (end == std::string_view::npos) end = text.size();
-    const auto found = pieces_.find(text.substr(begin, end - begin));  // the name of a control symbol is text
+    const auto found = pieces_.find(text.substr(begin, end - begin));  // a control symbol's name is plain text
     parts.push_back({text.substr(begin, end - begin), found == pieces_.end() ? unknown_ : found->second});
     begin = end;
   }

@@ -42,7 +42,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::vector<int64_t> encode(std::string_view text) const override {
     std::vector<int64_t> ids;
-    bool unknown_before = false;  // neighbouring unknown parts are one
+    bool unknown_before = false;  // consecutive unknown parts become one token
     const std::string normalized = this->normalized(text);
     for (const SentencePieceModel::Part& part : model_.cut(normalized)) {
       const bool unknown = part.id == model_.unknown_id();
@@ -82,7 +82,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string decode(const std::vector<int64_t>& ids, bool with_special) const override {
     std::string text;
-    bool at_front = true;  // the mark of a space there is the one that encoding put in front
+    bool at_front = true;  // true while the text is empty: a space mark there was added by encoding and is dropped
     for (const int64_t id : ids) {
       const Type type = checked(id).type;
       const bool is_text = type != Type::Control && type != Type::Unknown && type != Type::Byte;
@@ -93,7 +93,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       } else {
         text += type == Type::Control && with_special ? file_.pieces[id].text : piece(id);
       }
-      // Where spaces are removed, all in front are.
+      // If the normalizer removes spaces, all leading spaces are dropped.
       at_front = at_front && text.empty() && !(strips && !file_.remove_extra_whitespaces);
     }
     return text;
@@ -117,12 +117,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     return model_.id_of(std::string("<0x") + kDigits[value >> 4] + kDigits[value & 15] + ">");
   }
 
-  /// What the front of `text` becomes, and how many bytes of it.
+  /// Returns the replacement of the front of `text`, and how many bytes it replaces.
   Charsmap::Rule first_rule(std::string_view text) const {
     if (const size_t own = model_.user_defined(text)) return {own, text.substr(0, own)};
     if (const auto rule = charsmap_.longest(text)) return *rule;
     const Utf8Character first = first_character(text);
-    if (first.kind != Utf8::Complete) return {1, kReplacement};  // a byte at a time
+    if (first.kind != Utf8::Complete) return {1, kReplacement};  // one byte at a time
     return {first.length, text.substr(0, first.length)};
   }
 

@@ -89,7 +89,7 @@ int TextAutomaton::state_of(std::vector<int> open, bool is_start) {
 void TextAutomaton::build() {
   state_of({0}, true);
   for (size_t state = 0; state < made_.size(); ++state) {
-    // Bytes between two edges lead to the same states.
+    // All bytes between two neighbouring edges lead to the same states.
     std::set<int> edges{0};
     for (const int member : members_[state])
       for (const auto& [range, next] : nfa_.states[static_cast<size_t>(member)].bytes)

@@ -1,4 +1,4 @@
-// Which texts match regular expressions, as one deterministic automaton over bytes of UTF-8.
+// Sets of texts, given by regular expressions, as one deterministic automaton over bytes of UTF-8.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,9 +13,11 @@ namespace colossal::text {
 struct PatternStates {
   struct State {
     std::vector<std::pair<std::array<uint8_t, 2>, int>> bytes{};  ///< a range of bytes, and the state after it
-    std::vector<int> free{};                                      ///< states that no byte leads to
-    std::vector<int> at_start{}, at_end{};                        ///< those of ^ and $
-    int accepts = -1;                                             ///< the number of the text set that ends here
+    std::vector<int> free{};                                      ///< states that are reached without a byte
+    std::vector<int> at_start{}, at_end{};                        ///< states reached by ^ at the start of the text, and
+                                                                  ///< by $ at its end
+    int accepts = -1;                                             ///< number of the text set that accepts here; -1 =
+                                                                  ///< none
   };
   std::vector<State> states{1};
 
@@ -25,30 +27,33 @@ struct PatternStates {
   }
 };
 
-/// The texts of several numbered sets as one automaton; each state knows which sets have the text so far.
+/// Several numbered sets of texts as one automaton. Each state knows which sets contain the text so far.
 class TextAutomaton {
  public:
   static constexpr int kMostStates = 20000;
-  static constexpr size_t kMostWork = 2000000;  ///< states of the patterns in all states of the automaton
+  static constexpr size_t kMostWork = 2000000;  ///< limit on the total number of pattern states in all states of the
+                                                ///< automaton
   static constexpr int kDead = -1;
 
   TextAutomaton();
   /// Adds the texts in which an ECMA-262 regular expression (with the flag u) finds a match. Returns the set's number.
   /// Errors ("json schema"): an expression that is malformed or has lookaround, references, \b or \p.
   int add_pattern(const std::string& pattern);
-  /// Adds one text.
+  /// Adds a single text. Returns the set's number.
   int add_text(const std::string& text);
-  /// Adds the texts of at least `least` and at most `most` characters (-1 = no limit).
+  /// Adds the texts of at least `least` and at most `most` characters (-1 = no limit). Returns the set's number.
   int add_lengths(int64_t least, int64_t most);
 
-  /// Makes the automaton. Errors ("json schema"): more than kMostStates states or kMostWork.
+  /// Builds the automaton after all sets were added.
+  /// Errors ("json schema"): more than kMostStates states or kMostWork.
   void build();
   size_t states() const { return made_.size(); }
   int next(int state, uint8_t byte) const { return made_[static_cast<size_t>(state)].next[byte]; }
-  /// The sets that have the text which leads to the state, in ascending order; empty for text that is not UTF-8.
+  /// Returns true if the text that leads to the state is valid UTF-8. sets() returns the sets that contain the text, in
+  /// ascending order; it is empty for other text.
   bool is_text(int state) const { return made_[static_cast<size_t>(state)].is_text; }
   const std::vector<int>& sets(int state) const { return made_[static_cast<size_t>(state)].sets; }
-  /// The sets that have `text`.
+  /// Returns the sets that contain `text`.
   std::vector<int> sets_of(const std::string& text) const;
 
  private:
@@ -64,7 +69,7 @@ class TextAutomaton {
   int sets_ = 0, valid_;
   size_t work_ = 0;
   std::vector<Made> made_;
-  std::vector<std::vector<int>> members_;  // of each state that was made
+  std::vector<std::vector<int>> members_;  // pattern states of each state of the automaton
   std::map<std::pair<std::vector<int>, bool>, int> ids_;
 };
 

@@ -23,9 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kLlama3Ranks = 128000;
-constexpr size_t kLongestToken = 1024;  // o200k_base's longest is of 128 bytes; each is looked up at all its cuts
+constexpr size_t kLongestToken = 1024;  // bytes; the longest token of o200k_base has 128. The limit bounds the cost:
+                                        // every split is looked up
 
-/// What a file of ranks does not say.
+/// The properties of an encoding that a rank file does not contain.
 struct EncodingRules {
   std::string pattern;
   std::map<std::string, int64_t> special;
@@ -86,7 +87,7 @@ EncodingRules rules_of(const fs::path& path, int64_t ranks) {
   }
 }
 
-/// A line at a time: calls row(token, rank, line).
+/// Calls row(token, rank, line) for each line.
 template <class Row>
 void for_rows(std::string_view bytes, const Row& row) {
   for (int64_t line = 1; !bytes.empty(); ++line) {
@@ -163,7 +164,7 @@ class TiktokenTokenizer final : public Tokenizer {
     return bpe_.vocabulary().token(id);
   }
 
-  /// Bytes in the byte alphabet, so that it is text.
+  /// Returns the bytes in the byte alphabet, so that the spelling is valid text.
   std::string spelling(int64_t id) const override {
     check(id);
     const std::string& special = special_.token(id);
@@ -190,7 +191,7 @@ class TiktokenTokenizer final : public Tokenizer {
     return tokens;
   }
 
-  /// What the pattern does not match is no part of any word: as with tiktoken it is lost.
+  /// Text that the pattern does not match belongs to no word. As in tiktoken, it is dropped.
   template <class Word>
   void cut(std::string_view text, const Word& word) const {
     if (!scanner_) {

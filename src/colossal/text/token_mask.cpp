@@ -13,7 +13,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
   for (int64_t id = 0; id < size; ++id)
     if (!pieces_[id].empty()) ids_.push_back(id);
   std::stable_sort(ids_.begin(), ids_.end(), [&](int64_t a, int64_t b) { return pieces_[a] < pieces_[b]; });
-  std::vector<int> path;  // the nodes of the piece before
+  std::vector<int> path;  // nodes of the previous piece
   std::string before;
   for (size_t i = 0; i < ids_.size(); ++i) {
     const std::string& piece = pieces_[ids_[i]];
@@ -25,7 +25,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
       path.push_back(static_cast<int>(nodes_.size()));
       nodes_.push_back({byte, static_cast<int>(path.size()), 0, i, i});
     }
-    nodes_[path.back()].end = i + 1;  // equal pieces follow each other
+    nodes_[path.back()].end = i + 1;  // equal pieces are consecutive
     if (piece.size() == 1) alphabet_.set(static_cast<uint8_t>(piece[0]));
     before = piece;
   }
@@ -48,11 +48,11 @@ std::vector<uint64_t> TokenMasks::walk(int state) {
   const auto set = [&](int64_t id) { bits[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64); };
   const auto clear = [&](int64_t id) { bits[static_cast<size_t>(id) / 64] &= ~(uint64_t{1} << (id % 64)); };
   const auto set_ends = [&](bool may_end) {
-    for (const int64_t id : end_ids_) may_end ? set(id) : clear(id);  // also of an end token that stands for a text
+    for (const int64_t id : end_ids_) may_end ? set(id) : clear(id);  // includes end tokens that stand for a text
     return bits;
   };
   if (state == kEnded) return set_ends(true);
-  std::vector<int> states{state};  // after each byte of the path
+  std::vector<int> states{state};  // the state after each byte of the path
   const std::vector<TokenTrie::Node>& nodes = trie_.nodes_;
   for (size_t at = 0; at < nodes.size();) {
     const TokenTrie::Node& node = nodes[at];

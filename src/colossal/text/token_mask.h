@@ -1,4 +1,4 @@
-// Which tokens may come next where a text must be of a grammar.
+// Masks of the tokens that may come next, for a text that must follow a grammar.
 //
 //   auto masks = std::make_shared<text::TokenMasks>(grammar, rule, text::TokenTrie(tokenizer), end_ids);
 //   text::TokenWalk walk(masks);
@@ -20,24 +20,24 @@
 
 namespace colossal::text {
 
-/// The bytes of a vocabulary's tokens (Tokenizer::piece()) in a tree: tokens that begin alike share the bytes. Special
-/// tokens stand for no bytes and are not in it.
+/// The bytes of a vocabulary's tokens (Tokenizer::piece()) as a trie: tokens with a common start share its nodes.
+/// Special tokens stand for no bytes and are not in the trie.
 class TokenTrie {
  public:
   explicit TokenTrie(const Tokenizer& tokenizer);
   int64_t vocabulary_size() const { return static_cast<int64_t>(pieces_.size()); }
   const std::string& piece(int64_t id) const { return pieces_[id]; }
-  /// The bytes that are a token by themselves.
+  /// Returns the bytes that are themselves tokens.
   const std::bitset<256>& alphabet() const { return alphabet_; }
 
  private:
   friend class TokenMasks;
-  /// In the order of a walk that is at a node before its children.
+  /// Nodes are stored in preorder: a node precedes its children.
   struct Node {
     uint8_t byte;
-    int depth;          // from 1
-    int beyond;         // the first node that is not below
-    size_t first, end;  // ids_ of its tokens
+    int depth;          // number of bytes from the root, from 1
+    int beyond;         // index of the first node after the subtree
+    size_t first, end;  // range of its tokens in ids_
   };
   std::vector<std::string> pieces_;
   std::vector<Node> nodes_;
@@ -47,12 +47,14 @@ class TokenTrie {
 
 class TokenWalk;
 
-/// There is always an allowed token: bytes that are no token by themselves are never written, also not as a part of
-/// one, so that every text that tokens have begun can be ended byte by byte.
-/// Cost: allowed() walks the tree the first time that it is asked of a state: milliseconds for 100000 tokens. The masks
-///       of at most kMostMasks states are kept.
-/// Memory: a walk that finds more than `most_states` states in the machine frees those at which no walk is. The states
-///         of start() and next() are valid until then. Thread safety: none.
+/// The token masks of all states of a grammar. At least one token is always allowed. A byte that is not itself a token
+/// is never written, not even within a longer token, so any text can be completed byte by byte.
+///
+/// Cost:   The first call of allowed() for a state walks the trie: milliseconds for 100000 tokens. The masks of at most
+///         kMostMasks states are kept.
+/// Memory: If a TokenWalk finds more than `most_states` states in the machine, it frees those that no TokenWalk is at.
+///         The states of start() and next() are valid until then.
+/// Thread safety: none.
 class TokenMasks {
  public:
   static constexpr size_t kMostMasks = 1024;
@@ -60,14 +62,14 @@ class TokenMasks {
 
   static constexpr size_t kMostStates = 16384;
 
-  /// Errors ("grammar"): GrammarMachine's; an end id outside the vocabulary, or none.
+  /// Errors ("grammar"): as GrammarMachine; no end id, or an end id outside the vocabulary.
   TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t most_states = kMostStates);
   int64_t vocabulary_size() const { return trie_.vocabulary_size(); }
   int start() const { return machine_.start(); }
-  /// Bits of the tokens that may follow; end ids are among them where the text may end, and alone after one. The
-  /// reference lives until the next call.
+  /// Returns the bits of the tokens that may follow. End ids are included if the text may end here; after an end token
+  /// they are the only ones. The reference is valid until the next call.
   const std::vector<uint64_t>& allowed(int state);
-  /// The state after a token. Errors ("grammar"): a token that is not allowed.
+  /// Returns the state after a token. Errors ("grammar"): a token that is not allowed.
   int next(int state, int64_t token);
   size_t states() const { return machine_.states(); }
 
@@ -81,19 +83,20 @@ class TokenMasks {
   std::vector<int64_t> end_ids_;
   std::unordered_map<int, std::vector<uint64_t>> masks_;
   size_t most_states_;
-  std::set<TokenWalk*> walks_;  // that there are
+  std::set<TokenWalk*> walks_;  // all existing walks
 };
 
-/// One text on its way through the masks. A copy goes its own way from there.
+/// The state of one text while it is written. A copy continues independently.
 class TokenWalk {
  public:
   explicit TokenWalk(std::shared_ptr<TokenMasks> masks);
   TokenWalk(const TokenWalk& other);
   TokenWalk& operator=(const TokenWalk&) = delete;
   ~TokenWalk();
-  /// As TokenMasks::allowed(): valid until the next call of any walk of these masks.
+  /// Returns the bits of TokenMasks::allowed(). The reference is valid until the next call on any walk of the same
+  /// masks.
   const std::vector<uint64_t>& allowed();
-  /// Errors ("grammar"): a token that is not allowed.
+  /// Advances the state. Errors ("grammar"): a token that is not allowed.
   void accept(int64_t token);
   int64_t vocabulary_size() const { return masks_->vocabulary_size(); }
 

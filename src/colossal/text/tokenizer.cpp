@@ -54,7 +54,8 @@ void for_each_index(size_t count, int threads, const std::function<void(size_t)>
       while ((i = next.fetch_add(1)) < count) work(i);
     } catch (...) {
       const std::lock_guard lock(mutex);
-      // All before this one were begun, so that the first of those that fail is heard of in every run.
+      // Indices are handed out in order, so all calls with a smaller index have started. The smallest failing index is
+      // therefore reported in every run.
       if (i < first_failed) failed = std::current_exception();
       first_failed = std::min(first_failed, i);
       next = count;
@@ -66,7 +67,8 @@ void for_each_index(size_t count, int threads, const std::function<void(size_t)>
     others.reserve(wanted);
     try {
       while (others.size() + 1 < wanted) others.emplace_back(take);
-    } catch (const std::system_error&) {  // no more threads may be started: those there are do the work
+    } catch (const std::system_error&) {  // the system starts no more threads, so the threads that started do all the
+                                          // work
     }
     take();
   }
@@ -82,7 +84,7 @@ std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const s
 
 namespace {
 
-/// The file of a folder that makes its tokenizer, in this order of preference; empty: there is none.
+/// Returns the file of a folder that defines its tokenizer, in this order of preference; empty if there is none.
 std::string file_in(const std::filesystem::path& folder) {
   const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
   for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model"})
@@ -91,7 +93,7 @@ std::string file_in(const std::filesystem::path& folder) {
   return has("vocab.txt") ? (folder / "vocab.txt").string() : "";
 }
 
-/// Its first 4 KiB.
+/// Returns the first 4 KiB of the file.
 std::string read_front(const std::string& path) {
   const auto file = InputFile::open(path);
   std::string front(static_cast<size_t>(std::min<int64_t>(file->size(), 4096)), '\0');
@@ -116,7 +118,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (is_gguf(name)) return read_gguf_tokenizer(name);
   const bool is_folder = fs::is_directory(name, none);
   const std::string file = is_folder ? file_in(name) : name;
-  if (file.empty()) return read_hugging_face_tokenizer(name);  // which says what is not there
+  if (file.empty()) return read_hugging_face_tokenizer(name);  // the call throws an error that names the missing files
   const std::string ending = fs::path(file).extension().string();
   if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file);
   return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file);
@@ -126,7 +128,7 @@ namespace {
 
 constexpr char kReplacementText[] = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Moves what is complete from the front of `pending` to the result.
+/// Moves the complete characters at the front of `pending` to the result.
 std::string take_complete(std::string& pending) {
   std::string text;
   size_t at = 0;
@@ -148,7 +150,7 @@ std::string valid_utf8(std::string_view bytes) {
 }
 
 std::string TextStream::push(int64_t id) {
-  // An id after the vocabulary, which only a model has (padding, sentinels), stands for no text.
+  // An id beyond the vocabulary stands for no text: only the model's embedding has it (padding, sentinels).
   if (id < tokenizer_.vocabulary_size()) pending_ += tokenizer_.piece(id);
   return take_complete(pending_);
 }

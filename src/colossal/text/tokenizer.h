@@ -1,4 +1,4 @@
-// Text to token ids and back.
+// The interface of tokenizers, which turn text into token ids and token ids into text.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,69 +9,77 @@
 
 namespace colossal::text {
 
-/// Tokens of one text or two as a model is given them.
+/// Token ids of one text or of a pair of texts, in the form that a model takes as input.
 struct Encoding {
   std::vector<int64_t> ids;
-  std::vector<int64_t> types;  ///< of each token: which text it belongs to, as the tokenizer counts (0, 1)
+  std::vector<int64_t> types;  ///< index of the text that each token belongs to (0 or 1); BERT's token_type_ids
 };
 
+/// A tokenizer with its vocabulary. make_tokenizer() creates one from a file or a folder.
 /// Thread safety: const members may be called from several threads.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// The ids of `text` and nothing else: no begin or end token.
+  /// Returns the ids of `text` alone, without a begin or end token.
   virtual std::vector<int64_t> encode(std::string_view text) const = 0;
-  /// As encode(), with the special tokens that a model expects around a prompt (LLaMA: the begin token first).
+  /// Returns encode(text) with the special tokens that a model expects before a prompt (LLaMA: the begin token).
   virtual std::vector<int64_t> encode_prompt(std::string_view text) const { return encode(text); }
-  /// As encode(), with all special tokens that the tokenizer's files put around one text or two (BERT: [CLS], [SEP]).
-  /// Where files say nothing of two texts (SentencePiece, tiktoken) each has its own tokens around it, as the packages'
-  /// users join them: <s> A </s> <s> B </s>.
+  /// Returns the ids of one text or of a pair with all special tokens that the tokenizer's files define for it (BERT:
+  /// [CLS], [SEP]). SentencePiece and tiktoken files define no pairs. Each text of a pair then gets its own special
+  /// tokens, as users of those packages join texts: <s> A </s> <s> B </s>.
   virtual Encoding encode_whole(std::string_view text) const;
   virtual Encoding encode_pair(std::string_view first, std::string_view second) const;
-  /// The bytes that a token stands for within a text: perhaps half a UTF-8 character, empty for special tokens.
+  /// Returns the bytes that a token stands for within a text. They may be a part of a UTF-8 character, and are empty
+  /// for special tokens.
   /// Errors: an id outside the vocabulary.
   virtual std::string piece(int64_t id) const = 0;
-  /// The token as the vocabulary spells it; empty where no token has the id. Errors: an id outside the vocabulary.
+  /// Returns the token as the vocabulary spells it; empty if no token has the id. Errors: an id outside the vocabulary.
   virtual std::string spelling(int64_t id) const { return piece(id); }
-  /// The text of `ids`. Not always valid UTF-8: the ids may end within a character, or stand for bytes that are none.
-  /// Special tokens are shown only where `with_special` asks for them.
+  /// Returns the text of `ids`. It is not valid UTF-8 if the ids end within a character or stand for bytes that are no
+  /// character. Special tokens are left out unless `with_special` is true.
   virtual std::string decode(const std::vector<int64_t>& ids, bool with_special = false) const;
   virtual int64_t vocabulary_size() const = 0;
-  /// Closes a document; generation stops at it. -1: there is none.
+  /// Returns the id of the token that ends a document, at which generation stops; -1 = none.
   virtual int64_t end_id() const = 0;
-  /// Opens a text for a model that wants it; -1: there is none.
+  /// Returns the id of the token that opens a text, for models trained with one; -1 = none.
   virtual int64_t begin_id() const { return -1; }
-  /// Stands for a token that a model is to fill in; -1: there is none.
+  /// Returns the id of the token that marks a position for the model to fill in; -1 = none.
   virtual int64_t mask_id() const { return -1; }
 };
 
-/// "bytes", or a path: a folder with tokenizer.json, else tokenizer.model or spiece.model (SentencePiece), else
-/// vocab.json and merges.txt, else vocab.txt (BERT); or a file of one of these kinds, of tiktoken's ranks, or GGUF.
-/// Errors: anything else, or a file that cannot be read.
+/// Creates the tokenizer that `name` describes. `name` is one of:
+/// - "bytes": the byte tokenizer, which needs no file.
+/// - A folder. The first of these that it contains is read: tokenizer.json; tokenizer.model or spiece.model
+/// (SentencePiece); vocab.json with merges.txt; vocab.txt (BERT).
+/// - A file of one of these kinds, a file of tiktoken ranks, or a GGUF file.
+///
+/// Errors: any other name, or a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
-/// A folder holds one of the files that make_tokenizer() reads from a folder, or a GGUF file has a vocabulary.
+/// Returns true if the folder contains a file that make_tokenizer() reads, or the GGUF file contains a vocabulary.
 bool has_tokenizer(const std::string& folder);
 
-/// Calls work(i) for each i < count by at most `threads` threads, this one among them: calls go to whichever is free.
-/// Where the machine gives fewer threads, those there are do all of it.
-/// Errors: throws what a call threw, of several the first by its number; others are then not begun.
+/// Calls work(i) for each i < count on at most `threads` threads, the calling thread included. Each thread takes the
+/// next index as soon as it is free. If the system refuses to start a thread, the threads that started do all the work.
+/// Errors: rethrows what a call threw; if several calls threw, the exception of the smallest index. After the first
+/// failure no further calls start.
 void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work);
 
-/// The ids of each text, as encode() gives them, by at most `threads` threads.
+/// Returns the ids of each text, equal to those of encode(), computed on at most `threads` threads.
 std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
                                              int threads);
 
-/// `bytes` with U+FFFD for each longest prefix that cannot be UTF-8: what can be printed.
+/// Returns `bytes` with U+FFFD in place of each longest prefix that is not UTF-8, so that the result can be printed.
 std::string valid_utf8(std::string_view bytes);
 
-/// Token by token to text that can be printed: never half a UTF-8 character. Bytes that cannot be UTF-8 become U+FFFD.
+/// A converter from a stream of tokens to printable text. It never returns a part of a UTF-8 character. Bytes that
+/// cannot be UTF-8 become U+FFFD. The tokenizer must outlive it.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// The text that became complete with this token, perhaps none.
+  /// Adds a token and returns the text that it completes, which may be empty.
   std::string push(int64_t id);
-  /// What is left at the end of the ids; an incomplete character becomes U+FFFD.
+  /// Returns the text that remains after the last token; an incomplete character becomes U+FFFD.
   std::string finish();
 
  private:

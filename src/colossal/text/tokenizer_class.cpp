@@ -19,17 +19,17 @@ namespace {
 using nlohmann::json;
 using Names = std::vector<std::string_view>;
 
-/// What a class does to a tokenizer.json.
+/// The change that a class makes to a tokenizer.json.
 enum class Change { None, Bert, ByteLevel, GptNeoX, Llama, Unknown };
 
 struct TokenizerClass {
   std::string_view name;
   Change change;
-  Names model_types;     ///< whose class it is
-  Names special_tokens;  ///< that it has unless tokenizer_config.json names others
+  Names model_types;     ///< model types that use this class
+  Names special_tokens;  ///< its special tokens, unless tokenizer_config.json names others
 };
 
-/// See: models/auto/tokenization_auto.py of transformers 5.23, and the classes that it names.
+/// The table of classes. See: models/auto/tokenization_auto.py of transformers 5.23, and the classes that it names.
 const std::vector<TokenizerClass>& classes() {
   static const Names bert{"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}, gpt2{"<|endoftext|>"},
       roberta{"<s>", "</s>", "<unk>", "<pad>", "<mask>"}, llama{"<unk>", "<s>", "</s>"};
@@ -84,7 +84,7 @@ const std::vector<TokenizerClass>& classes() {
   return rows;
 }
 
-/// Models whose tokenizer.json is taken as it is, whatever tokenizer_class says.
+/// Returns true for models whose tokenizer.json is used unchanged, whatever tokenizer_class says.
 bool takes_files_as_they_are(std::string_view model_type) {
   static const std::set<std::string_view> types{
       "EvollaModel",  "arctic",        "aria",           "beam",             "bigbird_pegasus",   "camembertv2-base",
@@ -104,7 +104,7 @@ bool takes_files_as_they_are(std::string_view model_type) {
   return types.count(model_type) > 0;
 }
 
-/// Models that have the class of their type, whatever tokenizer_class says.
+/// Returns true for models that use the class of their type, whatever tokenizer_class says.
 bool has_class_of_type(std::string_view model_type) {
   return model_type == "qwen2" || model_type == "qwen4_exp" || model_type == "hyperclovax_vision_v2" ||
          model_type.starts_with("qwen3_5");
@@ -125,7 +125,7 @@ bool has_byte_level(const json& tokenizer) {
   return false;
 }
 
-/// The class that AutoTokenizer makes.
+/// Returns the class that AutoTokenizer would use.
 const TokenizerClass& class_of(const json& tokenizer, const json& config, const json& model) {
   auto name = value_or<std::string>(config, "tokenizer_class", value_or<std::string>(model, "tokenizer_class", ""));
   const auto type = value_or<std::string>(model, "model_type", "");
@@ -137,7 +137,7 @@ const TokenizerClass& class_of(const json& tokenizer, const json& config, const 
   return row_of(name.empty() && !type.empty() ? "a class that is not known here" : name);
 }
 
-/// A flag of tokenizer_config.json; nothing where it is absent or null.
+/// Returns a flag of tokenizer_config.json; no value if it is absent or null.
 std::optional<bool> flag(const json& config, const char* key, const std::string& file) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return std::nullopt;
@@ -146,7 +146,7 @@ std::optional<bool> flag(const json& config, const char* key, const std::string&
   return found->get<bool>();
 }
 
-/// Calls `visit` with each section of a type within `section`, which may be a Sequence.
+/// Calls `visit` for each section of a type within `section`, which may be a Sequence.
 template <class Visit>
 void for_sections(json& section, const char* type, Visit visit) {
   if (!section.is_object()) return;
@@ -160,7 +160,7 @@ json metaspace(const char* scheme) {
   return {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", scheme}, {"split", false}};
 }
 
-/// What the file does where no key of tokenizer_config.json is followed.
+/// Returns the flags that the file implies if no key of tokenizer_config.json is applied.
 std::map<std::string, bool> flags_of_file(const json& tokenizer) {
   std::map<std::string, bool> flags{{"add_prefix_space", false}, {"do_lower_case", false}};
   for (const char* key : {"pre_tokenizer", "normalizer"}) {
@@ -236,7 +236,7 @@ class ClassReader {
             " must be false, as the file has no ByteLevel pre_tokenizer: got true; remove the key");
   }
 
-  /// Of files whose vocabulary marks words with U+2581, old and new ones.
+  /// Handles files whose vocabulary marks words with U+2581, old and new.
   void cut_as_llama() {
     const bool prefix = flag("add_prefix_space").value_or(true);
     tokenizer_["normalizer"] = nullptr;
@@ -260,7 +260,7 @@ class ClassReader {
     }
   }
 
-  /// The id that the file gives a token, or that the next new one gets.
+  /// Returns the id that the file gives a token, or else the next new id.
   int64_t id_of(const std::string& content) const {
     const auto found = ids_.find(content);
     return found == ids_.end() ? next_id_ : found->second;
@@ -302,7 +302,7 @@ class ClassReader {
       contents.insert(token->at("content").get<std::string>());
     }
     if (class_.change == Change::None || class_.change == Change::Unknown) return;
-    for (const json& token : tokenizer_["added_tokens"])  // these classes forget the others
+    for (const json& token : tokenizer_["added_tokens"])  // these classes drop all other added tokens
       require(contents.count(token["content"].get<std::string>()) > 0, "tokenizer", "the added token ",
               printable(token["content"].get<std::string>()), " of ", file_,
               " must be in added_tokens_decoder of tokenizer_config.json too; add it there, or remove that key");
@@ -323,7 +323,7 @@ class ClassReader {
     next_id_ = std::max(next_id_, id + 1);
   }
 
-  /// The special tokens that tokenizer_config.json and the class name.
+  /// Returns the special tokens that tokenizer_config.json and the class name.
   std::set<std::string> named_tokens() const {
     std::set<std::string> names(class_.special_tokens.begin(), class_.special_tokens.end());
     const auto add = [&](const json& token) {
@@ -350,7 +350,7 @@ json read_file_itself(const std::string& file) {
   return read_json_object(file, "tokenizer", {.bytes = int64_t{256} << 20});
 }
 
-/// config.json beside the file.
+/// Reads config.json next to the file.
 json model_beside(const std::string& file) {
   const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "config.json";
   if (!std::filesystem::exists(beside)) return json::object();

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr char kUsualUnknown[] = "<unk>";  // of unigram models
+constexpr char kUsualUnknown[] = "<unk>";  // unknown token of unigram models
 
 json usual_sections(const std::string& kind) {
   if (kind == "bpe") {
@@ -35,7 +35,7 @@ json usual_sections(const std::string& kind) {
           {"decoder", metaspace}};
 }
 
-/// Checks all that can be before the first text is read.
+/// Checks all options that can be checked before the first text is read.
 TokenizerTraining checked(TokenizerTraining training) {
   require(training.kind == "bpe" || training.kind == "unigram", "tokenizer",
           "the kind of a tokenizer must be bpe or unigram: got ", printable(training.kind));
@@ -64,7 +64,7 @@ std::vector<uint32_t> byte_alphabet() {
   return alphabet;
 }
 
-/// The token of `model`, a section of `like`, for what has none; empty: it says nothing of one.
+/// Returns the unknown token of `model`, a section of `like`; empty if it names none.
 std::string unknown_of(const json& model) {
   if (!model.is_object()) return "";
   const int64_t id = value_or<int64_t>(model, "unk_id", -1);
@@ -81,7 +81,7 @@ TokenizerTrainer::TokenizerTrainer(TokenizerTraining training) : training_(check
   try {
     sections_ = sections_of(training_);
     counter_.emplace(sections_["normalizer"], sections_["pre_tokenizer"], training_.threads);
-    const Decoder check(sections_["decoder"]);  // or nobody could read what is learned
+    const Decoder check(sections_["decoder"]);  // fails here if the learned tokenizer could not decode
     unknown_ = unknown_of(sections_.value("model", json()));
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat("the tokenizer `like` must be a tokenizer.json: ", printable(error.what())));
@@ -135,7 +135,7 @@ ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) co
 ordered_json TokenizerTrainer::trained() && {
   const std::vector<CountedWord> words = std::move(*counter_).words();
   ordered_json model = training_.kind == "bpe" ? bpe(words) : unigram(words);
-  const std::vector<std::string>& special = training_.special;  // as the trainers number them
+  const std::vector<std::string>& special = training_.special;  // in the order in which the trainers number them
   ordered_json added = ordered_json::array();
   for (size_t id = 0; id < special.size(); ++id)
     added.push_back({{"id", id},

@@ -1,4 +1,4 @@
-// A tokenizer learned from texts, as the tokenizer.json that make_tokenizer() reads.
+// Training of tokenizers from texts; the result is a tokenizer.json that make_tokenizer() reads.
 //
 //   TokenizerTrainer trainer({.kind = "bpe", .vocabulary = 8000, .special = {"<|endoftext|>"}});
 //   trainer.add({"some text", "and more"});
@@ -14,25 +14,28 @@
 
 namespace colossal::text {
 
+/// Options of a TokenizerTrainer.
 struct TokenizerTraining {
-  std::string kind = "bpe";  ///< bpe: byte-level byte pair encoding; unigram: a unigram model of characters
+  std::string kind = "bpe";  ///< bpe = byte-level byte pair encoding; unigram = a unigram model of characters
   int64_t vocabulary = 32000;
-  std::vector<std::string> special{};  ///< the first tokens, never cut and never part of others
-  int64_t least_count = 2;             ///< bpe: how often a pair must be there to be joined
+  std::vector<std::string> special{};  ///< the first tokens; they are never split or merged
+  int64_t least_count = 2;             ///< bpe: minimum count of a pair that is joined
   int threads = 1;
-  /// A tokenizer.json whose normalizer, pre_tokenizer, decoder, and prefix, suffix and unknown token of the model the
-  /// new one has, too; null: those that are usual for the kind (of bpe GPT-2's; of unigram NFKC, one space for several,
-  /// and words that begin with U+2581).
+  /// A tokenizer.json to imitate: the new tokenizer gets its normalizer, pre_tokenizer and decoder, and its model's
+  /// prefix, suffix and unknown token. Null = the usual sections of the kind: for bpe GPT-2's; for unigram NFKC, single
+  /// spaces, and words that start with U+2581.
   nlohmann::json like{};
 };
 
+/// A trainer that counts the words of texts and then learns a tokenizer from them.
 class TokenizerTrainer {
  public:
-  /// Errors: throws Error("tokenizer", ...) for another kind, sizes that are not positive, a special token that is
-  ///         empty, not UTF-8 or there twice, sections of `like` that are not understood.
+  /// Errors: throws Error("tokenizer", ...) for an unknown kind, sizes that are not positive, a special token that is
+  ///         empty, duplicate or not UTF-8, and sections of `like` that are not supported.
   explicit TokenizerTrainer(TokenizerTraining training);
   void add(const std::vector<std::string>& texts) { counter_->add(texts); }
-  /// The members that the package tokenizers writes, in its order. Errors: those of train_bpe() and train_unigram().
+  /// Returns the members that the package tokenizers writes, in its order.
+  /// Errors: as train_bpe() and train_unigram().
   nlohmann::ordered_json trained() &&;
 
  private:
@@ -41,7 +44,7 @@ class TokenizerTrainer {
 
   TokenizerTraining training_;
   nlohmann::json sections_;  // normalizer, pre_tokenizer, decoder, model
-  std::string unknown_;      // empty: there is none
+  std::string unknown_;      // empty = none
   std::optional<WordCounter> counter_;
 };
 

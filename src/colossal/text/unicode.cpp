@@ -30,7 +30,7 @@ bool has_white_space(uint32_t c) {
          c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/// Letters in circles and squares, which are symbols and Other_Alphabetic.
+/// Returns true for letters in circles and squares, which are symbols with the property Other_Alphabetic.
 bool is_alphabetic_symbol(uint32_t c) {
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
          (c >= 0x1F170 && c <= 0x1F189);
@@ -72,7 +72,7 @@ uint8_t classes_of_category(utf8proc_category_t category) {
   }
 }
 
-/// The classes of every code point: a byte each, so that a look is one load.
+/// Returns the classes of every code point, one byte each, so that a look-up is a single load.
 std::unique_ptr<const uint8_t[]> make_table() {
   auto table = std::make_unique<uint8_t[]>(kCodePoints);
   for (uint32_t c = 0; c < kCodePoints; ++c) {
@@ -97,7 +97,7 @@ bool is_ascii(std::string_view text) {
 
 int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
-/// Appends what a character decomposes into.
+/// Appends the decomposition of a character.
 void append_decomposed(std::vector<utf8proc_int32_t>& out, uint32_t c, int options) {
   utf8proc_int32_t parts[32];
   int boundary = 0;
@@ -110,8 +110,8 @@ void append_decomposed(std::vector<utf8proc_int32_t>& out, uint32_t c, int optio
   }
 }
 
-/// Brings the marks behind each character in the order of their combining classes. utf8proc does it by exchanging
-/// neighbours, which takes quadratic time where somebody writes a million marks.
+/// Sorts the marks after each character by their combining classes. utf8proc swaps neighbours instead, which takes
+/// quadratic time on a hostile text with a million marks.
 void order_marks(std::vector<utf8proc_int32_t>& text) {
   for (size_t begin = 0; begin < text.size();) {
     if (combining_class(text[begin]) == 0) {

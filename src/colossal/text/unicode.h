@@ -1,6 +1,6 @@
-// What Unicode says of characters, as tokenizers ask for it: of version 15.0 (utf8proc 2.8; a later one brings a later
-// version). The package `tokenizers` takes classes from three libraries of several versions:
-// docs/reference/tokenizers.md says where that shows.
+// Unicode properties that tokenizers need, in version 15.0 (of utf8proc 2.8; a later utf8proc has a later version). The
+// package `tokenizers` takes classes from three libraries with different versions. docs/reference/tokenizers.md lists
+// the resulting differences.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace colossal::text {
 
-/// One character of text that may be anything: bytes that are not UTF-8 are U+FFFD, one for each longest prefix that
-/// a decoder replaces.
+/// One character of arbitrary text. Bytes that are not UTF-8 are U+FFFD, one for each longest prefix that a decoder
+/// replaces.
 struct CodePoint {
   uint32_t value;
-  size_t length;  ///< bytes that it takes in the text
+  size_t length;  ///< number of bytes in the text
 };
 
-/// The character at the front of `text`, which must not be empty.
+/// Returns the character at the front of `text`, which must not be empty.
 CodePoint first_code_point(std::string_view text);
 /// Appends a code point in UTF-8.
 void append_utf8(std::string& text, uint32_t code_point);
@@ -25,18 +25,18 @@ bool is_letter(uint32_t c);             ///< general category L
 bool is_number(uint32_t c);             ///< general category N
 bool is_mark(uint32_t c);               ///< general category M
 bool is_nonspacing_mark(uint32_t c);    ///< general category Mn
-bool is_punctuation(uint32_t c);        ///< general category P, and of ASCII every sign that is no letter or digit
+bool is_punctuation(uint32_t c);        ///< general category P, and every ASCII sign that is not a letter or digit
 bool is_space(uint32_t c);              ///< White_Space
 bool is_word(uint32_t c);               ///< \w of UTS 18: Alphabetic, marks, decimal digits, connectors, joiners
 bool is_control_or_format(uint32_t c);  ///< general categories Cc, Cf and Co
-/// The lower case of a character by itself; of U+0130 it is two.
+/// Appends the lower case of a single character; for U+0130 these are two characters.
 void append_lower(std::string& text, uint32_t c);
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
-/// The normalization form of a text. Cost: O(n log n), whatever the order of its marks.
+/// Returns the normalization form of a text. Cost: O(n log n), whatever the order of its marks.
 std::string normalized(std::string_view text, NormalForm form);
 
-/// The bytes of the extended grapheme cluster at the front of `text`, which must not be empty.
+/// Returns the size in bytes of the extended grapheme cluster at the front of `text`, which must not be empty.
 size_t first_grapheme(std::string_view text);
 
 }  // namespace colossal::text

@@ -8,7 +8,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // below the least score: sentencepiece's kUnkPenalty
+constexpr double kUnknownPenalty = 10;  // distance below the lowest score: sentencepiece's kUnkPenalty
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void Unigram::encode(std::string_view word, std::vector<int64_t>& ids) const {
     double score = 0;
     int64_t begin = -1, id = -1;
   };
-  std::vector<Node> ends(word.size() + 1);  // the best path to each place
+  std::vector<Node> ends(word.size() + 1);  // the best path to each position
   const auto offer = [&](size_t begin, size_t end, int64_t id, double score) {
     Node& node = ends[end];
     if (node.begin < 0 || score > node.score) node = {score, static_cast<int64_t>(begin), id};
@@ -55,7 +55,7 @@ void Unigram::encode(std::string_view word, std::vector<int64_t>& ids) const {
     }
     at += length;
   }
-  std::vector<std::string_view> parts;  // from the last to the first
+  std::vector<std::string_view> parts;  // parts, the last one first
   bool fuses = false;
   for (size_t end = word.size(); end > 0;) {
     const auto begin = static_cast<size_t>(ends[end].begin);

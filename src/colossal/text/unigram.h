@@ -1,4 +1,4 @@
-// Unigram language models: of all ways to cut a word in pieces the one with the largest sum of scores.
+// Unigram language models, which choose the segmentation of a word with the largest sum of scores.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -9,18 +9,19 @@
 
 namespace colossal::text {
 
-/// See: Kudo, arXiv:1804.10959.
+/// A unigram model of a tokenizer.json. See: Kudo, arXiv:1804.10959.
 class Unigram final : public WordModel {
  public:
   struct Options {
-    int64_t unknown = -1;        ///< the id for characters that no piece covers; -1: they are an error
-    bool byte_fallback = false;  ///< these become the tokens <0xNN> of their bytes
+    int64_t unknown = -1;        ///< id for characters that no piece covers; -1 = such characters are an error
+    bool byte_fallback = false;  ///< such characters become the tokens <0xNN> of their bytes
   };
-  /// `scores` are by id. Errors: throws Error("tokenizer", ...) for an unknown id outside the vocabulary.
+  /// `scores` are indexed by id. Errors: throws Error("tokenizer", ...) for an unknown id outside the vocabulary.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, Options options);
 
-  /// Neighbouring unknown characters are one token. Cost: O(n m) for n bytes and pieces of at most m.
-  /// Errors: throws Error("tokenizer", ...) for a character without a piece where there is no unknown token.
+  /// Appends the ids of a word. Consecutive unknown characters become one token.
+  /// Cost: O(n m) for n bytes and pieces of at most m bytes.
+  /// Errors: throws Error("tokenizer", ...) for a character without a piece if there is no unknown token.
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:

@@ -15,12 +15,13 @@
 namespace colossal::text {
 namespace {
 
-constexpr int32_t kUnknownId = 0;          // in front of all pieces while they are learned
-constexpr double kTrainingPenalty = 10;   // below the least score
-constexpr double kFewestExpected = 0.5;  // a piece that is met less often is taken away
-constexpr size_t kParts = 16;            // of the words: what each adds up does not depend on threads
+constexpr int32_t kUnknownId = 0;        // first piece during training
+constexpr double kTrainingPenalty = 10;  // distance of the unknown score below the lowest score
+constexpr double kFewestExpected = 0.5;  // a piece with a lower expected count is removed
+constexpr size_t kParts = 16;            // fixed partition of the words, so that sums do not depend on the number of
+                                         // threads
 
-/// Derivative of the logarithm of the gamma function: by its recurrence to where the asymptotic series is exact.
+/// Derivative of the logarithm of the gamma function: uses the recurrence up to where the asymptotic series is exact.
 double digamma(double x) {
   double sum = 0;
   for (; x < 10; ++x) sum -= 1 / x;
@@ -29,7 +30,7 @@ double digamma(double x) {
 }
 
 struct Model {
-  std::vector<std::pair<std::string, double>> pieces;  // the unknown one first, whose score says nothing
+  std::vector<std::pair<std::string, double>> pieces;  // the unknown piece first; its score is not used
   PieceTrie trie;
   std::vector<double> scores;
   Lattice::Unknown unknown{kUnknownId, 0};
@@ -55,7 +56,7 @@ class UnigramTrainer {
       : words_(words), training_(training) {
     require(!words.empty(), "tokenizer", "there must be words to learn pieces from: got none");
     characters_ = characters_of(words);
-    for (const std::string& token : training.special) characters_.erase(token);  // it has a place already
+    for (const std::string& token : training.special) characters_.erase(token);  // special tokens already have an id
     const auto first = static_cast<int64_t>(training.special.size()) + (special_unknown() < 0 ? 1 : 0);
     room_ = training.vocabulary - first;
     require(static_cast<int64_t>(characters_.size()) <= room_, "tokenizer",
@@ -67,7 +68,8 @@ class UnigramTrainer {
     std::vector<std::pair<std::string, double>> pieces{{training_.unknown, 0}};
     for (auto& seed : seed_pieces(words_, training_.longest_piece, training_.seeds)) pieces.push_back(std::move(seed));
     Model model = model_of(std::move(pieces));
-    const auto wanted = static_cast<size_t>(training_.vocabulary * 11 / 10);  // so that the last choice is one
+    const auto wanted = static_cast<size_t>(training_.vocabulary * 11 / 10);  // more than the final size, so that the
+                                                                              // last selection still has a choice
     for (;;) {
       for (int step = 0; step < training_.steps; ++step) model = maximized(model, expected(model));
       if (model.pieces.size() <= wanted) return finished(model);
@@ -86,7 +88,8 @@ class UnigramTrainer {
            std::find(training_.special.begin(), training_.special.end(), piece) != training_.special.end();
   }
 
-  /// Calls of_word(word, lattice, sums) for each word, with sums for each piece, and adds all sums up.
+  /// Calls of_word(word, lattice, sums) for each word, where `sums` has one entry per piece. Returns the total of all
+  /// sums.
   template <class OfWord>
   std::vector<double> summed(const Model& model, const OfWord& of_word) const {
     std::vector<std::vector<double>> sums(std::min(kParts, words_.size()));
@@ -111,7 +114,7 @@ class UnigramTrainer {
     });
   }
 
-  /// Pieces are as probable as they are expected to be met, with a sparse prior (Liang and Klein, ACL 2007 tutorial,
+  /// Makes pieces as probable as their expected counts, with a sparse prior (Liang and Klein, ACL 2007 tutorial,
   /// "Structured Bayesian nonparametric models with variational inference").
   static Model maximized(const Model& model, const std::vector<double>& expected) {
     std::vector<std::pair<std::string, double>> pieces{model.pieces[kUnknownId]};
@@ -126,9 +129,10 @@ class UnigramTrainer {
     return model_of(std::move(pieces));
   }
 
-  /// Keeps the pieces without which the words would be the least probable, each cut as its second best way says then.
-  /// What is lost is added up as the package tokenizers does: the sum of all times grows by those of a piece for every
-  /// piece of the model, where sentencepiece takes the parts that replace it; frequent pieces are kept the rather.
+  /// Keeps the pieces whose removal would lower the probability of the words most. A removed piece is replaced by its
+  /// second best segmentation. The loss is computed as in the package tokenizers: the total count grows by the count of
+  /// the piece once for every piece of the model. In sentencepiece it grows once for each part that replaces the piece.
+  /// The package therefore keeps frequent pieces more often.
   Model pruned(const Model& model, size_t wanted) const {
     const std::vector<double> met =
         summed(model, [](const CountedWord& word, const Lattice& lattice, std::vector<double>& sums) {
@@ -138,12 +142,12 @@ class UnigramTrainer {
     for (const CountedWord& word : words_) words += static_cast<double>(word.count);
     for (const double times : met) sum += times;
     std::vector<std::pair<std::string, double>> kept{model.pieces[kUnknownId]};
-    std::vector<std::pair<double, size_t>> losses;  // negative, so that the largest comes first
+    std::vector<std::pair<double, size_t>> losses;  // negative, so that the largest loss sorts first
     Lattice lattice;
     for (size_t id = kUnknownId + 1; id < met.size(); ++id) {
       lattice.read(model.pieces[id].first, model.trie, model.scores, model.unknown);
       const std::vector<int32_t> other = lattice.best(/*is_cut=*/true);
-      if (!other.empty() && met[id] == 0) continue;  // nobody misses it
+      if (!other.empty() && met[id] == 0) continue;  // an unused piece costs no probability
       if (other.empty() || lattice.best().size() > 1) {
         kept.push_back(model.pieces[id]);
         continue;
@@ -162,11 +166,11 @@ class UnigramTrainer {
     return model_of(std::move(kept));
   }
 
-  /// All characters, then as many of the other pieces as there is room for, the most probable first.
+  /// Returns all characters, followed by as many other pieces as fit, the most probable first.
   TrainedUnigram finished(const Model& model) const {
     std::unordered_map<std::string, double> known(model.pieces.begin() + 1, model.pieces.end());
     const double least = model.unknown.score + kTrainingPenalty;
-    constexpr double kApart = 0.0001;  // of the scores of characters that were taken away
+    constexpr double kApart = 0.0001;  // distance between the scores of characters that were removed
     std::vector<std::pair<std::string, double>> pieces;
     double above = 0;
     for (const std::string& character : characters_) {
@@ -189,7 +193,7 @@ class UnigramTrainer {
   const std::vector<CountedWord>& words_;
   const UnigramTraining& training_;
   std::set<std::string> characters_;
-  int64_t room_;  // for pieces that are not special
+  int64_t room_;  // number of pieces that are not special
 };
 
 }  // namespace

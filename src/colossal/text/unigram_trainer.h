@@ -1,4 +1,4 @@
-// The pieces of a unigram model and their scores, learned from words.
+// Training of unigram models: learns the pieces and their scores from words.
 //
 //   const TrainedUnigram trained = train_unigram(words, {.vocabulary = 8000, .special = {"</s>"}});
 #pragma once
@@ -11,29 +11,32 @@
 
 namespace colossal::text {
 
+/// Options of train_unigram().
 struct UnigramTraining {
   int64_t vocabulary = 8000;
   std::vector<std::string> special{};  ///< the first tokens
-  std::string unknown = "<unk>";       ///< for characters without a piece; in front, where it is not among `special`
-  int64_t longest_piece = 16;          ///< characters
-  int64_t seeds = 1000000;             ///< pieces that training begins with, at most
-  double kept = 0.75;                  ///< of the pieces, each time that some are taken away
-  int steps = 2;                       ///< of expectation and maximization before each such time
+  std::string unknown = "<unk>";       ///< token for characters without a piece; it is id 0 if `special` does not
+                                       ///< contain it
+  int64_t longest_piece = 16;          ///< maximum length of a piece, in characters
+  int64_t seeds = 1000000;             ///< maximum number of pieces at the start of training
+  double kept = 0.75;                  ///< share of the pieces that each pruning keeps
+  int steps = 2;                       ///< iterations of expectation and maximization before each pruning
   int threads = 1;
 };
 
+/// The result of train_unigram().
 struct TrainedUnigram {
-  std::vector<std::pair<std::string, double>> pieces;  ///< by id: a token and the logarithm of its probability
-  int64_t unknown = 0;                                 ///< the id of the unknown token
+  std::vector<std::pair<std::string, double>> pieces;  ///< in order of id: a token and the logarithm of its probability
+  int64_t unknown = 0;                                 ///< id of the unknown token
 };
 
-/// Begins with all characters and with what is followed by different characters, by length times how often, and then
-/// alternates between probabilities that explain the words best and taking away the pieces that are missed least, as
-/// sentencepiece and the package tokenizers do. Pieces and scores are those of the package, but for rounding. The
-/// result does not depend on `threads`.
+/// Learns the pieces as sentencepiece and the package tokenizers do. It starts with all characters and with the strings
+/// that different characters follow, ranked by length times number of occurrences. Then it alternates two steps: it
+/// estimates the probabilities that explain the words best, and prunes the pieces whose loss is smallest. Pieces and
+/// scores equal those of the package except for rounding. The result does not depend on `threads`.
 ///
 /// See:    Kudo, arXiv:1804.10959.
-/// Errors: throws Error("tokenizer", ...) for no words, and where characters and special tokens alone are more than the
+/// Errors: throws Error("tokenizer", ...) if there are no words, or if characters and special tokens alone exceed the
 ///         vocabulary.
 /// Cost:   steps * log(seeds / vocabulary) / log(1 / kept) passes over the different words.
 TrainedUnigram train_unigram(const std::vector<CountedWord>& words, const UnigramTraining& training);

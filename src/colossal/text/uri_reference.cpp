@@ -7,7 +7,8 @@
 namespace colossal::text {
 namespace {
 
-/// scheme ":" ["//" authority] path ["?" query] ["#" fragment], each with its mark; absent parts are empty.
+/// scheme ":" ["//" authority] path ["?" query] ["#" fragment]; each part includes its delimiter, absent parts are
+/// empty.
 struct UriParts {
   std::string scheme, authority, path, query, fragment;
 };
@@ -36,7 +37,7 @@ UriParts parts_of_uri(std::string text) {
   return parts;
 }
 
-/// Without "." and "..".
+/// Returns the path with its segments "." and ".." resolved.
 std::string without_dots(const std::string& path) {
   std::vector<std::string> kept;
   for (size_t begin = 0; begin < path.size();) {

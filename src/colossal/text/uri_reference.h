@@ -4,9 +4,9 @@
 
 namespace colossal::text {
 
-/// `reference` resolved against the absolute URI `base`; without a fragment of the base.
+/// Returns `reference` resolved against the absolute URI `base`, without the fragment of `base`.
 std::string resolved_uri(const std::string& base, const std::string& reference);
-/// With the bytes that %XX stands for.
+/// Returns `text` with each %XX replaced by the byte that it encodes.
 std::string percent_decoded(const std::string& text);
 
 }  // namespace colossal::text

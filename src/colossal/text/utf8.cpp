@@ -25,7 +25,7 @@ Utf8Character first_character(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    // Of most texts most bytes are ASCII.
+    // ASCII bytes are skipped first, because most bytes of most texts are ASCII.
     const auto other = std::find_if(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; });
     text.remove_prefix(other - text.begin());
     if (text.empty()) return true;

@@ -21,13 +21,13 @@ json special(const std::string& content, const json& id) {
   return {{"content", content}, {"id", id}, {"special", true}};
 }
 
-/// The content of a token that tokenizer_config.json names, as a string or an object.
+/// Returns the content of a token that tokenizer_config.json names, as a string or an object.
 std::string named(const json& config, const char* key, const char* otherwise) {
   const json token = config.value(key, json());
   return token.is_object() ? token.at("content").get<std::string>() : value_or<std::string>(config, key, otherwise);
 }
 
-/// The tokenizer wraps texts as RoBERTa's does.
+/// Returns true if the tokenizer puts RoBERTa's special tokens around texts.
 bool is_roberta(const std::string& folder, const json& config) {
   auto name = value_or<std::string>(config, "tokenizer_class", "");
   const std::string beside = folder + "/config.json";

@@ -1,4 +1,4 @@
-// The ids of short words that were met before, within a bound: most words of a text are the same few.
+// A bounded cache of the ids of short words, because most words of a text are the same few.
 //
 //   CachePool caches;
 //   const CachePool::Lease cache = caches.lease();  // one for the caller alone
@@ -15,11 +15,12 @@
 
 namespace colossal::text {
 
-/// 2^15 words of at most 24 bytes and 7 ids, 64 bytes each: a place for each hash, whose last word stays.
+/// A hash table of up to 2^15 words of at most 24 bytes and 7 ids, 64 bytes each. Each hash has one slot; a new word
+/// replaces the old one.
 class WordCache {
  public:
   WordCache() : slots_(kSlots) {}
-  /// Appends the ids of the word if they are there.
+  /// Appends the ids of the word and returns true if the word is in the cache.
   bool find(std::string_view word, std::vector<int64_t>& ids) const {
     if (word.size() > kBytes || word.empty()) return false;
     const Key key = key_of(word);
@@ -39,7 +40,7 @@ class WordCache {
 
  private:
   static constexpr size_t kSlots = 1 << 15, kBytes = 24, kIds = 7;
-  struct Key {  // the bytes of a word in three numbers, and how many they are; 0: of no word
+  struct Key {  // a word's bytes in three integers, and its length; length 0 = an empty slot
     uint64_t parts[3] = {};
     uint64_t length = 0;
     bool operator==(const Key&) const = default;
@@ -50,7 +51,7 @@ class WordCache {
     int32_t ids[kIds];
   };
   static_assert(sizeof(Slot) == 64);
-  /// Up to eight bytes as a number, without a loop over them.
+  /// Returns up to eight bytes as an integer, without a loop over them.
   static uint64_t number_of(const char* bytes, size_t count) {
     const auto load = [](const char* from, auto number) {
       std::memcpy(&number, from, sizeof number);
@@ -79,7 +80,8 @@ class WordCache {
   std::vector<Slot> slots_;
 };
 
-/// Caches that are lent to one caller each and come back: as many as there are callers at once.
+/// A pool of caches, each of which one caller borrows and returns. It holds as many caches as there were callers at
+/// once.
 /// Thread safety: any.
 class CachePool {
  public:
@@ -99,7 +101,7 @@ class CachePool {
   Lease lease() {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) {
-      idle_.reserve(made_ + 1);  // so that none that comes back needs memory
+      idle_.reserve(made_ + 1);  // take_back() must never allocate
       auto made = std::make_unique<WordCache>();
       ++made_;
       return {*this, std::move(made)};

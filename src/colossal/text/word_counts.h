@@ -1,4 +1,4 @@
-// How often each word stands in texts: what the merges and pieces of a tokenizer are learned from.
+// Counts of the words in texts, from which the merges and pieces of a tokenizer are learned.
 //
 //   WordCounter counter(tokenizer["normalizer"], tokenizer["pre_tokenizer"], /*threads=*/2);
 //   counter.add({"two words", "two more"});
@@ -17,18 +17,20 @@
 
 namespace colossal::text {
 
+/// A word and its number of occurrences.
 struct CountedWord {
   std::string text;
   int64_t count;
 };
 
+/// A counter of words that splits texts as a tokenizer does.
 class WordCounter {
  public:
-  /// The sections of a tokenizer.json. Errors: those of Normalizer and PreTokenizer.
+  /// The arguments are sections of a tokenizer.json. Errors: as Normalizer and PreTokenizer.
   WordCounter(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer, int threads);
   /// Counts the words of each text. Memory: each different word once, and once more for each thread.
   void add(const std::vector<std::string>& texts);
-  /// In the order of their bytes, whatever the order of the texts and the number of threads.
+  /// Returns the words in the order of their bytes, whatever the order of the texts and the number of threads.
   std::vector<CountedWord> words() &&;
 
  private:
@@ -37,7 +39,7 @@ class WordCounter {
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
-  std::vector<Counts> counts_;  // of each thread
+  std::vector<Counts> counts_;  // one table per thread
 };
 
 }  // namespace colossal::text

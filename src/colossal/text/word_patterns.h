@@ -1,4 +1,4 @@
-// The patterns that vocabularies of the field cut words by, as their files spell them.
+// Patterns by which common vocabularies split words, as their files spell them.
 #pragma once
 
 namespace colossal::text {

@@ -1,4 +1,4 @@
-// BERT's WordPiece, and WordLevel: a token a word.
+// BERT's WordPiece, and WordLevel, which has one token per word.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,27 +8,31 @@
 
 namespace colossal::text {
 
-/// A word is the longest token that starts it, then the longest that goes on, each behind `prefix`.
+/// A WordPiece model. A word becomes the longest token at its start, followed by the longest tokens that continue it,
+/// each of which is spelled with `prefix`.
 class WordPiece final : public WordModel {
  public:
   struct Options {
-    std::string unknown = "[UNK]";  ///< for a word that cannot be spelled, or of more than `characters`
+    std::string unknown = "[UNK]";  ///< token for a word that cannot be spelled, or has more than `characters`
+                                    ///< characters
     std::string prefix = "##";
     int64_t characters = 100;
   };
   WordPiece(Vocabulary vocabulary, Options options);
-  /// Cost: O(n m) lookups for n bytes and tokens of at most m.
-  /// Errors: throws Error("tokenizer", ...) where the unknown token is needed and is not in the vocabulary.
+  /// Appends the ids of a word.
+  /// Cost: O(n m) look-ups for n bytes and tokens of at most m bytes.
+  /// Errors: throws Error("tokenizer", ...) if the unknown token is needed and is not in the vocabulary.
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:
   Options options_;
 };
 
+/// A model in which each word is one token; other words become the unknown token.
 class WordLevel final : public WordModel {
  public:
   WordLevel(Vocabulary vocabulary, std::string unknown);
-  /// Errors: as WordPiece's.
+  /// Errors: as WordPiece::encode().
   void encode(std::string_view word, std::vector<int64_t>& ids) const override;
 
  private:

@@ -12,7 +12,7 @@ constexpr uint32_t kAllCodePoints = 0x110000;
 
 enum Kind : uint8_t { kLetterKind = 1, kNumberKind = 2, kSpaceKind = 4, kOtherKind = 8 };
 
-/// The kind of every code point: a byte each, so that a look is one load.
+/// Returns the kind of every code point, one byte each, so that a look-up is a single load.
 const uint8_t* kinds_of_characters() {
   static const std::unique_ptr<const uint8_t[]> kinds = [] {
     auto table = std::make_unique<uint8_t[]>(kAllCodePoints);
@@ -27,7 +27,7 @@ bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
 }  // namespace
 
-/// A character, or none (length 0, of no kind) at the end.
+/// A character, or the end of the text (length 0, no kind).
 struct WordScanner::Character {
   size_t length;
   uint8_t kind;
@@ -58,7 +58,7 @@ WordScanner::Character WordScanner::character(std::string_view text, size_t at) 
   return {c.length, kinds_[c.value]};
 }
 
-/// Where the characters of a kind end that start at `at`.
+/// Returns the end of the run of characters of a kind that starts at `at`.
 size_t WordScanner::run(std::string_view text, size_t at, uint8_t kind) const {
   while (true) {
     while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) {
@@ -71,7 +71,8 @@ size_t WordScanner::run(std::string_view text, size_t at, uint8_t kind) const {
   }
 }
 
-/// Bytes of 's, 't, 're, 've, 'm, 'll, 'd at the front; 0: none. U+017F is an s too, in any case.
+/// Returns the size in bytes of 's, 't, 're, 've, 'm, 'll, 'd at the front; 0 = none. With any_case U+017F is also an
+/// s.
 size_t WordScanner::contraction(std::string_view text) const {
   if (text[0] != '\'' || text.size() < 2) return 0;
   const auto lower = [&](size_t i) -> char {
@@ -85,7 +86,7 @@ size_t WordScanner::contraction(std::string_view text) const {
 }
 
 size_t WordScanner::space(std::string_view text) const {
-  size_t end = 0, last = 0, line = 0;  // the run, where its last character starts, behind its last end of a line
+  size_t end = 0, last = 0, line = 0;  // end of the run, start of its last character, end of its last line break
   for (Character next; (next = character(text, end)).kind == kSpaceKind;) {
     last = end;
     end += next.length;

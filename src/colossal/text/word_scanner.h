@@ -1,5 +1,5 @@
-// The words of the byte-level vocabularies of the field, found without a regular expression: what their patterns say,
-// a character at a time.
+// Words of common byte-level vocabularies, found without a regular expression: a scanner applies the patterns character
+// by character.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,26 +11,30 @@
 
 namespace colossal::text {
 
-/// Words of GPT-2's kind: contractions, letters, digits or others perhaps with one character before them, white space
-/// that leaves its last character to what follows.
+/// A scanner of words of GPT-2's kind. A word is a contraction, or a run of letters, of digits or of other characters,
+/// in some rules with one character before it. Otherwise it is white space, whose last character belongs to the next
+/// word.
 class WordScanner {
  public:
-  /// The scanner of a pattern, if it is one of GPT-2's, LLaMA 3's and Qwen 2's as files spell them, or, in Rust's
-  /// dialect, cl100k_base's: its {1,3}+ is possessive there alone.
+  /// Returns the scanner of a pattern if it is one of GPT-2's, LLaMA 3's and Qwen 2's as files spell them. In Rust's
+  /// dialect it may also be cl100k_base's, whose {1,3}+ is possessive only there. No value for other patterns.
   static std::optional<WordScanner> of(const std::string& pattern, Dialect dialect);
-  /// GPT-2's, which the ByteLevel pre-tokenizer uses.
+  /// Returns the scanner of GPT-2's pattern, which the ByteLevel pre-tokenizer uses.
   static WordScanner gpt2();
-  /// Bytes of the word at the front of `text`, which must not be empty. Bytes that are not UTF-8 are no letters, digits
-  /// or white space.
+  /// Returns the size in bytes of the word at the front of `text`, which must not be empty. Bytes that are not UTF-8
+  /// are neither letters, digits nor white space.
   size_t first_word(std::string_view text) const;
 
  private:
   struct Rules {
-    bool any_before_letters = false;  ///< not a space alone, but whatever is no letter, digit or line's end
-    int digits = 0;          ///< of a word at most, without a space before them; 0: as many as there are, with one
-    bool lines = false;      ///< others take ends of lines along, and white space ends with the last of them
-    bool keeps_end = false;  ///< white space at the end of the text is one word, whatever it is
-    bool any_case = false;   ///< of contractions
+    bool any_before_letters = false;  ///< any character but letters, digits and line ends may precede letters, not only
+                                      ///< a space
+    int digits = 0;          ///< maximum number of digits in a word, without a space before them; 0 = no limit, with a
+                             ///< space
+    bool lines = false;      ///< words of other characters include line ends after them, and white space ends after its
+                             ///< last line end
+    bool keeps_end = false;  ///< white space at the end of the text is one word, whatever it consists of
+    bool any_case = false;   ///< contractions match in upper and lower case
   };
   struct Character;
   explicit WordScanner(Rules rules);
@@ -39,7 +43,7 @@ class WordScanner {
   size_t contraction(std::string_view text) const;
   size_t space(std::string_view text) const;
   Rules rules_;
-  const uint8_t* kinds_;  // of every code point
+  const uint8_t* kinds_;  // kind of every code point
 };
 
 }  // namespace colossal::text
