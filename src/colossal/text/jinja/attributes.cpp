@@ -9,7 +9,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// A function, or a method of the value it was taken from.
+/// A function, or a method bound to the value from which it was read.
 class NativeFunction : public Object {
  public:
   NativeFunction(std::string name, Native function, Value self)
@@ -111,7 +111,7 @@ bool is_one_of(std::string_view name, std::initializer_list<const char*> names) 
   return std::any_of(names.begin(), names.end(), [&](const char* other) { return name == other; });
 }
 
-/// Methods that would change a list or dictionary.
+/// Returns true for methods that would change a list or dictionary.
 bool is_change(const Value& object, std::string_view name) {
   if (object.dict()) return is_one_of(name, {"clear", "pop", "popitem", "setdefault", "update"});
   return object.is_list() &&

@@ -10,7 +10,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// "{...}" formatting.
+/// A formatter of "{...}" fields.
 class BraceFormatter {
  public:
   BraceFormatter(Interpreter& interpreter, const Arguments& arguments, bool markup)
@@ -67,7 +67,7 @@ class BraceFormatter {
       end += 2;
       if (end < text.size() && text[end] != ':') fail(Cause::Value, "expected ':' after conversion specifier");
     }
-    Value value = found(name);  // takes its number before the fields within the specification do
+    Value value = found(name);  // before the specification, whose fields take the numbers that follow
     const std::string specification = end < text.size() ? run(text.substr(end + 1), nesting - 1) : "";
     if (conversion == 'r')
       value = interpreter_.make(repr(budget_, value));
@@ -96,7 +96,7 @@ class BraceFormatter {
     return arguments_.positional[index];
   }
 
-  /// name.attribute[element]...
+  /// Returns the value of a field name: name.attribute[element]...
   Value found(std::string_view name) {
     const size_t first = std::min(name.find_first_of(".["), name.size());
     const std::string_view head = name.substr(0, first);
@@ -136,7 +136,7 @@ class BraceFormatter {
   const Arguments& arguments_;
   bool markup_;
   size_t next_ = 0;
-  int mode_ = 0;  // 1: fields are numbered as they come, 2: by their names
+  int mode_ = 0;  // 1: fields are numbered in order; 2: fields have explicit numbers
 };
 
 }  // namespace

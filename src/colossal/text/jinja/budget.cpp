@@ -48,7 +48,7 @@ void Budget::fail_bytes() const {
 }
 
 void Budget::fail_depth() {
-  --depth_;  // the level whose constructor fails has no destructor
+  --depth_;  // a constructor that throws has no destructor call, so the level is undone here
   fail(Cause::Limit, "expressions, blocks and calls must be nested at most ", limits_.depth,
        " deep while they are evaluated (Limits::depth)");
 }

@@ -1,7 +1,7 @@
-// What a template may use, and how it fails.
+// Limits on the resources of a template, and its errors.
 //
-// A template comes with a model, from anybody: it may loop without end, build texts of any size or nest without bound.
-// Whoever works for it takes what is needed from a Budget first, and stops with a Failure where nothing is left.
+// A template comes with a model and is untrusted. It may loop forever, build texts of any size or nest without bound.
+// Code that works for a template first takes the resources from a Budget, which throws a Failure when they are used up.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -11,43 +11,46 @@
 
 namespace colossal::text::jinja {
 
+/// The limits of a template and of one rendering.
 struct Limits {
-  int64_t template_bytes = int64_t{1} << 20;  ///< of a template's own text
-  int64_t steps = 8'000'000;                  ///< nodes evaluated and items walked in one rendering: a second
-  int64_t bytes = int64_t{128} << 20;         ///< of all texts and lists that one rendering makes, those dropped too
-  int64_t output_bytes = int64_t{64} << 20;   ///< of what is rendered
-  int nesting = 250;                          ///< of expressions and blocks within each other in the template's text
-  int depth = 1200;                           ///< of what is evaluated within each other, calls of macros included
+  int64_t template_bytes = int64_t{1} << 20;  ///< maximum size of the template
+  int64_t steps = 8'000'000;                  ///< maximum number of nodes evaluated and items walked in one rendering:
+                                              ///< about a second
+  int64_t bytes = int64_t{128} << 20;         ///< total size of all texts and lists that one rendering creates, freed
+                                              ///< ones included
+  int64_t output_bytes = int64_t{64} << 20;   ///< maximum size of the rendered text
+  int nesting = 250;                          ///< maximum nesting of expressions and blocks in the template
+  int depth = 1200;                           ///< maximum nesting during evaluation, calls of macros included
 };
 
-/// Why a template cannot be read or rendered. The names are those of Python's exceptions, as jinja2 raises them.
+/// The reason why a template cannot be read or rendered. The names are Python's exceptions, as jinja2 raises them.
 enum class Cause {
-  Syntax,        ///< TemplateSyntaxError: while the template is read
-  Assertion,     ///< TemplateAssertionError: while the template is read, of what its grammar allows
+  Syntax,        ///< TemplateSyntaxError: the template cannot be parsed
+  Assertion,     ///< TemplateAssertionError: the template follows the grammar but is invalid
   Refused,       ///< raise_exception: the template itself refuses
   Undefined,     ///< UndefinedError
   Runtime,       ///< TemplateRuntimeError
-  Security,      ///< SecurityError: what the sandbox forbids
+  Security,      ///< SecurityError: forbidden by the sandbox
   Argument,      ///< FilterArgumentError
   Type,          ///< TypeError
   Value,         ///< ValueError
-  Overflow,      ///< OverflowError; also integers beyond 64 bits, which Python would have
+  Overflow,      ///< OverflowError; also integers beyond 64 bits, which Python supports
   ZeroDivision,  ///< ZeroDivisionError
   Index,         ///< IndexError
   Key,           ///< KeyError
-  Unsupported,   ///< what jinja2 has and this interpreter has not
-  Limit,         ///< a limit of Limits
+  Unsupported,   ///< a feature of jinja2 that this interpreter does not support
+  Limit,         ///< a limit of Limits is exceeded
 };
 
 const char* cause_name(Cause cause);
 
-/// Thrown within the interpreter; ChatTemplate makes a TemplateError of it, with the template's name.
+/// The error of the interpreter. ChatTemplate turns it into a TemplateError with the template's name.
 struct Failure : std::exception {
   Failure(Cause what, std::string text, int at = 0) : cause(what), message(std::move(text)), line(at) {}
   const char* what() const noexcept override { return message.c_str(); }
   Cause cause;
   std::string message;
-  int line;  ///< of the template, from 1; 0: not known yet
+  int line;  ///< line of the template, from 1; 0 = not known yet
 };
 
 template <class... Parts>
@@ -55,7 +58,7 @@ template <class... Parts>
   throw Failure(cause, concat(parts...));
 }
 
-/// What is left of the limits of one rendering.
+/// The resources that one rendering may still use.
 class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits), steps_(limits.steps), bytes_(limits.bytes) {}
@@ -64,19 +67,19 @@ class Budget {
     steps_ -= count;
     if (steps_ < 0) fail_steps();
   }
-  /// What looks at each character of a text of so many bytes takes.
+  /// Takes the steps for a scan of all characters of a text of `bytes` bytes.
   void step_characters(size_t bytes) { step(static_cast<int64_t>(bytes / 4)); }
-  /// Before a text or list of so many bytes is made.
+  /// Takes `count` bytes. The caller calls it before it creates a text or list of that size.
   void take_bytes(int64_t count) {
     if (count > bytes_) fail_bytes();
     bytes_ -= count;
   }
-  /// `count` things of `size` bytes, whose product may not fit.
+  /// Takes the bytes of `count` elements of `size` bytes each; the product may overflow.
   void take_bytes(int64_t count, int64_t size) {
     if (count > 0 && size > bytes_ / count) fail_bytes();
     take_bytes(count * size);
   }
-  /// One level deeper while it lives.
+  /// A nesting level that is open while the object exists.
   class Level {
    public:
     explicit Level(Budget& budget) : budget_(budget) {

@@ -39,10 +39,10 @@ void append_title(std::string& out, uint32_t c) {
   append_utf8(out, static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
-/// Accents and the like, which words go on across.
+/// Returns true for accents and similar characters, which do not end a word.
 bool is_ignored_in_words(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_MN || c == '\''; }
 
-/// A word goes on behind byte `at`.
+/// Returns true if the word continues at byte `at`.
 bool goes_on(std::string_view text, size_t at) {
   while (at < text.size()) {
     const CodePoint c = first_code_point(text.substr(at));
@@ -165,7 +165,7 @@ bool is_class(std::string_view text, Class asked) {
 std::optional<int> decimal_digit(uint32_t c) {
   const auto is_digit = [](uint32_t of) { return category(of) == UTF8PROC_CATEGORY_ND; };
   if (!is_digit(c)) return std::nullopt;
-  uint32_t zero = c;  // runs of ten, some one behind the other, each from its zero on
+  uint32_t zero = c;  // digits form runs of ten that start at a zero; some runs are adjacent
   while (is_digit(zero - 1)) --zero;
   return static_cast<int>((c - zero) % 10);
 }
@@ -276,7 +276,7 @@ size_t find(std::string_view text, std::string_view part, size_t from) {
 size_t find_last(std::string_view text, std::string_view part, size_t end) {
   text = text.substr(0, end);
   if (part.empty()) return text.size();
-  // Backwards is forwards in the texts turned around, where the search takes linear time.
+  // The reversed text is searched forwards, because find() takes linear time.
   const std::string turned(text.rbegin(), text.rend()), turned_part(part.rbegin(), part.rend());
   const size_t found = find(turned, turned_part);
   return found == std::string_view::npos ? found : text.size() - found - part.size();

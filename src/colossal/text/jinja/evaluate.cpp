@@ -156,7 +156,7 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
 }
 
 Value Interpreter::filter(const Node& node, const ScopePtr& scope, const Value* block) {
-  // A chain behind a block ends in a filter without a value before it, which stands for the block.
+  // A chain of filters after a block ends in a filter without an operand. The rendered block is its operand.
   const Budget::Level level(budget_);
   const Native found = find_filter(node.text);
   Value value;

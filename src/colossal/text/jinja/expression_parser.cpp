@@ -130,7 +130,7 @@ NodePtr ExpressionParser::primary() {
   if (now().kind == TokenKind::Text) {
     std::string text = take().text;
     while (now().kind == TokenKind::Text) text += take().text;
-    Budget unbounded{Limits{}};  // no longer than the template
+    Budget unbounded{Limits{}};  // needs no bound: the text is not longer than the template
     return make_constant(make_text(unbounded, std::move(text)), line);
   }
   if (now().kind == TokenKind::Integer) return make_constant(Value::integer(take().integer), line);

@@ -1,4 +1,4 @@
-// jinja2's grammar of expressions, a function a rule.
+// A parser of jinja2's expressions, with one function per rule of the grammar.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -11,7 +11,8 @@
 
 namespace colossal::text::jinja {
 
-/// Tokens to nodes, each of which knows how deep the tree is below it. What statements need of it is protected.
+/// Parses tokens to nodes; each node records the depth of its subtree. Members that the parser of statements needs are
+/// protected.
 class ExpressionParser {
  protected:
   using Nodes = std::vector<NodePtr>;
@@ -49,14 +50,14 @@ class ExpressionParser {
     if (!skip_name(name)) refuse_token(name);
   }
 
-  /// The current token is a name that ends what is being parsed.
+  /// Returns true if the current token is a name that ends the current body.
   bool is_end(const Ends& ends) const {
     return now().kind == TokenKind::Name && std::find(ends.begin(), ends.end(), now().text) != ends.end();
   }
 
   // --- nodes
 
-  /// A rule that calls itself is within this: how deep it goes is the writer's choice.
+  /// Guards a rule that calls itself, because the template decides how deep the recursion goes.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser) : parser_(parser) {
@@ -163,7 +164,7 @@ class ExpressionParser {
   size_t at_ = 0;
   Tree tree_;
   std::map<std::string, int> indices_;
-  std::vector<MacroSignature*> macros_;  // whose bodies are open
+  std::vector<MacroSignature*> macros_;  // macros whose body is being parsed
   int nesting_ = 0;
 };
 

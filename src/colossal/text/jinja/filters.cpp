@@ -13,12 +13,12 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// The value as markupsafe's soft_str() has it.
+/// Returns the value as a text, as markupsafe's soft_str() does.
 Value soft_text(Interpreter& interpreter, const Value& value) {
   return value.text() ? value : interpreter.make(str(interpreter.budget(), value));
 }
 
-/// A filter that is a method of the value's text.
+/// Implements a filter that is a method of the value's text.
 Value by_method(Interpreter& interpreter, const Value& value, const char* method, Arguments& arguments) {
   return text_method(method)(interpreter, soft_text(interpreter, value), arguments);
 }
@@ -35,7 +35,7 @@ Value center(Interpreter& interpreter, const Value& value, Arguments& arguments)
   return interpreter.make(justified(interpreter.budget(), *text.text(), bound.integer(0, 80), " ", '^'));
 }
 
-/// Words begin behind white space and - ( { [ <.
+/// A word starts after white space and after any of - ( { [ <.
 Value title(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_title", arguments, {});
   const Value soft = soft_text(interpreter, value);
@@ -102,7 +102,7 @@ Value indent(Interpreter& interpreter, const Value& value, Arguments& arguments)
 
 Value truncate(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_truncate", arguments, {"length", "killwords", "end", "leeway"});
-  constexpr int64_t kLongest = int64_t{1} << 40;  // sums of these fit
+  constexpr int64_t kLongest = int64_t{1} << 40;  // sums of such lengths do not overflow
   const int64_t most = std::clamp(bound.integer(0, 255), -kLongest, kLongest);
   const int64_t leeway = bound.is_none(3) ? 5 : std::min(bound.integer(3, 5), kLongest);
   const std::string end = bound.has(2) ? bound.text(2) : "...";

@@ -4,27 +4,28 @@
 
 namespace colossal::text::jinja {
 
-/// What a filter or test does with the value before it. nullptr where jinja2 has none of the name.
+/// Return the implementation of a filter or test; nullptr if jinja2 has none of the name.
 Native find_filter(std::string_view name);
 Native find_test(std::string_view name);
 
 /// Returns a filter of numbers, or of texts that spell numbers; nullptr if `name` is none of them.
 Native find_number_filter(std::string_view name);
-/// The filters of lists, and of what else is walked; nullptr where the name is none of them.
+/// Returns a filter of lists and other iterables; nullptr if `name` is none of them.
 Native find_sequence_filter(std::string_view name);
 
-/// Errors: a filter or test that jinja2 has not, unless it stands within an `if`: there it may be guarded, and is an
-/// error once it is reached.
+/// Checks the names of all filters and tests.
+/// Errors: a name that jinja2 does not have. Names within an `if` are not checked, because they may be guarded; they
+/// fail when they are evaluated.
 void require_known_filters(const Tree& tree);
 
-/// value|name(arguments), as `map` calls it. Errors: no such filter.
+/// Return value|name(arguments) and `value is name(arguments)`, as `map` and `select` call them. Errors: no such name.
 Value apply_filter(Interpreter& interpreter, const Value& name, const Value& value, Arguments& arguments);
 Value apply_test(Interpreter& interpreter, const Value& name, const Value& value, Arguments& arguments);
 
-/// The attribute of an item that filters look at: "name", "outer.inner", "pair.0" or a number.
+/// The attribute of an item that a filter reads: "name", "outer.inner", "pair.0" or a number.
 class AttributePath {
  public:
-  /// None: the item itself.
+  /// Parses `path`; None stands for the item itself.
   AttributePath(Interpreter& interpreter, const Value& path);
   Value of(const Value& item, const Value* otherwise = nullptr) const;
 
@@ -33,7 +34,7 @@ class AttributePath {
   std::vector<Value> parts_;
 };
 
-/// A text in lower case, everything else as it is: what sorting and grouping compare unless asked otherwise.
+/// Returns a text in lower case and any other value unchanged. Sorting and grouping compare these by default.
 Value without_case(Interpreter& interpreter, const Value& value, bool case_sensitive);
 
 }  // namespace colossal::text::jinja

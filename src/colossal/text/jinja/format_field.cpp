@@ -29,7 +29,7 @@ std::string capitals(std::string text) {
   return text;
 }
 
-/// A sign between every three digits of the whole part (or four, of other bases).
+/// Inserts `sign` between groups of `group` digits of the integer part: 3, or 4 for bases other than 10.
 std::string grouped(const std::string& digits, char sign, size_t group) {
   if (!sign) return digits;
   const size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
@@ -41,7 +41,7 @@ std::string grouped(const std::string& digits, char sign, size_t group) {
   return out + digits.substr(whole);
 }
 
-/// The format specification behind the colon of a field.
+/// Parses the format specification after the colon of a field.
 Field parse_field(std::string_view text) {
   Field field;
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
@@ -93,7 +93,8 @@ std::string padded(Budget& budget, const std::string& sign, const std::string& b
                    char otherwise) {
   const int64_t missing = field.width - count_characters(body) - count_characters(sign);
   if (missing <= 0) return sign + body;
-  budget.take_bytes(missing, 2 * static_cast<int64_t>(field.fill.size()));  // here, and in the text around it
+  budget.take_bytes(missing, 2 * static_cast<int64_t>(field.fill.size()));  // counts twice: here, and in the text that
+                                                                            // contains the field
   const char align = field.align ? field.align : otherwise;
   const int64_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   std::string out;
@@ -153,7 +154,7 @@ std::string format_real(Budget& budget, double value, const Field& field) {
   const bool is_negative = std::signbit(value) && !std::isnan(value);
   const double size = std::fabs(value) * (field.type == '%' ? 100 : 1);
   const int precision = static_cast<int>(field.precision);
-  budget.step(8 + std::max(precision, 0) / 2);  // each digit of a long number is a division of all of it
+  budget.step(8 + std::max(precision, 0) / 2);  // each digit of a long number costs a division of the whole number
   std::string digits;
   if (!field.type && precision < 0) {
     digits = repr_of_real(size);
@@ -204,7 +205,7 @@ std::string format_value(Budget& budget, const Value& value, std::string_view sp
 std::string print_real(double number, char kind, int precision, bool alternate) {
   const char format[] = {
       '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : kind, alternate ? kind : '\0', '\0'};
-  char text[kMostDigits + 400];  // a whole part has at most 309 digits
+  char text[kMostDigits + 400];  // the integer part has at most 309 digits
   return std::string(text, static_cast<size_t>(std::snprintf(text, sizeof text, format, precision, number)));
 }
 

@@ -1,15 +1,15 @@
-// One value as a field of a format wants it: what "%5d" and "{:>5}" have in common.
+// Formatting of a single value as a field, shared by "%5d" and "{:>5}".
 #pragma once
 #include "colossal/text/jinja/value.h"
 
 namespace colossal::text::jinja {
 
-constexpr int64_t kMostDigits = 1000;  ///< of a precision
+constexpr int64_t kMostDigits = 1000;  ///< maximum precision
 
-/// How a field is to look.
+/// A parsed format specification.
 struct Field {
   std::string fill = " ";
-  char align = 0;  ///< one of < > ^ =, or 0
+  char align = 0;  ///< one of < > ^ =; 0 = the default of the type
   char sign = '-';
   bool alternate = false, zero = false;
   int64_t width = 0;
@@ -18,19 +18,19 @@ struct Field {
   char type = 0;
 };
 
-/// `sign` and `body` filled up to the width; `otherwise` is how where the field does not say.
+/// Returns `sign` and `body`, padded to the width. `otherwise` is the alignment if the field has none.
 std::string padded(Budget& budget, const std::string& sign, const std::string& body, const Field& field,
                    char otherwise);
-/// What stands before a number.
+/// Returns the sign that is printed before a number.
 std::string sign_text(bool is_negative, char wish);
-/// The digits of a number without its sign, of base 8, 10 or 16.
+/// Returns the digits of |value| in base 8, 10 or 16.
 std::string digits_of(int64_t value, int base, bool capital);
 std::string format_integer(Budget& budget, int64_t value, const Field& field);
 std::string format_real(Budget& budget, double value, const Field& field);
-/// format(value, specification). Errors: as Python raises them.
+/// Implements Python's format(value, specification), with Python's errors.
 std::string format_value(Budget& budget, const Value& value, std::string_view specification);
 
-/// repr() with \x escapes for what is not ASCII.
+/// Returns repr() with \x escapes for characters that are not ASCII.
 std::string ascii_repr(Budget& budget, const Value& value);
 std::string first_characters(const std::string& text, int64_t count);
 

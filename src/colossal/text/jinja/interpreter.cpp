@@ -14,7 +14,7 @@ int index_of(const Tree& tree, std::string_view name) {
   return place == tree.names.end() ? -1 : static_cast<int>(place - tree.names.begin());
 }
 
-/// Sets a variable back when it goes.
+/// Restores the old value of a variable on destruction.
 template <class T>
 class Restored {
  public:
@@ -61,7 +61,8 @@ Interpreter::Interpreter(const Tree& tree, const Limits& limits, std::optional<s
 }
 
 Interpreter::~Interpreter() {
-  // What can refer to itself is taken apart. Nothing goes deep, since each is held here until it has let go of others.
+  // Breaks reference cycles. The destruction does not recurse, because each object is held here until its references
+  // are gone.
   for (const ScopePtr& scope : kept_scopes_) scope->variables.clear();
   for (const ScopePtr& scope : kept_scopes_) scope->outer.reset();
   for (const auto& object : kept_) object->clear();
@@ -98,7 +99,8 @@ ScopePtr Interpreter::inner(const ScopePtr& outer) {
   auto scope = std::make_shared<Scope>();
   scope->outer = outer;
   scope->depth = outer->depth + 1;
-  // A macro that a namespace hands on can be defined in what it defined before: deeper than anything that is running.
+  // A macro may be defined inside a scope that it created before and passed on through a namespace. Scopes may
+  // therefore nest deeper than the calls that are running.
   if (scope->depth > budget_.limits().depth)
     fail(Cause::Limit, "scopes must be nested at most ", budget_.limits().depth, " deep (Limits::depth)");
   return scope;
@@ -194,7 +196,7 @@ Interpreter::Flow Interpreter::filter_block(const Node& node, const ScopePtr& sc
 
 Interpreter::Flow Interpreter::if_(const Node& node, const ScopePtr& scope) {
   if (is_true(evaluate(*node.parts[0], scope))) return run(node.body, scope);
-  for (const NodePtr& other : node.otherwise) {  // elif has a condition, else none
+  for (const NodePtr& other : node.otherwise) {  // an elif has a condition, an else has none
     budget_.step();
     if (other->parts.empty() || is_true(evaluate(*other->parts[0], scope))) return run(other->body, scope);
   }
@@ -213,7 +215,7 @@ Interpreter::Flow Interpreter::for_(const Node& node, const ScopePtr& scope, con
   }
   const auto loop = std::make_shared<Loop>(budget_, node, scope, items, std::move(test), depth);
   const Finished finished{*loop};
-  bool is_done = false;  // with an item: jinja2 runs the else where each was left by break or continue
+  bool is_done = false;  // an iteration ran to its end; jinja2 runs `else` if break or continue ended each of them
   while (const std::optional<Value> item = loop->advance()) {
     const ScopePtr own = inner(scope);
     if (loop_ >= 0) own->set(loop_, Value::of(std::shared_ptr<Object>(loop)));
@@ -306,7 +308,7 @@ Interpreter::Flow Interpreter::with(const Node& node, const ScopePtr& scope) {
 void Interpreter::generation(const Node& node, const ScopePtr& scope) {
   const ScopePtr own = inner(scope);
   const std::string text = captured([&] { run(node.body, own); });
-  // As transformers counts: from the end of what the template itself has written, also within macros.
+  // As in transformers, offsets count from the end of the template's own output so far, within macros too.
   budget_.take_bytes(sizeof(RenderedSpan));
   rendered_.generated.push_back({rendered_.text.size(), rendered_.text.size() + text.size()});
   write(text);

@@ -1,4 +1,4 @@
-// Walks the tree of a template and writes what it renders.
+// The interpreter of parsed templates, which produces the rendered text.
 #pragma once
 #include <ctime>
 #include <functional>
@@ -11,20 +11,21 @@
 
 namespace colossal::text::jinja {
 
-/// Bytes [begin, end) of what was rendered.
+/// Bytes [begin, end) of the rendered text.
 struct RenderedSpan {
   size_t begin, end;
 };
 
+/// The result of a rendering.
 struct Rendered {
   std::string text;
-  std::vector<RenderedSpan> generated;  ///< by `generation` blocks, in the order in which they ended
+  std::vector<RenderedSpan> generated;  ///< spans of `generation` blocks, in the order of their ends
 };
 
-/// The variables of one body: a template, an iteration of a loop, a call of a macro.
+/// The variables of one body: a template, an iteration of a loop, or a call of a macro.
 struct Scope {
   std::shared_ptr<Scope> outer;
-  std::vector<std::pair<int, Value>> variables;  ///< by index of name
+  std::vector<std::pair<int, Value>> variables;  ///< indexed by the name's index in Tree::names
   int depth = 0;
   bool is_kept = false;
   const Value* find_here(int name) const;
@@ -32,16 +33,17 @@ struct Scope {
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
-/// One rendering of one template. Everything in here is a template's to call, hence bounded by the budget.
+/// One rendering of one template. The template may call every operation here, so the budget bounds each of them.
 class Interpreter {
  public:
-  /// `now`: what strftime_now tells, which is undefined without it.
+  /// `now` is the time that strftime_now formats; if it is not set, the function is undefined. `tree` must outlive the
+  /// interpreter.
   Interpreter(const Tree& tree, const Limits& limits, std::optional<std::tm> now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  /// Before render(); a name that the template does not mention is forgotten.
+  /// Sets a variable before render(). A name that the template does not use is ignored.
   void set_variable(std::string_view name, Value value);
   Rendered render();
 
@@ -51,20 +53,20 @@ class Interpreter {
     return make_items(budget_, std::move(values), kind);
   }
   const std::optional<std::tm>& now() const { return now_; }
-  /// Drops what the object refers to at the end of the rendering, since it may refer to itself.
+  /// Clears the object's references at the end of the rendering, because it may refer to itself.
   void keep(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
 
-  /// Errors: what cannot be called.
+  /// Calls a value. Errors: the value is not callable.
   Value call(const Value& callee, Arguments& arguments);
-  /// Runs the body of a macro, `scope` being where it was defined.
+  /// Runs the body of a macro. `scope` is the scope of its definition.
   std::string call_macro(const Node& macro, const ScopePtr& scope, Arguments& arguments);
-  /// Renders a recursive loop for other items.
+  /// Renders a recursive loop over other items.
   std::string recurse_loop(const Node& loop, const ScopePtr& scope, const Value& items, int depth);
 
  private:
   enum class Flow { On, Break, Continue };
 
-  // Statements. What they write goes to out_.
+  // Statements; their output is appended to out_.
   Flow run(const std::vector<NodePtr>& body, const ScopePtr& scope);
   Flow run(const Node& node, const ScopePtr& scope);
   void write(std::string_view text);
@@ -76,7 +78,7 @@ class Interpreter {
   Flow with(const Node& node, const ScopePtr& scope);
   void generation(const Node& node, const ScopePtr& scope);
   void set(const Node& node, const ScopePtr& scope);
-  /// What `write_it` writes, kept apart.
+  /// Returns the output of `write_it` instead of appending it.
   std::string captured(const std::function<void()>& write_it);
   void assign(const Node& target, const Value& value, const ScopePtr& scope);
   void require_namespaces(const Node& target, const ScopePtr& scope);
@@ -101,7 +103,7 @@ class Interpreter {
   const Tree& tree_;
   Budget budget_;
   std::optional<std::tm> now_;
-  int loop_, caller_, varargs_, kwargs_;  ///< the indices of these names, -1 where the template has them not
+  int loop_, caller_, varargs_, kwargs_;  ///< indices of these names; -1 = the template does not use the name
   ScopePtr top_;
   std::string* out_ = nullptr;
   Rendered rendered_;

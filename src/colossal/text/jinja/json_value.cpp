@@ -2,7 +2,7 @@
 
 namespace colossal::text::jinja {
 namespace {
-constexpr int kDeepestJson = 150;  // leaves templates room to put it into lists of their own
+constexpr int kDeepestJson = 150;  // less than kDeepestValue, so that templates can put the value into further lists
 }
 
 Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth) {

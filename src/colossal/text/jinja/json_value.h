@@ -1,4 +1,4 @@
-// JSON as values of templates.
+// Conversion of JSON to template values.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -6,8 +6,8 @@
 
 namespace colossal::text::jinja {
 
-/// The value that json.loads() would give, members in their order. Errors: integers beyond 64 bits, and what is nested
-/// more than 150 deep.
+/// Returns the value that Python's json.loads() gives, with members in their order.
+/// Errors: integers beyond 64 bits, and nesting of more than 150 levels.
 Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth = 0);
 
 }  // namespace colossal::text::jinja

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
                                            "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
-/// One kind of line ends, and none at the end of the text.
+/// Converts all line ends to \n and removes one at the end of the text.
 std::string with_plain_lines(std::string_view source) {
   std::string out;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -29,7 +29,7 @@ std::string with_plain_lines(std::string_view source) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The bytes of `text` from `at` on that are digits of `base`, with single underscores between them.
+/// Returns the length of the run of digits of `base` at `at`, with single underscores between them.
 size_t digits_from(std::string_view text, size_t at, int base, bool leading_underscore = false) {
   const auto is_of_base = [&](size_t i) {
     if (i >= text.size()) return false;
@@ -52,7 +52,7 @@ std::string without_underscores(std::string_view text) {
   return out;
 }
 
-/// The escapes of a text in quotes, as Python's unicode-escape reads them.
+/// A decoder of the escapes in a quoted text, which follows Python's unicode-escape.
 class Unescaper {
  public:
   Unescaper(std::string_view text, int line) : text_(text), line_(line) {}
@@ -89,7 +89,8 @@ class Unescaper {
       number(2, count, 16);
     } else if (c == 'N') {
       throw Failure(Cause::Unsupported, "characters by name (\\N) are not supported; write \\u and the number", line_);
-    } else if (static_cast<unsigned char>(c) >= 0x80) {  // jinja2 escapes the character before it looks for escapes
+    } else if (static_cast<unsigned char>(c) >= 0x80) {  // jinja2 encodes the character as an escape before it decodes
+                                                         // escapes
       const CodePoint character = first_code_point(text_.substr(at_ + 1));
       char spelled[16];
       std::snprintf(spelled, sizeof spelled,
@@ -146,7 +147,7 @@ class Lexer {
     return rest.size() - strip_white(rest, true, false).size();
   }
 
-  /// The bytes of a tag's end at `at`, with what it takes away behind it; 0 where there is none.
+  /// Returns the length of a tag's end at `at`, with the white space that it removes after it; 0 if there is none.
   size_t end_from(size_t at, std::string_view end, bool keeps_with_plus, bool trims) const {
     const std::string_view rest = std::string_view(source_).substr(at);
     if (keeps_with_plus && rest.starts_with('+') && rest.substr(1).starts_with(end)) return 3;
@@ -155,7 +156,7 @@ class Lexer {
     return 2 + (trims && rest.substr(2).starts_with('\n'));
   }
 
-  /// The text before a tag, whose sign says what of the white space at its end goes.
+  /// Adds the text before a tag. The tag's sign says which white space at the end of the text is removed.
   void put_data(std::string_view text, char sign, bool may_strip) {
     if (sign == '-') {
       text = strip_white(text, false, true);
@@ -207,7 +208,7 @@ class Lexer {
   }
 
   void comment() {
-    if (at_ == source_.size()) return;  // as jinja2, which looks for its end only in what follows
+    if (at_ == source_.size()) return;  // as in jinja2, which looks for the end only in the text that follows
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) refuse("Missing end of comment tag");
     const size_t begin = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+') ? end - 1 : end;
@@ -231,9 +232,9 @@ class Lexer {
     refuse("Missing end of raw directive");
   }
 
-  /// The tokens of a block or a print, its end included.
+  /// Reads the tokens of a block or a print, up to and including its end.
   void inside(bool is_block) {
-    std::string closing;  // brackets that are to be closed
+    std::string closing;  // closing brackets that are still expected
     while (at_ < source_.size()) {
       if (closing.empty()) {
         if (const size_t end = end_from(at_, is_block ? "%}" : "}}", is_block, is_block)) {
@@ -290,7 +291,7 @@ class Lexer {
     return at - at_;
   }
 
-  /// The bytes of a float at the front: digits, and a fraction or an exponent or both.
+  /// Returns the length of the float at the front: digits with a fraction, an exponent or both; 0 if there is none.
   size_t real_length() const {
     if (at_ > 0 && source_[at_ - 1] == '.') return 0;
     size_t at = at_ + digits_from(source_, at_, 10);
@@ -327,7 +328,7 @@ class Lexer {
       if (other != 10 && digits_from(source_, at_ + 2, other, true) > 0) base = other, prefix = 2;
     }
     size_t length = prefix + digits_from(source_, at_ + prefix, base, prefix > 0);
-    if (base == 10 && source_[at_] == '0') {  // zeros alone
+    if (base == 10 && source_[at_] == '0') {  // only zeros may follow a zero
       length = 1;
       while (at_ + length < source_.size() && source_[at_ + length] == '0') ++length;
     }

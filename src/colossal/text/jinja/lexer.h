@@ -1,5 +1,5 @@
-// A template's text as tokens, with the white space around blocks taken away as transformers has it (trim_blocks and
-// lstrip_blocks).
+// A lexer that splits a template into tokens. It removes white space around blocks as transformers does (trim_blocks
+// and lstrip_blocks).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,19 +15,19 @@ enum class TokenKind { Data, BlockBegin, BlockEnd, PrintBegin, PrintEnd, Name, T
 struct Token {
   TokenKind kind;
   int line;
-  std::string text;     ///< of Data, Name, Text (without quotes and escapes), Operator
-  int64_t integer = 0;  ///< of Integer
-  double real = 0;      ///< of Real
+  std::string text;     ///< set for Data, Name, Text (without quotes and escapes) and Operator
+  int64_t integer = 0;  ///< value of Integer
+  double real = 0;      ///< value of Real
   bool is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
   bool is_name(std::string_view t) const { return is(TokenKind::Name, t); }
   bool is_operator(std::string_view t) const { return is(TokenKind::Operator, t); }
 };
 
-/// How a message names a token.
+/// Returns the name of a token for messages.
 std::string describe(const Token& token);
 
-/// The tokens, an End the last. `source` is valid UTF-8.
-/// Errors: Failure with the line: a comment, text or bracket without its end, what is no token, an integer beyond 64
+/// Returns the tokens of `source`, which must be valid UTF-8. The last token is an End.
+/// Errors: Failure with the line: an unterminated comment, text or bracket, an unknown token, an integer beyond 64
 /// bits.
 std::vector<Token> tokenize(std::string_view source);
 

@@ -79,7 +79,7 @@ int64_t Loop::length() {
   source_ = Value::none();
   values_ = std::move(rest);
   at_ = 0;
-  test_ = nullptr;  // what is left has passed it
+  test_ = nullptr;  // the remaining values have passed the test
   return length_;
 }
 

@@ -1,18 +1,19 @@
-// The variable `loop` of a for statement, and the walk over its items.
+// The variable `loop` of a for statement, and the iteration over its items.
 #pragma once
 #include "colossal/text/jinja/interpreter.h"
 
 namespace colossal::text::jinja {
 
+/// The state of a running for statement.
 class Loop : public Object {
  public:
-  /// Whether an item is among those that are walked.
+  /// Returns true if the loop visits the item.
   using Test = std::function<bool(const Value&)>;
 
   Loop(Budget& budget, const Node& node, ScopePtr scope, Value items, Test test, int depth);
-  /// The next item that passes the test; nothing at the end.
+  /// Returns the next item that passes the test; no value at the end.
   std::optional<Value> advance();
-  /// The statement is over: drops what it held.
+  /// Releases all values at the end of the statement.
   void finish();
 
   std::string type_name() const override { return "LoopContext"; }
@@ -20,7 +21,7 @@ class Loop : public Object {
   std::string repr(Budget&) const override;
   std::optional<Value> attribute(Interpreter& interpreter, std::string_view name) override;
   bool is_callable() const override { return true; }
-  /// Renders a recursive loop for other items.
+  /// Renders a recursive loop over other items.
   Value call(Interpreter& interpreter, Arguments& arguments) override;
   Value cycle(const Arguments& arguments) const;
   bool changed(Interpreter& interpreter, const Arguments& arguments);
@@ -34,11 +35,11 @@ class Loop : public Object {
   const Node& node_;
   ScopePtr scope_;
   Value source_;
-  std::vector<Value> values_;  ///< where the source is no list
+  std::vector<Value> values_;  ///< items if the source is not a list
   size_t at_ = 0;
   Test test_;
   int depth_;
-  int64_t index_ = -1;  ///< of the current item, from 0
+  int64_t index_ = -1;  ///< index of the current item, from 0
   int64_t length_ = -1;
   bool is_over_ = false;
   std::optional<Value> after_;

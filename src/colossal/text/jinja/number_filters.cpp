@@ -1,4 +1,4 @@
-// Filters of numbers, and of texts that spell some.
+// Filters of numbers, and of texts that spell numbers.
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -15,8 +15,8 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// A number in a text, as int() and float() read it: white space around it, underscores within, digits
-/// of any script.
+/// Returns a number in the syntax of int() and float(): white space around it and underscores are removed, digits of
+/// any script become ASCII. No value if an underscore is misplaced or the text is empty.
 std::optional<std::string> number_text(std::string_view text) {
   text = strip_white(text, true, true);
   std::string out;

@@ -8,10 +8,10 @@
 namespace colossal::text::jinja {
 namespace {
 
-constexpr int64_t kLongestRange = 100'000;        // jinja2's sandbox has the same
-constexpr size_t kLongestTime = size_t{1} << 16;  // bytes of a time that is written
+constexpr int64_t kLongestRange = 100'000;        // as in jinja2's sandbox
+constexpr size_t kLongestTime = size_t{1} << 16;  // maximum size of a formatted time in bytes
 
-/// Takes one of its values after the other.
+/// Implements cycler(): returns its values in turn.
 class Cycler : public Object {
  public:
   explicit Cycler(std::vector<Value> values) : values_(std::move(values)) {
@@ -50,7 +50,7 @@ std::optional<Value> Cycler::attribute(Interpreter& interpreter, std::string_vie
   return std::nullopt;
 }
 
-/// Its separator, but nothing the first time.
+/// Implements joiner(): returns an empty text the first time and its separator afterwards.
 class Joiner : public Object {
  public:
   explicit Joiner(Value between) : between_(std::move(between)), depth_(depth_of(between_) + 1) {
@@ -95,7 +95,7 @@ Value range(Interpreter& interpreter, const Value&, Arguments& arguments) {
   return made;
 }
 
-/// The key and value of each argument, as dict() takes them.
+/// Returns the keys and values of the arguments as dict() takes them.
 std::vector<std::pair<Value, Value>> pairs_of(Interpreter& interpreter, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> pairs;
   if (arguments.positional.size() > 1)
@@ -155,7 +155,8 @@ Value strftime_now(Interpreter& interpreter, const Value&, Arguments& arguments)
   const Bound bound("strftime_now", arguments, {"format"}, 1);
   const std::string& format = bound.text(0);
   if (format.empty()) return interpreter.make("");
-  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);  // English names, whatever the process has set
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);  // English names, whatever locale the process has
+                                                                       // set
   std::string text;
   for (size_t size = 256; size <= kLongestTime; size *= 4) {
     text.assign(size, '\0');
@@ -207,7 +208,7 @@ std::optional<Value> Macro::attribute(Interpreter& interpreter, std::string_view
 }
 
 Value Macro::call(Interpreter& interpreter, Arguments& arguments) {
-  const ScopePtr scope = scope_;  // a namespace that holds the macro may let it go meanwhile
+  const ScopePtr scope = scope_;  // a namespace may drop its reference to the macro during the call
   return interpreter.make(interpreter.call_macro(node_, scope, arguments));
 }
 

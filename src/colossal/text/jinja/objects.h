@@ -1,17 +1,17 @@
-// What templates can make and call besides data: namespaces, macros, cyclers, and the functions that are always there.
+// Objects that templates create and call: namespaces, macros, cyclers, and the global functions.
 #pragma once
 #include "colossal/text/jinja/interpreter.h"
 
 namespace colossal::text::jinja {
 
-/// namespace(a=1): its attributes alone can be set.
+/// The object of namespace(a=1). Its attributes are the only ones that a template can set.
 class Namespace : public Object {
  public:
   std::string type_name() const override { return "TemplateNamespace"; }
   std::string full_type_name() const override { return "transformers.utils.chat_template_utils.TemplateNamespace"; }
   std::string repr(Budget& budget) const override;
   std::optional<Value> attribute(Interpreter&, std::string_view name) override;
-  /// Errors: names that begin with an underscore.
+  /// Sets an attribute. Errors: a name that starts with an underscore.
   void set(Budget& budget, const Value& name, Value value);
   void clear() override { attributes_.clear(); }
 
@@ -19,10 +19,10 @@ class Namespace : public Object {
   Dict attributes_;
 };
 
-/// A macro, or what a call block hands over as `caller`.
+/// A macro, or the function `caller` that a call block passes.
 class Macro : public Object {
  public:
-  /// `node`: a Macro or CallBlock.
+  /// `node` is a Macro or CallBlock and must outlive the object.
   Macro(const Node& node, ScopePtr scope) : node_(node), scope_(std::move(scope)) {}
   std::string type_name() const override { return "Macro"; }
   std::string full_type_name() const override { return "jinja2.runtime.Macro"; }
@@ -36,8 +36,8 @@ class Macro : public Object {
   ScopePtr scope_;
 };
 
-/// The functions that every template can call: range, dict, namespace, cycler, joiner, raise_exception, and with a
-/// clock strftime_now. Nothing where there is none of the name.
+/// Returns a global function that every template can call: range, dict, namespace, cycler, joiner, raise_exception.
+/// strftime_now exists only with a clock. No value if there is none of the name.
 std::optional<Value> global_function(Interpreter& interpreter, std::string_view name);
 
 }  // namespace colossal::text::jinja

@@ -6,7 +6,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// jinja2's grammar of statements, with the blocks that transformers adds.
+/// A parser of jinja2's statements and of the blocks that transformers adds.
 class Parser : ExpressionParser {
  public:
   Parser(std::vector<Token> tokens, const Limits& limits) : ExpressionParser(std::move(tokens), limits) {}
@@ -17,7 +17,7 @@ class Parser : ExpressionParser {
   }
 
  private:
-  /// Up to a block that begins with one of `ends`, of which the current token is then the name.
+  /// Parses up to a block that starts with one of `ends`. The current token is then its name.
   Nodes statements(const Ends& ends) {
     const Nested nested(*this);
     Nodes body;
@@ -52,7 +52,7 @@ class Parser : ExpressionParser {
     return concat(" The innermost block that needs to be closed is '", open_.back(), "'.");
   }
 
-  /// The body of a statement, behind its head; the end's name is left.
+  /// Parses the body of a statement after its head. The name of its end remains as the current token.
   Nodes block(Node& node, const Ends& ends) {
     skip_operator(":");
     expect(TokenKind::BlockEnd, "end of statement block");
@@ -114,7 +114,7 @@ class Parser : ExpressionParser {
   NodePtr if_(int line) {
     NodePtr node = make(NodeKind::If, line, tuple(false));
     node->body = block(*node, {"elif", "else", "endif"});
-    // Each elif is what is otherwise done; they are gathered in a row, not within each other.
+    // An elif belongs to the `otherwise` part. All elifs are stored in one list, not nested.
     std::vector<NodePtr> elifs;
     while (true) {
       const Token end = take();
@@ -185,7 +185,7 @@ class Parser : ExpressionParser {
     expect_operator(")");
   }
 
-  /// A body that is run apart: no loop around it can be left from within.
+  /// Parses a body that runs on its own, so break and continue cannot leave a loop around it.
   void macro_body(Node& node, const char* end) {
     for (const NodePtr& part : node.macro->defaults) deepen(node, part);
     const int outer_loops = std::exchange(loops_, 0);
@@ -293,7 +293,7 @@ class Parser : ExpressionParser {
   NodePtr import(int line) { return absent(line, "import"); }
   NodePtr from(int line) { return absent(line, "from"); }
 
-  /// What is assigned to: a name, a tuple of targets, or with `with_namespace` also name.attribute.
+  /// Parses the target of an assignment: a name, a tuple of targets, or with `with_namespace` also name.attribute.
   NodePtr target(bool with_namespace) {
     const int line = now().line;
     Nodes parts;
@@ -333,8 +333,8 @@ class Parser : ExpressionParser {
     return node;
   }
 
-  std::vector<std::string> open_;  // tags that are not closed yet
-  int loops_ = 0;                  // around, that can be left
+  std::vector<std::string> open_;  // tags that are still open
+  int loops_ = 0;                  // number of enclosing loops that break can leave
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// "%..." formatting: walks the text once.
+/// A formatter of "%..." that reads the text once.
 class PercentFormatter {
  public:
   PercentFormatter(Budget& budget, const String& text, const Value& value)
@@ -24,7 +24,8 @@ class PercentFormatter {
       if (percent < text_.size()) field();
     }
     const bool is_range = value_.items() && value_.items()->kind == Sequence::Range;
-    const bool is_mapping = value_.dict() || value_.is_list() || is_range;  // to Python, what has elements
+    const bool is_mapping = value_.dict() || value_.is_list() || is_range;  // a mapping in Python's sense: it has
+                                                                            // elements
     const size_t given = value_.is_tuple() ? value_.items()->values.size() : is_mapping ? 0 : 1;
     if (used_ < given && !by_key_) fail(Cause::Type, "not all arguments converted during string formatting");
     return std::move(out_);
@@ -177,7 +178,7 @@ class PercentFormatter {
   std::string out_;
 };
 
-/// With every text escaped for HTML that is no markup.
+/// Returns the value with every text that is not markup escaped for HTML.
 Value escaped_values(Budget& budget, const Value& value) {
   if (value.is_tuple()) {
     std::vector<Value> values;

@@ -17,7 +17,7 @@ void append_hex(std::string& out, const char* format, uint32_t value) {
   out += text;
 }
 
-/// Writes as repr() does, and takes what it writes from the budget.
+/// Writes values as repr() does, and takes the output from the budget.
 class Printer {
  public:
   explicit Printer(Budget& budget) : budget_(budget) {}
@@ -283,7 +283,7 @@ std::string repr_of_real(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, number, std::chars_format::scientific).ptr;
-  std::string digits(text, end);  // d.ddde+xx, the fewest digits that read back as the same number
+  std::string digits(text, end);  // d.ddde+xx, the shortest digits that read back as the same number
   const size_t e = digits.find('e');
   const int exponent = std::stoi(digits.substr(e + 1));
   if (exponent < -4 || exponent >= 16) return digits;

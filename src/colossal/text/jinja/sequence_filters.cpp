@@ -9,7 +9,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// What Python gives a value at a time, here made at once. A failure comes when its place is reached.
+/// Computes at once the values that Python generates one by one. A failure is thrown when its position is reached.
 template <class Each>
 Value generated(Interpreter& interpreter, const std::vector<Value>& values, Each each) {
   std::vector<Value> out;
@@ -82,7 +82,7 @@ void require_reversible(const Value& value) {
 }
 
 Value last(Interpreter& interpreter, const Value& value, Arguments&) {
-  if (!value.undefined()) require_reversible(value);  // which is an empty sequence
+  if (!value.undefined()) require_reversible(value);  // undefined counts as an empty sequence
   const std::vector<Value> values = walk_(interpreter, value);
   return values.empty() ? make_undefined("No last item, sequence was empty.") : values.back();
 }
@@ -98,7 +98,7 @@ Value reverse(Interpreter& interpreter, const Value& value, Arguments&) {
   return make_text(interpreter.budget(), std::move(out), value.text()->markup);
 }
 
-/// Sorts by keys that are compared as tuples are.
+/// Sorts by keys, which are compared like tuples.
 std::vector<Value> sorted(Interpreter& interpreter, const std::vector<Value>& values,
                           const std::vector<std::vector<Value>>& keys, bool reversed) {
   std::vector<size_t> order(values.size());
@@ -160,11 +160,11 @@ Value unique(Interpreter& interpreter, const Value& value, Arguments& arguments)
   const AttributePath path(interpreter, bound.at(1));
   const bool case_sensitive = bound.truth(0, false);
   Dict seen;
-  bool has_undefined = false;  // which are all alike
+  bool has_undefined = false;  // all undefined values are equal
   return generated(interpreter, walk_(interpreter, value), [&](const Value& item, std::vector<Value>& out) {
     const Value key = without_case(interpreter, path.of(item), case_sensitive);
     require_hashable(key);
-    interpreter.budget().step(16);  // looked up in a tree
+    interpreter.budget().step(16);  // the cost of a look-up in a tree
     step_key(interpreter.budget(), key);
     if (key.undefined() ? std::exchange(has_undefined, true) : seen.find(key) != nullptr) return;
     interpreter.budget().take_bytes(3 * sizeof(Value));
@@ -220,7 +220,7 @@ Value map(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Value name = arguments.positional.front();
   const Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
   return generated(interpreter, walk_(interpreter, value), [&](const Value& item, std::vector<Value>& out) {
-    const Budget::Level level(interpreter.budget());  // map('map', 'map', ...) calls itself
+    const Budget::Level level(interpreter.budget());  // bounds the recursion of map('map', 'map', ...)
     Arguments own = rest;
     out.push_back(apply_filter(interpreter, name, item, own));
   });
@@ -297,7 +297,7 @@ Value group_by(Interpreter& interpreter, const Value& value, Arguments& argument
   std::vector<std::vector<Value>> keys;
   for (const Value& item : values) {
     keys.push_back({without_case(interpreter, path.of(item, fallback), case_sensitive)});
-    if (values.size() > 1) require_defined(keys.back().front());  // or it cannot be compared
+    if (values.size() > 1) require_defined(keys.back().front());  // an undefined key cannot be compared
   }
   std::vector<Value> groups, members;
   std::optional<Value> key;

@@ -9,7 +9,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// Tests that look at the value alone.
+/// Implements tests without arguments.
 template <bool (*asks)(const Value&)>
 Value alone(Interpreter&, const Value& value, Arguments& arguments) {
   const Bound bound("this test", arguments, {});

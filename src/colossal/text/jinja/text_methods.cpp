@@ -102,7 +102,8 @@ Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments)
               replaced(interpreter.budget(), bytes_of(self), bound.text(0), bound.text(1), bound.integer(2, -1)));
 }
 
-/// The part of the text between the arguments `first` and `first + 1`, as character indices; where it begins.
+/// Returns the text between the arguments `first` and `first + 1`, which are character indices. Sets `begin` to its
+/// start.
 std::optional<std::string_view> part_of(Budget& budget, const Value& self, const Bound& bound, size_t first,
                                         int64_t& begin) {
   const int64_t size = self.text()->characters;

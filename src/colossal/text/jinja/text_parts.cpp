@@ -8,12 +8,12 @@
 namespace colossal::text::jinja {
 namespace {
 
-/// Parts of a text, taken from the budget.
+/// Parts of a text whose memory is taken from the budget.
 class Parts {
  public:
   explicit Parts(Budget& budget) : budget_(budget) {}
   void add(std::string_view part) {
-    budget_.take_bytes(2 * sizeof part);  // a vector grows to twice of what it holds
+    budget_.take_bytes(2 * sizeof part);  // a vector grows to twice its size
     list.push_back(part);
   }
   std::vector<std::string_view> list;
@@ -43,7 +43,7 @@ std::vector<std::string_view> split_at_white(Budget& budget, std::string_view te
   }
   const std::vector<std::string_view> all = split_at_white(budget, text, -1, false);
   if (most < 0 || static_cast<size_t>(most) >= all.size()) return all;
-  const size_t first = all.size() - static_cast<size_t>(most);  // of the parts that are cut off
+  const size_t first = all.size() - static_cast<size_t>(most);  // index of the first part that is split off
   const auto end = static_cast<size_t>(all[first - 1].data() - text.data()) + all[first - 1].size();
   parts.add(text.substr(0, end));
   for (size_t i = first; i < all.size(); ++i) parts.add(all[i]);
@@ -62,7 +62,7 @@ std::vector<std::string_view> split_at(Budget& budget, std::string_view text, st
     parts.add(text.substr(at));
     return parts.list;
   }
-  // From the right: the same in the text turned around.
+  // Splits from the right by splitting the reversed text.
   budget.take_bytes(static_cast<int64_t>(text.size()));
   const std::string turned(text.rbegin(), text.rend()), turned_separator(separator.rbegin(), separator.rend());
   for (const std::string_view part : split_at(budget, turned, turned_separator, most, false)) {
@@ -134,7 +134,7 @@ void append_times(std::string& out, std::string_view text, int64_t times) {
   const size_t begin = out.size(), end = begin + text.size() * static_cast<size_t>(times);
   out.reserve(end);
   out += text;
-  while (out.size() < end) {  // what is there is copied behind itself
+  while (out.size() < end) {  // doubles the appended text by copying it after itself
     const size_t there = out.size() - begin;
     out.append(out, begin, std::min(there, end - out.size()));
   }

@@ -8,7 +8,7 @@
 namespace colossal::text::jinja {
 namespace {
 
-constexpr size_t kSearchedInARow = 8;  // keys; more are looked up in a map
+constexpr size_t kSearchedInARow = 8;  // number of keys from which a map replaces linear search
 
 const char* kind_name(Sequence kind) {
   switch (kind) {
@@ -32,7 +32,7 @@ const char* kind_name(Sequence kind) {
   return "list";
 }
 
-/// Keys of one class are ordered among themselves, those of different classes by it.
+/// Returns the class of a key. Keys of one class have an order; keys of different classes are ordered by class.
 int class_of_key(const Value& key) {
   if (key.is_none()) return 0;
   if (key.is_number()) return 1;
@@ -41,13 +41,13 @@ int class_of_key(const Value& key) {
   return 4;
 }
 
-/// -1, 0, 1 or nothing (not a number), without the rounding of large integers.
+/// Returns -1, 0 or 1, without rounding large integers; no value if one number is NaN.
 std::optional<int> order_of_numbers(const Value& a, const Value& b) {
   if (a.is_whole() && b.is_whole()) return a.whole() < b.whole() ? -1 : a.whole() > b.whole();
   const double x = a.number(), y = b.number();
   if (std::isnan(x) || std::isnan(y)) return std::nullopt;
   if (x != y || (a.is_real() && b.is_real())) return x < y ? -1 : x > y;
-  const double real = a.is_real() ? x : y;  // equal once rounded: compare as integers where that is possible
+  const double real = a.is_real() ? x : y;  // equal after rounding, so they are compared as integers if possible
   if (real >= 9223372036854775808.0) return a.is_real() ? 1 : -1;
   const auto whole = static_cast<int64_t>(real);
   const int64_t other = a.is_real() ? b.whole() : a.whole();
@@ -171,7 +171,7 @@ void step_key(Budget& budget, const Value& key) {
 }
 
 Value make_text(Budget& budget, std::string bytes, bool markup) {
-  constexpr size_t kAround = 32;  // what the allocator and the count of owners take
+  constexpr size_t kAround = 32;  // overhead of the allocator and of the reference count
   budget.take_bytes(static_cast<int64_t>(bytes.size() + sizeof(String) + kAround));
   const int64_t characters = count_characters(bytes);
   return Value::of(std::make_shared<const String>(String{std::move(bytes), characters, markup}));

@@ -1,7 +1,7 @@
-// The values of templates: what of Python's objects a chat template can meet.
+// The values of templates: the Python objects that a chat template can use.
 //
-// Texts, lists and dictionaries never change once they are made, as the sandbox of jinja2 has it, so that values share
-// them. Namespaces do change, and can hold themselves: who makes one keeps it until the end of the rendering.
+// Texts, lists and dictionaries are immutable, as in the sandbox of jinja2, so values share them. Namespaces can change
+// and may contain themselves. The code that creates a namespace therefore passes it to Interpreter::keep().
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,35 +28,36 @@ struct String {
   bool is_ascii() const { return characters == static_cast<int64_t>(bytes.size()); }
 };
 
-/// What items are walked one after the other.
+/// The kinds of iterables.
 enum class Sequence { List, Tuple, Range, Keys, Values, Pairs, Generator, Reversed };
 
-/// A list and what else is walked like one. A Generator and a Reversed can be walked once.
+/// A list or another iterable. A Generator and a Reversed can be walked only once.
 struct Items {
   Sequence kind;
   std::vector<Value> values;
-  int depth = 1;                           ///< lists and dictionaries within each other
-  int64_t start = 0, stop = 0, step = 1;   ///< of a Range
-  bool is_group = false;                   ///< a Tuple of groupby: its parts are also .grouper and .list
-  size_t walked = 0;                       ///< of a Generator or Reversed
-  std::shared_ptr<const Failure> failure;  ///< a Generator ends with it
+  int depth = 1;                           ///< nesting of lists and dictionaries
+  int64_t start = 0, stop = 0, step = 1;   ///< values of a Range
+  bool is_group = false;                   ///< a Tuple of groupby, whose parts are also .grouper and .list
+  size_t walked = 0;                       ///< number of items that were taken from a Generator or Reversed
+  std::shared_ptr<const Failure> failure;  ///< error that a Generator throws at its end; null = none
 };
 
-/// A missing value. It may be printed, walked and asked whether it is defined; everything else fails with message().
+/// A missing value. It can be printed, walked and tested with `is defined`; other operations fail with message().
 struct Undefined {
-  std::string hint;         ///< the whole message, where it is not made of the two below
-  std::string object;       ///< the type that has no such attribute; empty: a variable is missing
-  std::string name;         ///< as repr() shows it
-  bool is_element = false;  ///< the name is no text
+  std::string hint;         ///< the complete message, if it is not composed of `object` and `name`
+  std::string object;       ///< type without such an attribute; empty = a variable is missing
+  std::string name;         ///< spelled as repr() does
+  bool is_element = false;  ///< true if `name` is a key that is not a text
   Cause cause = Cause::Undefined;
   std::string message() const;
 };
 
 class Dict;
 
+/// A value of any type. Copies are cheap: they share texts, lists, dictionaries and objects.
 class Value {
  public:
-  Value() = default;  ///< None
+  Value() = default;  ///< creates None
   static Value none() { return {}; }
   static Value boolean(bool b) { return Value(Storage(b)); }
   static Value integer(int64_t i) { return Value(Storage(i)); }
@@ -72,7 +73,7 @@ class Value {
   bool is_integer() const { return std::holds_alternative<int64_t>(storage_); }
   bool is_real() const { return std::holds_alternative<double>(storage_); }
   bool is_number() const { return is_boolean() || is_integer() || is_real(); }
-  bool is_whole() const { return is_boolean() || is_integer(); }  ///< an int to Python
+  bool is_whole() const { return is_boolean() || is_integer(); }  ///< true for the types that Python regards as int
   const String* text() const { return pointer<std::shared_ptr<const String>>(); }
   Items* items() const { return pointer<std::shared_ptr<Items>>(); }
   const Dict* dict() const { return pointer<std::shared_ptr<const Dict>>(); }
@@ -82,7 +83,7 @@ class Value {
   std::shared_ptr<Object> share_object() const { return std::get<std::shared_ptr<Object>>(storage_); }
   bool is_list() const { return items() && items()->kind == Sequence::List; }
   bool is_tuple() const { return items() && items()->kind == Sequence::Tuple; }
-  /// Can be walked once.
+  /// Returns true if the value can be walked only once.
   bool is_generator() const {
     return items() && (items()->kind == Sequence::Generator || items()->kind == Sequence::Reversed);
   }
@@ -92,7 +93,7 @@ class Value {
   double number() const { return is_real() ? std::get<double>(storage_) : static_cast<double>(whole()); }
   /// Returns true if both are one object, as Python's `is`; texts and numbers are one if they are equal.
   bool is_same(const Value& other) const;
-  /// A fixed order of addresses, for what has no order of its own.
+  /// Returns an address that orders values that have no order of their own.
   const void* address() const;
 
  private:
@@ -108,7 +109,7 @@ class Value {
   Storage storage_;
 };
 
-/// Keys and values in the order in which the keys came. Keys are None, numbers, texts, tuples of keys, or objects.
+/// Keys and values in order of insertion. Keys are None, numbers, texts, tuples of keys, or objects.
 class Dict {
  public:
   struct Less {
@@ -116,7 +117,7 @@ class Dict {
   };
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  /// Errors: a key that is a list or dictionary ("unhashable type").
+  /// Sets the value of a key. Errors: the key is a list or dictionary ("unhashable type").
   void set(const Value& key, Value value);
   void clear();
   size_t size() const { return entries_.size(); }
@@ -125,11 +126,11 @@ class Dict {
 
  private:
   std::vector<std::pair<Value, Value>> entries_;
-  std::map<Value, size_t, Less> places_;  ///< of the keys, once they are many
+  std::map<Value, size_t, Less> places_;  ///< indices of the keys; empty for small dictionaries
   int depth_ = 1;
 };
 
-/// What a call is given.
+/// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
@@ -137,55 +138,56 @@ struct Arguments {
 
 class Interpreter;
 
-/// What is no data: namespaces, loops, macros, functions, methods.
+/// Values that are not data: namespaces, loops, macros, functions, methods.
 class Object : public std::enable_shared_from_this<Object> {
  public:
   virtual ~Object() = default;
   virtual std::string type_name() const = 0;
-  /// As jinja2 names the type in messages.
+  /// Returns the name of the type in messages of jinja2.
   virtual std::string full_type_name() const { return type_name(); }
   virtual std::string repr(Budget&) const { return "<" + full_type_name() + " object>"; }
-  /// What `.name` is; nothing where there is no such attribute.
+  /// Returns the attribute `name`; no value if there is none.
   virtual std::optional<Value> attribute(Interpreter&, std::string_view) { return std::nullopt; }
   virtual bool is_callable() const { return false; }
   virtual Value call(Interpreter&, Arguments&);
-  virtual int depth() const { return 0; }  ///< lists and dictionaries within each other that it holds
-  /// Drops what it refers to. Called at the end of a rendering for what may refer to itself.
+  virtual int depth() const { return 0; }  ///< nesting of the lists and dictionaries that it holds
+  /// Releases its references. Interpreter calls it at the end of a rendering for objects that may refer to themselves.
   virtual void clear() {}
 };
 
-constexpr int kDeepestValue = 200;  ///< lists and dictionaries within each other
+constexpr int kDeepestValue = 200;  ///< maximum nesting of lists and dictionaries
 
 int depth_of(const Value& value);
-/// Errors: deeper than kDeepestValue, since a value that goes is taken apart by functions that call themselves.
+/// Checks the nesting of a value. Errors: deeper than kDeepestValue, because the destruction of a value recurses.
 void require_shallow(int depth);
 
-/// Texts, lists and tuples, taken from the budget.
+/// Create texts, lists, tuples and dictionaries; their memory is taken from the budget.
 Value make_text(Budget& budget, std::string bytes, bool markup = false);
 Value make_items(Budget& budget, std::vector<Value> values, Sequence kind = Sequence::List);
 Value make_dict(Budget& budget, Dict dict);
 Value make_undefined(std::string hint, Cause cause = Cause::Undefined);
-/// What comparing a key of a dictionary with others takes.
+/// Takes the steps for comparing a dictionary key with other keys.
 void step_key(Budget& budget, const Value& key);
 
-/// Python's name of a type: "str", "NoneType".
+/// Returns Python's name of the value's type: "str", "NoneType".
 std::string type_name(const Value& value);
-/// As messages of jinja2 have it: "str object", "None".
+/// Returns the type as messages of jinja2 spell it: "str object", "None".
 std::string described_type(const Value& value);
 bool is_true(const Value& value);
-/// Fails where the value is undefined: with the message of what is missing.
+/// Checks that the value is defined. Errors: the message of the missing value.
 void require_defined(const Value& value);
-/// ==. Errors: none but the limits.
+/// Returns a == b. Errors: only limits.
 bool is_equal(Budget& budget, const Value& a, const Value& b);
-/// Python's `<`: numbers, texts, lists, tuples. Errors: types that have no order; `sign` is what the message shows.
+/// Returns Python's a < b for numbers, texts, lists and tuples.
+/// Errors: types without an order; the message shows `sign`.
 bool is_less(Budget& budget, const Value& a, const Value& b, const char* sign = "<");
-/// Can be the key of a dictionary. Errors: "unhashable type: 'list'".
+/// Checks that the value can be a dictionary key. Errors: "unhashable type: 'list'".
 void require_hashable(const Value& value);
 
-/// The values that walking `value` gives; a generator is empty afterwards. Errors: what cannot be walked.
+/// Returns the items of `value`; a generator is empty afterwards. Errors: a value that is not iterable.
 std::vector<Value> walk(Budget& budget, const Value& value);
 bool is_iterable(const Value& value);
-/// len(). Errors: "object of type 'NoneType' has no len()".
+/// Returns len(value). Errors: "object of type 'NoneType' has no len()".
 int64_t length_of(const Value& value);
 bool has_length(const Value& value);
 
