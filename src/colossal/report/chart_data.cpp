@@ -16,12 +16,12 @@ namespace {
 
 using ChartJson = nlohmann::ordered_json;
 
-constexpr size_t kSeriesPoints = 1000;  // of a metric at most
-constexpr size_t kRankPoints = 24000;   // of all ranks of a chart together
-constexpr size_t kDrawnRanks = 64;      // one curve each
+constexpr size_t kSeriesPoints = 1000;  // maximum number of points per metric
+constexpr size_t kRankPoints = 24000;   // maximum number of points of all ranks in a chart
+constexpr size_t kDrawnRanks = 64;      // maximum number of ranks with a curve each
 constexpr size_t kMeans = 500;
 
-/// A value as the page has it: six digits, or a text if it is not finite.
+/// Returns a value as the page stores it: with six digits, or as a text if it is not finite.
 ChartJson chart_number(double value) {
   if (!std::isfinite(value)) return short_number(value);
   char text[32];
@@ -29,13 +29,13 @@ ChartJson chart_number(double value) {
   return std::strtod(text, nullptr);
 }
 
-/// The rows of a run that its series use. Points refer to steps by their index until number() gives them their rows.
+/// The rows of a run that its series use. Points refer to steps by index until number() assigns row numbers.
 class ChartRows {
  public:
   explicit ChartRows(const RecordedSteps& steps) : steps_(steps), rows_(steps.size(), -1) {}
 
   void use(size_t step) { rows_[step] = 0; }
-  /// Numbers the rows in use, and returns {"step", "time", "tokens"}: time and tokens are sums over the steps so far.
+  /// Numbers the rows in use and returns {"step", "time", "tokens"}. Time and tokens are sums over all steps so far.
   ChartJson number() {
     ChartJson step = ChartJson::array(), time = ChartJson::array(), tokens = ChartJson::array();
     const std::vector<double> step_seconds = steps_.values("seconds", 0), step_tokens = steps_.values("tokens", 0);
@@ -59,12 +59,12 @@ class ChartRows {
   std::vector<int64_t> rows_;
 };
 
-/// Points of one curve; x counts the steps of the run.
+/// The points of one curve; x is the index of the step in the run.
 struct ChartSeries {
   Series points;
-  int64_t bad = 0;  // values of the whole series that are not finite
+  int64_t bad = 0;  // number of values in the whole series that are not finite
   std::optional<Series> means = {};
-  std::vector<int64_t> counts = {};  // of the means
+  std::vector<int64_t> counts = {};  // number of values in each mean
 };
 
 void add_means(ChartSeries& out, const Series& all) {
@@ -112,7 +112,7 @@ ChartJson json_of(const ChartSeries& series, const ChartRows& rows) {
   return out;
 }
 
-/// The values of a metric over the steps that have one; x counts the steps of the run.
+/// Returns the values of a metric for the steps that have one; x is the index of the step in the run.
 Series values_of(const RecordedSteps& steps, const std::string& name) {
   Series series;
   if (const MetricColumn* column = steps.find(name)) {
@@ -122,7 +122,7 @@ Series values_of(const RecordedSteps& steps, const std::string& name) {
   return series;
 }
 
-/// The curves of one measurement of the ranks: that of each rank, or of the lowest, median and highest.
+/// Returns the curves of one measurement of the ranks: one per rank, or the lowest, median and highest value.
 template <class Number>
 std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number> RankMetrics::*member, size_t ranks,
                                      ChartRows& rows) {
@@ -197,7 +197,7 @@ std::string chart_data(const std::vector<RecordedRun>& runs) {
   const std::string json =
       ChartJson({{"charts", drawn}, {"runs", all}}).dump(-1, ' ', true, ChartJson::error_handler_t::replace);
   std::string out = "<script type='application/json' id='data'>";
-  for (const char c : json) c == '<' ? out += "\\u003c" : out += c;  // no text can end the element
+  for (const char c : json) c == '<' ? out += "\\u003c" : out += c;  // escaped, so that no text can close the element
   return out + "</script>\n";
 }
 

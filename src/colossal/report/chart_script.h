@@ -3,8 +3,9 @@
 
 namespace colossal::report {
 
-/// Draws all charts into the element with the id "charts", and follows the controls with the ids "x", "log" and
-/// "smooth" and the check boxes named "run". The view is kept in the page's address: #x=time&log=1&smooth=0.9&hide=2.
+/// Returns the script. It draws all charts into the element with the id "charts". It reacts to the controls with the
+/// ids "x", "log" and "smooth" and to the check boxes named "run". It stores the view in the page's address:
+/// #x=time&log=1&smooth=0.9&hide=2.
 const char* chart_script();
 
 }  // namespace colossal::report

@@ -8,11 +8,11 @@
 namespace colossal::report {
 namespace {
 
-/// A chart under the title that the rows of its metrics have, before their unit is added.
+/// A chart with the plot name of its metrics' rows, to which the title adds a unit.
 struct NamedChart {
   std::string plot;
   Chart chart;
-  std::vector<std::string> first = {};  // metrics that it draws first, whatever plot their rows have
+  std::vector<std::string> first = {};  // metrics that it draws first, whatever plot their rows name
 };
 
 NamedChart own_chart(const std::string& plot, const std::string& unit, bool from_zero, bool smooth, bool log,
@@ -20,8 +20,9 @@ NamedChart own_chart(const std::string& plot, const std::string& unit, bool from
   return {plot, {.title = plot, .unit = unit, .from_zero = from_zero, .smooth = smooth, .log = log}, first};
 }
 
-// The order on the page, and the properties that follow from no unit. An evaluation loss has a second chart of its own,
-// where the training loss does not hide its small changes; all of a device's memory is drawn before its parts.
+// The library's own charts, in the order of the page, with the properties that do not follow from a unit. An evaluation
+// loss has a second chart of its own, because the training loss would hide its small changes. The total memory of a
+// device is drawn before its parts.
 std::vector<NamedChart> own_charts() {
   return {
       own_chart("Loss", "number", false, true, true),
@@ -62,7 +63,7 @@ std::vector<Chart> charts_of(const std::vector<RecordedRun>& runs) {
   std::vector<NamedChart> charts = own_charts();
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < charts.size(); ++i) places.emplace(charts[i].plot, i);
-  std::vector<std::string> names;  // in the order in which they appear
+  std::vector<std::string> names;  // names in order of appearance
   std::map<std::string, MetricEntry> entries;
   for (const RecordedRun& run : runs)
     for (const MetricColumn& column : run.steps.columns())

@@ -1,4 +1,4 @@
-// Which charts a page has, and which curves are in each: it follows from the metrics that its runs recorded.
+// The charts of a page and the curves in each, derived from the metrics that the page's runs recorded.
 //
 //   for (const Chart& chart : charts_of(runs))
 //     for (const ChartLine& line : chart.lines) draw(chart.title, line.legend, runs[0].steps.find(line.name));
@@ -10,23 +10,25 @@
 
 namespace colossal::report {
 
+/// One curve of a chart.
 struct ChartLine {
-  std::string name;    ///< of the metric
-  std::string legend;  ///< of the curve
+  std::string name;    ///< name of the metric
+  std::string legend;  ///< name of the curve
 };
 
+/// A chart and its curves.
 struct Chart {
-  std::string title;       ///< with the unit of the values behind it, if `unit` does not say it
+  std::string title;       ///< followed by the unit of the values if `unit` does not say it
   std::string unit;        ///< how values are written: "number", "bytes", "seconds" or "share" (in percent)
-  bool from_zero = false;  ///< the y axis begins at 0
-  bool smooth = true;      ///< curves may be smoothed
-  bool log = true;         ///< the y axis may be logarithmic
+  bool from_zero = false;  ///< the y axis starts at 0
+  bool smooth = true;      ///< the reader may smooth the curves
+  bool log = true;         ///< the reader may make the y axis logarithmic
   std::vector<ChartLine> lines = {};
 };
 
-/// The charts of the runs that have a curve: the library's own first, in a fixed order, then those of other metrics in
-/// the order in which these appear. Rows with the same plot share a chart. If runs describe a name differently, the
-/// first run counts.
+/// Returns the charts that have at least one curve. The library's own charts are first, in a fixed order; charts of
+/// other metrics follow in order of appearance. Rows with the same plot share a chart. If runs describe a name
+/// differently, the first run counts.
 std::vector<Chart> charts_of(const std::vector<RecordedRun>& runs);
 
 }  // namespace colossal::report

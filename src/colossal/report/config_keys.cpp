@@ -45,7 +45,7 @@ ConfigTexts texts_of(const std::string& toml) {
           value.value);
     }
   } catch (const Error&) {
-    texts.clear();  // read_run() reports it
+    texts.clear();  // read_run() reports the error
   }
   return texts;
 }
@@ -72,7 +72,7 @@ std::vector<ConfigKeyRow> config_keys(const std::vector<std::string>& configs, c
     std::set<std::string> in_force;
     for (const ConfigTexts& run : runs) {
       row.values.push_back(text_or(run, key, ""));
-      if (run.empty()) continue;  // a config that is missing differs in nothing that is known
+      if (run.empty()) continue;  // a missing config has no known differences
       in_force.insert(text_or(run, key, row.default_value));
     }
     row.differs_from_default = in_force != std::set<std::string>{row.default_value};

@@ -1,20 +1,21 @@
-// The keys of run configs that differ from their defaults, and those that differ between runs.
+// Config keys that differ from their defaults or between runs.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace colossal::report {
 
+/// A key with its value in each run.
 struct ConfigKeyRow {
   std::string key;                  ///< dotted
-  std::string default_value;        ///< as TOML; empty if the key has none, as those of one model family
-  std::vector<std::string> values;  ///< of each config, as TOML; empty if it lacks the key
+  std::string default_value;        ///< as TOML; empty if there is no default, e.g. for a key of one model family
+  std::vector<std::string> values;  ///< value in each config, as TOML; empty if the config lacks the key
   bool differs_from_default = false, differs_between_runs = false;
 };
 
-/// The keys of all configs and of `defaults`, each a text in TOML, ordered by name. A text that is not TOML counts as
-/// one without keys. The key run.folder, which names the run, is left out. A run that lacks a key which another run has
-/// differs from it only if `defaults` lacks the key too, or the other run has another value than the default.
+/// Returns the keys of all configs, ordered by name. Each config and `defaults` are TOML texts; a text that is not TOML
+/// counts as one without keys. The key run.folder, which names the run, is left out. A run without a key is treated as
+/// if it had the default. It differs from a run with the key if the default is missing or not equal.
 std::vector<ConfigKeyRow> config_keys(const std::vector<std::string>& configs, const std::string& defaults);
 
 }  // namespace colossal::report

@@ -11,7 +11,7 @@
 namespace colossal::report {
 namespace {
 
-// One plot of the picture in its own units: the frame lies inside margins that hold title and labels.
+// The layout of one plot in drawing units: margins around the frame hold the title and the labels.
 constexpr double kWidth = 380, kHeight = 220, kLeft = 58, kRight = 14, kTop = 46, kBottom = 30;
 constexpr double kCurveFont = 11;
 constexpr size_t kMostPoints = 400;
@@ -20,7 +20,7 @@ constexpr const char* kStyle =
     "system-ui,sans-serif;fill:#555}.title{font-size:13px;font-weight:600;fill:#222}.end{text-anchor:end}.mid{text-"
     "anchor:middle}"
     ".grid{stroke:#e4e4e0}.axis{stroke:#888}.line{fill:none;stroke:#3b6fb6;stroke-width:1.8;stroke-linejoin:round}";
-constexpr int kLabel = 9;  // characters in front of the axis in a terminal
+constexpr int kLabel = 9;  // number of characters before the axis in a terminal
 
 double top_of(const std::vector<Curve>& curves) {
   double top = 0;

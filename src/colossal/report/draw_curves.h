@@ -1,20 +1,21 @@
-// Pictures of quantities that every step of a run has: for a terminal and as SVG.
+// Plots of quantities that every step of a run has, for a terminal and as SVG.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace colossal::report {
 
+/// The values of one quantity.
 struct Curve {
   std::string title, note;
-  std::vector<double> values;  ///< of steps 1, 2, ...; finite, not negative
+  std::vector<double> values;  ///< values of steps 1, 2, ...; finite, not negative
 };
 
-/// A plot of `width` by `height` characters and its labels: a mark where the value of each column's steps lies, on an
-/// axis from 0 to `top`.
+/// Returns the lines of a plot of `width` by `height` characters with its labels. The axis goes from 0 to `top`; each
+/// column has marks over the range of its steps' values.
 std::vector<std::string> draw_text(const Curve& curve, int width, int height, double top);
 
-/// One document that needs nothing else: a plot for each curve, `columns` of them side by side, all on one scale.
+/// Returns a self-contained SVG document: a plot for each curve, `columns` plots per row, all with the same scale.
 std::string draw_svg(const std::vector<Curve>& curves, int columns);
 
 }  // namespace colossal::report

@@ -10,9 +10,9 @@
 namespace colossal::report {
 namespace {
 
-// The drawing in its own units.
+// The layout of the drawing in drawing units.
 constexpr double kTiersWidth = 1200, kTiersLeft = 16, kTiersTop = 40, kTiersTitle = 24, kTiersGap = 22;
-constexpr double kTiersMost = 330;  // of the rows of one timeline
+constexpr double kTiersMost = 330;  // maximum height of the rows of one timeline
 
 constexpr const char* kTiersStyle =
     "text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:13px;font-weight:600}.back{fill:#f1f1ee}"

@@ -6,7 +6,7 @@
 namespace colossal::report {
 namespace {
 
-/// Length in bytes of the UTF-8 character at `begin`, or 0 if there is none (RFC 3629: no overlong forms, no
+/// Returns the length in bytes of the UTF-8 character at `begin`; 0 if there is none (RFC 3629: no overlong forms, no
 /// surrogates).
 size_t character_length(const std::string& text, size_t begin) {
   const auto first = static_cast<unsigned char>(text[begin]);

@@ -3,7 +3,8 @@
 
 namespace colossal::report {
 
-/// Text for HTML: markup characters escaped; bytes that are not UTF-8 and control characters replaced by U+FFFD.
+/// Returns `text` for use in HTML: markup characters are escaped; control characters and bytes that are not UTF-8
+/// become U+FFFD.
 std::string html_text(const std::string& text);
 
 }  // namespace colossal::report

@@ -13,15 +13,15 @@
 namespace colossal::report {
 namespace {
 
-/// A format, taken apart at its conversion.
+/// A format, split at its conversion.
 struct Format {
   std::string before, conversion, after;  // "loss ", "%.4f", ""
-  bool has_percent = false;               // "%%" in the text
+  bool has_percent = false;               // true if the text has "%%"
   char kind() const { return conversion.back(); }
 };
 
-/// The conversion that begins at `text[0]`, a `%`; empty if it is none of ours. Widths and precisions have two digits
-/// at most, so that a format cannot ask for megabytes.
+/// Returns the conversion at the start of `text`, which is a `%`; empty if it is not supported. Widths and precisions
+/// have at most two digits, so that a format cannot request megabytes.
 std::string_view conversion_at(std::string_view text) {
   const std::string_view digits = "0123456789";
   const auto skip = [&](size_t from, std::string_view set) {
@@ -35,7 +35,7 @@ std::string_view conversion_at(std::string_view text) {
   return text.substr(0, 2) == "%s" ? text.substr(0, 2) : std::string_view();
 }
 
-/// Nothing if `line` has no conversion, several, or one that a metric does not have.
+/// Parses a format. No value if `line` has no conversion, several, or one that metrics do not support.
 std::optional<Format> parse(std::string_view line) {
   Format format;
   for (size_t at = 0; at < line.size();) {
@@ -64,7 +64,7 @@ std::string print(const std::string& conversion, Number number) {
   return text;
 }
 
-/// A size or a duration as people read it; what is not finite has no such form.
+/// Returns a size or a duration with a unit for readers. Values that are not finite are printed as they are.
 std::string readable(const Metric& metric) {
   const double value = number_of(metric);
   if (!std::isfinite(value) || std::abs(value) > 1e18) return print("%g", value);

@@ -9,10 +9,10 @@
 
 namespace colossal::report {
 
-/// Errors ("metrics"): the row has a format that is not text with one conversion, as Metric::line describes it.
+/// Checks the format of a row. Errors ("metrics"): it is not text with one conversion, as Metric::line requires.
 void check_format(const Metric& metric);
 
-/// The text of a row whose format check_format() accepts.
+/// Returns the text of a row whose format check_format() accepts.
 std::string formatted(const Metric& metric);
 
 }  // namespace colossal::report

@@ -1,4 +1,4 @@
-// metrics.json: the unit, plot and legend of each name in metrics.jsonl, so that a later report can draw it.
+// metrics.json: the unit, plot and legend of each name in metrics.jsonl, which later reports need to draw it.
 //
 //   MetricNames names = read_metric_names("runs/a/metrics.json");
 //   names.emplace("rmse", MetricEntry{.unit = "m", .plot = "Error", .legend = "held-out"});
@@ -9,22 +9,22 @@
 
 namespace colossal::report {
 
-/// The members of Metric that say how a curve is drawn. A text that is empty is left out of the file.
+/// The members of Metric that describe a curve. Empty texts are left out of the file.
 struct MetricEntry {
   std::string unit = {}, plot = {}, legend = {};
 };
 
 using MetricNames = std::map<std::string, MetricEntry, std::less<>>;
 
-/// The object of objects in the file. Members of an entry that this version does not know are skipped.
-/// Errors ("metrics"): the file holds something else. ("file"): it cannot be read.
+/// Reads the file, an object of objects. Members of an entry that this version does not support are ignored.
+/// Errors ("metrics"): the file has other contents. Errors ("file"): it cannot be read.
 MetricNames read_metric_names(const std::string& path);
 
-/// The text of the file, with its end of line.
+/// Returns the contents of the file, with a line end.
 std::string to_json(const MetricNames& names);
 
-/// How a name is drawn: as its entry says; without an entry as the library's own metric of that name
-/// (base/known_metrics.h); and otherwise as a plain line in a plot of its own.
+/// Returns the description of a name. Without an entry it is the description of the library's own metric of that name
+/// (base/known_metrics.h); if there is none, a plain line in a plot of its own.
 MetricEntry entry_of(const MetricNames& names, const std::string& name);
 
 }  // namespace colossal::report

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kLargestFile = int64_t{4} << 30;  // about 15 million steps
+constexpr int64_t kLargestFile = int64_t{4} << 30;  // bytes; about 15 million steps
 
 Json to_json_number(const Metric::Value& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
@@ -35,7 +35,7 @@ double from_json_number(const Json& value) {
   throw std::invalid_argument("`" + text + "` is not a number");
 }
 
-/// The numbers of an object; those of an object within it have its name before a dot.
+/// Adds the numbers of an object to `values`. Members of a nested object are named "object.member".
 void read_members(const Json& object, const std::string& prefix, RecordedSteps::Values& values) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
@@ -60,7 +60,7 @@ MetricsLine parse_line(std::string_view text) {
   return line;
 }
 
-/// Calls `use` with each line's text and contents. What follows the last end of line was cut short by a kill.
+/// Calls `use` with the text and the contents of each line. Text after the last line end was cut short by a kill.
 template <class Use>
 void each_line(std::string_view text, const std::string& path, const Use& use) {
   size_t begin = 0;
@@ -78,7 +78,7 @@ void each_line(std::string_view text, const std::string& path, const Use& use) {
   }
 }
 
-/// The line that begins at `begin`, which is moved behind it; a last one without its end too.
+/// Returns the line at `begin` and moves `begin` after it. The last line may have no line end.
 std::string_view next_line(std::string_view text, size_t& begin) {
   const size_t end = std::min(text.find('\n', begin), text.size());
   const std::string_view line = text.substr(begin, end - begin);
@@ -92,8 +92,8 @@ std::string regular_file(const std::string& path) {
   return read_file(path, kLargestFile);
 }
 
-/// `path`, after lines of later steps than `last` and one cut short are removed from it; without `last` or a file
-/// nothing is done.
+/// Removes lines of steps after `last` and an incomplete last line from the file, and returns `path`. Does not change
+/// the file if `last` has no value or there is no file.
 std::string without_later_steps(const std::string& path, std::optional<int64_t> last) {
   if (!last || !std::filesystem::exists(path)) return path;
   std::string kept;
@@ -109,7 +109,7 @@ MetricNames names_before(const std::string& path, bool resumes) {
   try {
     return read_metric_names(path);
   } catch (const Error&) {
-    return {};  // the names of the next step replace what cannot be read
+    return {};  // the names of the next step replace a file that cannot be read
   }
 }
 

@@ -14,7 +14,7 @@ using schedule::Placement;
 using schedule::Step;
 using schedule::Timeline;
 
-/// The rank that makes the input of a compute step; `rank` itself where it needs none or made it.
+/// Returns the rank that produces the input of a compute step; `rank` itself if the step needs none or produced it.
 int maker_of_input(const Placement& place, int rank, const Step& step) {
   const int stage = place.stage_of(rank, step.chunk), before = step.action == Action::Forward ? stage - 1 : stage + 1;
   if (step.action == Action::BackwardWeight || before < 0 || before >= place.stages()) return rank;

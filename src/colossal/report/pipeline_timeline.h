@@ -1,4 +1,4 @@
-// What the ranks of a pipeline did in their last training step, beside what was planned for it.
+// The measured last training step of a pipeline, compared with its plan.
 #pragma once
 #include <vector>
 
@@ -6,17 +6,19 @@
 
 namespace colossal::report {
 
-/// Both without Reduce and Update; in milliseconds, the first compute step of each beginning at 0.
+/// A planned and a measured timeline in milliseconds, without Reduce and Update. The first compute step of each starts
+/// at 0.
 struct PipelineTimeline {
-  /// Each step takes the measured mean of its rank, action and chunk; messages take no time
+  /// each step takes the measured mean of its rank, action and chunk; messages take no time
   schedule::Timeline planned;
-  schedule::Timeline measured;  ///< peak_live as the executors counted it
-  /// [r][p]: what rank r stood still, after its first compute step, for something that rank p made
+  schedule::Timeline measured;  ///< peak_live is measured by the executors
+  /// [r][p]: time that rank r was idle, after its first compute step, while it waited for a result of rank p
   std::vector<std::vector<double>> waited;
   schedule::Titled titled() const { return {{"planned (ms)", planned}, {"measured (ms)", measured}}; }
 };
 
-/// `measured`, an event for each step of `schedule`, beside the plan and with who waited for whom.
+/// Returns `measured`, which has an event for each step of `schedule`, with its plan and the waiting times between
+/// ranks.
 PipelineTimeline beside_plan(schedule::Timeline measured, const schedule::Schedule& schedule);
 
 }  // namespace colossal::report

@@ -14,13 +14,13 @@
 namespace colossal::report {
 namespace {
 
-// The drawing in its own units: the frame lies inside margins that hold the labels.
+// The layout of the drawing in drawing units: margins around the frame hold the labels.
 constexpr double kWidth = 560, kHeight = 250;
 constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
 constexpr double kTickFont = 12;
 constexpr size_t kMostPoints = 800;
 constexpr const char* kColours[] = {"#2f6fde", "#e07b1f", "#1d9e6e", "#8d5bd6", "#d64f88", "#2297ab", "#a5951b"};
-constexpr size_t kMostMarks = 200;  // of values that are not finite
+constexpr size_t kMostMarks = 200;  // maximum number of marks for values that are not finite
 
 std::string coordinate(double value) {
   char text[32];
@@ -53,7 +53,7 @@ Scale x_scale(const Plot& plot) {
   return {bounds.low, bounds.high, kLeft, kWidth - kRight};
 }
 
-/// Nothing finite: a scale whose low is not below its high.
+/// Returns the y scale. If no value is finite, its low is not below its high.
 Scale y_scale(const Plot& plot) {
   Bounds bounds;
   for (const auto& series : plot.series) {
@@ -71,7 +71,7 @@ std::string label(double value, PlotUnit unit) {
   return unit == PlotUnit::kBytes ? readable_bytes(static_cast<int64_t>(value)) : short_number(value);
 }
 
-/// Round byte sizes: powers of two of a unit, so that labels read 256 MiB and not 286.1 MiB.
+/// Returns ticks at round byte sizes: powers of two of a unit, so that labels read 256 MiB instead of 286.1 MiB.
 std::vector<double> byte_ticks(double low, double high, int count) {
   const double step = std::exp2(std::max(0.0, std::ceil(std::log2(std::max((high - low) / count, 1.0)))));
   std::vector<double> ticks;
@@ -89,7 +89,7 @@ std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y) {
            coordinate(y(tick) + 4) + "'>" + label(tick, plot.unit) + "</text>";
   }
   for (const double tick : round_ticks(x.low, x.high, 6)) {
-    if (tick != std::floor(tick)) continue;  // steps are whole
+    if (tick != std::floor(tick)) continue;  // steps are integers
     const std::string name = short_number(tick);
     out += "<text class='tick' text-anchor='middle' x='" + coordinate(label_middle(x(tick), name, kTickFont, kWidth)) +
            "' y='" + coordinate(kHeight - kBottom + 17) + "'>" + name + "</text>";
@@ -107,7 +107,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   size_t run = 0, marked = 0;
   const size_t mark_every = series.x.size() / kMostMarks + 1;
   const auto close_run = [&](size_t end) {
-    if (run == 1) {  // a point between two gaps: a path of one point would draw nothing
+    if (run == 1) {  // a point between two gaps: a path of one point is invisible
       dots += "<circle class='" + series.style + "' r='3' cx='" + coordinate(x(series.x[end - 1])) + "' cy='" +
               coordinate(y(series.y[end - 1])) + "'/>";
     }
@@ -130,13 +130,13 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   return "<path class='line " + series.style + "' d='" + path + "'/>" + dots + marks;
 }
 
-/// The thinned points for the hover script: {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]}
-/// with labels as texts.
+/// Returns the thinned points for the hover script, with labels as texts:
+/// {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]}
 std::string hover_points(const Plot& plot, const Scale& x) {
   std::string out =
       "{\"label\":\"" + plot.x_label + "\",\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
   for (const auto& series : plot.series) {
-    if (series.style == "faint") continue;  // what the smooth line stands for
+    if (series.style == "faint") continue;  // the smooth line represents it
     out += out.back() == '[' ? "{\"name\":\"" : ",{\"name\":\"";
     out += series.name + "\",\"x\":[";
     for (size_t i = 0; i < series.x.size(); ++i) out += (i ? "," : "") + concat(static_cast<int64_t>(series.x[i]));
@@ -262,12 +262,12 @@ Series thin(const Series& series, size_t most) {
         bad = i;
         continue;
       }
-      if (!(series.y[i] >= series.y[low])) low = i;  // so written, a NaN at `begin` gives way
+      if (!(series.y[i] >= series.y[low])) low = i;  // written this way, a NaN at `begin` is replaced
       if (!(series.y[i] <= series.y[high])) high = i;
       if (!std::isfinite(series.y[low])) low = i;
       if (!std::isfinite(series.y[high])) high = i;
     }
-    if (bad != end) high = std::isfinite(series.y[low]) ? bad : low;  // a stretch that blew up shows that it did
+    if (bad != end) high = std::isfinite(series.y[low]) ? bad : low;  // keeps a value that is not finite visible
     keep(std::min(low, high));
     if (low != high) keep(std::max(low, high));
   }
@@ -279,13 +279,13 @@ std::vector<double> round_ticks(double low, double high, int count) {
   const double lead = rough / power;
   const double step = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
   std::vector<double> ticks;
-  // + 0.0: no -0
+  // + 0.0 turns -0 into 0.
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
   return ticks;
 }
 
 double label_middle(double middle, const std::string& label, double font, double width) {
-  constexpr double kCharacter = 0.68;  // em: a wide digit of common fonts
+  constexpr double kCharacter = 0.68;  // em, the width of a wide digit in common fonts
   const double half = 0.5 * kCharacter * font * static_cast<double>(label.size());
   return std::max(half, std::min(middle, width - half));
 }

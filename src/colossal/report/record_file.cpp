@@ -12,7 +12,7 @@
 namespace colossal::report {
 namespace {
 
-/// Appends all of `bytes` or, as far as the file can be shortened again, nothing.
+/// Appends all of `bytes`. If that fails, it truncates the file to its old size where possible.
 bool append(int descriptor, std::string_view bytes) {
   const off_t before = ::lseek(descriptor, 0, SEEK_END);
   for (size_t done = 0; done < bytes.size();) {
@@ -20,7 +20,7 @@ bool append(int descriptor, std::string_view bytes) {
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
       const int error = errno;
-      // a device cannot be, and holds no half records
+      // Truncation fails on a device, which keeps no partial records.
       const bool cut = before >= 0 && ::ftruncate(descriptor, before) == 0;
       (void)cut;
       errno = error;
@@ -40,7 +40,7 @@ RecordFile::RecordFile(std::string path, const char* component, bool anew)
 }
 
 RecordFile::~RecordFile() {
-  append(descriptor_, pending_);  // one more try, if anything still waits
+  append(descriptor_, pending_);  // last attempt to write pending records
   ::close(descriptor_);
 }
 

@@ -1,4 +1,4 @@
-// A file that grows by whole records, and is of no consequence to the run: a full disk delays it.
+// A file of records that are appended whole. Its failures do not stop the run: a full disk only delays the writing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,21 +6,22 @@
 
 namespace colossal::report {
 
-/// What cannot be written stays in memory, up to kMostPending bytes, and is tried again with what comes next. No reader
-/// meets half a record but the last, after a kill.
+/// A file to which records are appended. Records that cannot be written are kept in memory, up to kMostPending bytes,
+/// and written with the next ones. Readers see complete records only, except for the last one after a kill.
 class RecordFile {
  public:
   static constexpr size_t kMostPending = 16 << 20;
 
-  /// Opens for appending, or empties the file first. Errors (`component`): it cannot be opened.
+  /// Opens the file for appending; `anew` empties it first. Errors (`component`): it cannot be opened.
   RecordFile(std::string path, const char* component, bool anew);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
   void add(std::string_view record);
-  /// Hands everything added to the system. Errors (`component`): it cannot be written now, and waits; or it was
-  /// written, but for records that found too much waiting, which are lost.
+  /// Passes all added records to the system.
+  /// Errors (`component`): the file cannot be written, so the records remain pending; or it was written, but records
+  /// that exceeded kMostPending are lost.
   void flush();
   const std::string& path() const { return path_; }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLargestConfig = 16 << 20;
 
-/// Returns true if the file is there. Errors: it is there and has no end, such as a pipe.
+/// Returns true if the file exists. Errors: it is not a regular file; a pipe, for instance, has no end.
 bool is_there(const std::string& path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
@@ -42,7 +42,7 @@ void read_steps(RecordedRun& run, const std::string& path) {
 }
 
 void read_names(RecordedRun& run, const std::string& path) {
-  if (!is_there(path)) return;  // a run of an older version, whose metrics are known
+  if (!is_there(path)) return;  // a run of an older version, which has only the library's own metrics
   try {
     run.names = read_metric_names(path);
   } catch (const Error& error) {
@@ -64,7 +64,7 @@ void read_records(RecordedRun& run, const RunFolder& folder) {
     DamagedLines damaged;
     run.ranks = read_rank_metrics(folder.ranks(), damaged);
     note_damage(run, folder.ranks(), damaged);
-    // steps that a resume has not repeated yet
+    // Drops steps that a resumed run has not repeated so far.
     while (!run.ranks.empty() && (run.steps.empty() || run.ranks.back().step > run.steps.numbers().back()))
       run.ranks.pop_back();
   } else {

@@ -1,4 +1,4 @@
-// Everything that a run folder says about its run, read tolerantly: the run may still be training or be damaged.
+// All records of a run folder. Reading tolerates damage, and runs that are still training.
 //
 //   const RecordedRun run = read_run("runs/quickstart");
 //   for (const std::string& what : run.missing) warn(what);
@@ -11,21 +11,23 @@
 
 namespace colossal::report {
 
+/// The records of one run.
 struct RecordedRun {
-  std::string name;                   ///< the folder as it was named
-  RecordedSteps steps;                ///< by step, each once
-  MetricNames names;                  ///< how the metrics of steps are drawn; empty in a run of an older version
-  std::vector<RankMetrics> ranks;     ///< by step; empty if the run did not record them
-  std::vector<StartRecord> starts;    ///< in order of time; empty if the run did not record them
-  std::vector<SampleRecord> samples;  ///< by step
+  std::string name;                   ///< the folder as the user named it
+  RecordedSteps steps;                ///< in order of steps, without repetition
+  MetricNames names;                  ///< how the metrics of `steps` are drawn; empty for a run of an older version
+  std::vector<RankMetrics> ranks;     ///< sorted by step; empty if the run did not record them
+  std::vector<StartRecord> starts;    ///< sorted by time; empty if the run did not record them
+  std::vector<SampleRecord> samples;  ///< sorted by step
   std::string config;                 ///< the resolved config as TOML; empty if it is missing
-  std::vector<std::string> missing;   ///< a sentence for each thing that could not be read
+  std::vector<std::string> missing;   ///< one sentence for each file or part that could not be read
 };
 
-/// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl and ranks.jsonl of the folder. If a step is there
-/// twice, its newer line counts, and the older lines of later steps are removed.
-/// Errors ("report"): no such folder; a folder that holds neither config.toml nor metrics.jsonl; one of the files is no
-/// regular file. ("file"): a file cannot be read.
+/// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl and ranks.jsonl of the folder. If a step occurs twice,
+/// its later line counts, and earlier lines of later steps are removed.
+/// Errors ("report"): the folder does not exist; it has neither config.toml nor metrics.jsonl; one of the files is not
+/// a regular file.
+/// Errors ("file"): a file cannot be read.
 RecordedRun read_run(const std::string& folder);
 
 }  // namespace colossal::report

@@ -4,9 +4,9 @@
 
 namespace colossal::report {
 
-/// The column of a name, made if it is new; null if there are too many.
+/// Returns the column of a name, which is created if it is new; null if there are too many.
 MetricColumn* RecordedSteps::column(const std::string& name, size_t guess) {
-  // Nearly all steps have the names of the step before, in its order, which saves the look-up in the map.
+  // Most steps have the names of the previous step in the same order; the guess saves the look-up in the map.
   if (guess < columns_.size() && columns_[guess].name == name) return &columns_[guess];
   if (const auto place = places_.find(name); place != places_.end()) return &columns_[place->second];
   if (columns_.size() == kMostNames) return nullptr;

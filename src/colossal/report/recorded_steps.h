@@ -1,11 +1,11 @@
-// The metrics of all steps of a run: a column of numbers for each name.
+// The metrics of all steps of a run, with a column of numbers for each name.
 //
 //   RecordedSteps steps;
 //   steps.add(1, {{"loss", 5.5}, {"eval_loss", 5.6}});
 //   steps.add(2, {{"loss", 5.4}});
 //   steps.value("eval_loss", 0);      // 5.6; value("eval_loss", 1) has no value
 //
-// Columns hold the numbers alone, so a long run of many metrics takes 16 bytes a value.
+// Columns store only the values that exist, so a long run with many metrics takes 16 bytes per value.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,35 +18,37 @@
 
 namespace colossal::report {
 
+/// The values of one metric.
 struct MetricColumn {
   std::string name;
-  std::vector<size_t> at = {};      ///< indices of the steps that have a value, rising
-  std::vector<double> values = {};  ///< one for each index
+  std::vector<size_t> at = {};      ///< indices of the steps that have a value, ascending
+  std::vector<double> values = {};  ///< one value for each index
 };
 
+/// A table of metrics with one row per step.
 class RecordedSteps {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
 
   static constexpr size_t kMostNames = 10'000;
 
-  /// Appends a step. If a name is there twice, its last value counts. Names after the first kMostNames are left out,
-  /// so that a damaged file cannot make a page of a million plots.
+  /// Appends a step. If a name occurs twice, its last value counts. Names beyond the first kMostNames are dropped, so
+  /// that a damaged file cannot cause a page with a million plots.
   void add(int64_t step, const Values& values);
-  /// Removes the last step, which must be there.
+  /// Removes the last step, which must exist.
   void remove_last();
 
   size_t size() const { return numbers_.size(); }
   bool empty() const { return numbers_.empty(); }
-  /// The number of each step, in the order in which they were added.
+  /// Returns the number of each step, in the order of add().
   const std::vector<int64_t>& numbers() const { return numbers_; }
-  /// In the order in which the names appeared. A column may have lost all of its values to remove_last().
+  /// Returns the columns in order of first appearance. A column may be empty after remove_last().
   const std::vector<MetricColumn>& columns() const { return columns_; }
-  /// Null if no step had the name.
+  /// Returns the column of a name; null if no step had the name.
   const MetricColumn* find(std::string_view name) const;
-  /// The value at an index of numbers(); nothing if that step has none. Cost: logarithmic in the steps.
+  /// Returns the value at an index of numbers(); no value if that step has none. Cost: logarithmic in the steps.
   std::optional<double> value(std::string_view name, size_t index) const;
-  /// The value of each step, with `missing` for steps without one.
+  /// Returns the value of each step, with `missing` for steps without one.
   std::vector<double> values(std::string_view name, double missing) const;
 
  private:

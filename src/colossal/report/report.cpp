@@ -21,7 +21,7 @@
 namespace colossal::report {
 namespace {
 
-constexpr int64_t kMostCells = 512;  // ranks drawn one by one
+constexpr int64_t kMostCells = 512;  // maximum number of ranks that are drawn individually
 
 std::string tile(const std::string& value, const std::string& name, const std::string& note = "") {
   return "<div class='card tile'><b>" + html_text(value) + "</b><span>" + html_text(name) + "</span>" +
@@ -51,7 +51,7 @@ std::string tiles_of(const RecordedSteps& steps) {
   return out + "</section>\n";
 }
 
-/// "data 1" or "data 1, pipeline 0": where a row of the layout stands on the axes that are not its columns.
+/// Returns the position of a row on the axes that are not columns: "data 1" or "data 1, pipeline 0".
 std::string row_name(const std::vector<MeshAxis>& axes, int64_t row) {
   std::string name;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -63,7 +63,7 @@ std::string row_name(const std::vector<MeshAxis>& axes, int64_t row) {
 }
 
 std::string layout_of(const std::vector<MeshAxis>& mesh) {
-  std::vector<MeshAxis> rows;  // the axes that are split, outermost first; the innermost gives the columns
+  std::vector<MeshAxis> rows;  // axes with more than one rank, outermost first; the innermost axis becomes the columns
   for (const auto& axis : mesh) {
     if (axis.size > 1) rows.push_back(axis);
   }
@@ -89,7 +89,7 @@ std::string layout_of(const std::vector<MeshAxis>& mesh) {
   return out + "</section>\n";
 }
 
-/// "rank 1 3.2, rank 3 0.5": whom a rank waited for, the longest first.
+/// Returns the ranks for which a rank waited, the longest wait first: "rank 1 3.2, rank 3 0.5".
 std::string waits_of(const std::vector<double>& waited) {
   std::vector<std::pair<double, size_t>> longest;
   for (size_t rank = 0; rank < waited.size(); ++rank)
@@ -140,7 +140,8 @@ std::string facts_of(const RecordedRun& run) {
   return out + "</table></section>\n";
 }
 
-/// TOML with headers and keys told apart, a block a table. Our own printer writes no value over several lines.
+/// Returns TOML with headers and keys highlighted, one block per table. Our own printer never splits a value over
+/// lines.
 std::string config_of(const std::string& toml) {
   std::string out = toml.compare(0, 1, "[") == 0 ? "" : "<div>";
   for (size_t begin = 0; begin < toml.size();) {

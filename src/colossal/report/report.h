@@ -1,4 +1,5 @@
-// One page that shows runs to a person, without a network and without other files: report.html, `colossal report`.
+// The report page of runs: a single HTML file that needs no network and no other files. Used for report.html and
+// `colossal report`.
 //
 //   const report::Report report{.runs = {report::read_run("runs/a"), report::read_run("runs/b")}};
 //   write_file("report.html", report::render_report(report));
@@ -12,19 +13,21 @@
 
 namespace colossal::report {
 
+/// The contents of a report.
 struct Report {
-  std::vector<RecordedRun> runs;                      ///< one or more
-  std::string defaults = {};                          ///< TOML: the config that a run has without a file and flags
-  std::optional<PipelineTimeline> timeline = {};      ///< of the last step in a pipeline
+  std::vector<RecordedRun> runs;                  ///< at least one
+  std::string defaults = {};                      ///< TOML of the config without a file and flags
+  std::optional<PipelineTimeline> timeline = {};  ///< the last training step of a pipeline; no value = no pipeline
 };
 
-/// The whole page: summary, charts of all runs in one frame (loss, learning rate, gradient norm, speed, memory), charts
-/// of each rank, samples, keys of the config, starts, layout. Light or dark as the reader's system is.
+/// Returns the page: summary, charts of all runs together (loss, learning rate, gradient norm, speed, memory), charts
+/// of each rank, samples, config keys, starts, layout. It is light or dark according to the reader's system.
 /// Cost: linear in the steps. Size: see chart_data(); a million steps of eight ranks take about 1 MB.
 std::string render_report(const Report& report);
 
-/// The training loss of the runs in one frame as an SVG document; a run is named by its folder's last part. The note
-/// says how far two runs differ at one step at most. Errors ("report"): more than seven runs.
+/// Returns the training losses of the runs in one frame as an SVG document. Each run is named by the last part of its
+/// folder. The note states the largest difference between two runs at any step.
+/// Errors ("report"): more than seven runs.
 std::string render_losses(const std::vector<RecordedRun>& runs);
 
 }  // namespace colossal::report

@@ -112,9 +112,9 @@ summary { cursor: pointer; color: var(--soft); font-size: 14px; } details pre { 
   .controls { position: static; padding: 10px 12px; } }
 )css";
 
-// Finds the point nearest to the pointer in each series and writes its step and values over the plot; a series without
-// a point at that step says where its value is from. 58, 546: the frame's left and right edge in a drawing 560 wide
-// (plot.cpp).
+// Finds the point of each series that is nearest to the pointer and writes its step and value above the plot. For a
+// series without a point at that step, it also writes the step of the value. 58 and 546 are the left and right edge of
+// the frame in a drawing of width 560 (plot.cpp).
 const char* const kScript = R"js(
 for (const plot of document.querySelectorAll('.plot')) {
   const data = plot.querySelector('script'); if (!data) continue;

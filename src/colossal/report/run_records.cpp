@@ -17,7 +17,7 @@ namespace {
 using RecordJson = nlohmann::ordered_json;
 
 constexpr int64_t kLargestRecords = int64_t{4} << 30;
-constexpr int64_t kRanksOfEachStep = 64;  // more ranks are recorded less often
+constexpr int64_t kRanksOfEachStep = 64;  // with more ranks, fewer steps are recorded
 
 std::string dumped(const RecordJson& object) {
   return object.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
@@ -42,7 +42,7 @@ StartRecord start_of(const nlohmann::json& object) {
   return start;
 }
 
-/// Calls `read` with the object of each line, and counts lines that it refuses.
+/// Calls `read` with the object of each line, and counts lines that it rejects.
 void for_each_record(const std::string& path, DamagedLines& damaged,
                      const std::function<void(const nlohmann::json& object)>& read) {
   const std::string text = read_file(path, kLargestRecords);
@@ -61,13 +61,13 @@ void for_each_record(const std::string& path, DamagedLines& damaged,
   }
 }
 
-/// Makes room for `step`: drops the records of this step and later ones.
+/// Drops the records of `step` and of later steps, because `step` is recorded again.
 template <class Record>
 void drop_from(std::vector<Record>& records, int64_t step) {
   while (!records.empty() && records.back().step >= step) records.pop_back();
 }
 
-/// Ends a last line that a kill cut short, so that the next record has a line of its own.
+/// Terminates a last line that a kill cut short, so that the next record starts on its own line.
 void end_last_line(RecordFile& file) {
   std::ifstream written(file.path(), std::ios::binary | std::ios::ate);
   if (!written || written.tellg() <= 0) return;

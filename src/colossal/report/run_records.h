@@ -1,5 +1,5 @@
-// What a run keeps about itself besides its metrics: how it was started, sampled texts, and the measurements of each
-// rank. One JSON object per line.
+// Records of a run besides its metrics: its starts, sampled texts, and the measurements of each rank. Files have one
+// JSON object per line.
 //
 //   RunRecorder recorder("runs/a/history.jsonl", "runs/a/ranks.jsonl", /*anew=*/true);
 //   recorder.write(StartRecord{.kind = "new", .time = now, .command = {"colossal", "train", "a.toml"}});
@@ -21,63 +21,65 @@ struct MeshAxis {
   int size = 1;
 };
 
-/// One start of a run: the first one, and each that resumes it.
+/// One start of a run: the first one, or a resumption.
 struct StartRecord {
-  std::string kind = "new";                                ///< "new", "resume" or "overwrite"
-  int64_t after = 0;                                       ///< steps that were done before
-  double time = 0;                                         ///< seconds since 1970, UTC
-  std::vector<std::string> command = {};                   ///< words of the command line
-  std::string version = {}, revision = {};                 ///< of colossal; revision is empty if unknown
-  std::vector<MeshAxis> mesh = {};                         ///< outermost axis first
+  std::string kind = "new";                 ///< "new", "resume" or "overwrite"
+  int64_t after = 0;                        ///< number of steps done before the start
+  double time = 0;                          ///< seconds since 1970, UTC
+  std::vector<std::string> command = {};    ///< arguments of the command line
+  std::string version = {}, revision = {};  ///< version and revision of colossal; revision is empty if
+                                            ///< unknown
+  std::vector<MeshAxis> mesh = {};          ///< outermost axis first
   std::vector<std::pair<std::string, std::string>> facts = {};  ///< names and values: model, parameters, machine, ...
 };
 
-/// A text that the model wrote.
+/// A text that the model generated.
 struct SampleRecord {
-  int64_t step = 0;  ///< steps that were done
+  int64_t step = 0;  ///< number of steps done
   std::string prompt, text;
 };
 
 /// The measurements of each rank in one step.
 struct RankMetrics {
   int64_t step = 0;
-  std::vector<double> seconds = {};      ///< from the start of the step until the rank finished it, by rank
-  std::vector<int64_t> peak_bytes = {};  ///< peak memory so far, by rank
+  std::vector<double> seconds = {};      ///< per rank: time from the start of the step until the rank finished it
+  std::vector<int64_t> peak_bytes = {};  ///< per rank: peak memory so far
 };
 
-/// The line of each record, without its end. Text that is not UTF-8 is replaced by U+FFFD.
+/// Return the line of a record, without its line end. Bytes that are not UTF-8 are replaced by U+FFFD.
 std::string to_json_line(const StartRecord& start);
 std::string to_json_line(const SampleRecord& sample);
 std::string to_json_line(const RankMetrics& ranks);
 
-/// Appends records to the two files of a run, and hands each to the system at once.
+/// A recorder that appends records to the two files of a run and passes each to the system at once.
 class RunRecorder {
  public:
-  /// Opens both files for appending, or empties them first. A last line that a kill cut short is ended.
+  /// Opens both files for appending; `anew` empties them first. Terminates a last line that a kill cut short.
   /// Errors ("records"): a file cannot be opened.
   RunRecorder(const std::string& history, const std::string& ranks, bool anew);
 
-  /// Errors ("records"): the record cannot be written (a full disk); it waits for the next call.
+  /// Append a record. Errors ("records"): it cannot be written (a full disk); it remains pending until the next call.
   void write(const StartRecord& start);
   void write(const SampleRecord& sample);
-  /// Writes each step with up to 64 ranks, and every (ranks / 64)th step with more, so that the file's growth per step
-  /// does not depend on the number of ranks.
+  /// Appends a record of a step. With more than 64 ranks only every (ranks / 64)th step is written. The growth of the
+  /// file per step is therefore independent of the number of ranks.
   void write(const RankMetrics& ranks);
 
  private:
   RecordFile history_, ranks_;
 };
 
-/// The starts and samples of a history.jsonl that count, in order.
+/// The valid starts and samples of a history.jsonl, in order.
 struct RunHistory {
   std::vector<StartRecord> starts;
-  std::vector<SampleRecord> samples;  ///< by step; a start drops those of later steps than it resumed after
+  std::vector<SampleRecord> samples;  ///< sorted by step; a resumption drops samples of steps after its checkpoint
 };
 
-/// Reads a history.jsonl or ranks.jsonl. A line that is not such a record is counted in `damaged` and left out.
+/// Reads a history.jsonl. A line that is not such a record is counted in `damaged` and skipped.
 /// Errors ("file"): the file cannot be read.
 RunHistory read_history(const std::string& path, DamagedLines& damaged);
-/// In the order of the steps: a step that was repeated after a resume replaces the older one and all later ones.
+/// Reads a ranks.jsonl in the order of the steps; the same errors. A step that was repeated after a resume replaces the
+/// older record and all later ones.
 std::vector<RankMetrics> read_rank_metrics(const std::string& path, DamagedLines& damaged);
 
 }  // namespace colossal::report

@@ -17,12 +17,12 @@ namespace {
 
 constexpr size_t kShownSamples = 40;
 constexpr size_t kSampleBytes = 20'000;
-constexpr size_t kOpenSamples = 1;  // of a run; the others open by a click
+constexpr size_t kOpenSamples = 1;  // samples per run that are expanded; a click opens the others
 
 std::string head(const std::string& text) { return concat("<th>", html_text(text), "</th>"); }
 std::string cell(const std::string& text) { return concat("<td>", html_text(text), "</td>"); }
 
-/// The number of a run in its colour.
+/// Returns the number of a run in its colour.
 std::string badge(size_t run) { return concat("<span class='badge c", run % 8 + 1, "'>", run + 1, "</span>"); }
 
 std::string quoted_word(const std::string& word) {
@@ -46,7 +46,7 @@ std::string start_kind(const StartRecord& start) {
   return start.kind == "overwrite" ? "started, overwriting an older run" : "started";
 }
 
-/// "training.steps" of the config, or 0.
+/// Returns "training.steps" of the config, or 0.
 int64_t steps_wanted(const RecordedRun& run) {
   try {
     const auto values = ConfigDocument::parse(run.config, "config.toml").values();
@@ -59,7 +59,8 @@ int64_t steps_wanted(const RecordedRun& run) {
   }
 }
 
-/// `samples` by their places: all, or kShownSamples spread over them with the first and the last.
+/// Returns the indices of the samples to show: all, or kShownSamples evenly spread ones including the first and the
+/// last.
 std::vector<size_t> shown_samples(size_t count) {
   std::vector<size_t> shown;
   if (count <= kShownSamples) {
@@ -70,7 +71,7 @@ std::vector<size_t> shown_samples(size_t count) {
   return shown;
 }
 
-/// The first `limit` bytes, without a part of a character at the end.
+/// Returns the first `limit` bytes of `text`, without a partial character at the end.
 std::string cut_text(const std::string& text, size_t limit) {
   if (text.size() <= limit) return text;
   size_t end = limit;

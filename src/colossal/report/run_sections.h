@@ -1,4 +1,4 @@
-// The parts of a report that are texts and tables. All of them return HTML.
+// The sections of a report that are texts and tables. All functions return HTML, except utc_time().
 #pragma once
 #include <string>
 #include <vector>
@@ -8,25 +8,27 @@
 
 namespace colossal::report {
 
-/// What could not be read of the runs, and which of them have steps left; empty if there is nothing to say.
+/// Returns the list of records that could not be read, and of runs that are not finished; empty if there are none.
 std::string missing_section(const std::vector<RecordedRun>& runs);
 
-/// A row for each run: its number and colour in the charts, a check box that hides it, and its last values.
+/// Returns a table with a row per run: its number and colour in the charts, a check box that hides it, and its last
+/// values.
 std::string runs_section(const std::vector<RecordedRun>& runs);
 
-/// The switches of the charts: x axis, logarithmic y, smoothing.
+/// Returns the controls of the charts: x axis, logarithmic y, smoothing.
 std::string controls_section();
 
-/// The samples of each run, newest first. Of more than 40 the page has 40, spread over the run; a text is cut at 20 KB.
+/// Returns the samples of each run, newest first. At most 40 per run are shown, spread over the run; a text is cut at
+/// 20 KB.
 std::string samples_section(const std::vector<RecordedRun>& runs);
 
-/// The keys that differ between the runs, and those that differ from their defaults.
+/// Returns the keys that differ between the runs, and the keys that differ from their defaults.
 std::string keys_section(const std::vector<RecordedRun>& runs, const std::vector<ConfigKeyRow>& keys);
 
-/// Every start of every run: when, how, by which version, with which command line.
+/// Returns all starts of all runs: time, kind, version and command line.
 std::string starts_section(const std::vector<RecordedRun>& runs);
 
-/// "2026-11-24 10:31 UTC" of seconds since 1970.
+/// Returns the time `seconds` after 1970, e.g. "2026-11-24 10:31 UTC".
 std::string utc_time(double seconds);
 
 }  // namespace colossal::report

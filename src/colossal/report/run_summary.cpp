@@ -8,13 +8,14 @@
 namespace colossal::report {
 namespace {
 
-/// The values of a name; empty if no step has it.
+/// Returns the values of a name; empty if no step has it.
 std::vector<double> column_values(const RecordedSteps& steps, std::string_view name) {
   const MetricColumn* column = steps.find(name);
   return column ? column->values : std::vector<double>();
 }
 
-/// Median of the finite values but the first, which warms up; of the only one if there is one; 0 without any.
+/// Returns the median of the finite values, without the first one, which includes the warm-up. A single value is
+/// returned as it is; 0 if there is none.
 double median(std::vector<double> values) {
   values.erase(std::remove_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); }), values.end());
   if (values.size() > 1) values.erase(values.begin());

@@ -23,11 +23,11 @@ void check_name(const std::string& name) {
 }
 
 bool has_the_same_description(Metric a, Metric b) {
-  a.value = b.value = int64_t{0};  // NaN would differ from itself
+  a.value = b.value = int64_t{0};  // NaN is not equal to itself
   return a == b;
 }
 
-/// `name` up to each of its dots: "a" and "a.b" of "a.b.c".
+/// Returns the prefixes of `name` before each dot: "a" and "a.b" for "a.b.c".
 std::vector<std::string> objects_of(const std::string& name) {
   std::vector<std::string> objects;
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
@@ -46,8 +46,8 @@ Metric::Value sum(const Metric::Value& a, const Metric::Value& b) {
 void StepMetrics::add(Metric metric) {
   check_name(metric.name);
   check_format(metric);
-  // Rows of the library that only some steps have, such as stall_seconds, reserve their names on all steps: a clash
-  // shows at the first step and not after hours, on the one rank that saw a stall.
+  // The names of library rows that only some steps have, such as stall_seconds, are reserved on all steps. A clash is
+  // therefore reported at the first step, not hours later on the one rank that has a stall.
   const std::optional<Metric> known = find_known_metric(metric.name);
   const bool is_reserved = metric.name == "step" || (known && !has_the_same_description(*known, metric));
   require(!is_reserved && !names_.contains(metric.name) && !objects_.contains(metric.name), "metrics",

@@ -1,4 +1,4 @@
-// The rows of one training step, checked as they are added.
+// The metric rows of one training step, which are checked when they are added.
 //
 //   StepMetrics metrics(/*step=*/1);
 //   metrics.add(known_metric("loss", 2.5));
@@ -14,14 +14,15 @@
 
 namespace colossal::report {
 
+/// The metrics of one step.
 class StepMetrics {
  public:
   /// `step` counts from 1.
   explicit StepMetrics(int64_t step) : step_(step) {}
 
   /// Appends a row. All ranks add the same names, so all of them throw the same error.
-  /// Errors ("metrics"): the name is taken, by a row, by the object of dotted names or by another metric of the
-  /// library; a name or a format of the progress line that breaks the rules of Metric.
+  /// Errors ("metrics"): the name is already used by a row, by the object of dotted names or by a different metric of
+  /// the library; a name or a progress line format that violates the rules of Metric.
   void add(Metric metric);
   void add(std::vector<Metric> metrics);
 
@@ -31,11 +32,12 @@ class StepMetrics {
  private:
   int64_t step_;
   std::vector<Metric> rows_;
-  std::set<std::string> names_, objects_;  ///< of the rows; and "tiers" of "tiers.host_bytes"
+  std::set<std::string> names_, objects_;  ///< names of the rows; and their objects, e.g. "tiers" for
+                                           ///< "tiers.host_bytes"
 };
 
-/// The text of the progress line: rows with a format, two spaces between them. The line begins with `loss` and
-/// `tokens_per_second`; the others follow in the order of the rows.
+/// Returns the text of the progress line: the rows with a format, separated by two spaces. `loss` and
+/// `tokens_per_second` are first; the others follow in the order of the rows.
 std::string progress_line(const StepMetrics& metrics);
 
 }  // namespace colossal::report

@@ -21,9 +21,8 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 }
 constexpr auto kCrcTable = make_crc_table();
 
-// Protocol buffers: a field is a key (number << 3 | wire type) and a value; types used here are 0 varint, 1 eight
-//                   bytes, 2 length and bytes, 5 four bytes. All machines we run on are little endian, as the format
-//                   is.
+// Encodes protocol buffers. A field is a key (number << 3 | wire type) and a value. The wire types used here are 0
+// varint, 1 eight bytes, 2 length and bytes, 5 four bytes. The format is little endian, as are all supported machines.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -83,7 +82,7 @@ EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resum
   std::string version = event(0);
   put_bytes(version, 3, "brain.Event:2");
   record(version);
-  // SessionLog { status = 1: START = 1 }: TensorBoard drops what it has read of this step and later ones
+  // SessionLog { status = 1: START = 1 } makes TensorBoard drop its data of this step and of later ones.
   std::string start;
   put_key(start, 1, 0);
   put_varint(start, 1);
