@@ -80,9 +80,9 @@ TEST(ChartData, HasACurveOfEachRankUpToSixtyFour) {
 }
 
 TEST(ChartData, TakesRanksThatComeAndGo) {
-  RecordedRun run = run_of(3, 2);  // resumed with other numbers of ranks
+  RecordedRun run = run_of(3, 2);  // the run was resumed with a different number of ranks
   run.ranks[1] = {2, {7}, {7}};
-  run.ranks[2].step = 9;  // of a step that metrics lack
+  run.ranks[2].step = 9;  // a step without metrics
   const auto ranks = data_of(run)["ranks"];
   EXPECT_THAT(ranks["seconds"][0]["y"].get<std::vector<double>>(), ElementsAre(0, 7));
   EXPECT_THAT(ranks["seconds"][1]["y"].get<std::vector<double>>(), ElementsAre(1));

@@ -1,4 +1,4 @@
-// Which charts a page has follows from the metrics of its runs, also of runs of older versions.
+// The charts of a page, which follow from the metrics of its runs, for runs of older versions too.
 #include "colossal/report/charts.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ RecordedRun run_of(const RecordedSteps::Values& values, const MetricNames& names
   return run;
 }
 
-/// "title|unit|zero smooth log|name = legend; ..." of each chart.
+/// Returns "title|unit|zero smooth log|name = legend; ..." for each chart.
 std::vector<std::string> drawn(const std::vector<RecordedRun>& runs) {
   std::vector<std::string> all;
   for (const Chart& chart : charts_of(runs)) {
@@ -29,7 +29,7 @@ std::vector<std::string> drawn(const std::vector<RecordedRun>& runs) {
   return all;
 }
 
-// The titles, their order and the order of their curves are those of versions whose steps had no rows.
+// The titles, their order and the order of the curves equal the ones of versions whose steps had no rows.
 TEST(Charts, OfARunWithoutNamesAreThoseOfOlderVersions) {
   EXPECT_THAT(
       drawn({run_of({{"loss", 1},

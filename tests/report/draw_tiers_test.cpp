@@ -1,4 +1,4 @@
-// The picture of tensors in host memory.
+// The picture of the tensors in host memory.
 #include "colossal/report/draw_tiers.h"
 
 #include <gmock/gmock.h>
@@ -26,13 +26,13 @@ TEST(DrawTiers, HasABarAStayAndAMarkForWhatMoves) {
   EXPECT_THAT(picture, testing::StartsWith("<svg xmlns="));
   EXPECT_THAT(picture, testing::EndsWith("</svg>\n"));
   EXPECT_THAT(picture, testing::HasSubstr("auto &lt;1&gt;"));
-  // Each once more in the legend; the background of both timelines.
+  // Each class occurs once more in the legend; the background of both timelines.
   EXPECT_EQ(count(picture, "class='here'"), 4u);
   EXPECT_EQ(count(picture, "class='use'"), 4u);
   EXPECT_EQ(count(picture, "class='read'"), 2u);
   EXPECT_EQ(count(picture, "class='write'"), 2u);
   EXPECT_EQ(count(picture, "class='back'"), 3u);
-  // The whole width is the four uses; the first tensor that is used has the first row.
+  // The four uses fill the whole width; the tensor that is used first has the first row.
   EXPECT_THAT(picture, testing::HasSubstr("<rect class='here' x='16.00' y='64.00' width='1168.00'"));
   EXPECT_THAT(picture, testing::HasSubstr("<rect class='here' x='308.00' y='73.00' width='292.00'"));
 }

@@ -50,7 +50,7 @@ std::string message_of(const std::function<void()>& work) {
   return "";
 }
 
-// The members, their order and their digits are those of versions whose steps had no rows.
+// The members, their order and their digits equal the ones of versions whose steps had no rows.
 TEST(Metrics, ALineHasTheMembersOfOlderVersions) {
   EXPECT_EQ(to_json_line(test::step_of(7, {{"loss", 2.5},
                                            {"learning_rate", 0.001},
@@ -141,10 +141,10 @@ TEST(Metrics, ResumingKeepsDescribedNamesAndAddsOthers) {
   writer_in(folder, 1).write(step(2));
   EXPECT_EQ(read_metric_names(folder / "names").at("rmse").plot, "Error");
   EXPECT_EQ(read_metric_names(folder / "names").count("loss"), 1u);
-  write_file(folder / "names", "[]");  // damaged: the names of the next step are described anew
+  write_file(folder / "names", "[]");  // damaged: the names of the next step replace it
   writer_in(folder, 2).write(step(3));
   EXPECT_EQ(read_metric_names(folder / "names").count("loss"), 1u);
-  writer_in(folder).write(step(1));  // and a new run forgets the names of the old one
+  writer_in(folder).write(step(1));  // a new run drops the names of the old one
   EXPECT_EQ(read_metric_names(folder / "names").count("rmse"), 0u);
 }
 

@@ -1,4 +1,4 @@
-// What a full disk refuses is written later, whole.
+// Records that a full disk refuses are written later, complete.
 #include "colossal/report/record_file.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 namespace colossal::report::record_file_test {
 namespace {
 
-/// Runs `work` while files of this process hold at most `bytes`, as on a full disk.
+/// Runs `work` while files of this process are limited to `bytes` bytes, as on a full disk.
 void with_largest_file(rlim_t bytes, const std::function<void()>& work) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);

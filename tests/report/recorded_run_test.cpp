@@ -93,7 +93,7 @@ TEST_F(RecordedRunTest, AResumeReplacesOlderSteps) {
   EXPECT_EQ(run.ranks[2].seconds[0], 2);
   ASSERT_EQ(run.samples.size(), 3u);
   EXPECT_EQ(run.samples[2].text, "2");
-  record(false, "resume", 1, 5, 4);  // and no step yet
+  record(false, "resume", 1, 5, 4);  // no step so far
   EXPECT_EQ(read_run(folder).samples.size(), 1u);
 }
 

@@ -50,7 +50,7 @@ Report report_of(int64_t steps) {
 void expect_holds(const std::string& page, const std::string& part) { EXPECT_GE(count(page, part), 1u) << part; }
 void expect_lacks(const std::string& page, const std::string& part) { EXPECT_EQ(count(page, part), 0u) << part; }
 
-/// Every <tag> that needs an end has one, in the right order.
+/// Checks that every <tag> that needs an end tag has one, in the right order.
 void expect_balanced(const std::string& page) {
   std::vector<std::string> open;
   for (size_t at = page.find('<'); at != std::string::npos; at = page.find('<', at + 1)) {

@@ -77,7 +77,7 @@ TEST(KnownMetricErrors, NameWhatTheLibraryDoesNotWrite) {
   }
 }
 
-// The words and their order are those of versions whose steps had no rows.
+// The words and their order equal the ones of versions whose steps had no rows.
 TEST(ProgressLine, HasTheWordsOfOlderVersions) {
   EXPECT_EQ(progress_line(test::step_of(1, {{"loss", 5.48551},
                                             {"learning_rate", 3e-5},

@@ -1,4 +1,4 @@
-// The bytes of event files, decoded here by hand; tests/interop reads them with TensorBoard itself.
+// The bytes of event files, which this test decodes by hand; tests/interop reads them with TensorBoard itself.
 #include "colossal/report/tensorboard.h"
 
 #include <gmock/gmock.h>
