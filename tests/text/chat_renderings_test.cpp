@@ -1,5 +1,5 @@
-// What transformers renders of 21 chats by the templates of 67 models: no part of the project, so the test skips where
-// ../shared/data is absent.
+// Compares renderings of 21 chats by the templates of 67 models with transformers' renderings. The data is not part of
+// the project, so the test skips if ../shared/data is absent.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -33,7 +33,7 @@ std::tm time_of(const std::string& text) {
   return time;
 }
 
-/// The cases by name, as chats.
+/// Returns the chats by the names of their cases.
 std::map<std::string, Chat> chats_of(const ordered_json& cases) {
   std::map<std::string, Chat> chats;
   for (const auto& one : cases["cases"]) {
@@ -44,7 +44,7 @@ std::map<std::string, Chat> chats_of(const ordered_json& cases) {
     chat.add_generation_prompt = one["add_generation_prompt"].get<bool>();
     chat.variables = one["variables"];
     chat.now = time_of(cases["now"].get<std::string>());
-    chat.keeps_null = true;  // the renderings are render_jinja_template()'s
+    chat.keeps_null = true;  // as in render_jinja_template(), which made the renderings
   }
   return chats;
 }

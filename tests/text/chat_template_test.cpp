@@ -1,4 +1,4 @@
-// Chat templates as a program uses them: of folders, with their special tokens, spans and errors.
+// Chat templates from a program's view: reading from folders, special tokens, spans and errors.
 #include "colossal/text/chat_template.h"
 
 #include <gmock/gmock.h>

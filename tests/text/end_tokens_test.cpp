@@ -1,4 +1,4 @@
-// Which tokens end a text, as the files of a model say it.
+// The end tokens that the files of a model define.
 #include "colossal/text/end_tokens.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 TEST(EndTokens, AreThoseThatTheFilesName) {
   const test::TemporaryFolder folder;
-  const auto bytes = make_tokenizer("bytes");  // has 256 of its own
+  const auto bytes = make_tokenizer("bytes");  // its end token is 256
   EXPECT_THAT(end_ids("", *bytes), ElementsAre(256));
   EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(256));
   folder.write("config.json", R"({"eos_token_id": 7})");

@@ -1,4 +1,4 @@
-// Texts cut to so many tokens: special tokens stay.
+// Truncation of texts to a number of tokens, which keeps special tokens.
 #include "colossal/text/fitted_encoding.h"
 
 #include <gtest/gtest.h>

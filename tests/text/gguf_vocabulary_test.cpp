@@ -89,7 +89,7 @@ TEST(GgufVocabulary, OfPieces) {
   test::TemporaryFolder folder;
   const auto tokenizer = make_tokenizer(write(folder, pieces()));
   EXPECT_EQ(tokenizer->encode("ab ab"), (Ids{7, 7}));
-  EXPECT_EQ(tokenizer->encode_whole("ab</s>").ids, (Ids{1, 7, 2}));  // a begin token where nothing is said
+  EXPECT_EQ(tokenizer->encode_whole("ab</s>").ids, (Ids{1, 7, 2}));  // a begin token is the default
   EXPECT_EQ(tokenizer->encode("axb"), (Ids{3, 4, 0, 5}));
   EXPECT_EQ(tokenizer->decode({7, 7}), "ab ab");
   const auto plain = make_tokenizer(
@@ -98,7 +98,7 @@ TEST(GgufVocabulary, OfPieces) {
 }
 
 TEST(GgufVocabulary, RefusesToGuess) {
-  // llama.cpp cuts words of such a file by a pattern of its own, which gives other tokens.
+  // llama.cpp splits the words of such a file by a default pattern, which gives other tokens.
   EXPECT_THAT(complaint_of(without(byte_level(), "tokenizer.ggml.pre")), HasSubstr("pre is missing"));
   EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.pre", GgufValue::text("new"))),
               HasSubstr("names new,"));
@@ -130,7 +130,7 @@ TEST(GgufVocabulary, HasAChatTemplate) {
   EXPECT_FALSE(has_chat_template(write(folder, byte_level(), "w.gguf")));
 }
 
-/// What is written of a tokenizer is the same tokenizer.
+/// Checks that a tokenizer equals the one that is read from the GGUF file written for it.
 void expect_same(const std::string& source, const std::vector<std::string>& texts, int64_t more = 0) {
   const auto before = make_tokenizer(source);
   test::TemporaryFolder folder;
@@ -167,7 +167,7 @@ TEST(GgufVocabulary, FoldersAreWritten) {
   if (!fs::exists(kShared + "hf")) GTEST_SKIP() << "needs " << kShared << "hf";
   const std::vector<std::string> texts = shared_texts();
   expect_same(kShared + "hf/llama-prepend-from-mistral-v1", texts);
-  // Its newer form puts no space in front of a text that has one, or behind a special token; llama.cpp always does.
+  // The newer form adds no space before a text that starts with one, or after a special token; llama.cpp always does.
   expect_same(kShared + "hf/llama-metaspace-from-mistral-v1", {"two words", "a  b", "\u00E9\n\t1"});
   test::TemporaryFolder folder;
   folder.write("vocab.json", test::read_all(kShared + "gpt2/encoder.json"));
@@ -186,9 +186,9 @@ std::string unpacked(const std::string& path) {
   return bytes;
 }
 
-/// What llama.cpp itself makes of 300 texts. Left out are those in which it finds other tokens than the model's own
-/// tokenizer does: marks of scripts that its WordPiece drops, composed characters that its unigram is given apart, and
-/// "</s>" of Qwen2, an ordinary token that it takes for a special one.
+/// Compares the ids of 300 texts with llama.cpp's. `most_off` is the number of texts that may differ, because llama.cpp
+/// finds other tokens than the model's own tokenizer. It drops marks of some scripts in WordPiece and splits composed
+/// characters in unigram. It also reads "</s>" of Qwen2, an ordinary token, as a special token.
 TEST(GgufVocabulary, IsLlamaCpps) {
   const std::string folder = kShared + "gguf-vocab/";
   if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
@@ -211,7 +211,8 @@ TEST(GgufVocabulary, IsLlamaCpps) {
   }
 }
 
-/// COLOSSAL_MUTATED_FILES of each, else 60: a tokenizer, or an error.
+/// Each mutated file gives a tokenizer or an error. COLOSSAL_MUTATED_FILES is the number of files of each kind;
+/// default: 60.
 TEST(GgufVocabulary, MutatedOnesAreRefusedOrWork) {
   const char* asked = std::getenv("COLOSSAL_MUTATED_FILES");
   const int count = asked ? std::atoi(asked) : 60;

@@ -1,4 +1,4 @@
-// Templates that want to keep the program busy, fill its memory, end it, or look behind the curtain.
+// Hostile templates: they try to run forever, to fill the memory, to crash the program, or to access its internals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Small, so that each is reached soon.
+/// Returns limits that are small, so that templates reach them quickly.
 TemplateLimits small_limits() {
   TemplateLimits limits;
   limits.steps = 300'000;
@@ -36,7 +36,7 @@ std::string outcome(const std::string& source, const TemplateLimits& limits = sm
   }
 }
 
-/// In a loop that doubles, wraps or calls what a namespace holds.
+/// Returns a template with a loop that doubles, wraps or calls the contents of a namespace.
 std::string repeated(const std::string& first, const std::string& each, const std::string& last) {
   return "{% set ns = namespace(s=" + first + ", t=" + first + ") %}{% for i in range(100000) %}" + each +
          "{% endfor %}" + last;

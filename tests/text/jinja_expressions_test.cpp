@@ -1,4 +1,4 @@
-// Expressions of templates. What is expected is what jinja2 3.1.6 gives in transformers' environment.
+// Expressions of templates. The expected values are the output of jinja2 3.1.6 in transformers' environment.
 #include <gtest/gtest.h>
 
 #include <string>

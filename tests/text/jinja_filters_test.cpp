@@ -1,4 +1,4 @@
-// Filters, tests and functions of templates, and what fails. What is expected is what jinja2 3.1.6 gives in
+// Filters, tests and functions of templates, and their errors. The expected values are the output of jinja2 3.1.6 in
 // transformers' environment.
 #include <gtest/gtest.h>
 

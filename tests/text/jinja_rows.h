@@ -1,4 +1,4 @@
-// Rows of an expression and what it prints, for tests of the templates' language.
+// Rows of an expression and its output, for tests of the template language.
 //
 //   expect_rows({{"1 + 2", "3"}, {"s|upper", "HELLO WORLD"}});
 #pragma once
@@ -23,7 +23,7 @@ inline constexpr const char* kVariables = R"({
   "e": [], "z": {}, "big": 9007199254740993, "tiny": 1e-7, "html": "<b>&\"'</b>",
   "nested": [[1, [2]], {"q": {"r": [1.0, true, null, "x"]}}]})";
 
-/// What an expression prints, or its error with the name that Python has for it.
+/// Returns the output of an expression, or its error with Python's name for it.
 inline std::string shown(const std::string& expression, const nlohmann::ordered_json& variables) {
   try {
     return ChatTemplate("{{ " + expression + " }}", "template", variables).render({}).text;

@@ -1,4 +1,4 @@
-// Statements of templates, white space, scopes. What is expected is what jinja2 3.1.6 gives in transformers'
+// Statements of templates, white space and scopes. The expected values are the output of jinja2 3.1.6 in transformers'
 // environment.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Texts drawn at random from the grammar of a schema are JSON that it allows, by a validator that shares nothing with
-// the grammar; with tokenizers of several kinds.
+// Texts that are drawn at random from the grammar of a schema are valid JSON for the schema. The validator here shares
+// no code with the grammar. Tokenizers of several kinds are used.
 #include "colossal/text/json_schema.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What the standard says of the keywords that are read, straight.
+/// Returns true if `v` is valid; implements the supported keywords directly from the standard.
 bool is_valid(const json& v, const json& s, const json& whole) {
   if (s.is_boolean()) return s.get<bool>();
   const auto in = [&](const json& part) { return is_valid(v, part, whole); };
@@ -107,7 +107,8 @@ json random_schema(Random& random, int depth) {
   }
 }
 
-/// Tokens drawn from those that the masks allow, each alike, to the end or 3000 tokens; "" at the latter.
+/// Draws tokens uniformly from those that the masks allow, up to the end of the text. Returns "" if it does not end
+/// within 3000 tokens.
 std::string drawn(TokenMasks& masks, const Tokenizer& tokenizer, Random& random) {
   std::vector<int64_t> ids;
   for (int state = masks.start(); ids.size() < 3000;) {
@@ -120,7 +121,7 @@ std::string drawn(TokenMasks& masks, const Tokenizer& tokenizer, Random& random)
     const int64_t id = choices[random() % choices.size()];
     state = masks.next(state, id);
     if (state == TokenMasks::kEnded) {
-      TextStream stream(tokenizer);  // as commands print them
+      TextStream stream(tokenizer);  // commands print texts through it
       std::string text;
       for (const int64_t one : ids) text += stream.push(one);
       return text + stream.finish();
@@ -181,10 +182,10 @@ TEST(JsonSchema, RandomTextsOfRanksAreValid) {
   const test::TemporaryFolder folder;
   folder.write("encoding.json", R"({"pattern": "\\p{L}+|."})");
   const auto tokenizer = make_tokenizer(folder.write("a.tiktoken", made::ranks()));
-  expect_valid(*tokenizer, 258, 60);  // "aab" ends here: an end token is never text
+  expect_valid(*tokenizer, 258, 60);  // the end token is "aab" here: an end token is never text
 }
 
-/// Whether all of `text` is of the schema's grammar.
+/// Returns true if `text` is a complete text of the schema's grammar.
 bool accepts(const std::string& schema, const std::string& text) {
   JsonGrammar made = json_grammar(schema);
   GrammarMachine machine(std::move(made.grammar), made.rule);
@@ -226,7 +227,7 @@ TEST(JsonSchema, IntegersKeepTheirBounds) {
   }
 }
 
-/// The message that refuses a schema.
+/// Returns the error message for a schema; empty if the schema is accepted.
 std::string refusal(const std::string& schema) {
   try {
     JsonGrammar made = json_grammar(schema, "s.json");
@@ -272,7 +273,7 @@ TEST(JsonSchema, RefusesWhatItCannotKeep) {
       {R"({"properties": []})", "properties must be an object"},
       {R"({"enum": 3})", "enum must be a list"},
       {R"({"type": "string", "type": "null"})", "two members are named"},
-      // nothing finite is valid
+      // These schemas have no finite valid value.
       {R"({"enum": []})", "accept a finite text"},
       {R"({"$ref": "#"})", "accept a finite text"},
       {R"({"type": "integer", "minimum": 3, "maximum": 2})", "accept a finite text"},
@@ -286,7 +287,7 @@ TEST(JsonSchema, RefusesWhatItCannotKeep) {
   EXPECT_NE(refusal(deep).find("nested too deeply"), std::string::npos);
 }
 
-/// Which of the texts a schema allows.
+/// Returns the texts that a schema allows.
 std::vector<std::string> allowed_of(const std::string& schema, const std::vector<std::string>& texts) {
   std::vector<std::string> allowed;
   for (const std::string& text : texts)
@@ -323,7 +324,7 @@ TEST(JsonSchema, SeesThatBranchesOfOneOfAreDisjoint) {
             (Texts{R"({"kind":"leaf","n":[1]})", R"({"kind":"node","n":[{"kind":"leaf"},null]})", "null"}));
 }
 
-// A search that leaves values out proves nothing: each of these pairs of branches has values in common.
+// A search that leaves values out proves no disjointness: in each pair of branches below, some values match both.
 TEST(JsonSchema, ExcludesOverlapsThatAreLeftOut) {
   EXPECT_EQ(allowed_of(R"({"oneOf": [{"not": {"const": [1]}}, {"type": "array"}]})", {"[1]", "[2]", "[]", "3"}),
             (Texts{"[1]", "3"}));
@@ -334,19 +335,19 @@ TEST(JsonSchema, ExcludesOverlapsThatAreLeftOut) {
                                      {"type": "integer", "minimum": 10}]})",
                        {"9", "10", "11", "12"}),
             (Texts{"9", "10", "12"}));
-  // of a member, and of a schema that is referred to
+  // The same for a member, and for a schema that is the target of a reference.
   EXPECT_EQ(
       allowed_of(R"({"oneOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {"type": "array"}}, "required": ["x"]}],
                            "type": "object",
                            "$defs": {"a": {"properties": {"x": {"not": {"const": [1]}}}, "required": ["x"]}}})",
                  {R"({"x":[1]})", R"({"x":[2]})", R"({"x":3})"}),
       (Texts{R"({"x":[1]})", R"({"x":3})"}));
-  // 10^30 is a multiple of 2, but too large for the computation
+  // 10^30 is a multiple of 2, but it is too large for the computation.
   EXPECT_EQ(allowed_of(R"({"oneOf": [{"const": 1e30}, {"type": "number", "multipleOf": 2}]})", {"1e30", "3", "4"}),
             (Texts{"4"}));
 }
 
-// "items" cannot be excluded, and need not be where other conditions leave no value.
+// "items" cannot be excluded. It does not have to be if other conditions leave no value.
 TEST(JsonSchema, ReadsExclusionsLast) {
   const std::string schema = R"({"anyOf": [{"type": "integer", "not": {"items": {"type": "null"}},
                                             "$ref": "#/$defs/text"}, {"type": "null"}],
@@ -355,7 +356,7 @@ TEST(JsonSchema, ReadsExclusionsLast) {
 }
 
 TEST(JsonSchema, ResolvesReferencesByTheirBase) {
-  // "#/$defs/x" is one schema below the $id, and another one outside
+  // "#/$defs/x" is one schema below the $id and another one outside.
   const std::string schema =
       R"({"$id": "http://a/root.json", "type": "array", "items": {"$ref": "#/$defs/inner"}, "$defs": {
       "x": {"const": "outer"}, "there": {"$anchor": "here", "const": "anchor"},
@@ -374,7 +375,7 @@ TEST(JsonSchema, RefusesLongBases) {
   EXPECT_NE(
       refusal(of_length(2001).dump()).find("$id must be a URI of at most 2000 bytes when it is resolved: got 2001"),
       std::string::npos);
-  // what counts is the URI after it is resolved
+  // The limit applies to the URI after it is resolved.
   json nested = of_length(1000);
   nested["$id"] = nested["$id"].get<std::string>() + "/";
   nested["$defs"]["a"]["$id"] = std::string(998, 'y');
@@ -387,7 +388,7 @@ TEST(JsonSchema, KeepsAllDigitsOfConstants) {
   EXPECT_TRUE(accepts(R"({"const": 12345678901234567890123})", "12345678901234567890123"));
   EXPECT_FALSE(accepts(R"({"const": 12345678901234567890123})", "1.2345678901234568e+22"));
   EXPECT_TRUE(accepts(R"({"enum": [{"a": [0.10]}]})", R"({"a":[0.10]})"));
-  // equal as doubles, and different
+  // The two numbers are equal as doubles, but different.
   EXPECT_NE(refusal(R"({"allOf": [{"const": 12345678901234567890123}, {"const": 12345678901234567890124}]})"), "");
   EXPECT_TRUE(accepts(R"({"allOf": [{"const": 10e1}, {"const": 100.0}]})", "10e1"));
 }
@@ -456,10 +457,10 @@ TEST(JsonSchema, FollowsLongAndRoundReferences) {
   EXPECT_TRUE(accepts(chain.dump(), "null"));
   for (auto& [name, link] : chain["$defs"].items())
     if (link.contains("$ref")) link = {{"oneOf", {{{"allOf", {link}}}, {{"type", "string"}}}}};
-  EXPECT_NE(refusal(chain.dump()), "");  // more choices within each other than are looked at
+  EXPECT_NE(refusal(chain.dump()), "");  // choices are nested deeper than the limit
 }
 
-// 2^30 ways to choose, of which none is possible.
+// The schema has 2^30 combinations of choices, none of which is possible.
 TEST(JsonSchema, ManyChoicesAreBounded) {
   std::string schema = R"({"type": "object", "maxProperties": 29, "allOf": [{})";
   for (const char first : {'a', 'b', 'c'})
@@ -469,7 +470,7 @@ TEST(JsonSchema, ManyChoicesAreBounded) {
   EXPECT_NE(refusal(schema + "]}").find("make the schema simpler"), std::string::npos) << refusal(schema + "]}");
 }
 
-// Lists that can be read in two ways at every depth: 2^depth ways, of which some are followed.
+// Lists can be read in two ways at every depth: 2^depth ways, of which only some are followed.
 TEST(JsonSchema, ManyWaysEndNevertheless) {
   const std::string schema = R"({"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "minItems": 1}]})";
   EXPECT_TRUE(accepts(schema, std::string(40, '[') + std::string(40, ']')));
@@ -488,7 +489,7 @@ class FewBytes final : public Tokenizer {
 };
 
 TEST(TokenMasks, BytesWithoutATokenAreNotWritten) {
-  // no token for c: "bc" would be a beginning without an end
+  // There is no token for c, so "bc" would start a text that cannot be completed.
   const FewBytes tokenizer({"", "\"", "a", "b", "bc", "ab"});
   JsonGrammar made = json_grammar(R"({"enum": ["ab", "bcd", "a"]})");
   TokenMasks masks(std::move(made.grammar), made.rule, TokenTrie(tokenizer), {0});
@@ -508,7 +509,7 @@ TEST(TokenMasks, BytesWithoutATokenAreNotWritten) {
   EXPECT_THROW(TokenMasks(std::move(made.grammar), made.rule, TokenTrie(tokenizer), {9}), Error);
 }
 
-// Walks over masks with few states answer as those over masks that keep all.
+// Walks over masks that keep few states give the same results as walks over masks that keep all states.
 TEST(TokenMasks, EvictionChangesNoAnswer) {
   const ByteTokenizer tokenizer;
   const json schema = {{"type", "array"}, {"items", {{"type", {"string", "array", "integer"}}, {"maxLength", 40}}}};
@@ -519,7 +520,7 @@ TEST(TokenMasks, EvictionChangesNoAnswer) {
   };
   const auto all = make(TokenMasks::kMostStates), few = make(8);
   Random random(3);
-  size_t most = 0, steps = 0;  // states of the few
+  size_t most = 0, steps = 0;  // number of states in the small masks
   for (int round = 0; round < 5; ++round) {
     std::vector<TokenWalk> wanted(3, TokenWalk(all)), got(3, TokenWalk(few));
     for (int step = 0; step < 300; ++step) {

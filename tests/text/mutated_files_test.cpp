@@ -1,4 +1,4 @@
-// Files of every kind that somebody damaged: COLOSSAL_MUTATED_FILES of each seed, else 120.
+// Damaged tokenizer files of every kind. COLOSSAL_MUTATED_FILES is the number of mutations of each file; default: 120.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 using made::kControls, made::kMark, made::message, made::number, made::piece, made::trainer;
 using nlohmann::json;
 
-/// A file with a few bytes changed, doubled, left out or cut off.
+/// Returns a file in which a few bytes were changed, doubled, removed or cut off.
 std::string mutated(std::string bytes, std::mt19937& random) {
   for (int changes = 1 + static_cast<int>(random() % 2); changes > 0 && !bytes.empty(); --changes) {
     const size_t at = random() % bytes.size(), count = std::min<size_t>(bytes.size() - at, 1 + random() % 8);
@@ -60,7 +60,7 @@ json replace(const char* regex, const char* content) {
 
 const json kVocabulary = {{"u", 0}, {"a", 1}, {"b", 2}, {"ab", 3}, {"##b", 4}, {kMark, 5}};
 
-/// Byte-level BPE, as BERT's and LLaMA's neighbours have it.
+/// Returns a byte-level BPE file with steps of BERT's and LLaMA's kinds.
 std::string bpe_file() {
   return tokenizer_json(
       {{"normalizer", sequence("normalizers", {typed("NFKC"), replace("a+", "a"), typed("BertNormalizer")})},
@@ -104,14 +104,14 @@ std::string model_file(int kind) {
   return pieces + trainer(kind) + message(3, message(2, made::charsmap('q', "kw")) + number(3, 1) + number(4, 1));
 }
 
-/// Every kind of character, and more of it than a search of quadratic cost would bear.
+/// Returns a text with characters of every kind, long enough to make a search of quadratic cost fail.
 std::string long_text() {
   std::string text;
   for (int i = 0; i < 40; ++i) text += "ab <x> q \xC3\xA9\xFF b\xCC\x81\n\n12 \xE6\xBC\xA2\xF0\x9F\xA6\x99 aaaaabb.,";
   return text + std::string(500, ' ') + std::string(500, 'b');
 }
 
-/// Whatever a file says, it is refused with an Error or makes a tokenizer that works within bounds.
+/// Checks that every file is refused with an Error or makes a tokenizer that works within bounds.
 TEST(MutatedFiles, AreRefusedOrWork) {
   test::TemporaryFolder folder;
   folder.write("encoding.json", R"({"pattern": "\\p{L}+|."})");

@@ -1,4 +1,4 @@
-// How the pre_tokenizer section of a tokenizer.json cuts texts, and what its regular expressions mean.
+// The splitting of texts by the pre_tokenizer section of a tokenizer.json, and the meaning of its regular expressions.
 #include "colossal/text/pre_tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ TEST(PreTokenizer, CutsAsLlama3Does) {
   EXPECT_EQ(spelled, wanted);
 }
 
-/// Every pattern that the scanner knows gives what PCRE2 finds with it, whatever stands next to what.
+/// For every pattern that the scanner supports, its words equal PCRE2's matches, for all combinations of characters.
 TEST(PreTokenizer, ScansWhatThePatternsMatch) {
   const std::vector<const char*> patterns{kGpt2Words, kR50kWords, kCl100kWords, kLlama3Words, kQwen2Words};
   const std::vector<std::string> parts{"a",
@@ -141,7 +141,7 @@ TEST(PreTokenizer, CutsByClassesOfCharacters) {
 }
 
 TEST(PreTokenizer, StepsBehindTheByteAlphabetSeeIt) {
-  // The third byte of U+2032 is spelled U+00B2, a digit.
+  // The third byte of U+2032 is spelled as U+00B2, which is a digit.
   const json steps = typed("Sequence", {{"pretokenizers",
                                          {typed("ByteLevel", {{"add_prefix_space", false}, {"use_regex", false}}),
                                           typed("Digits", {{"individual_digits", true}})}}});
@@ -155,7 +155,7 @@ std::vector<std::string> found(const std::string& pattern, const std::string& te
   return parts;
 }
 
-/// BLOOM's pattern has brackets within brackets: a union.
+/// BLOOM's pattern has brackets within brackets, which are a union.
 TEST(Regex, TakesBracketsWithinBracketsForAUnion) {
   const std::string bloom = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+";
   EXPECT_THAT(found(bloom, "Hi, you(two|three) [ok]...\u3002x-y"),

@@ -1,4 +1,5 @@
-// Patterns of tokenizers as Oniguruma reads them. What is expected is what the package `tokenizers` 0.23.3 gives.
+// Patterns of tokenizers as Oniguruma reads them. The expected values are the output of the package `tokenizers`
+// 0.23.3.
 #include "colossal/text/regex.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// The matches with a bar between them.
+/// Returns the matches, separated by bars.
 std::string found(const std::string& pattern, const std::string& text, Dialect dialect = Dialect::Oniguruma) {
   std::string list;
   for (const Regex::Match& match : Regex(pattern, dialect).find_all(text))
@@ -28,7 +29,7 @@ std::string found(const std::string& pattern, const std::string& text, Dialect d
   return list;
 }
 
-/// The words that a pre_tokenizer cuts, with a bar between them.
+/// Returns the words of a pre_tokenizer, separated by bars.
 std::string words_of(const json& section, const std::string& text, bool spelled) {
   Words words;
   PreTokenizer(section, Spelling::Alphabet)(text, true, words);
@@ -112,7 +113,7 @@ TEST(Regex, RepeatsRepeatedThings) {
   EXPECT_EQ(found("\\d{1,3}+", "1234567", Dialect::Rust), "123|456|7") << "possessive";
 }
 
-/// The pattern of cl100k_base means other words in a tokenizer.json than in tiktoken.
+/// The pattern of cl100k_base splits differently in a tokenizer.json than in tiktoken.
 TEST(Regex, CutsDigitsByItsDialect) {
   EXPECT_EQ(words_of(split(kCl100kWords), "abc 1234567  \nx  ", false), "abc| |1234567|  \n|x|  ");
   EXPECT_EQ(found(kCl100kWords, "abc 1234567", Dialect::Rust), "abc| |123|456|7");

@@ -1,5 +1,5 @@
-// What each section of a tokenizer.json does, on vocabularies of a few tokens. That the package `tokenizers` does the
-// same, tests/interop/tokenizers_interop.py says.
+// The effect of each section of a tokenizer.json, on vocabularies of a few tokens. tests/interop/tokenizers_interop.py
+// checks that the package `tokenizers` gives the same results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -136,7 +136,7 @@ TEST(Model, LongAndShortWordsAreJoinedAlike) {
     for (int n = 0; n < 40; ++n) word += (state = state * 1664525 + 1013904223) >> 31 ? 'a' : 'b';
     Ids few, many;
     made->encode(word, few);
-    made->encode(std::string(60, 'c') + word, many);  // a c joins nothing
+    made->encode(std::string(60, 'c') + word, many);  // c is never joined with another character
     ASSERT_EQ(few, Ids(many.begin() + 60, many.end())) << word;
   }
 }

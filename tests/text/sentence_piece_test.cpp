@@ -1,4 +1,4 @@
-// SentencePiece and tiktoken files made here, byte by byte.
+// SentencePiece and tiktoken files that are built here, byte by byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ TEST(SentencePiece, WordsAndCharacters) {
 }
 
 TEST(SentencePiece, UnigramSumsAreComparedInFp32) {
-  const float a = std::nextafter(-1.F, 0.F);  // a + b is -8 in fp32, and more in fp64
+  const float a = std::nextafter(-1.F, 0.F);  // a + b is -8 in fp32, but more in fp64
   const std::string pieces = kControls + piece("ab", -8) + piece("a", a) + piece("b", -7);
   EXPECT_THAT(read(pieces + trainer(1) + message(3, number(3, 0)))->encode("ab"), ElementsAre(3));
 }

@@ -1,4 +1,5 @@
-// What the classes of transformers make of a tokenizer.json, as tests/interop/tokenizer_config_interop.py finds.
+// The changes that the classes of transformers make to a tokenizer.json, as tests/interop/tokenizer_config_interop.py
+// finds them.
 #include "colossal/text/tokenizer_class.h"
 
 #include <gmock/gmock.h>

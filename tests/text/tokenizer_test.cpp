@@ -110,7 +110,7 @@ TEST(ByteAlphabet, IsReversible) {
             "\xC4\x8A");  // U+0120, a, U+010A
 }
 
-/// GPT-2's tokenizer as its folders hold it: as one tokenizer.json, or as vocab.json and merges.txt.
+/// Writes GPT-2's tokenizer in the form of its folders: one tokenizer.json, or vocab.json and merges.txt.
 void write_gpt2(const test::TemporaryFolder& folder, bool as_one_file) {
   const std::string vocabulary = test::read_all(kShared + "tokenizers/gpt2/encoder.json");
   const std::string merges = test::read_all(kShared + "tokenizers/gpt2/vocab.bpe");
@@ -182,7 +182,7 @@ TEST(HuggingFaceTokenizer, AgreesWithLlama) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(strange)), strange) << "bytes stand in for characters without a token";
 }
 
-/// A small SentencePiece-style tokenizer.
+/// Returns a small tokenizer in SentencePiece's style.
 json small() {
   return {{"added_tokens",
            {{{"id", 0}, {"content", "<unk>"}, {"special", true}}, {{"id", 1}, {"content", "<s>"}, {"special", true}}}},
@@ -224,7 +224,7 @@ TEST(HuggingFaceTokenizer, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(tokenizer->decode({6, 6}), "ab ab");
 }
 
-/// A byte-level vocabulary of single bytes and RoBERTa's special tokens, as vocab.json and merges.txt, beside `config`.
+/// Makes a byte-level tokenizer of single bytes and RoBERTa's special tokens from vocab.json, merges.txt and `config`.
 std::unique_ptr<Tokenizer> made_of_older_files(const json& config, const json& model_config = nullptr) {
   test::TemporaryFolder folder;
   json vocabulary = {{"<s>", 0}, {"<pad>", 1}, {"</s>", 2}, {"<unk>", 3}};
@@ -260,7 +260,7 @@ TEST(EncodeAll, GivesTheIdsOfEachTextByAnyNumberOfThreads) {
   for (const int threads : {0, 1, 3, 1024})
     EXPECT_THAT(encode_all(tokenizer, {"ab", "", "c"}, threads),
                 ElementsAre(ElementsAre('a', 'b'), ElementsAre(), ElementsAre('c')));
-  for (int i = 0; i < 50; ++i)  // of several that fail the first is told, whichever thread was quicker
+  for (int i = 0; i < 50; ++i)  // the failure with the smallest index is reported, whichever thread was faster
     try {
       for_each_index(100, 3, [](size_t i) { require(i < 70 || i > 73, "test", i); });
       FAIL() << "nothing failed";
@@ -269,7 +269,7 @@ TEST(EncodeAll, GivesTheIdsOfEachTextByAnyNumberOfThreads) {
     }
 }
 
-/// Each thread wants 8 MiB of addresses for its stack: where there are none, it cannot start.
+/// Each thread reserves 8 MiB of addresses for its stack. If none are available, the thread cannot start.
 TEST(EncodeAllDeathTest, DoesWithTheThreadsThatCanBeStarted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer wants addresses of its own for each thread, and ends the process where there are none";
@@ -290,7 +290,7 @@ TEST(WordCache, GivesTheIdsOfNoOtherWord) {
   unsigned state = 3;
   const auto random = [&] { return (state = state * 1664525 + 1013904223) >> 16; };
   std::vector<int64_t> ids;
-  for (int i = 0; i < 200'000; ++i) {  // of three characters, zero among them, so that many words are alike
+  for (int i = 0; i < 200'000; ++i) {  // words of three different bytes, zero among them, so that many are similar
     std::string word;
     for (size_t left = 1 + random() % 26; left > 0; --left) word += static_cast<char>(random() % 3);
     const int64_t id = static_cast<int64_t>(std::hash<std::string>()(word) & 0xFFFFFF);
@@ -314,7 +314,7 @@ TEST(PieceTrie, HasABoundOfItsMemory) {
 }
 
 TEST(HuggingFaceTokenizer, LongWordsTakeNoQuadraticTime) {
-  const std::string word(1'000'000, 'a');  // minutes, were it quadratic
+  const std::string word(1'000'000, 'a');  // quadratic time would take minutes
   EXPECT_EQ(made(small())->encode(word).size(), 500'001u);
 }
 

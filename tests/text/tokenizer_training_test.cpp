@@ -1,4 +1,4 @@
-// Vocabularies that are learned: against definitions written out by brute force, and as tokenizers that work.
+// Training of vocabularies, compared with brute-force definitions and used as tokenizers.
 #include "colossal/text/tokenizer_training.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Words of a few letters, many of them often, so that pairs are equally frequent and overlap ("aaa").
+/// Returns words of a few letters, many of them repeated, so that pairs are equally frequent and overlap ("aaa").
 std::vector<CountedWord> random_words(int seed, int count) {
   std::mt19937 generator(seed);
   std::map<std::string, int64_t> words;
@@ -37,8 +37,8 @@ std::vector<CountedWord> random_words(int seed, int count) {
   return list;
 }
 
-/// By definition: all pairs are counted anew for each merge. Words without overlapping pairs of equal symbols alone,
-/// for which "how often" is the same whether or not overlaps count.
+/// Trains by definition: all pairs are counted again for each merge. The words must have no overlapping pairs of equal
+/// symbols, because the count of a pair would then depend on whether overlaps count.
 TrainedBpe by_definition(const std::vector<CountedWord>& words, int64_t vocabulary, int64_t least_count) {
   std::set<std::string> characters;
   for (const CountedWord& word : words)
@@ -73,7 +73,7 @@ TrainedBpe by_definition(const std::vector<CountedWord>& words, int64_t vocabula
   return trained;
 }
 
-/// Words in which no symbol ever stands beside itself: letters in ascending order, perhaps several times over.
+/// Returns words in which no symbol is next to an equal one: letters in ascending order, with random counts.
 std::vector<CountedWord> words_without_repeats(int seed) {
   std::mt19937 generator(seed);
   std::map<std::string, int64_t> words;
@@ -99,7 +99,7 @@ TEST(BpeTrainer, JoinsTheMostFrequentPairEachTime) {
 }
 
 TEST(BpeTrainer, CountsWhatIsLeftOfOverlaps) {
-  // "aaaa" is two of "aa"; the third place at which "aa" stood is none any more.
+  // "aaaa" becomes two "aa". The third position of "aa" no longer exists.
   const TrainedBpe trained = train_bpe({{"aaaa", 5}, {"ab", 4}}, {.vocabulary = 10, .least_count = 1});
   EXPECT_EQ(trained.tokens, (std::vector<std::string>{"a", "b", "aa", "aaaa", "ab"}));
   EXPECT_EQ(trained.merges.size(), 3u);
@@ -120,7 +120,7 @@ TEST(BpeTrainer, HonoursItsOptions) {
               HasSubstr("must hold the special tokens and characters, which are 6: got 5"));
 }
 
-/// All ways to cut a word in pieces, with the probability of each.
+/// Calls found() for all segmentations of a word into pieces, with the probability of each.
 void all_ways(const std::string& word, const std::map<std::string, double>& pieces, double probability,
               std::vector<std::string>& way,
               const std::function<void(const std::vector<std::string>&, double)>& found) {
@@ -172,7 +172,8 @@ TEST(Lattice, SumsOverAllWays) {
 
 TEST(SeedPieces, AreWhatIsFollowedByDifferentCharacters) {
   const std::vector<CountedWord> words = random_words(3, 80);
-  std::map<std::string, std::pair<int64_t, std::set<char>>> places;  // how often, and what follows
+  std::map<std::string, std::pair<int64_t, std::set<char>>> places;  // number of positions, and the characters that
+                                                                     // follow
   std::map<std::string, int64_t> characters;
   for (const CountedWord& word : words)
     for (size_t i = 0; i < word.text.size(); ++i) {

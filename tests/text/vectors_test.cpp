@@ -1,5 +1,5 @@
-// What the packages themselves make of 300 texts, by every vocabulary in ../shared/data: no part of the project, so the
-// tests skip where it is absent.
+// Compares the ids of 300 texts with the ids of the original packages, for every vocabulary in ../shared/data. The data
+// is not part of the project, so the tests skip if it is absent.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ std::vector<json> lines_of(const std::string& file) {
   return lines;
 }
 
-/// Every text and whatever the vectors say of it. `decodes`: of which ids `decoded` is.
+/// Checks every text against its vector. `decodes` is the key of the ids whose text is under `decoded`.
 void expect_vectors(const Tokenizer& tokenizer, const std::string& file, const char* decodes) {
   const std::vector<json> vectors = lines_of(file);
   EXPECT_EQ(vectors.size(), 300u);
