@@ -67,7 +67,7 @@ TEST(ChartData, KeepsExtremesOfLongRuns) {
   EXPECT_EQ(counted, 199'999) << "each finite value is in one mean";
 }
 
-TEST(ChartData, HasACurveOfEachRankUpToSixtyFour) {
+TEST(ChartData, DrawsUpTo64RanksIndividually) {
   const auto few = data_of(run_of(2, 64))["ranks"];
   EXPECT_EQ(few["seconds"].size(), 64u);
   EXPECT_EQ(few["names"][63], "rank 63");
@@ -79,7 +79,7 @@ TEST(ChartData, HasACurveOfEachRankUpToSixtyFour) {
   EXPECT_EQ(many["peak_bytes"][2]["y"][0], 100);
 }
 
-TEST(ChartData, TakesRanksThatComeAndGo) {
+TEST(ChartData, AcceptsChangingNumbersOfRanks) {
   RecordedRun run = run_of(3, 2);  // the run was resumed with a different number of ranks
   run.ranks[1] = {2, {7}, {7}};
   run.ranks[2].step = 9;  // a step without metrics

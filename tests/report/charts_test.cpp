@@ -30,7 +30,7 @@ std::vector<std::string> drawn(const std::vector<RecordedRun>& runs) {
 }
 
 // The titles, their order and the order of the curves equal the ones of versions whose steps had no rows.
-TEST(Charts, OfARunWithoutNamesAreThoseOfOlderVersions) {
+TEST(Charts, EqualsOlderVersionsForARunWithoutNames) {
   EXPECT_THAT(
       drawn({run_of({{"loss", 1},
                      {"learning_rate", 1},
@@ -70,7 +70,7 @@ TEST(Charts, OfARunWithoutNamesAreThoseOfOlderVersions) {
                   "tiers.device_bytes_out = from devices; "));
 }
 
-TEST(Charts, OfOtherMetricsFollowFromTheirNames) {
+TEST(Charts, DrawsOtherMetricsByTheirEntries) {
   const MetricNames names{{"rmse", {.unit = "m", .plot = "Error", .legend = "held-out"}},
                           {"worst", {.unit = "m", .plot = "Error"}},
                           {"cache", {.unit = "bytes", .plot = "Cache"}},
@@ -92,12 +92,12 @@ TEST(Charts, OfOtherMetricsFollowFromTheirNames) {
                           "Wait|seconds|111|wait = wait; ", "Hits|share|110|hits = hits; "));
 }
 
-TEST(Charts, ANameWithoutAnEntryIsAPlainLine) {
+TEST(Charts, DrawsANameWithoutAnEntryAsAPlainLine) {
   EXPECT_THAT(drawn({run_of({{"blocks.0.load", 1}})}), ElementsAre("blocks.0.load|number|011|blocks.0.load = "
                                                                    "blocks.0.load; "));
 }
 
-TEST(Charts, OfSeveralRunsHaveTheNamesOfAll) {
+TEST(Charts, DrawsTheNamesOfAllRuns) {
   const RecordedRun first = run_of({{"a", 1}}, {{"a", {.plot = "A"}}});
   const RecordedRun second = run_of({{"b", 1}, {"a", 1}}, {{"a", {.plot = "other"}}, {"b", {.plot = "A"}}});
   EXPECT_THAT(drawn({first, second}), ElementsAre("A|number|011|a = a; b = b; "));

@@ -15,7 +15,7 @@ std::vector<std::string> names(const std::vector<ConfigKeyRow>& rows, bool Confi
   return out;
 }
 
-TEST(ConfigKeys, FindsWhatDiffers) {
+TEST(ConfigKeys, FindsDifferences) {
   const auto rows = config_keys({"[run]\nfolder = \"a\"\n[o]\nlr = 1e-3\nn = 3\nbetas = [0.9, 1]\nown = \"x\"\n",
                                  "[run]\nfolder = \"b\"\n[o]\nlr = 0.002\nbetas = [0.9, 1]\n"},
                                 "[o]\nlr = 0.001\nn = 3\nbetas = [0.9, 2]\nunused = true\n");
@@ -26,7 +26,7 @@ TEST(ConfigKeys, FindsWhatDiffers) {
   EXPECT_THAT(rows.at(0).values, ElementsAre("[0.9, 1]", "[0.9, 1]"));
 }
 
-TEST(ConfigKeys, TakesConfigsThatCannotBeRead) {
+TEST(ConfigKeys, AcceptsUnreadableConfigs) {
   const auto rows = config_keys({"[broken", "a = 1\n"}, "a = 1\n");
   EXPECT_THAT(names(rows, &ConfigKeyRow::differs_between_runs), ElementsAre());
   EXPECT_THAT(names(rows, &ConfigKeyRow::differs_from_default), ElementsAre());

@@ -15,7 +15,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST(DrawTiers, HasABarAStayAndAMarkForWhatMoves) {
+TEST(DrawTiers, DrawsStaysUsesReadsAndWrites) {
   const std::string picture = draw_tiers({{"auto <1>",
                                            4,
                                            {{.tensor = 7, .begin = 0, .end = 4},

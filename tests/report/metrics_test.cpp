@@ -51,7 +51,7 @@ std::string message_of(const std::function<void()>& work) {
 }
 
 // The members, their order and their digits equal the ones of versions whose steps had no rows.
-TEST(Metrics, ALineHasTheMembersOfOlderVersions) {
+TEST(Metrics, WritesTheMembersOfOlderVersions) {
   EXPECT_EQ(to_json_line(test::step_of(7, {{"loss", 2.5},
                                            {"learning_rate", 0.001},
                                            {"grad_norm", 1.0},
@@ -78,7 +78,7 @@ TEST(Metrics, ALineHasTheMembersOfOlderVersions) {
             R"("device_bytes_out":8},"stall_seconds":12.0,"eval_loss":1.5,"perplexity":4.5,"accuracy":0.25})");
 }
 
-TEST(Metrics, DotsNestMembers) {
+TEST(Metrics, NestsDottedNames) {
   StepMetrics metrics(1);
   metrics.add({.name = "blocks.0.load", .value = 3});
   metrics.add({.name = "rmse", .value = 0.5});
@@ -86,7 +86,7 @@ TEST(Metrics, DotsNestMembers) {
   EXPECT_EQ(to_json_line(metrics), R"({"step":1,"blocks":{"0":{"load":3},"1":{"load":4}},"rmse":0.5})");
 }
 
-TEST(Metrics, ReadBackExactly) {
+TEST(Metrics, ReadsBackExactValues) {
   const test::TemporaryFolder folder;
   const double infinite = std::numeric_limits<double>::infinity();
   {
@@ -115,7 +115,7 @@ TEST(Metrics, ReadBackExactly) {
   EXPECT_EQ(read.value("blocks.0.load", 1), 3);
 }
 
-TEST(Metrics, NewNamesAreDescribedBesideTheLines) {
+TEST(Metrics, WritesNewNamesToMetricsJson) {
   const test::TemporaryFolder folder;
   MetricsWriter writer = writer_in(folder);
   writer.write(test::step_of(1, {{"loss", 1.0}}));
@@ -133,7 +133,7 @@ TEST(Metrics, NewNamesAreDescribedBesideTheLines) {
   EXPECT_EQ(names.at("hidden").plot, "");
 }
 
-TEST(Metrics, ResumingKeepsDescribedNamesAndAddsOthers) {
+TEST(Metrics, KeepsNamesAndAddsOthersOnResume) {
   const test::TemporaryFolder folder;
   StepMetrics metrics(1);
   metrics.add({.name = "rmse", .value = 0.5, .unit = "m", .plot = "Error"});
@@ -148,7 +148,7 @@ TEST(Metrics, ResumingKeepsDescribedNamesAndAddsOthers) {
   EXPECT_EQ(read_metric_names(folder / "names").count("rmse"), 0u);
 }
 
-TEST(Metrics, NamesThatCannotBeWrittenAreTriedAgain) {
+TEST(Metrics, RetriesNamesThatCannotBeWritten) {
   const test::TemporaryFolder folder;
   MetricsWriter writer(folder / "m", folder / "later/names", std::nullopt);
   EXPECT_THROW(writer.write(step(1)), Error);
@@ -158,14 +158,14 @@ TEST(Metrics, NamesThatCannotBeWrittenAreTriedAgain) {
   EXPECT_THAT(steps_in(folder), ElementsAre(1, 2)) << "the lines do not wait for the names";
 }
 
-TEST(Metrics, EachLineReachesTheFileAtOnce) {
+TEST(Metrics, WritesEachLineAtOnce) {
   const test::TemporaryFolder folder;
   MetricsWriter writer = writer_in(folder);
   writer.write(step(1));
   EXPECT_THAT(steps_in(folder), ElementsAre(1));
 }
 
-TEST(Metrics, ResumingDropsTheStepsBehindTheCheckpoint) {
+TEST(Metrics, DropsStepsAfterTheCheckpointOnResume) {
   const test::TemporaryFolder folder;
   {
     MetricsWriter writer = writer_in(folder);
@@ -180,7 +180,7 @@ TEST(Metrics, ResumingDropsTheStepsBehindTheCheckpoint) {
   EXPECT_THAT(steps_in(folder), ElementsAre());
 }
 
-TEST(Metrics, ResumingKeepsLinesAsTheyWere) {
+TEST(Metrics, KeepsLinesUnchangedOnResume) {
   const test::TemporaryFolder folder;
   {
     MetricsWriter writer = writer_in(folder);
@@ -191,7 +191,7 @@ TEST(Metrics, ResumingKeepsLinesAsTheyWere) {
   EXPECT_EQ(read_file(folder / "m", kPlenty), before);
 }
 
-TEST(Metrics, ResumingKeepsMembersOfOtherVersions) {
+TEST(Metrics, KeepsMembersOfOtherVersionsOnResume) {
   const test::TemporaryFolder folder;
   const std::string line = "{\"step\": 1, \"loss\": 2.50, \"new\": {\"member\": 7}}\n";
   folder.write("m", line + "{\"step\": 2, \"loss\": 2.25}\n");
@@ -199,7 +199,7 @@ TEST(Metrics, ResumingKeepsMembersOfOtherVersions) {
   EXPECT_EQ(read_file(folder / "m", kPlenty), line);
 }
 
-TEST(Metrics, ANewRunStartsAnew) {
+TEST(Metrics, EmptiesTheFileForANewRun) {
   const test::TemporaryFolder folder;
   {
     MetricsWriter writer = writer_in(folder);
@@ -212,7 +212,7 @@ TEST(Metrics, ANewRunStartsAnew) {
   EXPECT_THAT(steps_in(folder), ElementsAre(1));
 }
 
-TEST(Metrics, ALineCutShortByAKillIsLeftOut) {
+TEST(Metrics, IgnoresALineCutShortByAKill) {
   const test::TemporaryFolder folder;
   write_file(folder / "m", to_json_line(step(1)) + "\n" + to_json_line(step(2)).substr(0, 20));
   EXPECT_THAT(steps_in(folder), ElementsAre(1));
@@ -223,13 +223,13 @@ TEST(Metrics, ALineCutShortByAKillIsLeftOut) {
   EXPECT_THAT(steps_in(folder), ElementsAre(1, 2));
 }
 
-TEST(Metrics, ResumingWithoutAFileStartsOne) {
+TEST(Metrics, CreatesAMissingFileOnResume) {
   const test::TemporaryFolder folder;
   { writer_in(folder, 10).write(step(11)); }
   EXPECT_THAT(steps_in(folder), ElementsAre(11));
 }
 
-TEST(MetricsErrors, NameTheLine) {
+TEST(MetricsErrors, NamesTheLine) {
   const test::TemporaryFolder folder;
   for (const char* bad :
        {"nonsense", "{}", "[1]", "3", R"({"step":"x"})", "{\"step\":1,\"loss\":\"abc\"}", "\xff", R"({"step":1e999})",
@@ -245,7 +245,7 @@ TEST(MetricsErrors, NameTheLine) {
   }
 }
 
-TEST(MetricsErrors, NameTheEntryOfTheNames) {
+TEST(MetricsErrors, NamesTheEntryOfMetricsJson) {
   const test::TemporaryFolder folder;
   const std::string path = folder.write("names", R"({"loss":{"unit":"nats"},"rmse":{"unit":3}})");
   EXPECT_EQ(message_of([&] { read_metric_names(path); }),
@@ -254,7 +254,7 @@ TEST(MetricsErrors, NameTheEntryOfTheNames) {
   EXPECT_THAT(message_of([&] { read_metric_names(path); }), HasSubstr("`rmse` must be an object of texts"));
 }
 
-TEST(MetricsErrors, UnwritableAndFullPlaces) {
+TEST(MetricsErrors, ReportsUnwritableAndFullPlaces) {
   EXPECT_THROW(MetricsWriter("/nonexistent/m", "/nonexistent/names", std::nullopt), Error);
   if (std::filesystem::exists("/dev/full")) {
     const test::TemporaryFolder folder;

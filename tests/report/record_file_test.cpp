@@ -29,7 +29,7 @@ void with_largest_file(rlim_t bytes, const std::function<void()>& work) {
   signal(SIGXFSZ, handler);
 }
 
-TEST(RecordFile, WhatAFullDiskRefusesIsWrittenLaterAndNothingByHalves) {
+TEST(RecordFile, WritesWholeRecordsLaterAfterAFullDisk) {
   const test::TemporaryFolder folder;
   RecordFile file(folder / "f", "test", true);
   file.add("first\n");
@@ -46,7 +46,7 @@ TEST(RecordFile, WhatAFullDiskRefusesIsWrittenLaterAndNothingByHalves) {
   EXPECT_EQ(read_file(folder / "f", 100), "first\nsecond\nthird\nfourth\n");
 }
 
-TEST(RecordFile, TriesOnceMoreAtTheEnd) {
+TEST(RecordFile, RetriesOnDestruction) {
   const test::TemporaryFolder folder;
   {
     RecordFile file(folder / "f", "test", true);
@@ -58,7 +58,7 @@ TEST(RecordFile, TriesOnceMoreAtTheEnd) {
   EXPECT_EQ(read_file(folder / "f", 100), "late\n");
 }
 
-TEST(RecordFile, SaysWhatIsLostWhenTooMuchWaits) {
+TEST(RecordFile, ReportsLostRecords) {
   const test::TemporaryFolder folder;
   RecordFile file(folder / "f", "test", true);
   file.add(std::string(RecordFile::kMostPending, 'x'));
@@ -77,7 +77,7 @@ TEST(RecordFile, SaysWhatIsLostWhenTooMuchWaits) {
   EXPECT_EQ(std::filesystem::file_size(folder / "f"), RecordFile::kMostPending + 5);
 }
 
-TEST(RecordFile, APlaceThatCannotBeOpenedIsRefused) { EXPECT_THROW(RecordFile("/nonexistent/f", "test", true), Error); }
+TEST(RecordFile, RefusesUnopenablePaths) { EXPECT_THROW(RecordFile("/nonexistent/f", "test", true), Error); }
 
 }  // namespace
 }  // namespace colossal::report::record_file_test

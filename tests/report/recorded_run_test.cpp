@@ -42,7 +42,7 @@ class RecordedRunTest : public testing::Test {
   std::string folder;
 };
 
-TEST_F(RecordedRunTest, ReadsWhatARecorderWrote) {
+TEST_F(RecordedRunTest, ReadsRecordsOfARecorder) {
   write("config.toml", "[training]\nsteps = 2\n");
   write("metrics.jsonl", line(1, 3) + line(2, 2));
   {
@@ -71,7 +71,7 @@ TEST_F(RecordedRunTest, ReadsWhatARecorderWrote) {
   EXPECT_EQ(run.samples[0].text, "b\n");
 }
 
-TEST_F(RecordedRunTest, AResumeReplacesOlderSteps) {
+TEST_F(RecordedRunTest, ReplacesOlderStepsAfterAResume) {
   write("config.toml", "");
   write("metrics.jsonl", line(1, 1) + line(2, 1) + line(3, 1) + line(4, 1) + line(3, 9));
   const auto record = [&](bool anew, const char* kind, int64_t after, int64_t first, int64_t last) {
@@ -97,7 +97,7 @@ TEST_F(RecordedRunTest, AResumeReplacesOlderSteps) {
   EXPECT_EQ(read_run(folder).samples.size(), 1u);
 }
 
-TEST_F(RecordedRunTest, LeavesOutLinesThatCannotBeRead) {
+TEST_F(RecordedRunTest, SkipsUnreadableLines) {
   write("config.toml", "[training");
   write("metrics.jsonl", line(1, 3) + "{\"step\": 2, \"lo\n" + line(3, 2) + line(4, 1).substr(0, 15));
   write("history.jsonl", "[1]\n{\"start\": {\"kind\": 3}}\n{\"sample\"");
@@ -118,7 +118,7 @@ TEST_F(RecordedRunTest, ReadsRunsWithoutRecords) {
                                                     HasSubstr("ranks.jsonl is missing")));
 }
 
-TEST_F(RecordedRunTest, ReadsHowMetricsAreDrawn) {
+TEST_F(RecordedRunTest, ReadsEntriesOfMetrics) {
   write("config.toml", "");
   write("metrics.jsonl", line(1, 3));
   EXPECT_TRUE(read_run(folder).names.empty()) << "of an older version";
@@ -130,7 +130,7 @@ TEST_F(RecordedRunTest, ReadsHowMetricsAreDrawn) {
   EXPECT_THAT(run.missing, Contains(HasSubstr("metrics.json cannot be read: ")));
 }
 
-TEST_F(RecordedRunTest, RefusesWhatIsNoRun) {
+TEST_F(RecordedRunTest, RefusesFoldersWithoutARun) {
   EXPECT_THAT(message(),
               HasSubstr(folder + " must be the folder of a run: it holds neither config.toml nor metrics.jsonl"));
   std::filesystem::create_directories(path("metrics.jsonl"));
@@ -141,7 +141,7 @@ TEST_F(RecordedRunTest, RefusesWhatIsNoRun) {
   EXPECT_THAT(message(), HasSubstr("must be the folder of a run: got a file"));
 }
 
-TEST_F(RecordedRunTest, ARecordAfterACutLineHasALineOfItsOwn) {
+TEST_F(RecordedRunTest, StartsANewLineAfterACutLine) {
   write("config.toml", "");
   write("history.jsonl", "{\"start\":{\"ki");
   RunRecorder(path("history.jsonl"), path("ranks.jsonl"), false).write(StartRecord{.kind = "resume"});

@@ -14,7 +14,7 @@ std::vector<std::string> names_of(const RecordedSteps& steps) {
   return names;
 }
 
-TEST(RecordedSteps, HaveAColumnForEachName) {
+TEST(RecordedSteps, KeepsAColumnForEachName) {
   RecordedSteps steps;
   steps.add(1, {{"loss", 5.5}, {"eval_loss", 5.6}});
   steps.add(3, {{"loss", 5.4}});
@@ -29,7 +29,7 @@ TEST(RecordedSteps, HaveAColumnForEachName) {
   EXPECT_THAT(steps.values("nothing", 7), ElementsAre(7, 7, 7));
 }
 
-TEST(RecordedSteps, LoseTheValuesOfRemovedSteps) {
+TEST(RecordedSteps, DropsTheValuesOfRemovedSteps) {
   RecordedSteps steps;
   steps.add(1, {{"loss", 1}});
   steps.add(2, {{"loss", 2}, {"eval_loss", 2}});
@@ -40,7 +40,7 @@ TEST(RecordedSteps, LoseTheValuesOfRemovedSteps) {
   EXPECT_THAT(steps.find("loss")->values, ElementsAre(1, 3));
 }
 
-TEST(RecordedSteps, HaveALimitedNumberOfNames) {
+TEST(RecordedSteps, LimitsTheNumberOfNames) {
   RecordedSteps::Values values;
   for (size_t i = 0; i < RecordedSteps::kMostNames + 5; ++i) values.emplace_back("m" + std::to_string(i), 1);
   RecordedSteps steps;

@@ -71,7 +71,7 @@ void expect_balanced(const std::string& page) {
   EXPECT_THAT(open, ElementsAre());
 }
 
-TEST(Report, HoldsEveryPart) {
+TEST(Report, ContainsEveryPart) {
   const std::string page = render_report(report_of(40));
   expect_balanced(page);
   for (const char* part :
@@ -100,7 +100,7 @@ TEST(Report, ComparesRuns) {
   expect_lacks(page.substr(changed), "<th>run.folder</th>");
 }
 
-TEST(Report, SaysWhatIsMissing) {
+TEST(Report, ReportsMissingRecords) {
   Report report = report_of(40);
   report.runs[0].config = "[training]\nsteps = 100\n";
   report.runs[0].missing = {"ranks.jsonl is <missing>"};
@@ -109,7 +109,7 @@ TEST(Report, SaysWhatIsMissing) {
   expect_holds(page, "ranks.jsonl is &lt;missing&gt;");
 }
 
-TEST(Report, ShowsAccuracyWhereThereIsOne) {
+TEST(Report, ShowsAccuracyIfPresent) {
   Report report = report_of(40);
   expect_lacks(render_report(report), "<span>held-out accuracy</span>");
   report.runs[0].steps.add(41, {{"eval_loss", 1}, {"accuracy", 0.25}});
@@ -127,7 +127,7 @@ TEST(Report, DrawsTheLayout) {
   expect_holds(page, "<th>data 1</th><td class='shade1'>rank 2</td><td class='shade1'>rank 3</td>");
 }
 
-TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
+TEST(Report, ShowsThePlannedAndTheMeasuredPipeline) {
   expect_lacks(render_report(report_of(1)), "Pipeline");
   const auto schedule = schedule::make_schedule({.name = "1f1b", .stages = 2, .micro_batches = 2});
   const auto timeline = [&](double forward) {
@@ -143,7 +143,7 @@ TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
     expect_holds(page, part);
 }
 
-TEST(Report, LeavesOutSingleAxesAndCutsLargeLayouts) {
+TEST(Report, OmitsSingleAxesAndTruncatesLargeLayouts) {
   Report report = report_of(1);
   report.runs[0].starts[0].mesh = {{"data", 1}, {"tensor", 1}};
   expect_holds(render_report(report), "<th></th><td class='shade0'>rank 0</td></tr></table>");
@@ -155,14 +155,14 @@ TEST(Report, LeavesOutSingleAxesAndCutsLargeLayouts) {
   EXPECT_EQ(count(page, "<td class='shade"), 512u);
 }
 
-TEST(Report, NeedsNothingFromElsewhere) {
+TEST(Report, ContainsEverythingItNeeds) {
   const std::string page = render_report(report_of(10));
   for (const char* link : {"https:", "src=", "href=", "url(", "@import", "fetch("}) expect_lacks(page, link);
   EXPECT_EQ(count(page, "http:"), 1u) << "the name of SVG";
   expect_holds(page, "default-src 'none'");
 }
 
-TEST(Report, OneStepAndNone) {
+TEST(Report, RendersRunsOfOneStepAndOfNone) {
   expect_balanced(render_report(report_of(1)));
   Report none = report_of(0);
   none.runs[0].samples.clear();
@@ -172,13 +172,13 @@ TEST(Report, OneStepAndNone) {
   expect_lacks(page, "<h2>Samples");
 }
 
-TEST(Report, TwoHundredThousandStepsStaySmall) {
+TEST(Report, LimitsThePageOf200000Steps) {
   const std::string page = render_report(report_of(200'000));
   EXPECT_LT(page.size(), 1'500'000u);
   expect_holds(page, "<b>200000</b><span>steps");
 }
 
-TEST(Report, TextCannotBreakOutOfThePage) {
+TEST(Report, EscapesText) {
   Report report = report_of(2);
   RecordedRun& run = report.runs[0];
   const std::string bad =
@@ -201,7 +201,7 @@ TEST(Report, TextCannotBreakOutOfThePage) {
   EXPECT_EQ(count(two, "</script>"), 2u);
 }
 
-TEST(Report, ShowsFortySamplesOfMany) {
+TEST(Report, ShowsAtMost40Samples) {
   Report report = report_of(1);
   report.runs[0].samples.clear();
   for (int i = 1; i <= 1000; ++i) report.runs[0].samples.push_back({i, "p", std::string(30'000, 'x')});
@@ -234,7 +234,7 @@ TEST(RenderPlot, MarksValuesThatAreNotFinite) {
   expect_holds(render_plot(plot), "no finite value to show");
 }
 
-TEST(HtmlText, ReplacesWhatIsNotUtf8) {
+TEST(HtmlText, ReplacesInvalidUtf8) {
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(html_text("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
   EXPECT_EQ(html_text("\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80\n\t"), "\xC3\xBC \xE2\x82\xAC \xF0\x9F\x98\x80\n\t");
@@ -264,12 +264,12 @@ TEST(Thin, KeepsExtremesAndOrder) {
   EXPECT_EQ(std::count_if(thinned.y.begin(), thinned.y.end(), [](double y) { return std::isnan(y); }), 1);
 }
 
-TEST(Thin, KeepsShortSeriesWhole) {
+TEST(Thin, KeepsShortSeriesUnchanged) {
   const Series series{"x", "first", {1, 2, 3}, {kNan, 2, 1}};
   EXPECT_EQ(thin(series, 3).x, series.x);
 }
 
-TEST(RoundTicks, AreRound) {
+TEST(RoundTicks, ReturnsRoundTicks) {
   EXPECT_THAT(round_ticks(0, 10, 5), ElementsAre(0, 2, 4, 6, 8, 10));
   EXPECT_THAT(round_ticks(1, 400, 6), ElementsAre(100, 200, 300, 400));
   EXPECT_THAT(round_ticks(-1, 1, 4), ElementsAre(-1, -0.5, 0, 0.5, 1));
@@ -282,7 +282,7 @@ TEST(RoundTicks, AreRound) {
   }
 }
 
-TEST(ShortNumber, IsShort) {
+TEST(ShortNumber, ReturnsShortNumbers) {
   EXPECT_EQ(short_number(0), "0");
   EXPECT_EQ(short_number(1.25), "1.25");
   EXPECT_EQ(short_number(9999), "9999");

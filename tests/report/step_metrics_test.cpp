@@ -30,7 +30,7 @@ std::string line_of(const Metric& row) {
   return progress_line(metrics);
 }
 
-TEST(StepMetricsErrors, NameWhatIsTaken) {
+TEST(StepMetricsErrors, NamesTakenNames) {
   StepMetrics metrics = test::step_of(1, {{"loss", 1.0}, {"tiers.host_bytes", int64_t{1}}});
   metrics.add({.name = "blocks.0.load", .value = 1});
   for (const char* name : {"loss", "step", "tiers", "tiers.host_bytes", "blocks", "blocks.0", "blocks.0.load"}) {
@@ -43,20 +43,20 @@ TEST(StepMetricsErrors, NameWhatIsTaken) {
   EXPECT_EQ(refusal(metrics, {.name = "blocks.1", .value = 1}), "");
 }
 
-TEST(StepMetricsErrors, ReserveNamesThatOnlySomeStepsHave) {
+TEST(StepMetricsErrors, ReservesNamesOfOccasionalMetrics) {
   EXPECT_THAT(refusal({.name = "stall_seconds", .value = 1.0, .unit = "m"}), HasSubstr("`stall_seconds` is taken by"));
   EXPECT_THAT(refusal({.name = "eval_loss", .value = 1.0}), HasSubstr("`eval_loss` is taken by"));
   EXPECT_EQ(refusal(known_metric("eval_loss", 1.0)), "") << "the row of the library itself";
 }
 
-TEST(StepMetricsErrors, NameWhatIsNoName) {
+TEST(StepMetricsErrors, NamesInvalidNames) {
   for (const char* name : {"", ".", "a.", ".a", "a..b", "a b", "a\"b", "\xff"})
     EXPECT_THAT(refusal({.name = name, .value = 1}),
                 HasSubstr(concat("must be letters, digits, _ and - with dots between, 200 at most: got `", name, "`")));
   EXPECT_THAT(refusal({.name = std::string(201, 'a'), .value = 1}), HasSubstr("200 at most"));
 }
 
-TEST(StepMetricsErrors, NameTheFormat) {
+TEST(StepMetricsErrors, NamesTheFormat) {
   for (const char* line :
        {"loss", "%", "%.3", "%f and %f", "%n", "%.3ff%p", "%*f", "%100f", "%.100f", "%ls", "%c", "%5s", "%lf", "100 %"})
     EXPECT_THAT(refusal({.name = "rmse", .value = 1.0, .unit = "bytes", .line = line}),
@@ -67,7 +67,7 @@ TEST(StepMetricsErrors, NameTheFormat) {
   EXPECT_THAT(refusal({.name = "rmse", .value = 1.0, .line = "%d"}), HasSubstr("%d in the format of `rmse` needs an"));
 }
 
-TEST(KnownMetricErrors, NameWhatTheLibraryDoesNotWrite) {
+TEST(KnownMetricErrors, NamesUnknownMetrics) {
   EXPECT_FALSE(find_known_metric("rmse"));
   try {
     known_metric("rmse", 1.0);
@@ -78,7 +78,7 @@ TEST(KnownMetricErrors, NameWhatTheLibraryDoesNotWrite) {
 }
 
 // The words and their order equal the ones of versions whose steps had no rows.
-TEST(ProgressLine, HasTheWordsOfOlderVersions) {
+TEST(ProgressLine, KeepsTheWordsOfOlderVersions) {
   EXPECT_EQ(progress_line(test::step_of(1, {{"loss", 5.48551},
                                             {"learning_rate", 3e-5},
                                             {"grad_norm", 4.6164},
@@ -103,7 +103,7 @@ TEST(ProgressLine, HasTheWordsOfOlderVersions) {
             "device 6.0 MiB  copied 15.0 MiB  held-out 1.2500  accuracy 51.2 %");
 }
 
-TEST(ProgressLine, ShowsRowsByTheirFormats) {
+TEST(ProgressLine, FormatsRows) {
   EXPECT_EQ(line_of({.name = "rmse", .value = 0.25, .line = "rmse %.3f"}), "rmse 0.250");
   EXPECT_EQ(line_of({.name = "rmse", .value = 3, .line = "rmse %-+5.1f|"}), "rmse +3.0 |");
   EXPECT_EQ(line_of({.name = "swaps", .value = int64_t{1} << 40, .line = "swaps %d"}), "swaps 1099511627776");
@@ -117,7 +117,7 @@ TEST(ProgressLine, ShowsRowsByTheirFormats) {
   EXPECT_EQ(line_of({.name = "rmse", .value = 1.0}), "") << "no format, no text";
 }
 
-TEST(ProgressLine, AddsUpRowsOfOneFormat) {
+TEST(ProgressLine, SumsRowsOfOneFormat) {
   StepMetrics metrics(1);
   metrics.add({.name = "a", .value = 1, .line = "sum %.1f"});
   metrics.add({.name = "b", .value = 5, .line = "b %d"});

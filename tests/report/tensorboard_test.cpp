@@ -39,14 +39,14 @@ std::vector<std::string> records(const std::string& path) {
   return all;
 }
 
-TEST(Crc32c, HasThePublishedValues) {
+TEST(Crc32c, EqualsThePublishedValues) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43u);
 }
 
-TEST(EventWriter, NamesItsFileAsTensorBoardExpects) {
+TEST(EventWriter, NamesTheFileForTensorBoard) {
   const test::TemporaryFolder folder;
   const EventWriter writer(folder.path());
   EXPECT_THAT(writer.path(), StartsWith(folder / "events.out.tfevents."));
@@ -76,7 +76,7 @@ TEST(EventWriter, EncodesAScalar) {
   EXPECT_EQ(event.substr(12), "\x2a" + std::string(1, static_cast<char>(summary.size())) + summary);
 }
 
-TEST(EventWriter, AResumedRunMarksItsRestart) {
+TEST(EventWriter, MarksTheRestartOfAResumedRun) {
   const test::TemporaryFolder folder;
   EventWriter writer(folder.path(), 4);
   const auto all = records(writer.path());
@@ -122,7 +122,7 @@ TEST(EventWriter, WritesTheScalarsOfAStep) {
                         "speed/stall_seconds", "eval/loss", "eval/perplexity", "eval/accuracy", "train/rmse"));
 }
 
-TEST(EventWriter, ShowsBytesAsItsTagsSay) {
+TEST(EventWriter, WritesBytesInTheUnitOfTheTag) {
   const test::TemporaryFolder folder;
   EventWriter writer(folder.path());
   writer.write(test::step_of(1, {{"peak_bytes", int64_t{3'000'000'000}}}));
@@ -135,7 +135,7 @@ TEST(EventWriter, ShowsBytesAsItsTagsSay) {
   EXPECT_EQ(fixed<float>(all[3], all[3].size() - 4), 3e9F);
 }
 
-TEST(EventWriter, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(EventWriter("/nonexistent"), Error); }
+TEST(EventWriter, RefusesMissingFolders) { EXPECT_THROW(EventWriter("/nonexistent"), Error); }
 
 }  // namespace
 }  // namespace colossal::report::tensorboard_test
