@@ -61,7 +61,7 @@ void expect_rendering(const ChatTemplate& chat_template, const Chat& chat, const
   }
 }
 
-TEST(ChatRenderings, AreTransformersForEveryTemplateAndChat) {
+TEST(ChatRenderings, EqualsTransformersForEveryTemplateAndChat) {
   if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "needs " << kFolder;
   const ordered_json cases = ordered_json::parse(test::read_all(kFolder + "cases.json"));
   const std::map<std::string, Chat> chats = chats_of(cases);

@@ -33,7 +33,7 @@ std::string error_of(Function function) {
   return "none";
 }
 
-TEST(ChatTemplate, RendersTheMessages) {
+TEST(ChatTemplate, RendersMessages) {
   const ChatTemplate chat_template(kSimple, "simple", {{"eos_token", "</s>"}});
   Chat chat = hello();
   EXPECT_EQ(chat_template.render(chat).text, "<user>Hello</s>");
@@ -44,7 +44,7 @@ TEST(ChatTemplate, RendersTheMessages) {
       << "a chat's variables come before the folder's";
 }
 
-TEST(ChatTemplate, IsReadFromEachPlaceOfAFolder) {
+TEST(ChatTemplate, ReadsEveryFileOfAFolder) {
   const test::TemporaryFolder folder;
   const auto text = [&] { return ChatTemplate::read(folder.path()).render(hello()).text; };
   EXPECT_FALSE(has_chat_template(folder.path()));
@@ -65,7 +65,7 @@ TEST(ChatTemplate, IsReadFromEachPlaceOfAFolder) {
   EXPECT_EQ(text(), "file Hello");
 }
 
-TEST(ChatTemplate, ChoosesAmongSeveral) {
+TEST(ChatTemplate, ChoosesOneOfSeveralTemplates) {
   const test::TemporaryFolder folder;
   folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
                                                               {"name": "tool_use", "template": "tools"}]})");
@@ -85,7 +85,7 @@ TEST(ChatTemplate, ChoosesAmongSeveral) {
               HasSubstr("no template named nope; name one of these: default, rag"));
 }
 
-TEST(ChatTemplate, SaysWhatTheAssistantSaid) {
+TEST(ChatTemplate, ReportsSpansOfTheAssistant) {
   const ChatTemplate chat_template(
       "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}.{% endgeneration %}"
       "{% else %}[{{ m.content }}]{% endif %}{% endfor %}");
@@ -103,7 +103,7 @@ TEST(ChatTemplate, SaysWhatTheAssistantSaid) {
   EXPECT_EQ(said(1), "!.");
 }
 
-TEST(ChatTemplate, HandsMessagesOverAsTransformersDoes) {
+TEST(ChatTemplate, PassesMessagesLikeTransformers) {
   const ChatTemplate chat_template("{{ messages[0] }}");
   Chat chat;
   chat.messages = {{{"role", "assistant"}, {"content", nullptr}, {"reasoning", "hm"}}};
@@ -113,7 +113,7 @@ TEST(ChatTemplate, HandsMessagesOverAsTransformersDoes) {
   EXPECT_THAT(chat_template.render(chat).text, HasSubstr("'content': None"));
 }
 
-TEST(ChatTemplate, TellsTheTimeItIsGiven) {
+TEST(ChatTemplate, FormatsTheGivenTime) {
   const ChatTemplate chat_template("{{ strftime_now('%d %b %Y') if strftime_now is defined else 'no clock' }}");
   Chat chat = hello();
   EXPECT_EQ(chat_template.render(chat).text, "no clock");
@@ -123,7 +123,7 @@ TEST(ChatTemplate, TellsTheTimeItIsGiven) {
   EXPECT_EQ(chat_template.render(chat).text, "22 Nov 2026");
 }
 
-TEST(ChatTemplate, ErrorsNameTemplateLineAndRemedy) {
+TEST(ChatTemplate, NamesTemplateLineAndRemedyInErrors) {
   const auto render = [](const std::string& source, const Chat& chat = hello()) {
     return error_of([&] { ChatTemplate(source, "mine").render(chat); });
   };
@@ -150,7 +150,7 @@ TEST(ChatTemplate, ErrorsNameTemplateLineAndRemedy) {
   }
 }
 
-TEST(ChatTemplate, ChatsAreParsedFromJson) {
+TEST(ChatTemplate, ParsesChatsFromJson) {
   const Chat chat = parse_chat(R"({"messages": [{"role": "user"}], "tools": [{}], "add_generation_prompt": true,
                                    "chat_template_kwargs": {"enable_thinking": false}, "source": 7})");
   EXPECT_EQ(chat.messages.size(), 1u);

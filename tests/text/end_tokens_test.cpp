@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(EndTokens, AreThoseThatTheFilesName) {
+TEST(EndTokens, ReadsEndTokensFromModelFiles) {
   const test::TemporaryFolder folder;
   const auto bytes = make_tokenizer("bytes");  // its end token is 256
   EXPECT_THAT(end_ids("", *bytes), ElementsAre(256));
@@ -26,7 +26,7 @@ TEST(EndTokens, AreThoseThatTheFilesName) {
   EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(3, 9, 256));
 }
 
-TEST(EndTokens, RefuseWhatIsNoId) {
+TEST(EndTokens, RefusesValuesThatAreNotIds) {
   const test::TemporaryFolder folder;
   const auto bytes = make_tokenizer("bytes");
   const auto complaint = [&](const std::string& text) {

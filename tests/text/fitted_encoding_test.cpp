@@ -10,7 +10,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-TEST(FittedEncoding, LeavesOutTokensOfTheTextAlone) {
+TEST(FittedEncoding, TruncatesTheTextAndKeepsSpecialTokens) {
   const test::TemporaryFolder folder;
   const auto tokenizer = make_tokenizer(folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n"));
   const auto fitted = [&](size_t most) { return encode_fitted(*tokenizer, "a b c", most); };
@@ -23,7 +23,7 @@ TEST(FittedEncoding, LeavesOutTokensOfTheTextAlone) {
   EXPECT_EQ(encode_fitted(*tokenizer, "", 2).ids, Ids({2, 3}));
 }
 
-TEST(FittedEncoding, CutsWhatHasNoSpecialTokens) {
+TEST(FittedEncoding, TruncatesTextsWithoutSpecialTokens) {
   const auto tokenizer = make_tokenizer("bytes");
   EXPECT_EQ(encode_fitted(*tokenizer, "abc", 2).ids, Ids({'a', 'b'}));
   EXPECT_EQ(encode_fitted(*tokenizer, "abc", 3).ids, Ids({'a', 'b', 'c'}));

@@ -70,7 +70,7 @@ GgufValues without(GgufValues values, const std::string& key) {
   return values;
 }
 
-TEST(GgufVocabulary, OfBytePairs) {
+TEST(GgufVocabulary, ReadsBytePairs) {
   test::TemporaryFolder folder;
   const auto tokenizer = make_tokenizer(write(folder, byte_level()));
   EXPECT_EQ(tokenizer->encode("he he<|end|>he<tool>"), (Ids{3, 4, 5, 3, 6}));
@@ -85,7 +85,7 @@ TEST(GgufVocabulary, OfBytePairs) {
   EXPECT_FALSE(has_tokenizer(write(folder, {}, "none.gguf")));
 }
 
-TEST(GgufVocabulary, OfPieces) {
+TEST(GgufVocabulary, ReadsPieces) {
   test::TemporaryFolder folder;
   const auto tokenizer = make_tokenizer(write(folder, pieces()));
   EXPECT_EQ(tokenizer->encode("ab ab"), (Ids{7, 7}));
@@ -97,7 +97,7 @@ TEST(GgufVocabulary, OfPieces) {
   EXPECT_EQ(plain->encode("ab ab"), (Ids{6, 7}));
 }
 
-TEST(GgufVocabulary, RefusesToGuess) {
+TEST(GgufVocabulary, RefusesUnknownPreTokenizers) {
   // llama.cpp splits the words of such a file by a default pattern, which gives other tokens.
   EXPECT_THAT(complaint_of(without(byte_level(), "tokenizer.ggml.pre")), HasSubstr("pre is missing"));
   EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.pre", GgufValue::text("new"))),
@@ -118,7 +118,7 @@ TEST(GgufVocabulary, RefusesDamage) {
   EXPECT_THAT(complaint_of({}), HasSubstr("has no tokenizer.ggml.tokens"));
 }
 
-TEST(GgufVocabulary, HasAChatTemplate) {
+TEST(GgufVocabulary, ReadsTheChatTemplate) {
   test::TemporaryFolder folder;
   const std::string path =
       write(folder, changed(byte_level(), "tokenizer.chat_template",
@@ -144,7 +144,7 @@ void expect_same(const std::string& source, const std::vector<std::string>& text
   }
 }
 
-TEST(GgufVocabulary, OfBytesAndOfAFileAreWritten) {
+TEST(GgufVocabulary, WritesTokenizersOfBytesAndOfFiles) {
   expect_same("bytes", {"text", "\xC3\xA9 \n\t\x7F", ""}, 5);
   test::TemporaryFolder folder;
   expect_same(write(folder, byte_level()), {"he he", "<tool>he"}, 2);
@@ -163,7 +163,7 @@ std::vector<std::string> shared_texts() {
   return texts;
 }
 
-TEST(GgufVocabulary, FoldersAreWritten) {
+TEST(GgufVocabulary, WritesTokenizersOfFolders) {
   if (!fs::exists(kShared + "hf")) GTEST_SKIP() << "needs " << kShared << "hf";
   const std::vector<std::string> texts = shared_texts();
   expect_same(kShared + "hf/llama-prepend-from-mistral-v1", texts);
@@ -189,7 +189,7 @@ std::string unpacked(const std::string& path) {
 /// Compares the ids of 300 texts with llama.cpp's. `most_off` is the number of texts that may differ, because llama.cpp
 /// finds other tokens than the model's own tokenizer. It drops marks of some scripts in WordPiece and splits composed
 /// characters in unigram. It also reads "</s>" of Qwen2, an ordinary token, as a special token.
-TEST(GgufVocabulary, IsLlamaCpps) {
+TEST(GgufVocabulary, EqualsLlamaCpp) {
   const std::string folder = kShared + "gguf-vocab/";
   if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
   const std::vector<std::pair<std::string, int>> most_off{{"bert-bge", 5},      {"falcon", 0},    {"gpt-2", 0},
@@ -213,7 +213,7 @@ TEST(GgufVocabulary, IsLlamaCpps) {
 
 /// Each mutated file gives a tokenizer or an error. COLOSSAL_MUTATED_FILES is the number of files of each kind;
 /// default: 60.
-TEST(GgufVocabulary, MutatedOnesAreRefusedOrWork) {
+TEST(GgufVocabulary, RefusesOrReadsMutatedFiles) {
   const char* asked = std::getenv("COLOSSAL_MUTATED_FILES");
   const int count = asked ? std::atoi(asked) : 60;
   std::mt19937 random(1);

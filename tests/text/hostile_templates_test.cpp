@@ -42,7 +42,7 @@ std::string repeated(const std::string& first, const std::string& each, const st
          "{% endfor %}" + last;
 }
 
-TEST(HostileTemplates, EndSoon) {
+TEST(HostileTemplates, StopsAtTheStepLimit) {
   const std::string loop = "{% for a in range(100000) %}";
   for (const std::string& source :
        {loop + loop + loop + "{% endfor %}{% endfor %}{% endfor %}",
@@ -66,7 +66,7 @@ TEST(HostileTemplates, EndSoon) {
     EXPECT_THAT(outcome("{% set ns = namespace(s=[1], t=[1]) %}" + pairs + last), HasSubstr("limit: ")) << last;
 }
 
-TEST(HostileTemplates, StayWithinTheirMemory) {
+TEST(HostileTemplates, StopsAtTheMemoryLimit) {
   for (const char* expression :
        {"'a' * 10**12", "[1] * 10**12", "'a'.center(10**12)", "'a'.zfill(10**15)", "'\\t'.expandtabs(10**15)",
         "'a'|indent(10**12)", "'%2000000000d' % 1", "'%*d' % (10**15, 1)", "'{:1000000000000}'.format(1)",
@@ -90,7 +90,7 @@ TEST(HostileTemplates, StayWithinTheirMemory) {
               HasSubstr("within 10 bytes (Limits::output_bytes)"));
 }
 
-TEST(HostileTemplates, NestOnlySoDeep) {
+TEST(HostileTemplates, LimitsNesting) {
   const std::string most = "limit: expressions and blocks must be nested at most 250 deep";
   for (const auto& [open, inner, close] :
        std::vector<std::tuple<std::string, std::string, std::string>>{{"(", "1", ")"},
@@ -115,7 +115,7 @@ TEST(HostileTemplates, NestOnlySoDeep) {
   EXPECT_THAT(outcome(std::string(2'000'000, 'a')), HasSubstr("a template must have at most 1048576 bytes"));
 }
 
-TEST(HostileTemplates, CannotBuildWhatIsTooDeepToTakeApart) {
+TEST(HostileTemplates, LimitsDepthOfValues) {
   for (const char* each : {"[ns.s]", "{'a': ns.s}", "[ns.s].count", "cycler(ns.s)", "joiner(ns.s)"})
     EXPECT_THAT(outcome(repeated("[]", "{% set ns.s = " + std::string(each) + " %}", "")),
                 HasSubstr("nested at most 200 deep"))
@@ -131,7 +131,7 @@ TEST(HostileTemplates, CannotBuildWhatIsTooDeepToTakeApart) {
       << "what refers to itself is taken apart: the leak sanitizer looks";
 }
 
-TEST(HostileTemplates, SeeNothingOfTheInterpreter) {
+TEST(HostileTemplates, HidesInterpreterInternals) {
   const auto unsafe = [](const char* type) {
     return "SecurityError: access to attribute '__class__' of '" + std::string(type) + "' object is unsafe.";
   };
@@ -146,7 +146,7 @@ TEST(HostileTemplates, SeeNothingOfTheInterpreter) {
   EXPECT_THAT(outcome("{% include '/etc/passwd' %}"), HasSubstr("no loader"));
 }
 
-TEST(HostileTemplates, NumbersHaveBorders) {
+TEST(HostileTemplates, LimitsNumbers) {
   const std::string least = "(-9223372036854775807 - 1)";
   for (const char* expression : {"9223372036854775807 + 1", "2**63", "10**12 * 10**12", "99999999999999999999"})
     EXPECT_THAT(outcome("{{ " + std::string(expression) + " }}"), HasSubstr("unsupported: integers must fit 64 bits"));
@@ -172,7 +172,7 @@ constexpr char kSeed[] = R"({%- set ns = namespace(found=false, n=0) -%}
 {% filter indent(2) %}{{ text }}{% endfilter %}{% raw %}{{ x }}{% endraw %}{{ -2 ** 2 // 3 }}
 {% with a = [1, 2.5, none, true, {'k': (1,)}] %}{{ a|select('number')|sum }}{{ a[::-1] }}{% endwith %})";
 
-TEST(HostileTemplates, ThatAreMutatedNeverCrash) {
+TEST(HostileTemplates, SurvivesMutatedTemplates) {
   ASSERT_THAT(outcome(kSeed), HasSubstr("rendered ")) << "the seed itself works";
   const std::string seed = kSeed, bytes = "{}%#-+()[]|'\"~.,:=<>!*/\\ \n0x9aeinor_\xC3\xA9\xFF";
   TemplateLimits limits = small_limits();

@@ -12,7 +12,7 @@ namespace {
 using jinja_rows::expect_rows;
 
 // clang-format off
-TEST(JinjaExpressions, PrintArithmetic) {
+TEST(JinjaExpressions, PrintsArithmetic) {
   expect_rows({
     {"1+2*3", "7"},
     {"2**3**2", "64"},
@@ -57,7 +57,7 @@ TEST(JinjaExpressions, PrintArithmetic) {
   });
 }
 
-TEST(JinjaExpressions, PrintElementsAndSlices) {
+TEST(JinjaExpressions, PrintsElementsAndSlices) {
   expect_rows({
     {"s", "Hello World"},
     {"s[0]", "H"},
@@ -115,7 +115,7 @@ TEST(JinjaExpressions, PrintElementsAndSlices) {
   });
 }
 
-TEST(JinjaExpressions, PrintComparisonsAndSums) {
+TEST(JinjaExpressions, PrintsComparisonsAndSums) {
   expect_rows({
     {"1 == 1.0", "True"},
     {"1 == true", "True"},
@@ -162,7 +162,7 @@ TEST(JinjaExpressions, PrintComparisonsAndSums) {
   });
 }
 
-TEST(JinjaExpressions, CallMethodsOfTexts) {
+TEST(JinjaExpressions, CallsStringMethods) {
   expect_rows({
     {"s.upper()", "HELLO WORLD"},
     {"s.lower()", "hello world"},
@@ -248,7 +248,7 @@ TEST(JinjaExpressions, CallMethodsOfTexts) {
   });
 }
 
-TEST(JinjaExpressions, Format) {
+TEST(JinjaExpressions, FormatsStrings) {
   expect_rows({
     {"'{} {}'.format(1,2)", "1 2"},
     {"'{0} {1} {0}'.format('a','b')", "a b a"},

@@ -13,7 +13,7 @@ namespace {
 using jinja_rows::expect_rows;
 
 // clang-format off
-TEST(JinjaFilters, Filter) {
+TEST(JinjaFilters, AppliesFilters) {
   expect_rows({
     {"s|upper", "HELLO WORLD"},
     {"s|lower", "hello world"},
@@ -173,7 +173,7 @@ TEST(JinjaFilters, Filter) {
   });
 }
 
-TEST(JinjaFilters, PrintJson) {
+TEST(JinjaFilters, PrintsJson) {
   expect_rows({
     {"d|tojson", "{\"b\": 1, \"a\": [1, 2], \"items\": 5, \"x y\": null}"},
     {"l|tojson", "[3, 1, 2]"},
@@ -199,7 +199,7 @@ TEST(JinjaFilters, PrintJson) {
   });
 }
 
-TEST(JinjaFilters, Test) {
+TEST(JinjaFilters, AppliesTests) {
   expect_rows({
     {"a is number", "True"},
     {"t is number", "True"},
@@ -258,7 +258,7 @@ TEST(JinjaFilters, Test) {
   });
 }
 
-TEST(JinjaFilters, CallFunctions) {
+TEST(JinjaFilters, CallsFunctions) {
   expect_rows({
     {"d.get('b')", "1"},
     {"d.get('zz')", "None"},
@@ -304,7 +304,7 @@ TEST(JinjaFilters, CallFunctions) {
   });
 }
 
-TEST(JinjaFilters, FailAsTheyDoInJinja) {
+TEST(JinjaFilters, FailsLikeJinja) {
   expect_rows({
     {"l[::0]", "ValueError: slice step cannot be zero"},
     {"d.nope.more", "UndefinedError: 'dict object' has no attribute 'nope'"},

@@ -36,7 +36,7 @@ void expect_rows(const std::vector<Row>& rows) {
 }
 
 // clang-format off
-TEST(JinjaStatements, RenderAsTheyDoInJinja) {
+TEST(JinjaStatements, RendersLikeJinja) {
   expect_rows({
     {"{% for x in l %}{{ x }}{% endfor %}",
      "312"},
@@ -223,7 +223,7 @@ TEST(JinjaStatements, RenderAsTheyDoInJinja) {
   });
 }
 
-TEST(JinjaStatements, FailAsTheyDoInJinja) {
+TEST(JinjaStatements, FailsLikeJinja) {
   expect_rows({
     {"{% for a, b in [[1]] %}{{ a }}{% endfor %}",
      "ValueError: not enough values to unpack (expected 2, got 1)"},

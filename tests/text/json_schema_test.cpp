@@ -159,7 +159,7 @@ void expect_valid(const Tokenizer& tokenizer, int64_t end_id, int schemas) {
   EXPECT_GT(ended, schemas * 3);
 }
 
-TEST(JsonSchema, RandomTextsOfBytesAreValid) { expect_valid(ByteTokenizer(), 256, 150); }
+TEST(JsonSchema, DrawsValidTextsOfBytes) { expect_valid(ByteTokenizer(), 256, 150); }
 
 std::string byte_piece(int byte) {
   char name[8];
@@ -167,7 +167,7 @@ std::string byte_piece(int byte) {
   return made::piece(name, 0, 6);
 }
 
-TEST(JsonSchema, RandomTextsOfSentencePieceAreValid) {
+TEST(JsonSchema, DrawsValidTextsOfSentencePiece) {
   const test::TemporaryFolder folder;
   std::string file = made::kControls;
   for (int byte = 0; byte < 256; ++byte) file += byte_piece(byte);
@@ -178,7 +178,7 @@ TEST(JsonSchema, RandomTextsOfSentencePieceAreValid) {
   expect_valid(*make_tokenizer(folder.write("a.model", file)), 2, 60);
 }
 
-TEST(JsonSchema, RandomTextsOfRanksAreValid) {
+TEST(JsonSchema, DrawsValidTextsOfRanks) {
   const test::TemporaryFolder folder;
   folder.write("encoding.json", R"({"pattern": "\\p{L}+|."})");
   const auto tokenizer = make_tokenizer(folder.write("a.tiktoken", made::ranks()));
@@ -195,7 +195,7 @@ bool accepts(const std::string& schema, const std::string& text) {
   return machine.may_end(state);
 }
 
-TEST(JsonSchema, AcceptsWhatIsValid) {
+TEST(JsonSchema, AcceptsValidTexts) {
   EXPECT_TRUE(accepts("{}", R"({"a": [1, -2.5e+10, {"b":null}], "c": "\ud83d\ude00\n"})"));
   EXPECT_TRUE(accepts("{}", "{\n  \"a\": [\n    1\n  ]\n}"));
   EXPECT_TRUE(accepts("{}", "\"\xF0\x9F\x98\x80\xC3\xA9\""));
@@ -214,7 +214,7 @@ TEST(JsonSchema, AcceptsWhatIsValid) {
   EXPECT_FALSE(accepts(open, R"({"a": true, "ab": true})"));
 }
 
-TEST(JsonSchema, IntegersKeepTheirBounds) {
+TEST(JsonSchema, EnforcesIntegerBounds) {
   for (const auto& [least, most] : {std::pair{-12, 105}, {0, 0}, {7, 1234}, {-130, -9}, {99, 100}}) {
     JsonGrammar made = json_grammar(json{{"minimum", least}, {"maximum", most}}.dump());
     GrammarMachine machine(std::move(made.grammar), made.rule);
@@ -238,7 +238,7 @@ std::string refusal(const std::string& schema) {
   return "";
 }
 
-TEST(JsonSchema, RefusesWhatItCannotKeep) {
+TEST(JsonSchema, RefusesUnsupportedSchemas) {
   const std::pair<const char*, const char*> rows[] = {
       {"[", "s.json"},
       {R"({"properties": {"a": {"type": "string", "patern": "a"}}})", "#/properties/a: the keyword \"patern\""},
@@ -312,7 +312,7 @@ TEST(JsonSchema, ExcludesTheOverlapOfOneOf) {
             (Texts{"\"a\"", "\"abc\""}));
 }
 
-TEST(JsonSchema, SeesThatBranchesOfOneOfAreDisjoint) {
+TEST(JsonSchema, ProvesBranchesOfOneOfDisjoint) {
   const std::string schema = R"({"oneOf": [
       {"type": "object", "properties": {"kind": {"const": "leaf"}, "n": {"items": {"type": "integer"}}},
        "required": ["kind"]},
@@ -325,7 +325,7 @@ TEST(JsonSchema, SeesThatBranchesOfOneOfAreDisjoint) {
 }
 
 // A search that leaves values out proves no disjointness: in each pair of branches below, some values match both.
-TEST(JsonSchema, ExcludesOverlapsThatAreLeftOut) {
+TEST(JsonSchema, ExcludesOverlapsWithSkippedValues) {
   EXPECT_EQ(allowed_of(R"({"oneOf": [{"not": {"const": [1]}}, {"type": "array"}]})", {"[1]", "[2]", "[]", "3"}),
             (Texts{"[1]", "3"}));
   EXPECT_EQ(allowed_of(R"({"oneOf": [{"not": {"enum": [{"a": 1}, 2]}}, {"type": "object"}]})",
@@ -355,7 +355,7 @@ TEST(JsonSchema, ReadsExclusionsLast) {
   EXPECT_EQ(allowed_of(schema, {"null", "1", R"("a")"}), (Texts{"null"}));
 }
 
-TEST(JsonSchema, ResolvesReferencesByTheirBase) {
+TEST(JsonSchema, ResolvesReferencesAgainstTheirBase) {
   // "#/$defs/x" is one schema below the $id and another one outside.
   const std::string schema =
       R"({"$id": "http://a/root.json", "type": "array", "items": {"$ref": "#/$defs/inner"}, "$defs": {
@@ -439,7 +439,7 @@ TEST(JsonSchema, ReadsPatterns) {
             (Texts{R"({"xa":null})", R"({"xy":null})", R"({"ay":1})", R"({"a":true})"}));
 }
 
-TEST(JsonSchema, NumbersKeepTheirBounds) {
+TEST(JsonSchema, EnforcesNumberBounds) {
   EXPECT_EQ(allowed_of(R"({"type": "number", "exclusiveMinimum": -0.5, "maximum": 1.25})",
                        {"-0.5", "-0.49", "0", "0.0", "1.25", "1.26", "1.2499", "2", "-1", "01", "1e0"}),
             (Texts{"-0.49", "0", "0.0", "1.25", "1.2499"}));
@@ -449,7 +449,7 @@ TEST(JsonSchema, NumbersKeepTheirBounds) {
             (Texts{"1.5", "-0.25"}));
 }
 
-TEST(JsonSchema, FollowsLongAndRoundReferences) {
+TEST(JsonSchema, FollowsLongAndCircularReferences) {
   EXPECT_TRUE(accepts(R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})", "null"));
   json chain{{"$ref", "#/$defs/0"}};
   for (int i = 0; i < 5000; ++i) chain["$defs"][std::to_string(i)] = {{"$ref", "#/$defs/" + std::to_string(i + 1)}};
@@ -461,7 +461,7 @@ TEST(JsonSchema, FollowsLongAndRoundReferences) {
 }
 
 // The schema has 2^30 combinations of choices, none of which is possible.
-TEST(JsonSchema, ManyChoicesAreBounded) {
+TEST(JsonSchema, LimitsChoices) {
   std::string schema = R"({"type": "object", "maxProperties": 29, "allOf": [{})";
   for (const char first : {'a', 'b', 'c'})
     for (char name = 'a'; name < 'k'; ++name)
@@ -471,7 +471,7 @@ TEST(JsonSchema, ManyChoicesAreBounded) {
 }
 
 // Lists can be read in two ways at every depth: 2^depth ways, of which only some are followed.
-TEST(JsonSchema, ManyWaysEndNevertheless) {
+TEST(JsonSchema, LimitsAmbiguity) {
   const std::string schema = R"({"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "minItems": 1}]})";
   EXPECT_TRUE(accepts(schema, std::string(40, '[') + std::string(40, ']')));
 }
@@ -488,7 +488,7 @@ class FewBytes final : public Tokenizer {
   std::vector<std::string> pieces_;
 };
 
-TEST(TokenMasks, BytesWithoutATokenAreNotWritten) {
+TEST(TokenMasks, ExcludesBytesWithoutAToken) {
   // There is no token for c, so "bc" would start a text that cannot be completed.
   const FewBytes tokenizer({"", "\"", "a", "b", "bc", "ab"});
   JsonGrammar made = json_grammar(R"({"enum": ["ab", "bcd", "a"]})");
@@ -510,7 +510,7 @@ TEST(TokenMasks, BytesWithoutATokenAreNotWritten) {
 }
 
 // Walks over masks that keep few states give the same results as walks over masks that keep all states.
-TEST(TokenMasks, EvictionChangesNoAnswer) {
+TEST(TokenMasks, KeepsResultsAfterEviction) {
   const ByteTokenizer tokenizer;
   const json schema = {{"type", "array"}, {"items", {{"type", {"string", "array", "integer"}}, {"maxLength", 40}}}};
   const auto make = [&](size_t most_states) {

@@ -112,7 +112,7 @@ std::string long_text() {
 }
 
 /// Checks that every file is refused with an Error or makes a tokenizer that works within bounds.
-TEST(MutatedFiles, AreRefusedOrWork) {
+TEST(MutatedFiles, RefusesOrReadsEachFile) {
   test::TemporaryFolder folder;
   folder.write("encoding.json", R"({"pattern": "\\p{L}+|."})");
   const std::vector<std::pair<const char*, std::string>> files{

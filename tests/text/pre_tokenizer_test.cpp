@@ -39,7 +39,7 @@ json split(const char* regex, const char* behavior, bool invert = false) {
   return typed("Split", {{"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", invert}});
 }
 
-TEST(PreTokenizer, CutsAsLlama3Does) {
+TEST(PreTokenizer, SplitsLikeLlama3) {
   const json byte_level = typed("ByteLevel", {{"add_prefix_space", false}, {"use_regex", false}});
   const json section = typed("Sequence", {{"pretokenizers", {split(kLlama3Words, "Isolated"), byte_level}}});
   EXPECT_TRUE(PreTokenizer(section, Spelling::Bytes).scanner());
@@ -52,7 +52,7 @@ TEST(PreTokenizer, CutsAsLlama3Does) {
 }
 
 /// For every pattern that the scanner supports, its words equal PCRE2's matches, for all combinations of characters.
-TEST(PreTokenizer, ScansWhatThePatternsMatch) {
+TEST(PreTokenizer, ScansLikeTheRegularExpressions) {
   const std::vector<const char*> patterns{kGpt2Words, kR50kWords, kCl100kWords, kLlama3Words, kQwen2Words};
   const std::vector<std::string> parts{"a",
                                        "Z",
@@ -111,7 +111,7 @@ TEST(PreTokenizer, SplitsByEveryBehavior) {
   EXPECT_THAT(cut(split(R"(\w+|\h)", "Isolated"), "a\xCC\x81_1-"), ElementsAre("a\xCC\x81_1", "-"));
 }
 
-TEST(PreTokenizer, CutsByMetaspace) {
+TEST(PreTokenizer, SplitsByMetaspace) {
   EXPECT_THAT(cut(typed("Metaspace"), "a b  c"), ElementsAre(kMark + "a", kMark + "b", kMark, kMark + "c"));
   EXPECT_THAT(cut(typed("Metaspace", {{"prepend_scheme", "first"}}), "a b", false), ElementsAre("a", kMark + "b"));
   EXPECT_THAT(cut(typed("Metaspace", {{"prepend_scheme", "first"}}), "a"), ElementsAre(kMark + "a"));
@@ -126,7 +126,7 @@ TEST(PreTokenizer, CutsByMetaspace) {
   EXPECT_THAT(cut(after, "|b"), ElementsAre("b")) << "what starts behind a delimiter does not start the text";
 }
 
-TEST(PreTokenizer, CutsByClassesOfCharacters) {
+TEST(PreTokenizer, SplitsByCharacterClasses) {
   EXPECT_THAT(cut(typed("Digits", {{"individual_digits", true}}), "a12b"), ElementsAre("a", "1", "2", "b"));
   EXPECT_THAT(cut(typed("Digits"), "a12b\xD9\xA3"), ElementsAre("a", "12", "b", "\xD9\xA3"));
   EXPECT_THAT(cut(typed("Whitespace"), "a_b, c!?"), ElementsAre("a_b", ",", "c", "!?"));
@@ -140,7 +140,7 @@ TEST(PreTokenizer, CutsByClassesOfCharacters) {
   EXPECT_THAT(cut(typed("ByteLevel"), "a"), ElementsAre(to_byte_alphabet(" a"))) << "a prefix space is the default";
 }
 
-TEST(PreTokenizer, StepsBehindTheByteAlphabetSeeIt) {
+TEST(PreTokenizer, AppliesLaterStepsToTheByteAlphabet) {
   // The third byte of U+2032 is spelled as U+00B2, which is a digit.
   const json steps = typed("Sequence", {{"pretokenizers",
                                          {typed("ByteLevel", {{"add_prefix_space", false}, {"use_regex", false}}),
@@ -156,7 +156,7 @@ std::vector<std::string> found(const std::string& pattern, const std::string& te
 }
 
 /// BLOOM's pattern has brackets within brackets, which are a union.
-TEST(Regex, TakesBracketsWithinBracketsForAUnion) {
+TEST(Regex, ReadsNestedBracketsAsAUnion) {
   const std::string bloom = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+";
   EXPECT_THAT(found(bloom, "Hi, you(two|three) [ok]...\u3002x-y"),
               ElementsAre("Hi", " you", "two", "three", " [ok]", "x-y"));
@@ -166,7 +166,7 @@ TEST(Regex, TakesBracketsWithinBracketsForAUnion) {
     EXPECT_THROW(Regex{pattern}, Error) << pattern;
 }
 
-TEST(Regex, TakesLongMatchesOfGroups) {
+TEST(Regex, FindsLongMatchesOfGroups) {
   const std::string word(300'000, 'a');
   EXPECT_THAT(found(R"((?:\p{L}\p{M}*)+)", word + " b"), ElementsAre(word, "b")) << "more than the machine's stack";
 }
@@ -177,7 +177,7 @@ TEST(Regex, RefusesVerbsOfPcre2) {
   EXPECT_THAT(found("[(*]+", "a(*b"), ElementsAre("(*"));
 }
 
-TEST(Regex, MatchesNothingInBytesThatAreNotUtf8) {
+TEST(Regex, SkipsBytesThatAreNotUtf8) {
   EXPECT_THAT(found("[^b]+", "a\xFF\xC3\xA9\xC3"), ElementsAre("a", "\xC3\xA9"));
   EXPECT_THAT(found("^a|a$",
                     "a\xFF"

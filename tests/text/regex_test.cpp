@@ -45,7 +45,7 @@ json split(const char* pattern) {
   return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
 }
 
-TEST(Regex, CutsWordsOfEveryGgufFile) {
+TEST(Regex, SplitsWordsOfEveryGgufFile) {
   const std::string text =
       "I'LL pay $12345.67 (now)!!\n\n"
       "  caf\u00e9\u0301s <=> \u4f60\u597d\u3002\u0661\u0662 isn't  ";
@@ -87,7 +87,7 @@ TEST(Regex, CutsWordsOfEveryGgufFile) {
       EXPECT_EQ(words_of(pre_tokenizer_of(gguf_words(name, "x.gguf")), text, true), words) << name;
 }
 
-TEST(Regex, CutsWordsOfDeepSeekCoder) {
+TEST(Regex, SplitsWordsOfDeepSeekCoder) {
   const json section{{"type", "Sequence"},
                      {"pretokenizers",
                       {split("[\r\n]"), split("\\s?\\p{L}+"), split("\\s?\\p{P}+"),
@@ -97,7 +97,7 @@ TEST(Regex, CutsWordsOfDeepSeekCoder) {
             "def| f|(|x|):|\n| | return| x|_|1|+|4|2| | #| |\u4f60\u597d");
 }
 
-TEST(Regex, ReadsQuantifiersBehindClasses) {
+TEST(Regex, ReadsQuantifiersAfterClasses) {
   EXPECT_EQ(found("\\p{L}+", "ab1c"), "ab|c");
   EXPECT_EQ(found("\\P{L}+|x{2}", "ab12c"), "12");
   EXPECT_EQ(found("[\\p{L}]+\\x{31}+", "ab11c"), "ab11");
@@ -105,7 +105,7 @@ TEST(Regex, ReadsQuantifiersBehindClasses) {
   EXPECT_EQ(found("{a}", "{a}"), "{a}");
 }
 
-TEST(Regex, RepeatsRepeatedThings) {
+TEST(Regex, ReadsNestedQuantifiers) {
   EXPECT_EQ(found("\\d{1,3}+", "1234567"), "1234567");
   EXPECT_EQ(found("(?:ab){2}+c", "ababababc"), "ababababc");
   EXPECT_EQ(found("x(a|\\x62){2}?c", "xabc xc xac"), "xabc|xc");
@@ -114,12 +114,12 @@ TEST(Regex, RepeatsRepeatedThings) {
 }
 
 /// The pattern of cl100k_base splits differently in a tokenizer.json than in tiktoken.
-TEST(Regex, CutsDigitsByItsDialect) {
+TEST(Regex, SplitsDigitsByDialect) {
   EXPECT_EQ(words_of(split(kCl100kWords), "abc 1234567  \nx  ", false), "abc| |1234567|  \n|x|  ");
   EXPECT_EQ(found(kCl100kWords, "abc 1234567", Dialect::Rust), "abc| |123|456|7");
 }
 
-TEST(Regex, ReadsLettersBehindBackslashes) {
+TEST(Regex, ReadsEscapedLetters) {
   EXPECT_EQ(found("\\pL+", "Lop pL pLL"), "pL|pLL") << "no class without braces";
   EXPECT_EQ(found("[\\pL]+", "Lop"), "L|p");
   EXPECT_EQ(found("\\pL+", "Lop 1", Dialect::Rust), "Lop");
@@ -127,7 +127,7 @@ TEST(Regex, ReadsLettersBehindBackslashes) {
   EXPECT_EQ(found("\\Qa+\\E", "Qaa+E QaaE"), "QaaE") << "no quotation";
 }
 
-TEST(Regex, KnowsItsClasses) {
+TEST(Regex, MatchesCharacterClasses) {
   EXPECT_EQ(found("\\w", "\u00b2\u00bc-"), "\u00b2|\u00bc");
   EXPECT_EQ(found("[\\w]", "\u00b2\u00bc-a"), "a") << "no numbers of Latin-1 within brackets";
   EXPECT_EQ(found("\\w", "\u00b2\u200da", Dialect::Rust), "\u200d|a");
@@ -139,7 +139,7 @@ TEST(Regex, KnowsItsClasses) {
     EXPECT_THAT([&] { Regex{pattern}; }, ThrowsMessage<Error>(HasSubstr("class [:...:]"))) << pattern;
 }
 
-TEST(Regex, RefusesFlagsBehindTheFront) {
+TEST(Regex, RefusesFlagsWithinAlternatives) {
   EXPECT_EQ(found("(?i)'s|x", "'S X"), "'S|X");
   EXPECT_EQ(found("a|(?i)b|c", "A B C"), "B|C");
   EXPECT_EQ(found("a(?i:b)|c", "aB C"), "aB");

@@ -37,7 +37,7 @@ Ids encoded(const json& model, const std::string& word, bool bytes = false) {
   return ids;
 }
 
-TEST(Normalizer, ByForms) {
+TEST(Normalizer, AppliesUnicodeForms) {
   EXPECT_EQ(normal(typed("NFD"), "\xC3\xA9"), "e\xCC\x81");
   EXPECT_EQ(normal(typed("NFC"), "e\xCC\x81"), "\xC3\xA9");
   EXPECT_EQ(normal(typed("NFKC"), "\xEF\xAC\x81\xC2\xBD"),
@@ -51,7 +51,7 @@ TEST(Normalizer, ByForms) {
   EXPECT_EQ(normal(typed("NFD"), marks).size(), marks.size()) << "minutes, were it quadratic";
 }
 
-TEST(Normalizer, ByCharacters) {
+TEST(Normalizer, AppliesCharacterRules) {
   EXPECT_EQ(normal(typed("Lowercase"), "\xC4\xB0\xC3\x89\xCE\xA3"), "i\xCC\x87\xC3\xA9\xCF\x83");
   EXPECT_EQ(normal(typed("StripAccents"), "e\xCC\x81"), "e");
   EXPECT_EQ(normal(typed("Strip"), " a b\xE3\x80\x80"), "a b");
@@ -71,7 +71,7 @@ TEST(Normalizer, ByCharacters) {
   EXPECT_EQ(normal(both, "\xC3\x89"), "e");
 }
 
-TEST(Normalizer, AsBertDoes) {
+TEST(Normalizer, NormalizesLikeBert) {
   EXPECT_EQ(normal(typed("BertNormalizer"),
                    "\xC3\x89\t\x07\xEF\xBF\xBD"
                    "a\xE6\xBC\xA2"
@@ -84,7 +84,7 @@ TEST(Normalizer, AsBertDoes) {
   EXPECT_EQ(normal(kept, "\xC3\x89\t\xE6\xBC\xA2"), "\xC3\xA9\t\xE6\xBC\xA2");
 }
 
-TEST(Normalizer, ByAPrecompiledMap) {
+TEST(Normalizer, AppliesPrecompiledMaps) {
   const json map = typed("Precompiled", {{"precompiled_charsmap", made::base64(made::charsmap('q', "kw"))}});
   EXPECT_EQ(normal(map, "aq q"), "akw kw");
   EXPECT_EQ(normal(map,
@@ -105,7 +105,7 @@ json bpe(json options) {
   return options;
 }
 
-TEST(Model, BpeWithItsOptions) {
+TEST(Model, AppliesBpeOptions) {
   EXPECT_THAT(encoded(bpe({}), "abxa"), ElementsAre(3, 1)) << "what has no token is dropped";
   EXPECT_THAT(encoded(bpe({{"unk_token", "<unk>"}}), "xyb"), ElementsAre(0, 0, 2));
   EXPECT_THAT(encoded(bpe({{"unk_token", "<unk>"}, {"fuse_unk", true}}), "xyb"), ElementsAre(0, 2));
@@ -124,7 +124,7 @@ TEST(Model, BpeWithItsOptions) {
   EXPECT_THAT(encoded(bpe({{"merges", json::array({json::array({"a", "b"})})}}), "ab"), ElementsAre(3));
 }
 
-TEST(Model, LongAndShortWordsAreJoinedAlike) {
+TEST(Model, JoinsLongAndShortWordsAlike) {
   const json model = {
       {"type", "BPE"},
       {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"ba", 3}, {"aba", 4}, {"abab", 5}, {"bb", 6}, {"c", 7}}},
@@ -141,7 +141,7 @@ TEST(Model, LongAndShortWordsAreJoinedAlike) {
   }
 }
 
-TEST(Model, Unigram) {
+TEST(Model, EncodesByUnigram) {
   json rows = json::array();
   for (const auto& [piece, score] : std::vector<std::pair<const char*, double>>{
            {"<unk>", 0.0}, {"a", -1.0}, {"b", -1.0}, {"ab", -1.5}, {"abc", -9.0}, {"<0xC3>", -2.0}, {"<0xA9>", -2.0}})
@@ -158,7 +158,7 @@ TEST(Model, Unigram) {
   EXPECT_THROW(encoded(model, "a"), Error);
 }
 
-TEST(Model, WordPieceAndWordLevel) {
+TEST(Model, EncodesByWordPieceAndWordLevel) {
   json model = {{"type", "WordPiece"},
                 {"vocab", {{"[UNK]", 0}, {"play", 1}, {"##ing", 2}, {"##s", 3}, {"pl", 4}, {"\xC3\xA9", 5}}},
                 {"max_input_chars_per_word", 8}};
@@ -173,7 +173,7 @@ TEST(Model, WordPieceAndWordLevel) {
   EXPECT_THAT(encoded(level, "words"), ElementsAre(0));
 }
 
-TEST(Model, OldFilesNameNoType) {
+TEST(Model, ReadsOldFilesWithoutType) {
   json model = bpe({});
   model.erase("type");
   EXPECT_STREQ(model_type(model), "BPE");
@@ -182,7 +182,7 @@ TEST(Model, OldFilesNameNoType) {
   EXPECT_STREQ(model_type({{"vocab", json::object()}}), "WordLevel");
 }
 
-TEST(Decoder, ByType) {
+TEST(Decoder, DecodesByType) {
   const auto decoded = [](const json& section, const std::vector<std::string>& tokens) {
     return Decoder(section)(tokens);
   };
@@ -214,7 +214,7 @@ TEST(Decoder, ByType) {
   EXPECT_EQ(Decoder(llama)({kMark + "a"}, true), " a") << "within a text nothing is taken from its front";
 }
 
-TEST(PostProcessor, PutsTokensAroundOneTextOrTwo) {
+TEST(PostProcessor, AddsSpecialTokensToTextsAndPairs) {
   const json bert = typed("BertProcessing", {{"sep", {"[SEP]", 9}}, {"cls", {"[CLS]", 8}}});
   EXPECT_THAT(PostProcessor(bert)({1, 2}).ids, ElementsAre(8, 1, 2, 9));
   EXPECT_THAT(PostProcessor(bert)({1}, {2, 3}).ids, ElementsAre(8, 1, 9, 2, 3, 9));
@@ -236,7 +236,7 @@ TEST(PostProcessor, PutsTokensAroundOneTextOrTwo) {
   EXPECT_THAT(PostProcessor(nullptr)({1}, {2}).types, ElementsAre(0, 1));
 }
 
-TEST(AddedTokens, WithTheirOptions) {
+TEST(AddedTokens, AppliesOptions) {
   const auto encoded_with = [](json token, const std::string& text) {
     test::TemporaryFolder folder;
     token["id"] = 5;

@@ -39,7 +39,7 @@ std::string unigram() {
          piece("<x>", 0, 4) + piece("bb", 5, 5);
 }
 
-TEST(SentencePiece, UnigramWithUserDefinedAndUnusedPieces) {
+TEST(SentencePiece, EncodesUserDefinedAndUnusedPieces) {
   const auto tokenizer = read(unigram() + trainer(1));
   EXPECT_THAT(tokenizer->encode("  a   ab "), ElementsAre(4, 4, 6)) << "extra white space is removed";
   EXPECT_THAT(tokenizer->encode("axyb"), ElementsAre(4, 0, 6)) << "neighbours that are unknown are one";
@@ -57,7 +57,7 @@ TEST(SentencePiece, UnigramWithUserDefinedAndUnusedPieces) {
   EXPECT_THROW(tokenizer->piece(10), Error);
 }
 
-TEST(SentencePiece, WhiteSpaceAsTheNormalizerSays) {
+TEST(SentencePiece, AppliesWhiteSpaceOptions) {
   const std::string keeps = message(3, number(3, 0) + number(4, 0));
   const auto tokenizer = read(unigram() + trainer(1) + keeps);
   EXPECT_THAT(tokenizer->encode(" a  b "), ElementsAre(4, 3, 3, 6, 3));
@@ -68,7 +68,7 @@ TEST(SentencePiece, WhiteSpaceAsTheNormalizerSays) {
   EXPECT_THAT(behind->encode("b a"), ElementsAre(6, 4, 3));
 }
 
-TEST(SentencePiece, BpeJoinsByScoreThenFromTheLeft) {
+TEST(SentencePiece, JoinsByScoreThenFromTheLeft) {
   const std::string pieces = kControls + piece(kMark, -9) + piece("a", -9) + piece("b", -9) + piece("ab", -2) +
                              piece("aa", -1) + piece(kMark + "aa", -3) + piece("aab", -4, 5) + piece("<ab>", 0, 4);
   const auto tokenizer = read(pieces + trainer(2));
@@ -79,20 +79,20 @@ TEST(SentencePiece, BpeJoinsByScoreThenFromTheLeft) {
   EXPECT_EQ(tokenizer->encode(std::string(200'000, 'a')).size(), 100'000u) << "minutes, were it quadratic";
 }
 
-TEST(SentencePiece, WordsAndCharacters) {
+TEST(SentencePiece, SplitsIntoWordsAndCharacters) {
   const std::string pieces = kControls + piece(kMark + "a", -1) + piece("a", -1) + piece(kMark, -1);
   EXPECT_THAT(read(pieces + trainer(3))->encode("a b a"), ElementsAre(3, 0, 3));
   EXPECT_THAT(read(pieces + trainer(3) + message(3, number(3, 0)))->encode("</s> a"), ElementsAre(0, 3));
   EXPECT_THAT(read(pieces + trainer(4))->encode("a ba"), ElementsAre(5, 4, 5, 0, 4));
 }
 
-TEST(SentencePiece, UnigramSumsAreComparedInFp32) {
+TEST(SentencePiece, ComparesUnigramSumsInFp32) {
   const float a = std::nextafter(-1.F, 0.F);  // a + b is -8 in fp32, but more in fp64
   const std::string pieces = kControls + piece("ab", -8) + piece("a", a) + piece("b", -7);
   EXPECT_THAT(read(pieces + trainer(1) + message(3, number(3, 0)))->encode("ab"), ElementsAre(3));
 }
 
-TEST(SentencePiece, PutsTokensAroundAsTheConfigSays) {
+TEST(SentencePiece, AddsSpecialTokensOfTheConfig) {
   test::TemporaryFolder folder;
   const std::string file = folder.write("a.model", unigram() + trainer(1));
   EXPECT_THAT(make_tokenizer(file)->encode_whole("a").ids, ElementsAre(1, 4));
@@ -118,7 +118,7 @@ TEST(SentencePiece, FallsBackToBytes) {
       << "U+FFFD for what is no UTF-8";
 }
 
-TEST(SentencePiece, RefusesWhatIsDamaged) {
+TEST(SentencePiece, RefusesDamagedFiles) {
   EXPECT_EQ(refusal(unigram() + trainer(1)), "no error");
   EXPECT_THAT(refusal(""), HasSubstr("one piece must be the unknown one: got 0"));
   EXPECT_THAT(refusal(unigram() + piece("a", 0)), HasSubstr("a.model: the piece a occurs twice"));
@@ -161,7 +161,7 @@ TEST(Tiktoken, JoinsByRank) {
   EXPECT_THAT(make_tokenizer(known)->encode("ab 1"), ElementsAre(257, ' ', '1'));
 }
 
-TEST(Tiktoken, RefusesWhatIsDamaged) {
+TEST(Tiktoken, RefusesDamagedFiles) {
   EXPECT_THAT(refusal(ranks(), "own.txt2"), HasSubstr("without a pattern: name it gpt2"));
   EXPECT_THAT(refusal(ranks() + "YWE= x\n", "gpt2.bpe"), HasSubstr("line 260 must be a token in base64"));
   EXPECT_THAT(refusal(ranks() + "YWE= 900\n", "gpt2.bpe"),

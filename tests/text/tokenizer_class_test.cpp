@@ -31,7 +31,7 @@ json read(const json& file, const json& config, const json& model = json::object
 const json kByteLevel{{"type", "ByteLevel"}, {"add_prefix_space", true}};
 const json kLower{{"type", "BertNormalizer"}, {"lowercase", true}};
 
-TEST(TokenizerClass, BertTakesItsNormalizerFromTheConfig) {
+TEST(TokenizerClass, SetsBertNormalizerFromTheConfig) {
   const json file = file_with("normalizer", kLower);
   const auto flag = [&](const json& config, const char* key) { return read(file, config)["normalizer"][key]; };
   EXPECT_EQ(flag({{"tokenizer_class", "BertTokenizer"}}, "lowercase"), true);
@@ -45,7 +45,7 @@ TEST(TokenizerClass, BertTakesItsNormalizerFromTheConfig) {
   EXPECT_EQ(read(file, {{"do_lower_case", false}}, {{"model_type", "bert"}})["normalizer"]["lowercase"], false);
 }
 
-TEST(TokenizerClass, ByteLevelTakesItsPrefixSpaceFromTheConfig) {
+TEST(TokenizerClass, SetsPrefixSpaceOfByteLevelFromTheConfig) {
   const json file = file_with("pre_tokenizer", kByteLevel);
   const auto prefix = [&](const json& config, const json& model = json::object()) {
     return read(file, config, model)["pre_tokenizer"]["add_prefix_space"];
@@ -62,7 +62,7 @@ TEST(TokenizerClass, ByteLevelTakesItsPrefixSpaceFromTheConfig) {
   EXPECT_EQ(made["pretokenizers"][0]["add_prefix_space"], false);
 }
 
-TEST(TokenizerClass, LlamaCutsByPrefixSpaceAndLegacy) {
+TEST(TokenizerClass, SplitsLlamaByPrefixSpaceAndLegacy) {
   const json file = file_with("normalizer", {{"type", "Prepend"}, {"prepend", "\u2581"}});
   const auto scheme = [&](json config) {
     config["tokenizer_class"] = "LlamaTokenizer";
@@ -75,14 +75,14 @@ TEST(TokenizerClass, LlamaCutsByPrefixSpaceAndLegacy) {
   EXPECT_EQ(scheme({{"legacy", true}, {"add_prefix_space", false}}), "never");
 }
 
-TEST(TokenizerClass, IgnoresTokensAroundTextsBesideTheFile) {
+TEST(TokenizerClass, IgnoresAddBosTokenOfTheConfig) {
   const json around{{"type", "BertProcessing"}, {"cls", {"<s>", 2}}, {"sep", {"<s>", 2}}};
   const json file = file_with("post_processor", around);
   EXPECT_EQ(read(file, {{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", false}})["post_processor"], around);
   EXPECT_TRUE(read(file, {{"tokenizer_class", "GPTNeoXTokenizer"}})["post_processor"].is_null());
 }
 
-TEST(TokenizerClass, TakesOptionsOfAddedTokens) {
+TEST(TokenizerClass, AppliesOptionsOfAddedTokens) {
   const json file = file_with("pre_tokenizer", kByteLevel);
   const auto added = [&](const json& tokens, const char* name = "PreTrainedTokenizerFast") {
     return read(file, {{"tokenizer_class", name}, {"added_tokens_decoder", tokens}})["added_tokens"];
@@ -104,7 +104,7 @@ TEST(TokenizerClass, TakesOptionsOfAddedTokens) {
   EXPECT_EQ(added(json::object(), "RobertaTokenizer").size(), 1u) << "the class names this token";
 }
 
-TEST(TokenizerClass, KnowsTheClassThatReadsAFile) {
+TEST(TokenizerClass, NamesTheClassOfAFile) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("tokenizer.json", file_with("normalizer", kLower).dump());
   EXPECT_EQ(class_that_reads(file, json::object()), "PreTrainedTokenizerFast");

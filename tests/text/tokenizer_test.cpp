@@ -52,7 +52,7 @@ TEST(ByteTokenizer, RoundTripsEveryByte) {
   EXPECT_THAT(message_of([] { make_tokenizer("byte"); }), HasSubstr("must be \"bytes\""));
 }
 
-TEST(Utf8, KnowsEveryCharacterAndEveryPrefix) {
+TEST(Utf8, DecodesEveryCharacterAndPrefix) {
   const auto encoded = [](uint32_t c) -> std::string {
     if (c < 0x80) return {static_cast<char>(c)};
     if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
@@ -75,7 +75,7 @@ TEST(Utf8, KnowsEveryCharacterAndEveryPrefix) {
     EXPECT_EQ(first_character(overlong).kind, Utf8::Invalid);
 }
 
-TEST(TextStream, NeverShowsHalfACharacter) {
+TEST(TextStream, ReturnsCompleteCharacters) {
   const ByteTokenizer tokenizer;
   const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\xA6\x99z";
   TextStream stream(tokenizer);
@@ -88,7 +88,7 @@ TEST(TextStream, NeverShowsHalfACharacter) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-TEST(TextStream, ReplacesWhatCannotBeUtf8) {
+TEST(TextStream, ReplacesInvalidUtf8) {
   const ByteTokenizer tokenizer;
   const auto streamed = [&](const std::string& bytes) {
     TextStream stream(tokenizer);
@@ -102,7 +102,7 @@ TEST(TextStream, ReplacesWhatCannotBeUtf8) {
   EXPECT_EQ(streamed(all_bytes()).substr(0, 128), all_bytes().substr(0, 128));
 }
 
-TEST(ByteAlphabet, IsReversible) {
+TEST(ByteAlphabet, RoundTripsEveryByte) {
   EXPECT_EQ(from_byte_alphabet(to_byte_alphabet(all_bytes())), all_bytes());
   EXPECT_EQ(to_byte_alphabet(" a\n"),
             "\xC4\xA0"
@@ -142,7 +142,7 @@ void write_gpt2(const test::TemporaryFolder& folder, bool as_one_file) {
                                      .dump());
 }
 
-TEST(HuggingFaceTokenizer, AgreesWithGpt2) {
+TEST(HuggingFaceTokenizer, EqualsGpt2) {
   if (!fs::exists(kShared + "tokenizers/gpt2")) GTEST_SKIP() << "needs " << kShared << "tokenizers/gpt2";
   for (bool as_one_file : {true, false}) {
     test::TemporaryFolder folder;
@@ -164,7 +164,7 @@ TEST(HuggingFaceTokenizer, AgreesWithGpt2) {
   }
 }
 
-TEST(HuggingFaceTokenizer, AgreesWithLlama) {
+TEST(HuggingFaceTokenizer, EqualsLlama) {
   if (!fs::exists(kShared + "stories260K-hf")) GTEST_SKIP() << "needs " << kShared << "stories260K-hf";
   const auto tokenizer = make_tokenizer(kShared + "stories260K-hf");
   EXPECT_EQ(tokenizer->vocabulary_size(), 512);
@@ -237,7 +237,7 @@ std::unique_ptr<Tokenizer> made_of_older_files(const json& config, const json& m
   return make_tokenizer(folder.path());
 }
 
-TEST(HuggingFaceTokenizer, OlderFilesPutTokensAroundAsTheConfigSays) {
+TEST(HuggingFaceTokenizer, AddsSpecialTokensOfTheConfigToOlderFiles) {
   EXPECT_THAT(made_of_older_files(nullptr)->encode_whole("a").ids, ElementsAre('a' + 10));
   const auto opt = made_of_older_files({{"tokenizer_class", "GPT2Tokenizer"},
                                         {"add_bos_token", true},
@@ -255,7 +255,7 @@ TEST(HuggingFaceTokenizer, OlderFilesPutTokensAroundAsTheConfigSays) {
               HasSubstr("the bos_token <|endoftext|> is not in vocab.json"));
 }
 
-TEST(EncodeAll, GivesTheIdsOfEachTextByAnyNumberOfThreads) {
+TEST(EncodeAll, EqualsEncodeForAnyNumberOfThreads) {
   const ByteTokenizer tokenizer;
   for (const int threads : {0, 1, 3, 1024})
     EXPECT_THAT(encode_all(tokenizer, {"ab", "", "c"}, threads),
@@ -270,7 +270,7 @@ TEST(EncodeAll, GivesTheIdsOfEachTextByAnyNumberOfThreads) {
 }
 
 /// Each thread reserves 8 MiB of addresses for its stack. If none are available, the thread cannot start.
-TEST(EncodeAllDeathTest, DoesWithTheThreadsThatCanBeStarted) {
+TEST(EncodeAllDeathTest, RunsWithFewerThreadsThanWanted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer wants addresses of its own for each thread, and ends the process where there are none";
 #endif
@@ -285,7 +285,7 @@ TEST(EncodeAllDeathTest, DoesWithTheThreadsThatCanBeStarted) {
   EXPECT_EXIT(work(), testing::ExitedWithCode(0), "");
 }
 
-TEST(WordCache, GivesTheIdsOfNoOtherWord) {
+TEST(WordCache, FindsTheIdsOfTheSameWordOnly) {
   WordCache cache;
   unsigned state = 3;
   const auto random = [&] { return (state = state * 1664525 + 1013904223) >> 16; };
@@ -306,19 +306,19 @@ TEST(WordCache, GivesTheIdsOfNoOtherWord) {
   EXPECT_FALSE(cache.find("", ids));
 }
 
-TEST(PieceTrie, HasABoundOfItsMemory) {
+TEST(PieceTrie, LimitsItsMemory) {
   PieceTrie trie(4);
   trie.add("abc", 1);
   trie.add("ab", 2);
   EXPECT_THAT(message_of([&] { trie.add("abd", 3); }), HasSubstr("must have at most 4 nodes"));
 }
 
-TEST(HuggingFaceTokenizer, LongWordsTakeNoQuadraticTime) {
+TEST(HuggingFaceTokenizer, EncodesLongWordsInLessThanQuadraticTime) {
   const std::string word(1'000'000, 'a');  // quadratic time would take minutes
   EXPECT_EQ(made(small())->encode(word).size(), 500'001u);
 }
 
-TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
+TEST(HuggingFaceTokenizer, NamesUnsupportedParts) {
   const auto refused = [](const std::function<void(json&)>& edit) {
     json tokenizer = small();
     edit(tokenizer);

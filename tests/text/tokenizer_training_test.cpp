@@ -88,7 +88,7 @@ std::vector<CountedWord> words_without_repeats(int seed) {
   return list;
 }
 
-TEST(BpeTrainer, JoinsTheMostFrequentPairEachTime) {
+TEST(BpeTrainer, JoinsTheMostFrequentPair) {
   for (int seed = 0; seed < 20; ++seed) {
     const std::vector<CountedWord> words = words_without_repeats(seed);
     const TrainedBpe want = by_definition(words, 60, 3);
@@ -98,7 +98,7 @@ TEST(BpeTrainer, JoinsTheMostFrequentPairEachTime) {
   }
 }
 
-TEST(BpeTrainer, CountsWhatIsLeftOfOverlaps) {
+TEST(BpeTrainer, CountsOverlappingPairsAfterMerges) {
   // "aaaa" becomes two "aa". The third position of "aa" no longer exists.
   const TrainedBpe trained = train_bpe({{"aaaa", 5}, {"ab", 4}}, {.vocabulary = 10, .least_count = 1});
   EXPECT_EQ(trained.tokens, (std::vector<std::string>{"a", "b", "aa", "aaaa", "ab"}));
@@ -133,7 +133,7 @@ void all_ways(const std::string& word, const std::map<std::string, double>& piec
   }
 }
 
-TEST(Lattice, SumsOverAllWays) {
+TEST(Lattice, SumsOverAllSegmentations) {
   const std::map<std::string, double> pieces{{"a", -1.0}, {"b", -2.0},   {"ab", -2.5}, {"ba", -2.2},
                                              {"c", -3.0}, {"abc", -4.1}, {"bc", -3.7}, {"ca", -1.9}};
   PieceTrie trie;
@@ -170,7 +170,7 @@ TEST(Lattice, SumsOverAllWays) {
   }
 }
 
-TEST(SeedPieces, AreWhatIsFollowedByDifferentCharacters) {
+TEST(SeedPieces, ReturnsStringsThatDifferentCharactersFollow) {
   const std::vector<CountedWord> words = random_words(3, 80);
   std::map<std::string, std::pair<int64_t, std::set<char>>> places;  // number of positions, and the characters that
                                                                      // follow
@@ -200,7 +200,7 @@ TEST(SeedPieces, AreWhatIsFollowedByDifferentCharacters) {
   for (size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i].first, got[i].first) << "the best ones";
 }
 
-TEST(UnigramTrainer, KeepsCharactersAndWhatExplainsTheWords) {
+TEST(UnigramTrainer, KeepsCharactersAndProbablePieces) {
   std::vector<CountedWord> words = random_words(5, 400);
   words.push_back({"abcdabcd", 5000});
   const TrainedUnigram one = train_unigram(words, {.vocabulary = 40, .special = {"</s>"}});
@@ -222,7 +222,7 @@ TEST(UnigramTrainer, KeepsCharactersAndWhatExplainsTheWords) {
   EXPECT_THAT(test::complaint([&] { train_unigram({}, {}); }), HasSubstr("there must be words"));
 }
 
-TEST(TokenizerTrainer, MakesWhatIsReadBack) {
+TEST(TokenizerTrainer, MakesReadableTokenizers) {
   std::mt19937 generator(7);
   const std::vector<std::string> syllables{"ba", "ko", "lim", "tra", "ne", "su", "caf\xC3\xA9", "\xF0\x9F\x98\x80"};
   std::vector<std::string> texts(200);
@@ -244,7 +244,7 @@ TEST(TokenizerTrainer, MakesWhatIsReadBack) {
   }
 }
 
-TEST(TokenizerTrainer, CutsTextLikeAnotherTokenizer) {
+TEST(TokenizerTrainer, SplitsTextLikeAnotherTokenizer) {
   const nlohmann::json like{{"normalizer", {{"type", "Lowercase"}}},
                             {"pre_tokenizer", {{"type", "Whitespace"}}},
                             {"decoder", {{"type", "BPEDecoder"}, {"suffix", "</w>"}}},
@@ -260,7 +260,7 @@ TEST(TokenizerTrainer, CutsTextLikeAnotherTokenizer) {
   EXPECT_EQ(made["normalizer"]["type"], "Lowercase");
 }
 
-TEST(TokenizerTrainer, RefusesWhatItCannotLearn) {
+TEST(TokenizerTrainer, RefusesInvalidOptions) {
   const auto refusal = [](TokenizerTraining training) {
     return test::complaint([&] { TokenizerTrainer trainer(std::move(training)); });
   };
@@ -275,7 +275,7 @@ TEST(TokenizerTrainer, RefusesWhatItCannotLearn) {
     EXPECT_THAT(refusal({.like = like}), HasSubstr("must be a tokenizer.json")) << like;
 }
 
-TEST(TokenizerTrainer, HasEachSpecialTokenOnce) {
+TEST(TokenizerTrainer, AddsEachSpecialTokenOnce) {
   for (const char* kind : {"bpe", "unigram"}) {
     TokenizerTrainer trainer({.kind = kind, .vocabulary = 300, .special = {"a", "the", "</s>"}, .threads = 2});
     trainer.add({"the cat", "a hat that the <unk> ate</s>", "the the the"});
@@ -294,7 +294,7 @@ TEST(TokenizerTrainer, HasEachSpecialTokenOnce) {
   }
 }
 
-TEST(TokenizerTrainer, HasTheUnknownTokenOfAnotherTokenizer) {
+TEST(TokenizerTrainer, TakesTheUnknownTokenOfAnotherTokenizer) {
   const auto like =
       nlohmann::json::parse(R"({"model": {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", 0], ["[UNK]", 0]]}})");
   TokenizerTrainer trainer({.kind = "unigram", .vocabulary = 30, .special = {"</s>"}, .like = like});

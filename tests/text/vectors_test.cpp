@@ -43,7 +43,7 @@ void expect_vectors(const Tokenizer& tokenizer, const std::string& file, const c
   }
 }
 
-TEST(Vectors, OfTokenizerJson) {
+TEST(Vectors, EqualsTokenizersPackage) {
   if (!fs::exists(kTokenizers + "hf")) GTEST_SKIP() << "needs " << kTokenizers << "hf";
   int count = 0;
   for (const auto& entry : fs::directory_iterator(kTokenizers + "hf")) {
@@ -55,7 +55,7 @@ TEST(Vectors, OfTokenizerJson) {
   EXPECT_EQ(count, 9) << "falcon is compressed: its interop test reads it";
 }
 
-TEST(Vectors, OfSentencePiece) {
+TEST(Vectors, EqualsSentencePiece) {
   if (!fs::exists(kTokenizers + "sentencepiece")) GTEST_SKIP() << "needs " << kTokenizers << "sentencepiece";
   int count = 0;
   for (const auto& entry : fs::directory_iterator(kTokenizers + "sentencepiece")) {
@@ -69,7 +69,7 @@ TEST(Vectors, OfSentencePiece) {
                  kTokenizers + "mistral-v1/sentencepiece.vectors.jsonl", "ids");
 }
 
-TEST(Vectors, OfTiktoken) {
+TEST(Vectors, EqualsTiktoken) {
   const std::string folder = kTokenizers + "tiktoken/cl100k_base/";
   if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
   const auto tokenizer = make_tokenizer(folder + "cl100k_base.tiktoken");
@@ -81,7 +81,7 @@ TEST(Vectors, OfTiktoken) {
   }
 }
 
-TEST(Vectors, OfGpt2AsRanksAndAsMerges) {
+TEST(Vectors, EncodesGpt2ByRanksAndByMerges) {
   if (!fs::exists(kTokenizers + "gpt2")) GTEST_SKIP() << "needs " << kTokenizers << "gpt2";
   test::TemporaryFolder folder;
   folder.write("vocab.json", test::read_all(kTokenizers + "gpt2/encoder.json"));
@@ -94,7 +94,7 @@ TEST(Vectors, OfGpt2AsRanksAndAsMerges) {
   }
 }
 
-TEST(Vectors, OfBertVocabulary) {
+TEST(Vectors, EqualsBertVocabulary) {
   if (!fs::exists(kTokenizers + "bert")) GTEST_SKIP() << "needs " << kTokenizers << "bert";
   const auto tokenizer = make_tokenizer(kTokenizers + "bert/vocab.txt");
   for (const json& vector : lines_of(kTokenizers + "hf/bert-base-uncased/vectors.jsonl"))
