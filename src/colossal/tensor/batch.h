@@ -1,4 +1,4 @@
-// A batch is a list of named fields: ids and labels of a text, images and their classes, or what a program brings.
+// A batch is a list of named fields: ids and labels of a text, images and their classes, or fields that a program adds.
 //
 //   using tensor::Dim;
 //   tensor::Batch batch;
@@ -9,8 +9,8 @@
 //   const tensor::Batch there = batch.map([&](const tensor::Field& f) { return f.tensor.to(device); });
 //   const at::Tensor& read = there.at("ids");
 //
-// Code that cuts, copies or divides a batch reads the kinds of the dimensions. Only samples, which make a field, and
-// models and losses, which read it, know its name.
+// Code that cuts, copies or shards a batch reads only the kinds of the dimensions (Dim). The names of fields are used
+// only by samples, which make the fields, and by models and losses, which read them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,28 +23,30 @@
 
 namespace colossal::tensor {
 
-/// How the ranks of a model divide a dimension.
+/// How the ranks of a model shard a dimension.
 enum class Dim : uint8_t {
-  Row,      ///< samples: a micro-batch has some of them, and layouts that split rows divide them
-  Token,    ///< tokens of a row: divided by the cut of the batch, or evenly if the length differs from Batch::tokens()
-  Feature,  ///< features of a token: divided as the features of hidden states between blocks
-  Other,    ///< not divided
+  Row,      ///< samples: a micro-batch has some of them; layouts that split rows shard them
+  Token,    ///< tokens of a row: sharded as the batch is cut, or evenly if the length differs from Batch::tokens()
+  Feature,  ///< features of a token: sharded as the features of hidden states between layers are
+  Other,    ///< any other dimension: never sharded
 };
 
+/// One tensor of a batch, with the kinds of its dimensions.
 struct Field {
   at::Tensor tensor;
-  std::vector<Dim> dims;             ///< one entry per dimension; the first is Row, and no other one
-  std::optional<int64_t> ignored{};  ///< of labels: the value that does not count
-  bool stays_whole = false;          ///< the tensor stays on the host, and its tokens are not cut in advance
+  std::vector<Dim> dims;             ///< kind of each dimension; exactly the first one is Row
+  std::optional<int64_t> ignored{};  ///< label value that the loss skips; absent = no such value
+  bool stays_whole = false;          ///< true: the tensor stays on the host, and its tokens are not cut in advance
 };
 
-/// Tokens [first, first + size) of a row.
+/// A range of tokens of a row: [first, first + size).
 struct TokenRun {
   int64_t first, size;
   bool operator==(const TokenRun&) const = default;
 };
 
-/// A copy shares the tensors. Thread safety: const members may be called from several threads.
+/// The fields of one batch, all with the same number of rows. A copy shares the tensors.
+/// Thread safety: const members may be called from several threads.
 class Batch {
  public:
   struct Named {
@@ -52,36 +54,38 @@ class Batch {
     Field field;
   };
 
-  /// Adds a field after those that the batch has.
-  /// Errors ("data"): an empty name or one that is taken, an undefined tensor, kinds that do not fit its dimensions,
-  ///                  and a number of rows that differs from that of the fields before.
+  /// Appends a field.
+  /// Errors ("data"): an empty or duplicate name, an undefined tensor, kinds that do not match its dimensions, or a
+  ///                  number of rows that differs from that of the fields already added.
   void add(const std::string& name, Field field);
 
-  /// Returns the field of that name. Errors ("data"): there is none; the message lists the names of the batch.
+  /// Returns the field with this name. Errors ("data"): no such field; the message lists the names of the batch.
   const Field& field(std::string_view name) const;
-  /// Returns the tensor of that field. Errors: those of field().
+  /// Returns the tensor of the field with this name. Errors: as field().
   const at::Tensor& at(std::string_view name) const { return field(name).tensor; }
-  /// Returns the tensor of that field, or an undefined one if there is no such field.
+  /// Returns the tensor of the field with this name, or an undefined tensor if there is no such field.
   at::Tensor find(std::string_view name) const;
-  /// All fields in the order in which they were added.
+  /// Returns all fields in the order in which they were added.
   const std::vector<Named>& fields() const { return fields_; }
 
-  /// The number of rows of every field; 0 of a batch without fields.
+  /// Returns the number of rows, which all fields share; 0 = the batch has no fields.
   int64_t rows() const;
   /// Returns true if a field has a dimension of kind Token.
   bool has_tokens() const { return tokens() > 0; }
-  /// The length of the first dimension of kind Token, which the cut of the batch divides; 0: there is none.
+  /// Returns the length of the first dimension of kind Token, by which the batch is cut; 0 = no field has tokens.
   int64_t tokens() const;
 
-  /// Rows [first, first + rows) of all fields, as views. Errors ("data"): rows that the batch does not have.
+  /// Returns rows [first, first + rows) of all fields, as views. Errors ("data"): rows that the batch does not have.
   Batch part(int64_t first, int64_t rows) const;
-  /// The batch with change(field) in place of each tensor. The kinds of dimensions stay. Errors: those of add().
+  /// Returns a batch with change(field) in place of each tensor. The kinds of the dimensions are kept. Errors: as
+  /// add().
   Batch map(const std::function<at::Tensor(const Field&)>& change) const;
 
-  /// The reader of the batch takes ids and labels of these tokens alone, but counts the labels of whole rows. Samples
-  /// that find these tokens without the rest of the row may leave the others 0. A label that is left out must count
-  /// exactly where the true one does, so samples that ignore some labels find those of whole rows.
-  /// Empty: the reader takes all tokens. part() and map() keep the list.
+  /// Token ranges whose ids and labels the reader of this batch uses; empty = all tokens. The reader still counts the
+  /// labels of whole rows.
+  /// Samples that can find these tokens without the other tokens of the row may leave the others 0. A placeholder label
+  /// must count exactly if the true label counts, so samples that ignore some labels must find the labels of whole
+  /// rows. part() and map() keep this list.
   std::vector<TokenRun> wanted{};
 
  private:

@@ -9,7 +9,7 @@
 namespace colossal::tensor {
 namespace {
 
-/// The stream `later` goes on when `earlier` has done what it was asked for so far.
+/// Makes stream `later` wait for all work queued on stream `earlier` so far.
 void order(const c10::Stream& earlier, const c10::Stream& later) {
   c10::Event event(c10::DeviceType::CUDA);
   event.record(earlier);
@@ -21,12 +21,14 @@ class CudaGraph final : public Graph {
   CudaGraph(c10::Device device, const std::function<void()>& body) : device_(device) {
     const c10::cuda::CUDAGuard guard(device);
     const c10::cuda::CUDAStream here = c10::cuda::getCurrentCUDAStream(device.index());
-    // CUDA records no work of the stream that all others wait for. Backward passes run where their forward ran.
+    // CUDA cannot capture the legacy default stream, with which all others synchronize, so capture on a stream of the
+    // pool. Backward passes run on the streams of their forward passes.
     const c10::cuda::CUDAStream aside = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
     order(here, aside);
     {
       const c10::cuda::CUDAStreamGuard on(aside);
-      // Of this thread alone: others may pin memory for the next batch, or ask an event of NCCL's, meanwhile.
+      // Restricts the checks to this thread, because other threads may pin memory for the next batch or query an NCCL
+      // event during the capture.
       graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
       try {
         body();
@@ -45,11 +47,11 @@ class CudaGraph final : public Graph {
   }
 
  private:
-  /// Ends a recording that nobody will replay: its stream would refuse all that comes after.
+  /// Ends a capture that will never be replayed, because its stream would otherwise refuse all later work.
   void abandon() noexcept {
     try {
       graph_.capture_end();
-    } catch (...) {  // CUDA has ended it already, and what went wrong first is on its way
+    } catch (...) {  // CUDA has ended the capture already, and the first error is being propagated
     }
   }
 

@@ -1,10 +1,10 @@
-// Recording on CUDA devices: cuda_graph.cpp where the headers of CUDA were found, else no_cuda_graph.cpp.
+// Capture of CUDA graphs: cuda_graph.cpp if the CUDA headers were found at build time, no_cuda_graph.cpp otherwise.
 #pragma once
 #include "colossal/tensor/graph.h"
 
 namespace colossal::tensor {
 
-/// Null: this build has none.
+/// Returns the function that captures on CUDA devices; null = this build has none.
 Capture cuda_capture();
 
 }  // namespace colossal::tensor

@@ -1,4 +1,4 @@
-// Which tensors are an accelerator's.
+// A test for accelerators, which separates them from the CPU and from meta.
 //
 //   if (tensor::is_elsewhere(x.device())) return by_fused_operators(x);   // else by kernels of ours
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace colossal::tensor {
 
-/// True of accelerators, whatever their kind: neither the CPU nor meta, whose tensors have no numbers.
+/// Returns true for an accelerator of any kind: neither the CPU nor meta, whose tensors have no values.
 inline bool is_elsewhere(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
 inline bool is_elsewhere(const at::Tensor& x) { return is_elsewhere(x.device()); }
 

@@ -18,8 +18,9 @@ std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
   return strides;
 }
 
-/// Elements [first, last) of the dimensions from `d` on as boxes that begin with the indices `outer`: what is left of
-/// the first row of dimension d, its whole rows, and what there is of the last one.
+/// Appends boxes that cover elements [first, last) of dimensions `d` and later; all boxes start with the indices
+/// `outer`. There are up to three kinds: the tail of a partial first row of dimension d, whole rows, the head of a
+/// partial last row.
 void add_boxes(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, size_t d,
                std::vector<int64_t> outer, int64_t first, int64_t last, std::vector<Box>& boxes) {
   if (first >= last) return;

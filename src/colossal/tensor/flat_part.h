@@ -1,5 +1,4 @@
-// A run of the elements of a local tensor: what a rank keeps of it where the replicas of a model share its states out
-// (ZeRO).
+// A contiguous range of the elements of a local tensor: the shard of one rank when replicas shard states (ZeRO).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,19 +11,20 @@ class Tensor;
 
 namespace colossal::tensor {
 
-/// Elements [first, first + size) of ShardSpec::local_shape(), flattened.
+/// The range of elements [first, first + size) of a flattened local tensor, whose sizes are ShardSpec::local_shape().
 struct FlatPart {
   int64_t first = 0, size = 0;
-  /// Exactly one of the replicas() that hold the same elements has this set: it counts and saves them
+  /// true on exactly one of the replicas() that hold the same elements: that rank counts and saves them
   bool counts = true;
 };
 
-/// The boxes of `part`: those of spec.blocks(place), cut where the part begins and ends. `local_start` is an index of
-/// the whole local tensor. `primary` follows from part.counts and, along all axes but replicas(), from the spec.
+/// Returns the boxes of `part`: the boxes of spec.blocks(place), cut at the first and last element of the part.
+/// `local_start` is an index into the unsharded local tensor. `primary` is true only if part.counts is, and the spec
+/// makes this rank primary along all axes except replicas().
 std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatPart& part);
 
-/// The elements of `block`, one of blocks(), as a view of `flat`, 1-D, which holds `part` of a local tensor of
-/// `local_shape`.
+/// Returns the elements of `block` as a view of `flat`. `block` is one of blocks(). `flat` is 1-D and holds `part` of a
+/// local tensor of sizes `local_shape`.
 at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part,
                     const Block& block);
 

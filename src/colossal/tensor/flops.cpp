@@ -8,11 +8,11 @@
 namespace colossal::tensor {
 namespace {
 
-// LibTorch hands it on from a thread to those that run backward passes for it. Keys of one's own came after 2.11; this
-// one it uses in its own tests alone.
+// LibTorch passes this slot from a thread to the threads that run backward passes for it. Slots for user-defined keys
+// exist only after version 2.11; LibTorch uses this one only in its own tests.
 c10::DebugInfoKind key() { return c10::DebugInfoKind::TEST_INFO_2; }
 
-/// Of the outermost FactorScope of this thread; Undefined: there is none.
+/// Returns the dtype of the outermost FactorScope of this thread; Undefined = there is no scope.
 at::ScalarType& factor_type() {
   thread_local at::ScalarType type = at::ScalarType::Undefined;
   return type;

@@ -4,7 +4,7 @@
 //   engine.train_step(batch);
 //   count.total();  // operations of this rank's matrix products and attention, forward and backward
 //
-// Layers that compute without ops/matmul and ops/attention announce what they do:
+// Layers that compute without ops/matmul and ops/attention announce their own operations:
 //
 //   tensor::announce_product(rows, out, in, x.scalar_type());
 #pragma once
@@ -21,20 +21,21 @@ class DebugInfoGuard;
 
 namespace colossal::tensor {
 
-/// What is computed, as far as the announcing layer knows it.
+/// One computation, as far as the announcing layer can describe it.
 struct Operation {
   enum class Kind : uint8_t { Product, Attention };
   Kind kind = Kind::Product;
-  at::ScalarType dtype = at::ScalarType::Undefined;  ///< of the factors, before any conversion; Undefined = unknown
-  int64_t m = 0, n = 0, k = 0;                       ///< of a product [m, k] [k, n]; 0 = unknown, or attention
+  at::ScalarType dtype = at::ScalarType::Undefined;  ///< factors' dtype before any conversion; Undefined = unknown
+  int64_t m = 0, n = 0, k = 0;                       ///< sizes of a product [m, k] [k, n]; 0 = unknown, or attention
 };
 
-/// Hears every announcement while it lives: of the thread that made it, and of backward passes that this thread starts,
-/// on any thread on which autograd runs them. Nested listeners all hear it. They must be destroyed in reverse order.
+/// Receives every announcement during its lifetime: from the thread that made it, and from backward passes that this
+/// thread starts, on any thread on which autograd runs them. Nested listeners all receive it. They must be destroyed in
+/// reverse order of construction.
 class OperationListener {
  public:
-  /// Called with the number of operations. It must own what it uses, and allow calls from several threads at once: a
-  /// backward pass may end after the listener.
+  /// Callback that receives the number of operations. It must own everything it uses, because a backward pass may end
+  /// after the listener is destroyed. It must allow concurrent calls from several threads.
   using Hear = std::function<void(double operations, const Operation& what)>;
   explicit OperationListener(Hear hear);
   ~OperationListener();
@@ -48,11 +49,11 @@ class OperationListener {
   std::unique_ptr<c10::DebugInfoGuard> listening_;
 };
 
-/// Adds up what an OperationListener hears.
+/// Sums the operations that are announced during its lifetime, as an OperationListener.
 class FlopCount {
  public:
   FlopCount();
-  /// A multiplication and an addition are two operations.
+  /// Returns the sum so far. A multiplication and an addition are two operations.
   double total() const { return *sum_; }
 
  private:
@@ -60,21 +61,22 @@ class FlopCount {
   OperationListener listener_;
 };
 
-/// Whether a listener hears this thread: for callers to which the number itself costs something.
+/// Returns true if a listener is active on this thread. Callers check this if counting the operations is costly in
+/// itself.
 bool are_flops_counted();
-/// Announces that `operations` are about to be made: those that the result needs. Not counted are elementwise work and
-/// what a kernel computes twice to save memory. Whole layers that are computed again in backward (nn::recomputed)
-/// announce it again. A mask counts by what its rule allows, not by values (documents). Costs almost nothing without a
-/// listener.
+/// Announces that `operations` floating-point operations are about to run. Callers count only the operations that the
+/// result needs. They leave out elementwise work, and work that a kernel repeats to save memory. Whole layers that
+/// backward recomputes (nn::recomputed) announce their operations again. A mask counts by what its rule allows, not by
+/// its values (documents). Costs almost nothing without a listener.
 void announce_flops(double operations, const Operation& what = {});
-/// Announces a product [m, k] [k, n] of factors of `dtype`: 2 m n k operations.
+/// Announces a product [m, k] [k, n] with factors of `dtype`: 2 m n k operations.
 void announce_product(int64_t m, int64_t n, int64_t k, at::ScalarType dtype);
-/// Announces like announce_flops(), from the backward pass of `result`, if it has one and a listener is there now: for
-/// operators whose backward pass is LibTorch's.
+/// Announces `operations` during the backward pass of `result`, as announce_flops() does. Has no effect if `result` has
+/// no backward pass or no listener is active at the call. Intended for operators whose backward pass is LibTorch's.
 void announce_flops_in_backward(const at::Tensor& result, double operations, const Operation& what = {});
 
-/// While it lives, products that this thread announces have this dtype, whatever converted copies are multiplied. Of
-/// nested scopes the outermost one counts.
+/// Sets the dtype that products announced by this thread report during its lifetime, regardless of converted copies
+/// that are multiplied. If scopes are nested, the outermost one applies.
 class FactorScope {
  public:
   explicit FactorScope(at::ScalarType dtype);

@@ -9,7 +9,7 @@
 namespace colossal::tensor {
 namespace {
 
-/// By the number of the kind of device.
+/// Returns the capture function of a kind of device; the slots are indexed by the number of the kind.
 std::atomic<Capture>& capture_of(c10::DeviceType type) {
   static std::array<std::atomic<Capture>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> slots{};
   [[maybe_unused]] static const bool has_cuda = [] {

@@ -1,5 +1,5 @@
-// Operators of a device recorded once and launched as one: what the host would otherwise launch one by one, again and
-// again (CUDA graphs).
+// Graphs of device operators (CUDA graphs): a sequence that is captured once and then launched as one, where the host
+// would otherwise launch each operator every time.
 //
 //   at::Tensor input = at::empty({8, 64}, on_device), output;           // live as long as the graph
 //   forward(input);                                                      // once as it is: tables and plans are made
@@ -16,34 +16,35 @@
 
 namespace colossal::tensor {
 
-/// A recorded run of operators. Whatever the host knew while it was recorded is part of the recording: numbers that are
-/// to change from one replay to the next have to be in tensors of the device.
+/// A captured sequence of operators. Every value that the host used during the capture is fixed in it. Values that
+/// change from one replay to the next must be in tensors on the device.
 class Graph {
  public:
   virtual ~Graph() = default;
-  /// Queues all of it on the device's current stream: reads and writes the memory that was recorded. Nobody waits.
+  /// Queues all operators on the device's current stream, where they read and write the captured memory. Does not wait.
   virtual void replay() = 0;
 };
 
-/// Records on a device of one kind.
+/// Captures on a device of one kind.
 using Capture = std::unique_ptr<Graph> (*)(c10::Device device, const std::function<void()>& body);
 
-/// Whether capture() can record there: CUDA, in a build that found its headers.
+/// Returns true if capture() supports this kind of device: CUDA, in a build that found its headers.
 bool can_capture(c10::DeviceType type);
 
-/// Records the operators that body() runs on `device`, those of a backward pass on the engine's threads too, and does
-/// not compute them: the numbers of tensors that it makes are undefined before the first replay, those of others are as
-/// they were.
+/// Captures the operators that body() runs on `device`, without computing them. Operators of a backward pass, which run
+/// on the autograd engine's threads, are captured too. Values of tensors that body() makes are undefined before the
+/// first replay; other tensors keep their values.
 ///
-/// Memory: what body() allocates belongs to the graph, also what it frees, until the graph is gone.
-/// Errors: throws ("graph") where can_capture() is false. A body that waits for the device, or copies between it and
-///         the host, is refused by the device; what body() throws is thrown on. Nothing is recorded then.
-/// Cost:   about that of running body() once, and tens of microseconds a kernel; a replay about 2 us and 1 us a kernel
-///         of the device's time, in place of 5 to 10 of the host's.
+/// Memory: the graph owns all memory that body() allocates, also memory that body() frees, until the graph is
+///         destroyed.
+/// Errors: throws ("graph") if can_capture() is false. The device refuses a body that waits for the device, or copies
+///         between device and host. Exceptions of body() are rethrown. Nothing is captured in these cases.
+/// Cost:   about the time of one call of body(), plus tens of microseconds per kernel. A replay costs the host about 2 us,
+///         and the device about 1 us per kernel, in place of 5 to 10 us of the host per kernel.
 std::unique_ptr<Graph> capture(c10::Device device, const std::function<void()>& body);
 
-/// Gives a kind of device another way to record, or with null none, while it lives: for tests. Threads: make and end it
-/// while no other thread captures.
+/// Replaces the capture function of a kind of device during the scope's lifetime; null = capture is unsupported. Only
+/// tests use it. Thread safety: construct and destroy it while no other thread captures.
 class CaptureScope {
  public:
   CaptureScope(c10::DeviceType type, Capture capture);

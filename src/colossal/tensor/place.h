@@ -1,4 +1,4 @@
-// Where a rank stands in the mesh: pure data, so that shard specs need no communication to be read.
+// The coordinates of a rank in the mesh. They are plain data, so shard specs can be read without communication.
 #pragma once
 #include <map>
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace colossal::tensor {
 
-/// What of a batch is dealt out along an axis. Either way ranks along it see other tokens: they sum the gradients of
-/// what they hold copies of, and may share it out (replicas()). But only along an axis of rows each is given a batch of
-/// its own, with labels to count and rows to number.
+/// How the batch is split along a mesh axis. Ranks along an axis of rows or tokens see different tokens. So they sum
+/// the gradients of the parameters that they replicate, and they may shard that sum (replicas()). Only along an axis of
+/// rows does each rank get a batch of its own, with its own labels to count and rows to number.
 enum class Deals {
   Nothing,
-  Rows,    ///< the rows of the global batch: each index is given its own ("data")
-  Tokens,  ///< the tokens of each row: all indices are given the same rows ("sequence")
+  Rows,    ///< rows of the global batch: each index gets different rows ("data")
+  Tokens,  ///< tokens of each row: all indices get the same rows ("sequence")
 };
 
-/// The size of each named axis and this rank's index along it. An axis that is not named has size 1.
+/// Mesh coordinates: the size of each named axis and this rank's index along it. An axis that is not listed has size 1.
 class Place {
  public:
   struct Axis {
@@ -27,16 +27,18 @@ class Place {
   Place() = default;
   explicit Place(std::vector<Axis> axes) : axes_(std::move(axes)) {}
 
+  /// Returns the size of `axis`, or 1 if it is not listed.
   int size(const std::string& axis) const;
+  /// Returns this rank's index along `axis`, or 0 if it is not listed.
   int index(const std::string& axis) const;
-  /// Product of the sizes of `axes`, and the index of this rank in it (first axis outermost).
+  /// The product of the sizes of `axes`, and this rank's index in that product (first axis outermost).
   int size(const std::vector<std::string>& axes) const;
   int index(const std::vector<std::string>& axes) const;
   const std::vector<Axis>& axes() const { return axes_; }
-  /// Names of the axes that deal out the batch, rows or tokens of it, outermost first.
+  /// Returns the names of the axes that split the batch, by rows or by tokens, outermost first.
   std::vector<std::string> batch_axes() const;
-  /// Names of the batch axes that split rows: index(row_axes()) is the index of the rows of the global batch that a
-  /// rank gets.
+  /// Returns the names of the batch axes that split rows. index(row_axes()) selects the rows of the global batch that
+  /// this rank gets.
   std::vector<std::string> row_axes() const;
 
  private:

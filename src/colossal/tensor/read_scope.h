@@ -1,4 +1,4 @@
-// Announces reads that no operator of LibTorch makes: kernels and collectives that take a tensor's address.
+// Announces reads that bypass the operators of LibTorch: kernels and collectives that take a tensor's address.
 //
 //   const tensor::ReadScope read({weight, bias});
 //   kernel(weight.const_data_ptr(), bias.const_data_ptr(), ...);
@@ -13,10 +13,11 @@
 
 namespace colossal::tensor {
 
-/// While it lives, the memory of `tensors` is read by address. Observers of operators (at::RecordFunction) see it as
-/// one operator "colossal::read" with these inputs: whoever keeps data elsewhere (memory::ChunkStore) brings it before
-/// the constructor returns, and keeps it until the destructor. Needed wherever a parameter may be read without an
-/// operator; undefined tensors are allowed. Cost: next to nothing where nobody observes.
+/// Declares that the memory of `tensors` is read by address during this scope. Observers of operators
+/// (at::RecordFunction) see it as one operator "colossal::read" with these inputs. An observer that stores data
+/// elsewhere (memory::ChunkStore) loads it before the constructor returns, and keeps it loaded until the destructor.
+/// Required wherever a parameter may be read without an operator; undefined tensors are allowed.
+/// Cost: almost none if there is no observer.
 class ReadScope {
  public:
   ReadScope(std::initializer_list<at::Tensor> tensors) {

@@ -9,7 +9,7 @@
 namespace colossal::tensor {
 namespace {
 
-struct Part {  // what one rank holds of one segment
+struct Part {  // the part of one segment that one rank holds
   int64_t start, size, room;
   bool primary;
 };
@@ -37,7 +37,7 @@ int64_t piece_of(const DimSplit& split, const Place& place) {
   return (room_of(split, place) + pieces - 1) / pieces;
 }
 
-struct Run {  // one box's extent in one dimension
+struct Run {  // the extent of one box in one dimension
   int64_t start, local_start, size;
   bool primary;
 };
@@ -46,7 +46,7 @@ std::vector<Run> runs_of(const DimSplit& split, const Place& place) {
   std::vector<Run> runs;
   int64_t start = 0, local = 0;
   const int64_t parts = place.size(split.axes), index = place.index(split.axes);
-  // of the part, rows [first, first + piece)
+  // This rank's piece of the part is the range of rows [first, first + piece).
   const int64_t piece = piece_of(split, place), first = place.index(split.shards) * piece;
   for (const Segment& segment : split.segments) {
     const Part part = part_of(segment, index, parts);
@@ -62,8 +62,8 @@ bool names(const std::vector<std::string>& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor, and on the first
-/// stage that uses it.
+/// A replica is primary on the ranks whose index is 0 along every axis that does not split the tensor. With stages, it
+/// is primary on the first stage that uses it.
 bool holds_first_copy(const ShardSpec& spec, const Place& place) {
   for (const Place::Axis& axis : place.axes()) {
     if (axis.name == "pipeline" && !spec.stages.empty()) {
@@ -111,7 +111,7 @@ std::vector<int64_t> ShardSpec::local_shape(const Place& place) const {
 
 std::vector<Block> ShardSpec::blocks(const Place& place) const {
   std::vector<Block> blocks{{{}, {}, {}, holds_first_copy(*this, place)}};
-  for (const DimSplit& split : splits) {  // the product of the runs of all dimensions
+  for (const DimSplit& split : splits) {  // builds the product of the runs of all dimensions
     std::vector<Block> longer;
     for (const Block& block : blocks) {
       for (const Run& run : runs_of(split, place)) {

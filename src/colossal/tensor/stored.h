@@ -1,4 +1,5 @@
-// A tensor that is in memory while somebody reads or writes it, wherever it lies between.
+// A handle to a tensor that is loaded into memory while a caller reads or writes it, and may be stored elsewhere
+// otherwise.
 //
 //   for (const checkpoint::NamedTensor& t : state.tensors) {
 //     const tensor::Held held = t.value.read();   // brought, if it was not in memory
@@ -15,24 +16,25 @@
 
 namespace colossal::tensor {
 
-/// A tensor that is in memory as long as this lives.
+/// A loaded tensor. It stays in memory as long as this object lives.
 struct Held {
   at::Tensor value;
-  std::shared_ptr<const void> lease{};  ///< what keeps it there; null: it stays there anyway
-  const void* group = nullptr;          ///< see Stored
+  std::shared_ptr<const void> lease{};  ///< keeps the tensor in memory; null = it is always in memory
+  const void* group = nullptr;          ///< the group of the tensor, see Stored; null = none
 };
 
-/// A handle: copies are the same tensor. Dtype, device and sizes are known without it.
+/// A handle to a tensor; copies refer to the same tensor. Dtype, device and sizes are known without loading it.
 ///
-/// Tensors that are brought together, those of one memory::Shard, are of one `group`. Who goes through many has one
-/// Held become the next: then a group is brought once, if its tensors follow one another, and never two at a time.
+/// Tensors that are loaded together, such as all tensors of one memory::Shard, have the same `group`. A caller that
+/// visits many tensors reuses one Held (read_into(), write_into()). Then each group is loaded once if its tensors are
+/// visited in sequence, and never two groups at a time.
 class Stored {
  public:
-  /// Brings the tensor, to be read or (`writes`) written to, and what is written stays with it.
+  /// Loads the tensor for reading or, if `writes`, for writing; written values are kept in the storage.
   using Open = std::function<Held(bool writes)>;
   Stored(const at::TensorOptions& options, std::vector<int64_t> sizes, Open open, const void* group = nullptr)
       : options_(options), sizes_(std::move(sizes)), open_(std::move(open)), group_(group) {}
-  /// One that is in memory.
+  /// A handle to a tensor that is always in memory.
   Stored(const at::Tensor& value)
       : Stored(value.options(), value.sizes().vec(), [value](bool) { return Held{value}; }) {}
 
@@ -47,13 +49,14 @@ class Stored {
   int64_t element_size() const { return static_cast<int64_t>(options_.dtype().itemsize()); }
   int64_t nbytes() const { return numel() * element_size(); }
 
-  /// What is written to it may be lost. Errors: it cannot be brought.
+  /// Loads the tensor for reading; writes to it may be lost. Errors: the tensor cannot be loaded.
   Held read() const { return open_(false); }
+  /// Loads the tensor for writing; written values are kept. Errors: the tensor cannot be loaded.
   Held write() const { return open_(true); }
-  /// `held` becomes this one.
+  /// Loads the tensor into `held`, in place of the tensor that it held; reuses the group if both have the same one.
   void read_into(Held& held) const { open_into(held, false); }
   void write_into(Held& held) const { open_into(held, true); }
-  /// A copy, which the caller has.
+  /// Returns a copy, which the caller owns.
   at::Tensor clone() const { return read().value.clone(); }
 
  private:
