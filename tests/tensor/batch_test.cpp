@@ -1,4 +1,4 @@
-// Fields of a batch: what can be added, found, cut and changed, and what is refused.
+// Fields of a batch: adding, finding, cutting and changing them, and the fields that are refused.
 #include "colossal/tensor/batch.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Parts of local tensors cover every element once, whatever their borders, and name each by its logical index.
+// Parts of local tensors cover every element once for any borders, and label each element with its logical index.
 #include "colossal/tensor/flat_part.h"
 
 #include <ATen/ATen.h>

@@ -15,7 +15,7 @@ namespace colossal::tensor::flops_test {
 namespace {
 
 TEST(FlopCount, IsOfThisThreadWhileItLives) {
-  announce_flops(1);  // nobody listens
+  announce_flops(1);  // no listener is active
   FlopCount outer;
   announce_flops(2);
   {
@@ -36,7 +36,7 @@ TEST(FlopCount, HearsOfBackwardWhenThatRuns) {
   y.sum().backward();
   EXPECT_EQ(count.total(), 5);
   EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 3)));
-  announce_flops_in_backward(at::ones({2}), 5);  // has no backward pass
+  announce_flops_in_backward(at::ones({2}), 5);  // the result has no backward pass
 }
 
 TEST(OperationListener, HearsSizesAndDtypeOfEachProduct) {
@@ -56,7 +56,7 @@ TEST(OperationListener, HearsSizesAndDtypeOfEachProduct) {
                                           "attention Half 0 0 0: 6", "attention Float 0 0 0: 7"));
 }
 
-// A backward pass may run after the listener was destroyed, on a thread that still knows it.
+// A backward pass may run after the listener is destroyed, on a thread that still has a reference to it.
 TEST(OperationListener, OwnsWhatItUses) {
   auto sum = std::make_shared<double>(0);
   {

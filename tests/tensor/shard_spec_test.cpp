@@ -1,4 +1,5 @@
-// Specs cover every logical element, exactly one rank being primary for it, whatever divides and whatever does not.
+// Specs cover every logical element, with exactly one primary rank for each, for sizes that divide evenly and sizes
+// that do not.
 #include "colossal/tensor/shard_spec.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ Place at_rank(int data, int tensor, int rank) {
   return Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
 }
 
-/// How many ranks hold, and how many are primary for, each row of a one-dimensional spec.
+/// Checks that `holders` ranks hold each row of a one-dimensional spec, and that exactly one of them is primary.
 void expect_covered(const ShardSpec& spec, int data, int tensor, int holders) {
   std::vector<int> held(spec.numel()), primary(spec.numel());
   for (int r = 0; r < data * tensor; ++r) {
@@ -66,7 +67,7 @@ TEST(ShardSpec, PaddedPartsHaveEqualRoom) {
   EXPECT_EQ(vocabulary.blocks(at_rank(1, 4, 3))[0].size[0], 62);
 }
 
-// What one axis leaves is cut in equal pieces over another, segments and padding or not.
+// Shards cut what one axis left into equal pieces over another axis, with and without segments and padding.
 TEST(ShardSpec, ShardsCutWhatTheAxesLeft) {
   for (int pieces : {1, 2, 3})
     for (int tensor : {1, 2, 4}) {
