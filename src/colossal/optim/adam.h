@@ -4,8 +4,9 @@
 
 namespace colossal::optim {
 
-/// Two moments an element, in the dtype of the values. weight_decay counts times the parameters' `decay`: as a penalty
-/// in the gradient (Adam), or decoupled (AdamW). On CPU tensors it runs on the CPU, wherever the model computes.
+/// Two moments per element, in the dtype of the values. weight_decay times the parameter's `decay` is a penalty in the
+/// gradient (Adam), or decoupled (AdamW). For CPU tensors the update runs on the CPU, regardless of where the model
+/// computes.
 class Adam : public ElementwiseOptimizer {
  public:
   enum class Decay { Penalty, Decoupled };
@@ -17,7 +18,7 @@ class Adam : public ElementwiseOptimizer {
   Decay decay_;
 };
 
-/// The step of ops::adam_ with the betas and epsilon of `config`, without decay.
+/// Returns the step of ops::adam_ with the betas and epsilon of `config`, without weight decay.
 ops::AdamStep adam_step(const OptimizerConfig& config, int64_t step, double learning_rate);
 
 }  // namespace colossal::optim

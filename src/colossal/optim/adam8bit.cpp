@@ -14,7 +14,7 @@ using ops::Codes;
 
 namespace {
 
-/// A moment of one piece, as others see it; what is written to it is coded again when the lease ends.
+/// A decoded moment of one piece. If `writes`, written values are encoded again when the lease ends.
 struct Decoded {
   Decoded(const memory::Shard& shard, size_t place, Codes kind, bool writes)
       : kind(kind),

@@ -5,18 +5,18 @@
 
 namespace colossal::optim {
 
-/// The step of AdamW on moments that are decoded for it and encoded again in the same pass, in blocks of 256 elements
-/// of a piece: two bytes an element and 8 for each block. No communication.
+/// AdamW with quantized moments, which one pass decodes, updates and encodes again, in blocks of 256 elements of a
+/// piece. Memory: two bytes per element and 8 bytes per block. No communication.
 ///
-/// State: fp32 moments, which a checkpoint shares out like any others. Where the pieces are those that saved them they
-///        give the same codes again, bit for bit; elsewhere they are rounded in other blocks.
+/// State: moments in fp32, which a checkpoint shards like other states. If the pieces are those that saved them,
+///        loading gives bitwise the same quantized values. Otherwise the moments are rounded in other blocks.
 class Adam8bit : public Optimizer {
  public:
-  /// Errors ("optimizer"): shards on a device without kernels of ours (ops::has_block_codes).
+  /// Errors ("optimizer"): shards on a device for which this build has no kernels (ops::has_block_codes).
   Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   std::vector<StateTensor> state() override;
-  /// Where there are kernels.
+  /// Returns true for devices that have kernels.
   bool takes_shards_on(at::Device device) const override { return ops::has_block_codes(device); }
 
  private:
@@ -27,7 +27,7 @@ class Adam8bit : public Optimizer {
   Moments moments(const memory::Resident& shard, size_t piece) const;
   OptimizerConfig config_;
   std::vector<memory::Shard>& shards_;
-  size_t first_ = 0;  ///< place of the first piece's moments among the states of every shard: four tensors a piece
+  size_t first_ = 0;  ///< place of the first piece's moments among the states of every shard: four tensors per piece
 };
 
 }  // namespace colossal::optim

@@ -28,7 +28,7 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const at::Tensor mean_squares = tensors().norms({squares})[0] / tensors().roots_of_sizes();
   const TensorFactors factors(1 / mean_squares.clamp_min(1.0));
   instability_.begin(1, betas[2], 1e-16);
-  // from here on directions, the updates, are how far they are from what was expected
+  // From here on `directions` holds u - m, the deviation of the updates from their average.
   memory::for_leases(shards(), {.states = Access::Write, .places = averages_.places(), .directions = Access::Write},
                      [&](size_t, memory::Resident& shard) {
                        const at::Tensor update = shard.directions, average = averages_.of(shard, 0);

@@ -5,18 +5,18 @@
 
 namespace colossal::optim {
 
-/// The paper's algorithm 2, betas b1, b2, b3:
+/// Algorithm 2 of the paper, with betas b1, b2, b3:
 ///
 ///   V = moment (b2) of g^2 + 1e-30, of matrices by its rows and columns;  u = g / sqrt(V);  u /= max(1, RMS(u))
 ///   m = b1 m + (1 - b1) u;  S = moment (b3) of (u - m)^2 + 1e-16, by its rows and columns
-///   w -= rate (m / sqrt(S) + weight_decay w); where w is not a matrix, m in place of m / sqrt(S)
+///   w -= rate (m / sqrt(S) + weight_decay w); if w is not a matrix, m in place of m / sqrt(S)
 ///
-/// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other
-///         parameters; u, then u - m, then m / sqrt(S) lie in Resident::directions.
-/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), m and u - m (16),
+/// States: one value per element, four vectors per matrix on every rank, and one more value per element of other
+///         parameters. Resident::directions stores u, then u - m, then m / sqrt(S).
+/// Passes over matrices: sums of rows and columns (4 bytes per element for fp32), u and its norm (8), m and u - m (16),
 /// sums of these (4), m / sqrt(S) (8), the step (12).
-/// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles
-///                a step among all ranks.
+/// Communication: three all_reduces of doubles per step among all ranks: two of the sum of rows and columns of all
+///                matrices, and one of one number per tensor.
 class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);

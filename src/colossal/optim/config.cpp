@@ -9,9 +9,9 @@ namespace {
 
 struct Rule {
   const char* name;
-  std::vector<double> betas;      ///< unless the config says others; none: it has none
-  std::vector<std::string> keys;  ///< of OptimizerConfig that it uses beside betas and those that all use
-  /// Values, as wide as those it updates, that it keeps for each element of a large matrix at least.
+  std::vector<double> betas;      ///< default betas; empty = the rule has none
+  std::vector<std::string> keys;  ///< keys of OptimizerConfig that it uses, in addition to betas and to common_keys()
+  /// Minimum number of state values per element of a large matrix, each as wide as the updated values.
   double least_states = 0;
 };
 

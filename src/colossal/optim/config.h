@@ -1,4 +1,4 @@
-// [optimizer]: which update rule, with what. Needs no LibTorch.
+// The section [optimizer] of a config: the update rule and its parameters. Needs no LibTorch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,43 +10,42 @@
 
 namespace colossal::optim {
 
-/// [optimizer]. A rule refuses the keys that it does not use.
+/// The keys of [optimizer]. A rule refuses the keys that it does not use. fields() in config.cpp describes each key.
 struct OptimizerConfig {
-  std::string name = "adamw";
-  double learning_rate = 1e-3;
-  std::vector<double> betas;  ///< empty: the rule's own
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double trust = 1e-3;
-  int64_t rank = 128;
-  int64_t update_every = 200;
-  double projection_scale = 0.25;
-  std::string step_scale = "adamw";
-  bool stochastic_rounding = false;
-  ScheduleConfig schedule;
-  ParameterGroups groups;
-  int64_t warmup_steps = 10;
-  double final_learning_rate = 0.1;
-  std::string learning_rate_scaling = "none";
-  int64_t reference_batch = 0;
+  std::string name = "adamw";                  ///< update rule, one of rule_names()
+  double learning_rate = 1e-3;                 ///< peak rate
+  std::vector<double> betas;                   ///< decay rates of the moments; empty = the defaults of the rule
+  double epsilon = 1e-8;                       ///< added to the root of the second moment
+  double weight_decay = 0.1;                   ///< decay of matrices and embeddings, not of norms and biases
+  double momentum = 0.9;                       ///< sgd, lars: fraction of the previous direction that is kept
+  bool nesterov = false;                       ///< sgd: use Nesterov momentum
+  double trust = 1e-3;                         ///< lars: size of a step as a fraction of the tensor's norm
+  int64_t rank = 128;                          ///< galore: rank of the gradient projection
+  int64_t update_every = 200;                  ///< galore: steps between computations of the projection
+  double projection_scale = 0.25;              ///< galore: scale factor of projected steps
+  std::string step_scale = "adamw";            ///< muon: size of a matrix's step, "adamw" or "spectral"
+  bool stochastic_rounding = false;            ///< stochastic rounding of bf16 parameters without fp32 master weights
+  ScheduleConfig schedule;                     ///< learning rates after the warm-up
+  ParameterGroups groups;                      ///< parameters with separate learning rates or weight decays
+  int64_t warmup_steps = 10;                   ///< length of the linear warm-up, in steps; 0 = none
+  double final_learning_rate = 0.1;            ///< last rate of the schedule, as a fraction of learning_rate
+  std::string learning_rate_scaling = "none";  ///< "none", "linear", "square-root"; see peak_learning_rate()
+  int64_t reference_batch = 0;                 ///< samples per batch for which learning_rate was tuned; 0 = no scaling
   void fields(Fields& f);
 };
 
-/// Errors ("optimizer"): keys that the rule does not use and that are not at their default, naming the rule; another
-/// number of betas than it has.
+/// Checks the config. Errors ("optimizer"): a key that the rule does not use and that is not at its default, with the
+/// name of the rule; a number of betas that differs from the number that the rule has.
 void check_optimizer(const OptimizerConfig& config);
 
-/// The betas that `config` asks for, or those of its rule.
+/// Returns config.betas, or the default betas of the rule if they are empty.
 std::vector<double> betas_of(const OptimizerConfig& config);
 
-/// Bytes of state for each element of a large matrix, at least, where the values that are updated have `value_bytes`
-/// each.
-/// Errors: an unknown optimizer.
+/// Returns a lower bound of the bytes of optimizer state per element of a large matrix, if each updated value has
+/// `value_bytes` bytes. Errors: an unknown optimizer.
 double least_state_bytes(const OptimizerConfig& config, double value_bytes);
 
-/// Names of all rules.
+/// Returns the names of all rules.
 std::vector<std::string> rule_names();
 
 }  // namespace colossal::optim

@@ -1,4 +1,4 @@
-// What rules have in common that treat every element for itself.
+// The common base of rules that update every element independently.
 #pragma once
 #include "colossal/optim/shard_states.h"
 
@@ -18,7 +18,7 @@ class ElementwiseOptimizer : public Optimizer {
   const OptimizerConfig& config() const { return config_; }
 
  private:
-  /// Steps one run; `states` are its parts of the states named to the constructor.
+  /// Updates one run. `states` are the run's parts of the states named in the constructor.
   virtual void update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) = 0;
 
   OptimizerConfig config_;

@@ -8,7 +8,7 @@
 namespace colossal::optim {
 namespace {
 
-constexpr double kRegularization = 1e-30;  // the papers' first epsilon
+constexpr double kRegularization = 1e-30;  // the first epsilon of the papers
 
 }  // namespace
 

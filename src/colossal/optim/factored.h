@@ -1,4 +1,4 @@
-// Second moments of matrices, kept as the means of their rows and columns (Shazeer and Stern, arXiv:1804.04235).
+// Second moments of matrices, stored as the means of their rows and columns (Shazeer and Stern, arXiv:1804.04235).
 #pragma once
 #include <functional>
 #include <string>
@@ -9,24 +9,26 @@
 
 namespace colossal::optim {
 
-/// For each logical matrix [n, m] of the model two running means, r [n] and c [m], of squares of what update() is
-/// given: r c^T / mean(r) stands for their moment. Every rank holds those of all matrices: n + m doubles each.
+/// Two running means, r [n] and c [m], for each logical matrix [n, m] of the model. They average the squares of the
+/// buffers passed to add(); r c^T / mean(r) approximates the second moment. Every rank holds the means of all matrices:
+/// n + m doubles per matrix.
 class FactoredMoments {
  public:
-  /// `kind`: "factored" names the states "factored_rows.NAME" and "factored_columns.NAME".
+  /// `kind` is the prefix of the states' names: "factored" gives "factored_rows.NAME" and "factored_columns.NAME".
   FactoredMoments(const LogicalTensors& tensors, std::string kind);
 
-  /// True of the parameters that this treats: those of two dimensions.
+  /// Returns true for the parameters that this class handles: those with two dimensions.
   static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
 
-  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon), in one pass: begin(), add() for each
-  /// shard, with a buffer as long as the shard that has `pieces`, then update().
+  /// An update in one pass: moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon). The caller
+  /// calls begin(), then add() for each shard, then update(). `buffer` is as long as the shard that has `pieces`.
   void begin(double scale, double decay, double epsilon);
   void add(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer);
-  /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
+  /// Completes the update. Communication: one all_reduce of the sum of n + m doubles among all ranks.
   void update();
-  /// to = scale from / sqrt(moments) for the matrices of a shard, in one pass; other pieces stay as they are. `to` may
-  /// be `from`. Adds to `squares` what LogicalTensors::add_squares() says of `to`, before it is rounded.
+  /// Sets to = scale from / sqrt(moments) for the matrices of a shard, in one pass; other pieces are unchanged. `to`
+  /// may be `from`. Adds the squares of `to` to `squares`, as LogicalTensors::add_squares() does, before `to` is
+  /// rounded.
   void divide(const std::vector<memory::Piece>& pieces, const at::Tensor& from, double scale, const at::Tensor& to,
               at::Tensor& squares) const;
 
@@ -34,34 +36,35 @@ class FactoredMoments {
 
  private:
   struct Matrix {
-    size_t tensor;             ///< of LogicalTensors
+    size_t tensor;             ///< number of the tensor in LogicalTensors
     at::Tensor rows, columns;  ///< views of moments_
   };
   const LogicalTensors& tensors_;
   std::string kind_;
-  at::Tensor moments_;  // all rows and columns, one behind the other
-  at::Tensor sums_;     // of squares, likewise, between begin() and update()
+  at::Tensor moments_;  // all rows and columns, concatenated
+  at::Tensor sums_;     // sums of squares in the same order, between begin() and update()
   double scale_ = 1, decay_ = 0, epsilon_ = 0;
   std::vector<Matrix> matrices_;
-  std::vector<int64_t> place_;  // of a tensor's rows in moments_; -1: not a matrix
+  std::vector<int64_t> place_;  // offset of a tensor's rows in moments_; -1 = not a matrix
 };
 
-/// Second moments of all parameters: of matrices by rows and columns, of others element by element. Part of the state
-/// as "factored_rows", "factored_columns" and "exp_avg_sq".
+/// Second moments of all parameters: by rows and columns for matrices, element by element for others. They are saved as
+/// "factored_rows", "factored_columns" and "exp_avg_sq".
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
-  /// Places of the states that add() writes and divide() reads.
+  /// Returns the places of the states that add() writes and divide() reads.
   memory::Places places() const { return others_.places(); }
-  /// moments = decay moments + (1 - decay) ((scale buffer)^2 + 1e-30): begin(), add() for each shard, update().
+  /// An update: moments = decay moments + (1 - decay) ((scale buffer)^2 + 1e-30). The caller calls begin(), add() for
+  /// each shard, then update().
   void begin(double scale, double decay);
-  /// Adds the squares of `buffer`, for shard number `index`. The moments of tensors that are not matrices are complete
-  /// after it; those of matrices after update().
+  /// Adds the squares of `buffer`, for shard number `index`. It completes the moments of tensors that are not matrices;
+  /// update() completes the moments of matrices.
   void add(size_t index, const memory::Resident& shard, const at::Tensor& buffer);
-  /// Communication: that of FactoredMoments::update().
+  /// Completes the update. Communication: as FactoredMoments::update().
   void update() { matrices_.update(); }
-  /// to = scale from / sqrt(moments). `to` may be `from`. Adds to `squares` what LogicalTensors::add_squares() says of
-  /// `to`.
+  /// Sets to = scale from / sqrt(moments). `to` may be `from`. Adds the squares of `to` to `squares`, as
+  /// LogicalTensors::add_squares() does.
   void divide(size_t index, const memory::Resident& shard, const at::Tensor& from, double scale, const at::Tensor& to,
               at::Tensor& squares) const;
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
@@ -73,8 +76,8 @@ class SecondMoments {
   double scale_ = 1, decay_ = 0;
 };
 
-/// body(block of `buffer`, the logical indices of its first row and column, whether this rank counts it) for the blocks
-/// of a matrix's piece. `buffer` is as long as the piece's shard.
+/// Calls body(block of `buffer`, logical index of its first row, of its first column, whether this rank counts it) for
+/// each block of a matrix's piece. `buffer` is as long as the piece's shard.
 void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::Place& place,
                        const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body);
 

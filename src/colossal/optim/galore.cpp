@@ -16,12 +16,12 @@ bool is_projected(const std::vector<int64_t>& shape, int64_t rank) {
   return shape.size() == 2 && std::min(shape[0], shape[1]) > rank;
 }
 
-/// How much smaller than the largest magnitude of a vector one may be to count as equal, because of rounding.
+/// Relative tolerance within which magnitudes count as equal to the largest one, because of rounding.
 constexpr double kEqualMagnitudes = 1e-3;
 
 /// Makes the component of largest magnitude of each column positive: the first one if several are equal. The sign of an
-/// eigenvector is arbitrary, so without this two layouts, whose gradients differ by rounding, could choose mirrored
-/// projections. Momentum of before the next update_every would then have the wrong sign in one of them.
+/// eigenvector is arbitrary. Two layouts, whose gradients differ by rounding, could otherwise choose mirrored
+/// projections. Then momentum from before the next update_every would have the wrong sign in one of them.
 at::Tensor with_signs(const at::Tensor& vectors) {
   const at::Tensor magnitude = vectors.abs();
   const at::Tensor is_largest = magnitude >= magnitude.amax({0}, /*keepdim=*/true) * (1 - kEqualMagnitudes);
@@ -29,10 +29,11 @@ at::Tensor with_signs(const at::Tensor& vectors) {
   return vectors * (vectors * is_first).sum(0, /*keepdim=*/true).sign();
 }
 
-/// The leading singular vectors of its smaller side, as columns: eigenvectors of the product that is square in it.
+/// Returns the leading singular vectors of the smaller side, as columns: eigenvectors of the product that is square in
+/// it.
 at::Tensor leading_vectors(const at::Tensor& gradient, bool from_left, int64_t rank) {
   const at::Tensor square = from_left ? ops::matmul_nt(gradient, gradient) : ops::matmul_tn(gradient, gradient);
-  // eigenvalues ascend
+  // linalg_eigh returns eigenvalues in ascending order, so the leading vectors are the last columns.
   return with_signs(std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - rank, rank)).contiguous();
 }
 
@@ -66,7 +67,7 @@ std::vector<OwnerComputes::Matrix> Galore::find_matrices() {
     place_[i] = static_cast<int64_t>(matrices_.size());
     matrices_.push_back({i, from_left, at::zeros({least, rank}, options()), total_, low});
     total_ += low[0] * low[1];
-    // the product that is square in the smaller side, and its eigenvectors
+    // Cost of the product that is square in the smaller side, and of its eigenvectors.
     const auto n = static_cast<double>(least), m = static_cast<double>(most);
     matrices.push_back({shape, {least, rank}, 2 * n * n * m + 9 * n * n * n, holders[i]});
   }
@@ -130,7 +131,7 @@ at::Tensor Galore::projected() const {
 void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   if ((step - 1) % config().update_every == 0) find_projections();
-  const at::Tensor low = projected();  // gradients, then directions
+  const at::Tensor low = projected();  // holds gradients, then directions
   const ops::AdamStep adam = adam_step(config(), step, learning_rate);
   ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], adam);
   memory::Needs needs = kUpdate;

@@ -8,18 +8,19 @@
 
 namespace colossal::optim {
 
-/// For every matrix [n, m] whose smaller side is larger than `rank`, with P the leading left singular vectors [n, rank]
-/// of its gradient if n <= m:
+/// AdamW in a low-rank space for every matrix [n, m] whose smaller side is larger than `rank`. If n <= m, P holds the
+/// leading left singular vectors [n, rank] of its gradient:
 ///
 ///   R = P^T G;  N = Adam's direction for R;  w -= learning_rate (projection_scale P N + weight_decay w)
 ///
-/// and from the right (R = G P, P [m, rank]) if n > m. P is computed anew in step 1 and every update_every steps. Other
-/// parameters get AdamW. Works under every layout: projections of the parts that ranks hold add up.
+/// If n > m, the projection is from the right (R = G P, P [m, rank]). P is recomputed in step 1 and every update_every
+/// steps. Other parameters get AdamW. It works under every layout, because the projections of the parts that ranks hold
+/// add up.
 ///
-/// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other
-///         parameters; while a step runs rank m values a matrix more, and Resident::directions of one shard at a time.
-/// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each
-///                whole gradient to the rank that does it, and a broadcast of P.
+/// States: rank (n + 2 m) values per matrix (n the smaller side), on every rank, and two per element of other
+///         parameters. During a step: rank m more values per matrix, and Resident::directions of one shard at a time.
+/// Communication: an all_reduce of the sum of all R per step among all ranks. In steps that compute P: a reduce of each
+///                whole gradient to the rank that computes it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
@@ -30,18 +31,18 @@ class Galore : public TensorwiseOptimizer {
   void add_to(std::vector<StateTensor>& state) const override;
 
   struct Matrix {
-    size_t tensor;  ///< of LogicalTensors
+    size_t tensor;  ///< number of the tensor in LogicalTensors
     bool from_left;
     at::Tensor projection;  ///< [smaller side, rank]
-    int64_t at;             ///< of its R in the flat buffers of all
+    int64_t at;             ///< offset of its R in the flat buffers of all R
     std::vector<int64_t> low_shape;
     at::Tensor low(const at::Tensor& flat) const {
       return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
     }
   };
   const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// body(matrix, block of `buffer`, its first row and column, whether this rank counts it) for what a shard holds of
-  /// matrices.
+  /// Calls body(matrix, block of `buffer`, its first row and column, whether this rank counts it) for the parts of
+  /// matrices that a shard holds.
   template <class Body>
   void for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const;
   std::vector<OwnerComputes::Matrix> find_matrices();
@@ -51,10 +52,10 @@ class Galore : public TensorwiseOptimizer {
 
   at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
-  std::vector<int64_t> place_;  ///< of a tensor in matrices_; -1: is not projected
+  std::vector<int64_t> place_;  ///< index of a tensor in matrices_; -1 = not projected
   int64_t total_ = 0;           ///< elements of all R
-  OwnerComputes owners_;        ///< of matrices_, among all ranks
-  at::Tensor moments_[2];       ///< of all R, flat
+  OwnerComputes owners_;        ///< owners of matrices_, among all ranks
+  at::Tensor moments_[2];       ///< moments of all R, flat
   PieceStates others_;
 };
 

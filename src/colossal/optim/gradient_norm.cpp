@@ -15,7 +15,7 @@ namespace {
 
 using memory::Access;
 
-/// Norms of what `parts_of` takes of each piece, a 0-dim fp64 tensor each.
+/// Appends norms of the parts that `parts_of` selects of each piece, one 0-dim fp64 tensor per part.
 template <class PartsOf>
 void add_norms(const memory::Resident& shard, double order, const PartsOf& parts_of, std::vector<at::Tensor>& norms) {
   std::vector<at::Tensor> parts;
@@ -24,14 +24,14 @@ void add_norms(const memory::Resident& shard, double order, const PartsOf& parts
   for (const at::Tensor& norm : ops::norms(parts, order)) norms.push_back(norm);
 }
 
-/// Two 0-dim fp64 tensors, [2]: of shards on an accelerator, `there`, and of those on the host. It is on the
-/// accelerator, for which nobody waits.
+/// Returns [2] fp64 on the accelerator: `there`, the value of shards on it, and the value of shards on the host. Does
+/// not wait for the accelerator.
 at::Tensor pair_of(const at::Tensor& there, const at::Tensor& of_host) {
   return at::stack({there, at::full({}, tensor::host_value(of_host), there.options())});
 }
 
-/// Largest magnitude of all gradients; undefined: this rank has none. Copies do no harm to a maximum, so every rank
-/// looks at all that it has.
+/// Returns the largest magnitude of all gradients; undefined = this rank has none. Every rank uses all its elements,
+/// because replicas do not change a maximum.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<at::Tensor> norms, host_norms;
@@ -44,14 +44,15 @@ at::Tensor largest(const std::vector<memory::Shard>& shards) {
     for (const memory::Piece& piece : shard.pieces)
       host_norms.push_back(at::linalg_vector_norm(whole(piece).front(), kInfinity).to(at::kDouble));
   });
-  at::Tensor most;  // NaN wins
+  at::Tensor most;  // a NaN propagates
   if (!host_norms.empty()) most = at::stack(host_norms).amax();
   if (norms.empty()) return most;
   const at::Tensor there = at::stack(norms).amax();
   return most.defined() ? pair_of(there, most).amax() : there;
 }
 
-/// Sum of the squares that this rank counts; undefined: none. On the CPU added up in the order of the pieces.
+/// Returns the sum of the squares that this rank counts; undefined = none. On the CPU they are summed in the order of
+/// the pieces.
 at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
   at::Tensor sum;
   std::vector<at::Tensor> norms;
@@ -79,7 +80,7 @@ at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Plac
 
 double joint_norm(double own, comm::Mesh& mesh, NormOrder order) {
   const bool is_max = order == NormOrder::Infinity;
-  // backends differ in what Max makes of NaN
+  // Replaces NaN, because backends differ in the result of Max with a NaN.
   if (is_max && std::isnan(own)) own = std::numeric_limits<double>::infinity();
   at::Tensor total = at::full({1}, own, at::kDouble);
   mesh.all().all_reduce(total, is_max ? comm::Reduce::Max : comm::Reduce::Sum).wait();
@@ -97,7 +98,7 @@ void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "the clipping limit must be above 0: got ", limit);
   memory::for_leases(shards, {.gradients = Access::Write}, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
-    // its largest number: clamp_ takes no other, and none is above
+    // The largest half number: clamp_ accepts no larger limit, and no element exceeds it.
     const double most = is_half ? std::min(limit, 65504.0) : limit;
     shard.gradients.clamp_(-most, most);
   });

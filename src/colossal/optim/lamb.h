@@ -4,14 +4,14 @@
 
 namespace colossal::optim {
 
-/// r = m^ / (sqrt(v^) + epsilon), both moments corrected for their bias;  u = r + weight_decay w;  w -= rate * |w| /
-/// |u| * u
+/// The update, with both moments corrected for their bias:
 ///
-/// Norms are of logical tensors, so the step is the same under every layout; the ratio is 1 where a norm is 0.
-/// weight_decay falls on parameters with `decay` alone. Two moments an element; u lies in
-/// Resident::directions.
-/// Passes: the moments and u (28 bytes an element of fp32), the norms of w and u (8), the step (12).
-/// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
+///   r = m^ / (sqrt(v^) + epsilon);  u = r + weight_decay w;  w -= rate * |w| / |u| * u
+///
+/// Norms are of logical tensors, so the step is the same under every layout. The ratio |w| / |u| is 1 if a norm is 0.
+/// weight_decay applies only to parameters with `decay`. Two moments per element; u is stored in Resident::directions.
+/// Passes: the moments and u (28 bytes per element for fp32), the norms of w and u (8), the step (12).
+/// Communication: one all_reduce of 2 * tensors doubles per step among all ranks.
 class Lamb : public TensorwiseOptimizer {
  public:
   Lamb(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)

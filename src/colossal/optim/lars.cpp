@@ -8,14 +8,14 @@
 namespace colossal::optim {
 namespace {
 
-/// trust |w| / (|g| + decay |w|), and 1 where a norm is 0: fp64, as many as there are norms.
+/// Returns trust |w| / (|g| + decay |w|), or 1 if a norm is 0: fp64, one value per norm.
 at::Tensor local_rates(const at::Tensor& of_values, const at::Tensor& of_gradients, double trust, double decay) {
   const at::Tensor both = (of_values > 0).logical_and(of_gradients > 0);
   return at::where(both, trust * of_values / (of_gradients + decay * of_values), 1.0);
 }
 
-/// The update with a gradient that `decay` and `rate`, a number of a device, are in: nobody waits for it. Cost: some
-/// buffers as long as the update.
+/// Returns the update with a gradient that includes `decay` and `rate`. `rate` is a value on a device, so the host does
+/// not wait for it. Cost: several buffers as long as the update.
 ops::FlatUpdate rated(ops::FlatUpdate update, const at::Tensor& rate, double decay) {
   const at::ScalarType type = update.values.scalar_type(), wide = type == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor gradient = update.gradients.to(wide) * update.gradient_scale + decay * update.values.to(wide);

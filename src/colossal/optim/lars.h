@@ -4,14 +4,14 @@
 
 namespace colossal::optim {
 
-/// l = trust |w| / (|g| + weight_decay |w|);  b = momentum b + rate l (g + weight_decay w);  w -= b
+/// The update: l = trust |w| / (|g| + weight_decay |w|);  b = momentum b + rate l (g + weight_decay w);  w -= b
 ///
-/// Norms are of logical tensors, so the step is the same under every layout. l is 1 for vectors (biases, norms) and
-/// where a norm is 0. One state an element, none with momentum = 0.
-/// Passes: the norms of w and g (8 bytes an element of fp32), the step (20, 12 with momentum = 0). On accelerators the
-///         rate stays there, and l (g + weight_decay w) is made before the step, in slices of 2^22 elements; beside
-///         bf16 values it is rounded to bf16.
-/// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
+/// Norms are of logical tensors, so the step is the same under every layout. l is 1 for vectors (biases, norms) and if
+/// a norm is 0. One state per element, none with momentum = 0.
+/// Passes: the norms of w and g (8 bytes per element for fp32), the step (20, or 12 with momentum = 0). On accelerators
+///         the rate stays on the device, and l (g + weight_decay w) is computed before the step, in slices of 2^22
+///         elements. For bf16 values it is rounded to bf16.
+/// Communication: one all_reduce of 2 * tensors doubles per step among all ranks.
 class Lars : public TensorwiseOptimizer {
  public:
   Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);

@@ -11,9 +11,9 @@
 namespace colossal::optim {
 namespace {
 
-constexpr double kCycleStart = 1.0 / 25;  // of the peak: where one-cycle begins
+constexpr double kCycleStart = 1.0 / 25;  // first rate of one-cycle, as a fraction of the peak
 
-/// A step that is not warming up, as schedules see it.
+/// A step after the warm-up, as input of a schedule.
 struct Moment {
   double step, steps, warmup;
   double last;      ///< final_learning_rate
@@ -22,13 +22,13 @@ struct Moment {
 
 struct ScheduleRow {
   const char *name, *description;
-  double (*factor)(const ScheduleConfig&, const Moment&);  ///< of the peak
-  std::vector<std::string> keys;                           ///< of ScheduleConfig that it uses
+  double (*factor)(const ScheduleConfig&, const Moment&);  ///< returns the rate as a fraction of the peak
+  std::vector<std::string> keys;                           ///< keys of ScheduleConfig that it uses
 };
 
 double down(const Moment& at, double share_left) { return at.last + (1 - at.last) * share_left; }
 
-/// 1 at 0, 0 at 1.
+/// Half a cosine: 1 at x = 0, 0 at x = 1.
 double half_cosine(double x) { return 0.5 * (1 + std::cos(std::numbers::pi * x)); }
 
 double multi_step(const ScheduleConfig& c, const Moment& at) {

@@ -4,8 +4,9 @@
 
 namespace colossal::optim {
 
-/// One state an element. Steps have the size of the rate, whatever the gradient: the paper advises a rate 3 to 10 times
-/// smaller than AdamW's and a weight_decay larger by as much. Decay is decoupled, times the parameters' `decay`.
+/// One state per element. The size of a step is the rate, independent of the gradient's magnitude. The paper therefore
+/// recommends a rate 3 to 10 times smaller than AdamW's, and a weight_decay larger by the same factor. Decay is
+/// decoupled, times the parameter's `decay`.
 class Lion : public ElementwiseOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<memory::Shard>& shards)

@@ -15,7 +15,8 @@ constexpr int kIterations = 5;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 constexpr double kLeastNorm = 1e-7;
 
-/// Of whole matrices: also where shards are lent on the host, an accelerator multiplies them many times as fast.
+/// Returns the options of gathered matrices: on the model's device even if shards are leased on the host, because an
+/// accelerator multiplies them many times as fast.
 at::TensorOptions exchange_options(const std::vector<memory::Shard>& shards, at::Device device) {
   const bool is_double = !shards.empty() && shards[0].options().dtype() == at::kDouble;
   return at::dtype(is_double ? at::kDouble : at::kFloat).device(device);
@@ -54,7 +55,7 @@ Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
       momentum_(shards, {"momentum"}, [](const nn::Parameter& p) { return p.hidden_matrix; }),
       others_(shards, {"exp_avg", "exp_avg_sq"}, [](const nn::Parameter& p) { return !p.hidden_matrix; }) {}
 
-/// The matrices of this stage, the same on all of its ranks.
+/// Returns the matrices of this stage, the same on all of its ranks.
 std::vector<OwnerComputes::Matrix> Muon::find_matrices() {
   const int stage = tensors().mesh().index("pipeline");
   const std::vector<std::vector<size_t>> holders = shards_of_tensors();
@@ -82,11 +83,11 @@ void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor&
   for (const memory::Piece& piece : shard.pieces) {
     if (tensors().index(*piece.parameter) != segments_[k].tensor) continue;
     tensor::ShardSpec spec = piece.parameter->spec;
-    // A stage that lies on two ranks of a pipeline is put together on each of them, of what each holds.
+    // A stage that two ranks of a pipeline hold is gathered on each of them, from its own parts.
     if (!spec.stages.empty()) spec.stages = {place.index("pipeline")};
     const auto shape = spec.local_shape(place);
     for (const tensor::Block& block : tensor::blocks(spec, place, piece.part)) {
-      const int64_t row = block.start[0] - segments_[k].first_row;  // blocks lie inside one segment
+      const int64_t row = block.start[0] - segments_[k].first_row;  // blocks are inside one segment
       if (row < 0 || row >= whole.size(0)) continue;
       at::Tensor same = whole.narrow(0, row, block.size[0]);
       for (size_t d = 1; d < block.size.size(); ++d)

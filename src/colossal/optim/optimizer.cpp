@@ -21,7 +21,7 @@ using Made = std::unique_ptr<Optimizer>;
 using Shards = std::vector<memory::Shard>;
 
 struct Row {
-  const char* name;  ///< a row of config.cpp
+  const char* name;  ///< name of a rule in config.cpp
   Made (*make)(const OptimizerConfig&, Shards&, const LogicalTensors&);
 };
 

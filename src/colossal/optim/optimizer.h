@@ -23,47 +23,48 @@ namespace colossal::optim {
 
 /// One tensor of an optimizer's state.
 struct StateTensor {
-  std::string name;        ///< "exp_avg.blocks.0.mlp.up.weight"
-  tensor::Stored value;    ///< a shard's is brought when it is read or written
-  tensor::ShardSpec spec;  ///< of what it belongs to: mostly the parameter's own
-  /// `value` is 1-D and this part of a local tensor of `spec`; none: it is the local tensor
+  std::string name;        ///< such as "exp_avg.blocks.0.mlp.up.weight"
+  tensor::Stored value;    ///< a state of a shard is loaded when it is read or written
+  tensor::ShardSpec spec;  ///< sharding of the tensor to which the state belongs, usually the parameter's own spec
+  /// Absent: `value` is the local tensor of `spec`. Present: `value` is 1-D and holds this part of the local tensor
   std::optional<tensor::FlatPart> part;
 };
 
-/// The state of one piece under its parameter's spec: `value` has the piece's elements.
+/// Returns the state of one piece, under the spec of the piece's parameter: `value` has the piece's elements.
 StateTensor state_of_piece(const std::string& kind, tensor::Stored value, const memory::Piece& piece);
 
-/// An update rule over the shards of this rank, which outlive it. It walks their leases (memory::for_leases) and keeps
-/// nothing of a shard between: what it needs of one from step to step are states of that shard. What it needs of whole
-/// tensors (norms, means) it adds up over the mesh, so that a step is the same under every layout.
+/// An update rule over the shards of this rank, which must outlive it. It visits the leases of the shards
+/// (memory::for_leases) and holds no reference to a shard between steps. Values that a rule keeps of a shard from step
+/// to step are states of that shard. Values that it needs of whole tensors (norms, means) are summed over the mesh, so
+/// a step gives the same result under every layout.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1.
-  /// Collective among all ranks.
+  /// Updates all values, and their copies in the model's dtype, once: from the gradients times `gradient_scale`. `step`
+  /// counts from 1. Collective among all ranks.
   virtual void step(int64_t step, double learning_rate, double gradient_scale) = 0;
-  /// Whether step() sends anything: else it may fail on one rank, and the others do not wait for that one in it.
+  /// Returns true if step() communicates. If false, step() may fail on one rank without blocking the other ranks in it.
   virtual bool communicates() const { return false; }
-  /// Everything that must be saved, beside the step, to be read or filled from a checkpoint: shard after shard, and
-  /// nothing of them is brought before.
+  /// Returns all tensors that a checkpoint must save or load, in addition to the step count. They follow the order of
+  /// the shards; none of them is loaded by this call.
   virtual std::vector<StateTensor> state() = 0;
-  /// What step() has leases of, for whoever gives it room: of anything that is not named here it has that of one shard
-  /// at a time.
+  /// The tensors that step() leases, for a caller that budgets memory. Everything not named here is leased for one
+  /// shard at a time.
   struct Takes {
-    bool directions = false;     ///< memory::Resident::directions
-    size_t shards = 1;           ///< of several at one time, at most: of their gradients,
-    bool of_directions = false;  ///< or of their directions
+    bool directions = false;     ///< uses memory::Resident::directions
+    size_t shards = 1;           ///< maximum number of shards leased together: their gradients,
+    bool of_directions = false;  ///< or, if true, their directions
   };
   virtual Takes takes() const { return {}; }
-  /// Whether shards may come to lie on `device`, some or all, whatever lent them when this was made: a rule that looks
-  /// at each shard alone computes wherever that is. Others join what they know of all shards on one device.
+  /// Returns true if shards may move to `device`, some or all of them, regardless of the device on which they were
+  /// leased when this optimizer was made. A rule that processes each shard on its own computes on the device of that
+  /// shard. Other rules combine values of all shards on one device.
   virtual bool takes_shards_on(at::Device device) const { return device.is_cpu(); }
 };
 
-/// `tensors`: the whole model's, of which `shards` hold parts of some; for rules that look at whole tensors. Nothing is
-/// communicated.
-/// Errors: those of check_optimizer; stochastic_rounding of values that are not bf16; what the rule refuses in
-///         `shards`.
+/// Makes the optimizer of `config`. `tensors` describes the whole model; `shards` hold parts of some of its tensors.
+/// Rules that need whole tensors use `tensors`. No communication.
+/// Errors: as check_optimizer(); stochastic_rounding of values that are not bf16; shards that the rule refuses.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
                                           const LogicalTensors& tensors);
 

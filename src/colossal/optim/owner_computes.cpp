@@ -49,7 +49,7 @@ void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::Tens
                         const Work& work) const {
   Leases leases;
   for (size_t w = 0; w + 1 < windows_.size(); ++w) {
-    const std::set<size_t> numbers = shards_of(w);  // a shard of the window before is not brought again
+    const std::set<size_t> numbers = shards_of(w);  // leases that continue from the window before are kept
     std::erase_if(leases, [&](const auto& lease) { return !numbers.count(lease.first); });
     for (const size_t i : numbers)
       if (!leases.count(i)) leases[i] = shards[i].lease(work.needs);

@@ -1,5 +1,5 @@
-// Work on whole matrices of which ranks hold parts: each is put together on one rank, its owner, which computes, and
-// all ranks get the result.
+// Computations on whole matrices that are sharded over ranks: each matrix is gathered on one rank, its owner, which
+// computes. All ranks get the result.
 //
 //   const OwnerComputes owners(group, matrices);
 //   owners.run(shards, options,
@@ -21,39 +21,40 @@
 
 namespace colossal::optim {
 
-/// Deals matrices to the ranks of a group so that these have about the same to do.
+/// Assigns matrices to the ranks of a group so that the ranks have about equal work.
 ///
-/// Matrices are taken in windows of neighbours that have as many elements as the largest one times the ranks, at most;
-/// inside a window the most expensive goes first to the rank that has least to do. Those of a window are on their
-/// owners at one time, and the shards that hold parts of them are leased meanwhile, those of the next window expected:
-/// a shard is brought once, if the matrices of a shard are neighbours.
+/// Matrices are processed in windows of neighbours. A window has at most as many elements as the largest matrix times
+/// the number of ranks. Inside a window the matrices are assigned in order of decreasing cost, each to the rank with
+/// the least work. All matrices of a window are on their owners at one time. During that time the shards that hold
+/// parts of them are leased, and the shards of the next window are prefetched. If the matrices of a shard are
+/// neighbours, the shard is loaded once.
 ///
-/// Memory:        about one largest matrix a rank, and one more on its way; the shards of a window.
+/// Memory:        about one largest matrix per rank, and one more in transit; the shards of a window.
 /// Communication: for each matrix a reduce to its owner and a broadcast of the result.
 class OwnerComputes {
  public:
   struct Matrix {
     std::vector<int64_t> shape, result;
-    double cost;                 ///< of the work, in any unit
-    std::vector<size_t> shards;  ///< of this rank, that have parts of it
+    double cost;                 ///< cost of the computation, in any unit
+    std::vector<size_t> shards;  ///< numbers of this rank's shards that hold parts of it
   };
-  /// Leases of the shards of a window, by their number.
+  /// Leases of the shards of a window, by shard number.
   using Leases = std::map<size_t, memory::Lease>;
   struct Work {
     memory::Needs needs;
-    /// Copies what this rank counts of matrix k into `whole`, which is zero.
+    /// Copies the elements of matrix k that this rank counts into `whole`, which is initially zero.
     std::function<void(size_t k, const at::Tensor& whole, const Leases& leases)> collect;
-    /// On the owner alone.
+    /// Computes the result; called on the owner only.
     std::function<at::Tensor(size_t k, const at::Tensor& whole)> compute;
-    /// On all ranks.
+    /// Distributes the result into this rank's shards; called on all ranks.
     std::function<void(size_t k, const at::Tensor& result, const Leases& leases)> hand_out;
   };
-  /// `matrices`: the same on all ranks of `group`, but for `shards`.
+  /// `matrices` are the same on all ranks of `group`, except for `shards`.
   OwnerComputes(comm::Group& group, std::vector<Matrix> matrices);
   const std::vector<Matrix>& matrices() const { return matrices_; }
-  /// Shards that run() has leases of at one time, at most.
+  /// Returns the maximum number of shards that run() leases at one time.
   size_t most_shards() const;
-  /// `options`: of matrices and results. Collective among the group.
+  /// Runs `work` on all matrices. `options` are the options of matrices and results. Collective among the group.
   void run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options, const Work& work) const;
 
  private:
@@ -61,8 +62,8 @@ class OwnerComputes {
 
   comm::Group& group_;
   std::vector<Matrix> matrices_;
-  std::vector<size_t> windows_;  // where each begins, and the end of the last
-  std::vector<int> owners_;      // of each matrix
+  std::vector<size_t> windows_;  // first matrix of each window, and the end of the last window
+  std::vector<int> owners_;      // owner of each matrix
 };
 
 }  // namespace colossal::optim

@@ -14,7 +14,8 @@ bool fits(const std::string& name, const std::string& pattern) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// The name of each trained parameter once, numbers in it as *: "blocks.*.norm.weight".
+/// Returns the names of the trained parameters, with their numbers replaced by *, each kind once:
+/// "blocks.*.norm.weight".
 std::string kinds_of_trained(const nn::Parameters& model) {
   static const std::regex number("[0-9]+(?=[.]|$)");
   std::vector<std::string> kinds;

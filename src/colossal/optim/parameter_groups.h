@@ -1,4 +1,4 @@
-// Learning rates and weight decay of some parameters, by their names.
+// Groups of parameters, selected by name, with their own learning rates and weight decays.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,25 +8,26 @@
 
 namespace colossal::optim {
 
-/// [optimizer.groups]: lists, one entry a group.
+/// The keys of [optimizer.groups]: lists with one entry per group.
 ///
 ///   [optimizer.groups]
 ///   parameters    = ["embedding.*", "*.qkv.weight"]
 ///   learning_rate = [0.1, 2]
 ///   weight_decay  = [0, 1]
 struct ParameterGroups {
-  /// Patterns of names: * stands for any characters, dots too, ? for one, [ab] for one of some. A parameter belongs to
-  /// the first group that it fits.
+  /// Patterns of parameter names: * matches any characters including dots, ? matches one character, [ab] one of
+  /// several. A parameter belongs to the first group whose pattern matches.
   std::vector<std::string> parameters;
-  std::vector<double> learning_rate;  ///< factors of the rate; empty: 1 for all
-  /// Factors of optimizer.weight_decay, of norms and biases too; empty: as without groups
+  std::vector<double> learning_rate;  ///< factor of the learning rate for each group; empty = 1 for all groups
+  /// factor of optimizer.weight_decay for each group, also of its norms and biases; empty = as without groups
   std::vector<double> weight_decay;
   void fields(Fields& f);
 
-  /// Errors ("optimizer"): a list of factors that is neither empty nor as long as that of patterns.
+  /// Checks the lengths of the lists. Errors ("optimizer"): a list of factors that is not empty and not as long as the
+  /// list of patterns.
   void check() const;
-  /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: those of check(); a
-  /// group that no trained parameter of the whole model belongs to, listing their names, the same on all ranks.
+  /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: as check(); a group to
+  /// which no trained parameter of the whole model belongs, with a list of their names, the same on all ranks.
   void apply(nn::Parameters& parameters) const;
 };
 

@@ -12,7 +12,7 @@ at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
   return flat.defined() ? flat.narrow(0, offset, size) : flat;
 }
 
-/// Elements [offset, offset + size) of the state at `place`.
+/// Returns a handle to elements [offset, offset + size) of the state at `place`.
 tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t offset, int64_t size) {
   return {shard.options(),
           {size},
@@ -90,7 +90,7 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
   const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size,
                        std::optional<ops::FlatUpdate::Chance> chance) {
     at::Tensor gradients = narrowed(shard.gradients, offset, size);
-    // bf16 without masters whose micro-batches were added up in fp32.
+    // bf16 values without master weights may have gradients in fp32, the sums of several micro-batches.
     if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
     body({{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
           offset,
@@ -108,7 +108,7 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
     }
     return;
   }
-  size_t piece = 0;  // the first one of the run
+  size_t piece = 0;  // first piece of the run
   const auto factors = [](const nn::Parameter& p) { return std::pair(p.rate, p.decay); };
   memory::for_runs(shard.pieces, factors, [&](const auto&, int64_t offset, int64_t size) {
     while (shard.pieces[piece].offset < offset) ++piece;

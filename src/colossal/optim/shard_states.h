@@ -1,4 +1,4 @@
-// What rules keep beside the values of shards and reach through their leases, and the updates of elementwise rules.
+// States of shards, which update rules reach through leases, and the updates of elementwise rules.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,18 +11,18 @@ namespace colossal::optim {
 
 using memory::Access;
 
-/// For every shard and each kind ("exp_avg") a state like its values, at first zero. Part of a checkpoint under the
-/// parameters' own specs.
+/// One state per shard and kind ("exp_avg"), of the size of the shard's values, initially zero. Checkpoints save them
+/// under the parameters' own specs.
 class ShardStates {
  public:
   ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds);
-  /// Elements [offset, offset + size) of each kind's tensor of a shard, in the order of the kinds.
+  /// Returns elements [offset, offset + size) of the state of each kind of a shard, in the order of the kinds.
   std::vector<at::Tensor> of(const memory::Resident& shard, int64_t offset, int64_t size) const;
-  /// All of it.
+  /// Returns the whole state of one kind.
   at::Tensor of(const memory::Resident& shard, size_t kind) const { return shard.states[first_ + kind]; }
-  /// Where they are among the states of every shard.
+  /// Returns the places of these states among the states of every shard.
   memory::Places places() const { return {first_, first_ + kinds_.size()}; }
-  /// Piece after piece, kind after kind.
+  /// Appends the states to `tensors`, ordered by piece, then by kind.
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
@@ -30,7 +30,7 @@ class ShardStates {
   size_t first_ = 0;  // place of the first kind among the states of every shard
 };
 
-/// States as in ShardStates, but only for pieces of the parameters that are `wanted`. Other pieces take no memory.
+/// States as in ShardStates, but only for the pieces whose parameters are `wanted`. Other pieces take no memory.
 class PieceStates {
  public:
   PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
@@ -44,33 +44,34 @@ class PieceStates {
  private:
   std::vector<std::string> kinds_;
   size_t first_ = 0;                          // place of the first kind among the states of every shard
-  std::vector<std::vector<int64_t>> places_;  // [shard][piece]: where it begins in each kind's state; -1: not wanted
+  std::vector<std::vector<int64_t>> places_;  // [shard][piece]: offset in each kind's state; -1 = not wanted
 };
 
-/// What an update in one pass needs of a shard.
+/// The accesses to a shard that an update in one pass needs.
 inline constexpr memory::Needs kUpdate{Access::Write, Access::Read, Access::Write};
 
-/// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values
-/// are rounded by chance.
+/// The elements that an elementwise rule updates in one call: adjacent pieces with the same rate and decay, or one
+/// piece with stochastic rounding.
 struct Run {
   ops::FlatUpdate update;
   int64_t offset, size;        ///< within the shard
   double rate;                 ///< factor of the learning rate
-  double weight_decay;         ///< that of the config times the parameters' factor
-  const nn::Parameter& first;  ///< of its parameters; its only one with `apart`
+  double weight_decay;         ///< weight decay of the config times the factor of the parameters
+  const nn::Parameter& first;  ///< first of its parameters; the only one with `apart`
 };
 
-/// body(run) for all pieces of a shard. `apart`: a run for each piece. Random bits of config.stochastic_rounding depend
-/// on step, name and the element's place in its local tensor: replicas round alike, however they share the states out.
+/// Calls body(run) for all pieces of a shard. If `apart`, each piece is a run of its own. The random bits of
+/// config.stochastic_rounding depend on the step, the parameter's name and the element's index in its local tensor. So
+/// replicas round identically, however they shard the states.
 void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body);
 
-/// The elements of `flat`, as long as the shard, that belong to a piece.
+/// Returns the elements of `flat` that belong to a piece. `flat` is as long as the shard.
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 
-/// w -= rate (scale direction + weight_decay w) for a piece, the last pass of rules that take several: for fp32 12
-/// bytes an element, and what the copy takes, which is written too. `direction` is as long as the shard, of the values'
-/// dtype; rate and weight_decay are multiplied by the parameter's factors.
+/// Parameters of descend(): w -= rate (scale direction + weight_decay w) for a piece. It is the last pass of rules with
+/// several passes. Cost: 12 bytes per element for fp32, plus the copy, which is written too. `direction` is as long as
+/// the shard and has the values' dtype. rate and weight_decay are multiplied by the parameter's factors.
 struct Descent {
   double rate, weight_decay, scale = 1;
 };

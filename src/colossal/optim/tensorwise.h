@@ -1,4 +1,4 @@
-// What rules have in common that look at whole tensors.
+// The common base of rules that need values of whole tensors.
 #pragma once
 #include "colossal/ops/adam_step.h"
 #include "colossal/optim/logical_tensors.h"
@@ -23,8 +23,8 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// body(lease of the shard, piece, number of its tensor) for all pieces, whose values are written and whose
-  /// directions are read.
+  /// Calls body(lease of the shard, piece, number of its tensor) for all pieces. Values may be written, and directions
+  /// may be read.
   template <class Body>
   void for_pieces(const Body& body) const {
     memory::for_leases(shards_, {.values = Access::Write, .directions = Access::Read},
@@ -34,13 +34,13 @@ class TensorwiseOptimizer : public Optimizer {
                        });
   }
 
-  /// The end of a step of rules for some tensors alone: pieces that `others` has both moments of are stepped by Adam,
-  /// each at its own rate and decay, all others go down the directions of the shard, number `index`. Needs kUpdate and
-  /// these.
+  /// Ends the step of a rule that handles only some tensors. Adam updates the pieces for which `others` has both
+  /// moments, each with its own rate and decay. The other pieces descend along the directions of the shard, whose
+  /// number is `index`. The lease must include kUpdate and the directions.
   void adam_or_descend(const PieceStates& others, ops::AdamStep adam, double gradient_scale, size_t index,
                        memory::Resident& shard, const Descent& descent) const;
 
-  /// For each tensor the numbers of the shards of this rank that have parts of it, ascending.
+  /// Returns for each tensor the numbers of this rank's shards that hold parts of it, ascending.
   std::vector<std::vector<size_t>> shards_of_tensors() const {
     std::vector<std::vector<size_t>> holders(tensors_.entries().size());
     for (size_t i = 0; i < shards_.size(); ++i)
@@ -49,7 +49,7 @@ class TensorwiseOptimizer : public Optimizer {
   }
 
  private:
-  /// What state() returns.
+  /// Appends the tensors that state() returns.
   virtual void add_to(std::vector<StateTensor>& state) const = 0;
 
   OptimizerConfig config_;

@@ -39,8 +39,8 @@ bool can_capture(c10::DeviceType type);
 ///         destroyed.
 /// Errors: throws ("graph") if can_capture() is false. The device refuses a body that waits for the device, or copies
 ///         between device and host. Exceptions of body() are rethrown. Nothing is captured in these cases.
-/// Cost:   about the time of one call of body(), plus tens of microseconds per kernel. A replay costs the host about 2 us,
-///         and the device about 1 us per kernel, in place of 5 to 10 us of the host per kernel.
+/// Cost:   about one call of body(), plus tens of microseconds per kernel. A replay costs the host about 2 us, and the
+///         device about 1 us per kernel, in place of 5 to 10 us of the host per kernel.
 std::unique_ptr<Graph> capture(c10::Device device, const std::function<void()>& body);
 
 /// Replaces the capture function of a kind of device during the scope's lifetime; null = capture is unsupported. Only
