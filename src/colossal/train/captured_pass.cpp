@@ -12,7 +12,7 @@
 namespace colossal::train {
 namespace {
 
-/// The fields on the device, which a recording can read.
+/// Returns the fields on the device, which a graph can read.
 tensor::Batch recordable(const tensor::Batch& batch) {
   tensor::Batch fields;
   for (const auto& [name, field] : batch.fields())
@@ -53,7 +53,7 @@ at::Tensor CapturedPass::run(const tensor::Batch& b, double factor) {
   if (graph_) {
     tensor::announce_flops(flops_);
   } else {
-    const tensor::FlopCount count;  // those around hear of them as well
+    const tensor::FlopCount count;  // outer listeners receive these operations too
     graph_ = tensor::capture(device_, [&] { result_ = body_(held_, factor_); });
     flops_ = count.total();
   }

@@ -1,4 +1,4 @@
-// Forward and backward of a micro-batch, recorded once and replayed for all others (tensor/graph.h).
+// Forward and backward of a micro-batch, captured once and replayed for all others (tensor/graph.h).
 //
 //   train::CapturedPass pass(device, [&](const tensor::Batch& micro_batch, const at::Tensor& factor) {
 //     const at::Tensor lost = model.forward(micro_batch.at("ids"), micro_batch.at("labels"));
@@ -20,32 +20,32 @@ class Graph;
 
 namespace colossal::train {
 
-/// A pass over micro-batches of the same sizes. The first runs as it is, which makes tables and asks what the device
-/// can do; the second is recorded; it and all others are replays. What changes from one to the next has a place on the
-/// device that the recording reads: the fields of the batch, and the factor of the loss. Nothing else that the host
-/// knows may change.
+/// A pass over micro-batches of the same sizes. The first micro-batch runs without capture, which creates tables and
+/// queries the device. The second one is captured. It and all later ones are replays. The inputs that change have fixed
+/// memory on the device, which the graph reads: the fields of the batch, and the factor of the loss. No other value
+/// that the host uses may change.
 class CapturedPass {
  public:
-  /// Runs a micro-batch and returns a number, the same operators in the same memory each time. The micro-batch has no
-  /// fields that stay whole on the host. `factor`: one fp64 number.
+  /// Runs a micro-batch and returns one number. Every call must run the same operators in the same memory. The
+  /// micro-batch has no fields with stays_whole. `factor` is one fp64 number.
   using Body = std::function<at::Tensor(const tensor::Batch& micro_batch, const at::Tensor& factor)>;
 
   CapturedPass(at::Device device, Body body);
   ~CapturedPass();
 
-  /// Whether a micro-batch has the fields and sizes of those before. Fields that stay whole do not count.
+  /// Returns true if the micro-batch has the same fields and sizes as earlier ones, ignoring fields with stays_whole.
   bool fits(const tensor::Batch& micro_batch) const;
-  /// What the body returns of a micro-batch on the device that fits(): the caller's own. Announces its operations
-  /// (tensor::FlopCount), replayed or not. Nobody waits.
+  /// Returns the result of the body for a micro-batch that fits() and is on the device. The caller owns the result.
+  /// Announces the operations (tensor::FlopCount), also of replays. Does not wait for the device.
   at::Tensor run(const tensor::Batch& micro_batch, double factor);
 
  private:
   at::Device device_;
   Body body_;
-  tensor::Batch held_;  // what the body is given
-  at::Tensor factor_;   // likewise
-  at::Tensor result_;   // of the recording
-  double flops_ = 0;    // likewise
+  tensor::Batch held_;  // fixed input tensors of the body
+  at::Tensor factor_;   // fixed factor input of the body
+  at::Tensor result_;   // output of the captured body
+  double flops_ = 0;    // operations of the captured body
   std::unique_ptr<tensor::Graph> graph_;
 };
 

@@ -1,4 +1,4 @@
-// Sizes of a model that config.validate() cannot know.
+// Checks of model sizes that config.validate() cannot make, because it has no model.
 //
 //   config.validate();
 //   train::check_sizes(config.parallel, shape, objective.example(1));
@@ -9,8 +9,9 @@
 
 namespace colossal::train {
 
-/// Errors: a hidden size that the tensor mode cannot split; if the example has no tokens also a number of positions
-/// that tensor or sequence parallelism cannot split, because the samples do not have data.sequence tokens.
+/// Checks the sizes of a model. Errors: a hidden size that the tensor mode cannot split. If the example has no tokens
+/// also a number of positions that tensor or sequence parallelism cannot split, because such samples do not have
+/// data.sequence tokens.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example);
 

@@ -1,4 +1,4 @@
-// The checkpoints of one training: what the Trainer and a module in training save, and what they go on from.
+// The checkpoints of one training run, which Trainer and ModuleTraining save and resume from.
 //
 //   Checkpoints checkpoints(folder, engine.mesh(), config.training.keep_last);
 //   checkpoints.save(engine);
@@ -17,50 +17,53 @@
 
 namespace colossal::train {
 
-/// What a checkpoint is made of, and what goes on from one: an Engine, a module in training.
+/// An object that can be saved to a checkpoint and resumed from one: an Engine or a ModuleTraining.
 class Resumable {
  public:
+  /// Returns the number of finished steps.
   virtual int64_t steps_done() const = 0;
-  /// Everything that the next step depends on: to be saved, or to be filled from a checkpoint.
+  /// Returns all state on which the next step depends, to be saved, or to be filled from a checkpoint.
   virtual checkpoint::TrainingState state() = 0;
-  /// Goes on from what state() returned, filled. Collective.
+  /// Continues from a filled state(). Collective.
   virtual void loaded(const checkpoint::TrainingState& state) = 0;
-  /// Errors: a checkpoint of this progress is of another training. No communication.
+  /// Checks the progress of a checkpoint. Errors: it belongs to another training run. No communication.
   virtual void check_progress(const nlohmann::json& progress) const = 0;
 
  protected:
   ~Resumable() = default;
 };
 
-/// What a run has beside its training.
+/// Callbacks for state that a run saves in addition to its training.
 struct BesideTraining {
-  /// Refuses, by an Error, what was saved beside another run. Before anything is changed.
+  /// Throws an Error if the progress belongs to another run. Called before any change.
   std::function<void(const nlohmann::json& progress)> check{};
-  /// Takes back what was saved beside this one; must not communicate. What one rank refuses, all refuse.
+  /// Restores the run's own state. Must not communicate. An error on one rank is thrown on all ranks.
   std::function<void(const nlohmann::json& progress)> restore{};
 };
 
-/// All ranks of the mesh make one and call the same members in the same order; they see the same folder.
+/// Saves and loads the checkpoints in one folder. All ranks of the mesh make one and call the same members in the same
+/// order. They must see the same folder.
 class Checkpoints {
  public:
-  /// `keep_last`: of the newest checkpoints, when one is saved; 0 keeps all. The mesh must outlive it.
+  /// `keep_last` is the number of newest checkpoints that a save keeps; 0 = keep all. The mesh must outlive it.
   Checkpoints(std::string folder, comm::Mesh& mesh, int64_t keep_last);
 
   const std::string& folder() const { return folder_; }
-  /// The steps in the folder, the same on every rank. Communication and errors: those of checkpoint::agreed_steps.
+  /// Returns the steps in the folder, the same on every rank. Communication and errors: as checkpoint::agreed_steps().
   checkpoint::StepFolders steps() const;
 
-  /// Saves folder/step-<steps_done>. The keys of `beside`, which is the same on all ranks, are saved with the
-  /// training's own progress: where its data stands, which config it has.
-  /// Communication and errors: those of checkpoint::save.
+  /// Saves folder/step-<steps_done>. The keys of `beside` are saved with the training's own progress, for example its
+  /// position in the data and its config. `beside` must be the same on all ranks.
+  /// Communication and errors: as checkpoint::save().
   void save(Resumable& training, const nlohmann::json& beside) const;
+  /// Saves without further keys.
   void save(Resumable& training) const;
 
-  /// Goes on from the checkpoint of step `wanted`, or, if none is wanted, from the newest that is not damaged. `steps`
-  /// is what steps() returned.
-  /// Communication: that of checkpoint::load_newest and of training.loaded().
-  /// Errors: those of checkpoint::load_newest, of training.check_progress() and of `beside`; the same on every rank,
-  ///         and before anything is changed, but for those of `restore`.
+  /// Continues from the checkpoint of step `wanted`, or, without it, from the newest undamaged one. `steps` is the
+  /// result of steps().
+  /// Communication: as checkpoint::load_newest() and training.loaded().
+  /// Errors: as checkpoint::load_newest(), training.check_progress() and the callbacks of `beside`. They are the same
+  ///         on every rank. They are thrown before any change, except the errors of `restore`.
   checkpoint::Found resume(Resumable& training, const checkpoint::StepFolders& steps,
                            std::optional<int64_t> wanted = std::nullopt, const BesideTraining& beside = {}) const;
 

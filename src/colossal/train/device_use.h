@@ -1,4 +1,4 @@
-// What a rank's device had and moved, where [memory] device gives it a budget.
+// Memory use and transfers of a rank's device that has a budget in [memory] device.
 //
 //   if (const auto use = engine->device_use()) log.info(readable_bytes(use->peak));
 #pragma once
@@ -6,15 +6,16 @@
 
 namespace colossal::train {
 
-/// Bytes of one rank.
+/// Bytes on one rank.
 struct DeviceUse {
-  /// Since the start, from the host: its parts of chunks that were gathered, and inputs of recomputed blocks.
+  /// copied from the host since the start: its shards of gathered chunks, inputs of recomputed layers, and gradients
+  /// that were set aside
   int64_t copied_to = 0;
-  /// Since the start, to the host: its parts of gradients, inputs of recomputed blocks, and what it began with.
+  /// copied to the host since the start: its shards of gradients, inputs of recomputed layers, and initial values
   int64_t copied_from = 0;
-  /// Peaks of the last step: of gathered parameters and resident states, and of everything.
+  /// peaks of the last step: `model` of gathered parameters and resident states, `peak` of all memory
   int64_t model = 0, peak = 0;
-  /// Shards that are on the device now.
+  /// shards that are on the device now
   int64_t states = 0;
 };
 

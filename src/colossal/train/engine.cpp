@@ -42,23 +42,22 @@ tensor::Batch part_of(const tensor::Batch& b, int64_t part, int64_t parts) {
   return b.part(part * rows, rows);
 }
 
-/// What a run on meta stands for: CUDA where the config asks for it, also on a machine that has none.
+/// Returns the device that a run on meta simulates: CUDA if the config selects it, even on a machine without it.
 at::DeviceType shown_by(const std::string& device) {
   return device == "cuda" ? at::kCUDA : comm::choose_device(device, 0).type();
 }
 
-/// The ranks of this stage that are given other rows: their labels, and what they lost, add up to those of the global
-/// batch.
+/// The ranks of this stage that get different rows. Their label weights and losses add up to the global batch's.
 comm::Group& ranks_of_other_rows(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
 
-/// Those and their counterparts in the other stages.
+/// The ranks of ranks_of_other_rows() and their counterparts in the other stages.
 comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
   std::vector<std::string> axes = mesh.place().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
 }
 
-/// "tokens 0-3, 12-15"
+/// Formats ranges as "tokens 0-3, 12-15".
 std::string text_of(const std::vector<tensor::TokenRun>& runs) {
   std::string text;
   for (const tensor::TokenRun& run : runs)
@@ -66,7 +65,7 @@ std::string text_of(const std::vector<tensor::TokenRun>& runs) {
   return text.empty() ? "all tokens" : text;
 }
 
-/// Of [training] graph, what the config does not know. On meta nothing is launched.
+/// Checks the requirements of [training] graph that the config cannot check. A run on meta launches no kernels.
 void check_graph(const models::ModelShape& shape, at::Device device) {
   require(device.is_meta() || tensor::can_capture(device.type()), "training", "graph needs a CUDA device: got ",
           device.str(), "; set training.graph = false");
@@ -74,7 +73,8 @@ void check_graph(const models::ModelShape& shape, at::Device device) {
           shape.dropout, "; set model.dropout = 0 or training.graph = false");
 }
 
-/// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
+/// Returns the ranks that hold the same layers as this one: the ranks of its stage, which chimera places at two
+/// pipeline indices.
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
   std::vector<std::string> axes;
@@ -91,7 +91,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
   const PhaseScope phase(mesh_->world().traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
-  options.without_memory = true;  // the chunk store gives it
+  options.without_memory = true;  // the chunk store allocates it
   options.shown = shown_by(config.run.device);
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
@@ -106,7 +106,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
             "packed weights without their values have no gradients: got ", parameters().forward_only(),
             " in a model that trains; set WeightPacking::keeps_values");
   };
-  // A weight is packed where it is: perhaps by the ranks of one stage alone.
+  // A weight is packed where it is stored, perhaps only by the ranks of one stage, so the ranks must agree.
   if (std::any_of(models.begin(), models.end(), [](const NamedModel& one) { return bool(one.adapter.product); }))
     comm::agree(mesh_->all(), at::kCPU, refuse_packed);
   require(parameters().trained_numel() > 0, "model", "at least one parameter must be trained: got ",
@@ -137,8 +137,8 @@ Engine::Member Engine::make_member(const NamedModel& model, nn::Parameters::Opti
   return {model.name, std::move(made), std::move(reports), trains};
 }
 
-/// What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
-/// ranks go by one order.
+/// Makes the groups that steps use for host values. A group made during a step would wait for ranks that still compute.
+/// All ranks must make them in the same order.
 void Engine::make_groups() {
   mesh_->connect(device());
   ranks_of_other_rows(*mesh_);
@@ -192,7 +192,7 @@ void Engine::weights_loaded() { optimization_->weights_loaded(); }
 std::vector<tensor::TokenRun> Engine::tokens_read() const { return tokens_read(objective_->example(1)); }
 
 std::vector<tensor::TokenRun> Engine::tokens_read(const tensor::Batch& batch) const {
-  // Layouts of all models divide tokens alike.
+  // Layouts of all models split tokens identically.
   const distributed::DistributedModel& model = *main().model;
   if (!model.cuts_tokens(batch) || config_.data.documents == "separate") return {};
   return model.tokens_read(batch.tokens());
@@ -206,8 +206,8 @@ memory::ChunkStore& Engine::store() { return optimization_->store(); }
 
 at::Device Engine::device() const { return main().model->parameters().options().device; }
 
-/// The batch on the device, unless a rank is to have a part of its tokens: then each micro-batch is cut before it is
-/// copied, by documents that the host reads.
+/// Returns the batch on the device, unless ranks split its tokens. Then each micro-batch is cut before it is copied,
+/// because the cut depends on documents, which the host reads.
 tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) const {
   models::check_fields(member.model->model(), b);
   if (!b.wanted.empty()) {
@@ -229,8 +229,8 @@ nn::Step Engine::training_step_of(const Member& member, const tensor::Batch& mic
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   if (passes_ > 0) step.dropout_seed = derive_seed(step.dropout_seed, static_cast<uint64_t>(passes_));
-  // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
-  // consecutive ones of those.
+  // The index of a row in the global batch. Each index along the axes that split rows gets consecutive rows, and each
+  // micro-batch consecutive rows of those.
   step.first_row =
       (mesh_->place().index(mesh_->place().row_axes()) * config_.micro_batches() + index) * micro_batch.rows();
   return step;
@@ -279,7 +279,7 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
     optimization_->reducer().finish();
   }
   optimization_->close_pass();
-  const size_t losses = numbers.size();  // one element each
+  const size_t losses = numbers.size();  // each has one element
   for (at::Tensor& reported : reports.numbers()) numbers.push_back(std::move(reported));
   const std::vector<double> values = optimization_->read_before_step(numbers);
   reports.end_pass(std::span(values).subspan(losses), config_.micro_batches());
@@ -289,7 +289,8 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
   return comm::sum(ranks_of_all_rows(*mesh_), mean);
 }
 
-/// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
+/// Returns the losses of this rank's micro-batches in their order, each a sum. Gradients are derivatives of the sums
+/// times `factor`.
 std::vector<at::Tensor> Engine::train(const Member& member, const tensor::Batch& b, double factor, const Loss& loss) {
   const int64_t parts = config_.micro_batches();
   std::vector<nn::Step> micro;
@@ -303,12 +304,13 @@ std::vector<at::Tensor> Engine::train(const Member& member, const tensor::Batch&
     return sum * factor;
   };
   member.model->train(micro, scaled, [&](bool last) { optimization_->reducer().begin(last, member.name); });
-  // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
+  // The losses are in the order of the micro-batches for any schedule. Undefined ones belong to other ranks.
   std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
   return losses;
 }
 
-/// The same by replays. Gradients leave when they are over: in a recording, nobody would hear that one is complete.
+/// Does the work of train() by replays. The reducer sends gradients after the last replay, because hooks that report
+/// complete gradients do not run in a replay.
 std::vector<at::Tensor> Engine::train_by_graph(const tensor::Batch& b, double factor) {
   const PhaseScope phase(mesh_->world().traffic(), Phase::Forward);
   const int64_t parts = config_.micro_batches();
@@ -318,14 +320,16 @@ std::vector<at::Tensor> Engine::train_by_graph(const tensor::Batch& b, double fa
   return losses;
 }
 
-/// If a row holds several documents, their number and borders would be recorded.
+/// Returns true if the pass can be replayed. A row with several documents cannot, because their number and borders
+/// would be fixed in the capture.
 bool Engine::is_for_graph(const tensor::Batch& b) const {
   if (!captured_ || !captured_->fits(part_of(b, 0, config_.micro_batches()))) return false;
   const at::Tensor documents = nn::step_of(b).documents;
   return !documents.defined() || ops::is_document_a_row(documents);
 }
 
-/// The body of the recording. The seed and rows of dropout, which differ from pass to pass, are asked for by nobody.
+/// The body of the capture. Dropout seed and rows, which differ from pass to pass, are unused: check_graph() refuses
+/// dropout.
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const models::States& end, const nn::Step& step) {
@@ -352,7 +356,8 @@ StepResult Engine::step() {
 
 std::vector<nn::Step> Engine::forward_steps(const Member& member, const tensor::Batch& batch) const {
   const tensor::Batch b = checked(member, batch);
-  // The micro-batches of training where stages share the work, if the rows divide.
+  // With several stages a pass uses the micro-batches of training, if the rows divide, so that the stages work in
+  // parallel.
   const int64_t wanted = mesh_->size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.rows() % (wanted * member.model->model().batch_parts) == 0 ? wanted : 1;
   std::vector<nn::Step> steps;
@@ -387,7 +392,7 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   for (const at::Tensor& part : distributed().forward(forward_steps(main(), batch), sums_of))
     mine = mine.defined() ? mine + part : part;
   optimization_->end_pass();
-  // Ranks of other stages and pipes add nothing: neither sums nor the weight of rows that a last stage has, too.
+  // Ranks of other stages and pipes contribute neither sums nor the weight of rows, which a last stage contributes.
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(objective_->sums());
   values.push_back(mine.defined() ? objective_->weight(batch) : 0);
@@ -406,7 +411,7 @@ checkpoint::TrainingState Engine::state() {
 
 namespace {
 
-/// The engine of models over a mesh that has the axes of the config.
+/// Makes the engine of models over a mesh that has the axes of the config.
 std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::Config& config,
                                   std::vector<NamedModel> models, std::optional<at::Device> device) {
   check_names(models);
@@ -419,7 +424,7 @@ std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::C
   return std::make_unique<Engine>(std::move(mesh), config, models, *device);
 }
 
-/// "pipeline 2, data 4"
+/// Formats sizes as "pipeline 2, data 4".
 std::string text_of(const tensor::Place& place) {
   std::string text;
   for (const tensor::Place::Axis& axis : place.axes())

@@ -15,7 +15,7 @@ using schedule::Event;
 using schedule::Step;
 using schedule::Timeline;
 
-/// `schedule` without what executors leave to their caller: a step for each of their events.
+/// Returns `schedule` without the steps that executors leave to their caller, so that each step has one event.
 schedule::Schedule timed_part(schedule::Schedule schedule) {
   for (auto& list : schedule.ranks)
     std::erase_if(list,
@@ -23,7 +23,8 @@ schedule::Schedule timed_part(schedule::Schedule schedule) {
   return schedule;
 }
 
-/// Begins and ends of all ranks, `row` doubles each behind its peak, as events from 0 on.
+/// Converts begin and end times of all ranks to events that start at 0. Each rank has `row` doubles, the first of which
+/// is its peak.
 Timeline measured_timeline(const double* values, int64_t row, const schedule::Schedule& schedule) {
   std::vector<Event> events;
   std::vector<double> peaks;

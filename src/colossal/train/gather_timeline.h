@@ -1,4 +1,4 @@
-// Times of the last training step, from all ranks of a pipeline to the one that writes the report.
+// Gathers the times of the last training step from all ranks of a pipeline on the rank that writes the report.
 #pragma once
 #include <optional>
 
@@ -8,11 +8,11 @@
 
 namespace colossal::train {
 
-/// The timeline of the last PipelineExecutor::train() of the pipeline that rank 0 of the world belongs to. It is
-/// returned on that rank; elsewhere, without a pipeline and before a first step there is none.
+/// Returns the timeline of the last PipelineExecutor::train() of the pipeline to which rank 0 of the world belongs.
+/// Only that rank gets it. Other ranks get none; so does rank 0 without a pipeline or before the first step.
 ///
-/// Communication: collective among all ranks of `mesh`; over "pipeline" one all_gather of 1 + 2 * (steps of the longest
-///                list) doubles a rank.
+/// Communication: collective among all ranks of `mesh`: one all_gather over "pipeline" of 1 + 2 * (steps of the longest
+///                list) doubles per rank.
 std::optional<report::PipelineTimeline> gather_pipeline_timeline(comm::Mesh& mesh,
                                                                  const parallel::PipelineExecutor& executor);
 

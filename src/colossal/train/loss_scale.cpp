@@ -7,7 +7,7 @@
 namespace colossal::train {
 namespace {
 
-constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow long before
+constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow at much smaller scales
 
 }  // namespace
 
@@ -38,7 +38,7 @@ nlohmann::json LossScale::state() const {
 }
 
 void LossScale::restore(const nlohmann::json& state) {
-  if (active_ && state.contains("value")) value_ = state["value"];  // a run in another format had none
+  if (active_ && state.contains("value")) value_ = state["value"];  // checkpoints of other precisions have no value
   good_ = state.at("good");
   skipped_ = state.at("skipped");
 }

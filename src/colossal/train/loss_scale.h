@@ -7,17 +7,18 @@
 
 namespace colossal::train {
 
-/// What losses are multiplied by before they go backward, so that gradients do not vanish in fp16. Halved after a step
-/// whose gradients overflowed, which is skipped; doubled after [precision] loss_scale_growth steps without one. The
-/// norm is the same on all ranks, so the scale is, too.
+/// The factor by which losses are multiplied before backward, so that gradients do not underflow in fp16. It is halved
+/// after a step whose gradients overflowed; that step is skipped. It is doubled after [precision] loss_scale_growth
+/// steps without overflow. All ranks have the same norm, so they have the same scale.
 class LossScale {
  public:
-  /// 1 for good, unless mode is fp16 and loss_scale is not 0.
+  /// The scale stays 1, unless mode is fp16 and loss_scale is not 0.
   explicit LossScale(const run::PrecisionConfig& config);
   double value() const { return value_; }
-  /// Whether a step with this gradient norm may be taken. A norm that is not finite says no, and changes the scale,
-  /// until that is 1: then the fault is not the scale's.
+  /// Returns true if a step with this gradient norm may update, and adjusts the scale. Returns false and halves the
+  /// scale if the norm is not finite. If the scale is 1 already, it returns true, because the scale is not the cause.
   bool accepts(double norm);
+  /// Returns the number of skipped steps.
   int64_t skipped() const { return skipped_; }
 
   nlohmann::json state() const;
@@ -27,7 +28,7 @@ class LossScale {
   bool active_;
   int64_t growth_;
   double value_;
-  int64_t good_ = 0, skipped_ = 0;  // steps since the last change; steps that were not taken
+  int64_t good_ = 0, skipped_ = 0;  // steps since the last change; skipped steps
 };
 
 }  // namespace colossal::train

@@ -21,16 +21,17 @@
 namespace colossal::train {
 namespace {
 
-constexpr double kCountable = 9007199254740992.0;  // 2^53 elements: no sum of bytes overflows
-/// Blocks that are built to estimate a model. A config may ask for a billion.
+constexpr double kCountable = 9007199254740992.0;  // 2^53 elements, so that no sum of bytes overflows
+/// Maximum number of layers that are built to estimate a model, because a config may have a billion of them.
 constexpr int64_t kEstimatedBlocks = 64;
 
 struct Elements {
   double all = 0, trained = 0;
 };
 
-/// Elements of the whole model. Of many blocks the first ones are counted, which stand for the others; then it may be
-/// less than the model has. Every parameter is declared elsewhere, so none has a tensor and no size overflows.
+/// Returns an estimate of the elements of the whole model. If it has many layers, the first ones are counted and
+/// extrapolated; then the estimate may be too small. Every parameter belongs to no stage of this rank, so none has a
+/// tensor and no size overflows.
 Elements estimated_elements(const NamedModel& model) {
   struct Enough {};
   const models::ModelShape& shape = model.shape;
@@ -64,7 +65,7 @@ int64_t total_of(const std::vector<memory::Shard>& shards) {
   return bytes;
 }
 
-/// States that rules keep for whole tensors (factored moments, projections), in no shard.
+/// Returns the bytes of states that rules keep for whole tensors (factored moments, projections), outside of shards.
 int64_t states_beside(optim::Optimizer& optimizer) {
   int64_t bytes = 0;
   for (const optim::StateTensor& state : optimizer.state())
@@ -72,7 +73,7 @@ int64_t states_beside(optim::Optimizer& optimizer) {
   return bytes;
 }
 
-/// The rows of one model that is built, not yet with its name.
+/// Returns the rows of one model that is built, without the model's name.
 std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mesh& mesh, const run::Config& config) {
   nn::Parameters& parameters = model.parameters();
   const at::ScalarType dtype = parameters.options().dtype;
@@ -113,9 +114,9 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
 
 std::string readable(double bytes) { return readable_bytes(static_cast<int64_t>(std::min(bytes, 9e18))); }
 
-/// Bytes of all ranks together. Budgets are no part of it: what they hold is counted already.
+/// Bytes of all ranks together. Rows of budgets are excluded, because their contents are counted in other rows.
 struct Total {
-  double parameters = 0, gradients = 0, states = 0;  ///< states with masters
+  double parameters = 0, gradients = 0, states = 0;  ///< states include master weights
   double sum() const { return parameters + gradients + states; }
   void add(const MemoryNeed& need, double times) {
     const double bytes = times * static_cast<double>(need.bytes);
@@ -125,7 +126,7 @@ struct Total {
   }
 };
 
-/// Each element once, however it is shared out: what no layout can do without.
+/// Counts each element once, independent of sharding: the minimum of any layout.
 Total least_of(const run::Config& config, const Elements& elements) {
   const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
   const bool has_masters = config.precision.has_masters();
@@ -135,7 +136,7 @@ Total least_of(const run::Config& config, const Elements& elements) {
           .states = elements.trained * ((has_masters ? exact : 0) + optim::least_state_bytes(config.optimizer, exact))};
 }
 
-/// Ranks of one stage need the same; stages differ.
+/// Ranks of one stage have the same needs; stages differ.
 Total total_of(const run::Config& config, const std::vector<NamedModel>& models) {
   const int64_t stages = config.parallel.pipeline.size, ranks_of_stage = config.parallel.ranks() / stages;
   Total total;
@@ -212,7 +213,7 @@ void check_memory(const run::Config& config, const std::vector<NamedModel>& mode
             config.parallel.zero < 3 && config.parallel.copies() > 1 ? "shard more (parallel.zero = 3), " : "",
             "fewer replicas here (parallel.data) or more machines");
   };
-  check(least_of(config, elements));  // or a config that asks for a billion layers would be built
+  check(least_of(config, elements));  // first, because a config with a billion layers must not be built
   check(total_of(config, models));
 }
 

@@ -21,7 +21,7 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
-constexpr const char* kModel = "model.";  // before the names of parameters, and of buffers, in a checkpoint
+constexpr const char* kModel = "model.";  // prefix of the names of parameters and buffers in a checkpoint
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
@@ -40,7 +40,7 @@ void check(const comm::World& world, const run::Config& config) {
 
 using Named = torch::OrderedDict<std::string, at::Tensor>;
 
-/// Indices of `parameters` in the order in which `first_pass` uses them on rank 0. Buffers are as before.
+/// Returns the indices of `parameters` in the order in which `first_pass` uses them on rank 0. Restores the buffers.
 std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, const std::function<void()>& first_pass,
                                  comm::Group& replicas) {
   std::vector<at::Tensor> saved;
@@ -51,7 +51,7 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
     if (saved[i].defined()) at::Tensor(buffers[i].value()).copy_(saved[i]);
   at::Tensor order = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
   std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
-  replicas.broadcast(order, 0).wait();  // chunks must be the same on all
+  replicas.broadcast(order, 0).wait();  // chunks must be the same on all ranks
   const int64_t* from = order.const_data_ptr<int64_t>();
   return {from, from + order.numel()};
 }
@@ -67,12 +67,13 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   };
   nn::Parameters registered(parameters.place(), parameters.options());
   for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
-  config.optimizer.groups.apply(registered);  // what is refused is refused here, before anything is sent
+  config.optimizer.groups.apply(registered);  // refuses invalid groups here, before any communication
   std::vector<size_t> order(named.size());
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
-  // The module itself too, which its owner may have by value: modules() would want a shared_ptr of it.
+  // The module itself is checked separately, because modules() would need a shared_ptr of it, and its owner may hold it
+  // by value.
   const auto leave_tables_out = [&](const torch::nn::Module& part) {
     if (part.name() != "torch::nn::EmbeddingImpl") return;
     for (const at::Tensor& table : part.parameters(/*recurse=*/false))
@@ -82,8 +83,7 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   for (const auto& part : module.modules(/*include_self=*/false)) leave_tables_out(*part);
 }
 
-/// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
-/// began.
+/// Replicas that start with different values would stay different unnoticed, because their gradients are the same.
 void start_from_first(const at::Tensor& value, comm::Group& replicas) {
   if (value.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -106,7 +106,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
   for (const auto& b : module.named_buffers()) {
     if (!b.value().defined()) continue;
     if (b.value().is_floating_point())
-      b.value().set_data(b.value().to(dtype()));  // the module's own handle: all others see it
+      b.value().set_data(b.value().to(dtype()));  // sets the module's own handle, so that all handles see it
     buffers_.emplace_back(b.key(), b.value());
   }
   for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
@@ -127,11 +127,11 @@ int64_t ModuleTraining::steps_done() const { return optimization_->steps_done();
 memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
 
 void ModuleTraining::end_pass() {
-  // Where nothing is shared a rank may evaluate alone.
+  // Without sharded parameters a rank may evaluate alone.
   if (config_.parallel.zero == 3)
     optimization_->end_pass();
   else
-    optimization_->close_pass();  // what failed before is step()'s to tell, on all ranks
+    optimization_->close_pass();  // step() throws errors of the pass, on all ranks
 }
 
 void ModuleTraining::zero_grad() {
@@ -153,7 +153,8 @@ void ModuleTraining::backward(const at::Tensor& loss) {
   const double share =
       optimization_->loss_scale() /
       static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
-  // A share that fp16 does not hold must overflow on its way down, to be seen and skipped, not here.
+  // If fp16 cannot represent the scaled share, it must overflow in backward, where it is detected and skipped, and not
+  // here.
   const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   wide.backward(at::full_like(wide, share));
   if (last) optimization_->reducer().finish();
@@ -175,8 +176,8 @@ double ModuleTraining::mean(double value) {
   return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
-/// The optimization, and copies of the buffers behind it, in the dtype of the parameters' exact values: the same in
-/// every precision that has these.
+/// The optimization's state, followed by copies of the buffers. They have the dtype of the parameters' exact values, so
+/// that they are the same in every precision with such values.
 class ModuleTraining::Saved : public Resumable {
  public:
   explicit Saved(ModuleTraining& training) : training_(training) {}
@@ -219,7 +220,7 @@ void ModuleTraining::load(const std::string& folder) {
 }
 
 void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
-  // Nothing newer is skipped, because there is no log here to report it.
+  // A newer step that is incomplete is not skipped silently, because there is no log here to report it.
   comm::agree(mesh_.all(), at::kCPU, [&] {
     const std::string skipped = steps.skipped_after(steps.newest());
     require(steps.complete.empty() || skipped.empty(), "checkpoint",
@@ -242,7 +243,8 @@ bool ModuleTraining::resume(const std::string& folder) {
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass, std::optional<at::Device> device) {
-  // Before check(), which a rank with another config might pass: it would then wait for those that do not.
+  // The inputs are compared before check(), because a rank with another config might pass check() and then wait for
+  // ranks that do not.
   const auto everyone = group_of_all(world);
   require_same(*everyone, program_inputs());
   require_same(*everyone, config_inputs(config));

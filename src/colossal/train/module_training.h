@@ -1,5 +1,5 @@
-// A torch::nn::Module of the user's own in training: replicated over ranks, its parameters, gradients and optimizer
-// states shared out as [parallel] zero says.
+// Training of a torch::nn::Module that the caller supplies. It is replicated over the ranks; its parameters, gradients
+// and optimizer states are sharded as [parallel] zero specifies.
 //
 //   const auto training = colossal::initialize(world, *module, config);     // every rank, with the same module
 //   training->resume(folder);                                               // where there is a checkpoint
@@ -37,7 +37,7 @@ namespace colossal::train {
 
 class Optimization;
 
-/// One rank's copy of a module in training. Made by initialize(). A step:
+/// One rank's replica of a module in training. Made by initialize(). A step:
 ///
 ///   training->zero_grad();
 ///   for (each of the training.accumulate micro-batches)
@@ -45,46 +45,49 @@ class Optimization;
 ///   training->step();
 ///   print(training->mean(training->loss()));
 ///
-/// The module stays as it was written: its forward is called as ever, and under ZeRO 3 whoever reads a parameter finds
-/// it whole. All ranks call the same operators on parameters in the same order. Gradients are the business of this
-/// class: no optimizer of torch, no zero_grad of the module's, one backward pass a micro-batch. A parameter that no
-/// loss uses has a gradient of zeros, so it decays; one that is frozen is as it came, in the compute dtype, also when
-/// saved. Module and world outlive it. After it, parameters keep their values, but under ZeRO 3 they have none: save()
-/// before.
+/// The module needs no changes: its forward is called as usual, and under ZeRO 3 every parameter that is read is
+/// gathered first. All ranks must call the same operators on parameters in the same order. This class manages the
+/// gradients: callers use no torch optimizer, do not call the module's zero_grad(), and run one backward pass per
+/// micro-batch. A parameter that no loss uses has a gradient of zeros, so it decays. A frozen parameter keeps its
+/// value, in the compute dtype, also in checkpoints. Module and world must outlive this object. After its destruction
+/// parameters keep their values, except under ZeRO 3, where they have none: call save() before.
 class ModuleTraining {
  public:
+  /// Use initialize(), which also checks that the ranks have the same inputs.
   ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
                  const std::function<void()>& first_pass, at::Device device);
   ~ModuleTraining();
 
-  /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay
-  /// integers. Nobody waits for the copy of a pinned one, which must then stay as it is until step() is over.
+  /// Returns `tensor` as the module needs it: on the run's device, with floating-point values in the compute dtype.
+  /// Integers keep their dtype. The host does not wait for the copy of a pinned tensor, which must then stay unchanged
+  /// until step() returns.
   at::Tensor input(const at::Tensor& tensor) const;
 
-  /// No gradients, no micro-batches: before the first of a step.
+  /// Clears gradients and the count of micro-batches. Must be called before the first micro-batch of a step.
   void zero_grad();
-  /// Back through the loss of a micro-batch, a scalar: the mean over this rank's share of it, best computed in fp32.
-  /// With the last micro-batch of the step, gradients are those of the mean of the losses of all ranks and
-  /// micro-batches. Parameters are released (end_pass).
+  /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's share of it, preferably computed
+  /// in fp32. After the last micro-batch of the step, gradients are derivatives of the mean loss over all ranks and
+  /// micro-batches. Releases gathered parameters (end_pass()).
   ///
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.
-  /// Errors ("training"): a loss of more than one element or without a gradient; more calls than training.accumulate;
-  /// before any communication.
+  /// Errors ("training"): a loss with more than one element or without a gradient; more calls than training.accumulate.
+  /// They are thrown before any communication.
   void backward(const at::Tensor& loss);
-  /// Clips, updates, and counts the step: see Optimization::step.
+  /// Clips, updates, and counts the step: see Optimization::step().
   ///
-  /// Cost: on an accelerator the host waits once, for the gradients' norm and loss() together, and nowhere else in a
-  ///       step whose inputs are pinned.
+  /// Cost: with an accelerator the host waits once, for the gradient norm and loss() together. It waits nowhere else in
+  ///       a step whose inputs are pinned.
   /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite.
   StepResult step();
-  /// Of the last step(), on this rank: the mean over its micro-batches of what backward() was given. For that of all
-  /// ranks see mean().
+  /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward().
+  /// For the mean over all ranks see mean().
   double loss() const { return loss_; }
-  /// Releases what ZeRO 3 gathered, but for what parallel.gathered_mib lets stay: after a forward without a backward,
-  /// as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory] that of one rank on all.
-  /// Communication: there that of comm::agree().
+  /// Releases the parameters that ZeRO 3 gathered, except those that parallel.gathered_mib keeps. Must be called after
+  /// a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory] the
+  /// error of one rank on all ranks.
+  /// Communication: in that case as comm::agree().
   void end_pass();
-  /// The mean of `value` over all ranks, for printing. Communication: all_reduce of [1].
+  /// Returns the mean of `value` over all ranks, for logging. Communication: all_reduce of [1].
   double mean(double value);
 
   int64_t steps_done() const;
@@ -93,21 +96,22 @@ class ModuleTraining {
   const nn::Parameters& parameters() const { return parameters_; }
   memory::ChunkStore& store();
 
-  /// Saves folder/step-<steps_done> and keeps the training.keep_last newest: parameters (masters, where there are some)
-  /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
-  /// kept. Generators are not saved. Collective. Errors: see checkpoint::save.
+  /// Saves folder/step-<steps_done> and keeps the training.keep_last newest checkpoints. Saves parameters (master
+  /// weights, if there are any) and buffers as "model.<name>", optimizer states, step and loss scale. Replicas do not
+  /// synchronize buffers, so rank 0's are saved. Random generators are not saved. Collective. Errors: see
+  /// checkpoint::save().
   void save(const std::string& folder);
-  /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO.
-  /// Gradients are zero then. Collective. Errors: none there; a newer step folder that is not complete; of another
-  /// optimizer; see checkpoint::load. The same on all ranks, before anything is changed. After that: ranks that read
-  /// different weights (require_same_weights()).
+  /// Continues from the newest checkpoint in `folder` that rank 0 sees, saved with any number of ranks and any ZeRO
+  /// stage. Gradients are zero afterwards. Collective. Errors: no checkpoint; a newer step folder that is incomplete; a
+  /// checkpoint with another optimizer; see checkpoint::load(). They are the same on all ranks, and are thrown before
+  /// any change. After the load: ranks that read different weights (require_same_weights()).
   void load(const std::string& folder);
-  /// load(), if the folder holds a step. Returns whether it did. Collective. Errors: those of load().
+  /// Calls load() if the folder holds a step. Returns true if it did. Collective. Errors: as load().
   bool resume(const std::string& folder);
 
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
-  class Saved;  // what checkpoints see of it
+  class Saved;  // adapter for checkpoints
   void load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
   int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
 
@@ -116,30 +120,32 @@ class ModuleTraining {
   nn::Parameters parameters_;
   NamedBuffers buffers_;
   std::unique_ptr<Optimization> optimization_;
-  std::vector<at::Tensor> losses_;  // of the micro-batches so far
+  std::vector<at::Tensor> losses_;  // losses of the micro-batches so far
   double loss_ = 0;
 };
 
-/// Takes `module` over for training as [parallel] data and zero, [precision], [memory] without recompute, [optimizer],
-/// [training] and [run] device of `config` say; other sections are not read. Every rank gives the same module:
-/// parameters and buffers start with rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by
-/// submodules, and floating-point buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay),
-/// vectors, that is biases and norms, do not. Whoever is frozen stays frozen. Rules for matrices (muon) treat every
-/// parameter of two dimensions or more but the tables of torch::nn::Embedding; of heads they know nothing.
+/// Prepares `module` for training. Reads [parallel] data and zero, [precision], [memory] without recompute,
+/// [optimizer], [training] and [run] device of `config`; other sections are ignored. Every rank must pass the same
+/// module; parameters and buffers start with rank 0's values. Parameters may be trained, frozen (requires_grad false)
+/// or shared by submodules. They get the compute dtype, as do floating-point buffers. Parameters with two or more
+/// dimensions have weight decay (optimizer.weight_decay); vectors, which are biases and norms, do not. Frozen
+/// parameters stay frozen. Rules for matrices (muon) treat every parameter with two or more dimensions as a matrix,
+/// except the tables of torch::nn::Embedding. They cannot detect heads.
 ///
-/// `first_pass`: runs the module forward once, on the run's device and in the module's own dtype, so that parameters
-/// are packed in the order of their first use; without it, in the order of registration. It is called once on every
-/// rank, without gradients and before anything is sent, and leaves buffers as they were.
+/// `first_pass` runs the module's forward once, on the run's device and in the module's own dtype. Then parameters are
+/// packed in the order of their first use; without it, in the order of registration. It is called once on every rank,
+/// without gradients and before any communication of parameters. Buffers are restored after it.
 ///
-/// `device`: of the parameters; none: that of [run] device.
+/// `device` is the device of the parameters; none = as [run] device.
 ///
-/// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
-/// Communication: collective among all ranks of `world`; three all_reduces of 16 bytes, a broadcast of every parameter
-///                and buffer, and with `first_pass` of an integer a parameter.
-/// Errors, the same on all ranks and before a parameter is sent: ranks with different programs, configs or modules
-///         (train/rank_inputs.h); tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
-///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
-///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
+/// Bytes:         as memory::ChunkStore; during construction one more copy of the module.
+/// Communication: collective among all ranks of `world`: three all_reduces of 16 bytes, a broadcast of every parameter
+///                and buffer, and with `first_pass` a broadcast of one integer per parameter.
+/// Errors:        the same on all ranks, before any parameter is sent. Ranks with different programs, configs or
+///                modules (train/rank_inputs.h). Tensor or pipeline parallelism, mode fp8, recomputation, because they
+///                need layers of this library. A world.size() that is not parallel.data. A module without trained
+///                parameters, or with some that are not floating-point leaves. A group of [optimizer.groups] that
+///                matches no parameter. As Config::validate().
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass = {},
                                            std::optional<at::Device> device = {});
@@ -148,7 +154,7 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module
 
 namespace colossal {
 
-/// What a program that trains a module of its own needs to name.
+/// Names for programs that train their own module.
 using run::Config;
 using train::initialize;
 using train::ModuleTraining;

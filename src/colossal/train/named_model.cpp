@@ -9,7 +9,7 @@
 namespace colossal::train {
 namespace {
 
-/// A name is the first part of a dotted path.
+/// Returns true for a valid name, which is the first part of a dotted path.
 bool is_word(const std::string& name) {
   return !name.empty() &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
@@ -37,7 +37,7 @@ void check_names(const std::vector<NamedModel>& models) {
 std::shared_ptr<const run::Objective> objective_of(const run::Config& config, const NamedModel& model) {
   if (model.objective) return model.objective;
   if (model.name.empty()) return run::choose_objective(config, run::built_in_objectives(), model.shape).objective;
-  // The tables of the config are those of the run's objective.
+  // The built-in objective gets default keys, because the tables of the config belong to the run's objective.
   const run::Objectives objectives = run::built_in_objectives();
   const run::ObjectiveRow& row = objectives.at(model.shape.task().objective);
   return row.make(config, row.keys, model.shape);

@@ -1,4 +1,4 @@
-// The models of a run: the main one, and others that share its mesh, its budgets and its optimizer.
+// The models of a run: the main model, and others that share its mesh, memory budgets and optimizer.
 //
 //   comm::Mesh mesh(world, config.parallel.axes());
 //   const auto engine = train::initialize(
@@ -15,23 +15,23 @@
 
 namespace colossal::train {
 
-/// A model of a run. The main model comes first and has no name. The names of another one's parameters begin with its
+/// A model of a run. The main model comes first and has no name. The parameter names of any other model start with its
 /// name: "reference.blocks.0.attention.qkv.weight".
 struct NamedModel {
-  std::string name{};  ///< letters, digits and _
+  std::string name{};  ///< letters, digits and _; empty = the main model
   models::ModelShape shape{};
-  /// The main model's is that of the run. Its sample says what the stages of a pipeline cost. Null: the built-in
-  /// objective that the architecture names
+  /// objective; the main model's is the objective of the run. Its example sample gives the costs of pipeline stages.
+  /// Null: the built-in objective that the architecture names
   std::shared_ptr<const run::Objective> objective{};
-  nn::Adapter adapter{};  ///< asked by the names that the model has alone; what is frozen has no gradients and states
+  nn::Adapter adapter{};  ///< called with parameter names without the model's name; frozen parameters have no gradients
 };
 
-/// Errors ("model"): no model; a main model that is not first or has a name; a name that another model has, or that has
-///                   other characters than letters, digits and _; "model" and "optimizer", which are names in
-///                   checkpoints.
+/// Checks the names of models.
+/// Errors ("model"): no model; a main model that is not first or has a name; a duplicate name, or one with other
+///                   characters than letters, digits and _; "model" and "optimizer", which are prefixes in checkpoints.
 void check_names(const std::vector<NamedModel>& models);
 
-/// Returns the model's objective, or the built-in one. Errors: those of run::choose_objective().
+/// Returns the model's objective, or the built-in one. Errors: as run::choose_objective().
 std::shared_ptr<const run::Objective> objective_of(const run::Config& config, const NamedModel& model);
 
 }  // namespace colossal::train

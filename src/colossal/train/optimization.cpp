@@ -22,15 +22,15 @@
 namespace colossal::train {
 namespace {
 
-constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
-constexpr char kOrigin[] = "origin_of_unsaved";        // in the progress of checkpoints that leave parameters out
+constexpr std::string_view kOptimizer = "optimizer.";  // prefix of the names of optimizer states
+constexpr char kOrigin[] = "origin_of_unsaved";        // key in the progress of checkpoints that omit parameters
 
-/// Where memory.host leaves it open how much of the host the disk's transfers take: so many times what one update
-/// needs, of which a quarter, as much again, is read ahead (TieredHome::Options::ahead).
+/// Host memory for disk transfers if memory.host does not limit it, as a multiple of what one update needs. A quarter
+/// of it, as much as one update needs, is for prefetching (TieredHome::Options::ahead).
 constexpr int64_t kTransfers = 4;
 
-/// What `make` returns. Where there are tiers a rank may fail for reasons of its own, a full disk for instance: then
-/// all throw. Groups are made first in whatever is made, so no rank waits for one that failed.
+/// Returns the result of `make`. With tiers one rank may fail alone, for example because of a full disk; then all ranks
+/// throw. Every `make` creates its groups first, so no rank waits for one that failed.
 template <class Make>
 auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) {
   if (!config.memory.has_tiers()) return make();
@@ -54,7 +54,7 @@ std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const 
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
 
-/// Those of a store in `home`, which counts in `trace` what it has on the device.
+/// Returns the options of a store in `home`, which counts its bytes on the device in `trace`.
 memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::Home> home, const run::Config& config,
                                       at::ScalarType dtype, const std::shared_ptr<memory::DeviceTrace>& trace) {
   memory::ChunkOptions options = chunk_options(config, dtype);
@@ -68,7 +68,7 @@ nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   return parameters;
 }
 
-/// Of a run that has tiers, and budgets that are large enough. Nobody refuses for himself.
+/// Returns the needs of a run with tiers, whose budgets are large enough. No rank throws alone.
 TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
   if (!config.memory.has_tiers()) return {};
   TierNeeds needs = made_by_all(mesh, config, [&] {
@@ -137,7 +137,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   require(config.memory.states_on_device == 0 || optimizer_->takes_shards_on(parameters.options().device), "memory",
           "states_on_device needs an optimizer that updates shards in place: ", config.optimizer.name,
           " updates them on the host; leave it out, or set optimizer.name to adamw, lion or sgd");
-  // Where neither the device is small nor a disk is there they would only be copied.
+  // Inputs are offloaded only if the device has a budget or there is a disk; otherwise this would only copy them.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
     inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), needs_.of_gathers);
 }
@@ -146,14 +146,14 @@ optim::NormOrder Optimization::norm_order() const {
   return config_.training.clip_by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two;
 }
 
-/// The first error of a pass before; none of a later one is left for another time.
+/// Throws the first error of an earlier pass, and clears the errors after it.
 void Optimization::rethrow() {
   if (inputs_) store_->attempt([&] { inputs_->rethrow(); });
   store_->rethrow();
 }
 
 void Optimization::agree(const std::function<void()>& work) {
-  if (!store_->takes_part()) store_->rethrow();  // the others find out by themselves
+  if (!store_->takes_part()) store_->rethrow();  // the other ranks detect the failure themselves
   const auto all_of_it = [&] {
     rethrow();
     work();
@@ -178,7 +178,7 @@ void Optimization::end_pass() {
 }
 
 std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
-  const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
+  const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not the kind of the caller
   std::vector<at::Tensor> read;
   size_t elements = 0;
   for (const at::Tensor& number : numbers) {
@@ -187,9 +187,9 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   }
   at::Tensor own;
   const auto add_up = [&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); };
-  // Whether ranks agree must not depend on what one of them looked at in between.
+  // Whether ranks agree must not depend on calls that one of them made in between.
   std::exchange(has_agreed_, true) ? add_up() : agree(add_up);
-  // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
+  // Gradients that are all leased on the host are summed there, so the device's values are read separately.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
   if (own.defined() && !is_apart) read.push_back(own.reshape({-1}));
   std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::cat(read));
@@ -205,7 +205,7 @@ StepResult Optimization::step() {
   has_agreed_ = false;
   if (trace_) trace_->end_step();
   if (tiers_) {
-    // Nobody wants the gradients any more: they need not be written to the disk, if they ever would be.
+    // Gradients are not needed after the update, so they need not be written to the disk.
     if (store_->options().sharing.gradients) reducer_.zero();
     tiers_->end_step();
   }
@@ -215,7 +215,7 @@ StepResult Optimization::step() {
 void Optimization::end_passes() {
   if (!trace_) return;
   trace_->end_passes();
-  store_->close_pass();  // the update has other parameters, and the device to itself
+  store_->close_pass();  // the update uses other parameters, and needs the device's memory
   if (trace_->agree(mesh_)) settle_states();
 }
 
@@ -228,7 +228,7 @@ void Optimization::settle_states() {
   }
   const bool may_move = optimizer_->takes_shards_on(store_->chunks().front()->options().device());
   const bool is_static = config_.memory.placement == "static";
-  // Beside the steady share of the fullest moment: there the next chunk may come early, too.
+  // Only the steady share of the fullest moment is used, because the next chunk may be prefetched then, too.
   const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->least()) -
                         static_cast<double>(largest);
   const auto room =
@@ -242,7 +242,7 @@ void Optimization::settle_states() {
     if (fits) bytes += chunk_home->bytes();
     (fits ? here : there).push_back(chunk_home);
   }
-  // States may differ from rank to rank, and with the same room all that share chunks plan the same.
+  // States may differ between ranks. With the same room, all ranks that share chunks make the same plan.
   at::Tensor most = at::tensor({trace_->least() + (is_static ? bytes : 0), bytes}, at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t least = most[0].item<int64_t>();
@@ -288,10 +288,10 @@ StepResult Optimization::clip_and_update() {
 }
 
 void Optimization::update(double rate, double scale) {
-  // It works where the states lie.
+  // The update runs on the device where the states are stored.
   std::optional<memory::KindScope> kind;
   if (tiers_) kind.emplace(memory::Kind::Host);
-  // Steps that were skipped do not count for what corrects the first moments' bias.
+  // Skipped steps do not count for the bias correction of the moments.
   const int64_t step = ++steps_done_ - loss_scale_.skipped();
   try {
     if (optimizer_->communicates())
@@ -306,7 +306,7 @@ void Optimization::update(double rate, double scale) {
 }
 
 void Optimization::weights_loaded() {
-  store_->attempt([&] { store_->updated(true); });  // collective, also where a pass before has failed on this rank
+  store_->attempt([&] { store_->updated(true); });  // collective, even if an earlier pass failed on this rank
   agree([] {});
 }
 

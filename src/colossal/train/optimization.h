@@ -1,4 +1,5 @@
-// From gradients to new parameters, whatever made the gradients: chunks, reduction, clipping, loss scale, update.
+// The part of training that follows backward, for gradients from any source: chunks, reduction, clipping, loss scale,
+// update.
 #pragma once
 #include <functional>
 #include <memory>
@@ -29,53 +30,60 @@ namespace colossal::train {
 ///
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
 ///
-/// Where tensors lie in a home a rank may fail for reasons of its own: its disk. It goes on with what ranks do
-/// together, and they agree on what went wrong, so that all throw the error of one, which names the rank, where they
-/// have the gradients (read_before_step() or step(), before anything is changed), behind the update (but for rules that
-/// communicate, whose errors are of one rank and end the run) and in end_pass(). Communication: that of comm::agree()
-/// each, over all ranks. What an update left that failed on some rank is never saved: state() throws its error again.
+/// If tensors are in an offload store (`home`), one rank may fail alone, for example because its disk is full. It then
+/// still takes part in the collectives of the step, and the ranks agree on the error. All ranks throw the error of one
+/// rank, which the message names. They throw at three points: when the gradients are complete (read_before_step() or
+/// step(), before any change), after the update, and in end_pass(). Rules that communicate have no agreement after the
+/// update: their errors are of one rank and end the run. Communication: each agreement is one comm::agree() over all
+/// ranks. If an update failed on any rank, its result is never saved: state() throws the error again.
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
-  /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
-  /// them; null: a memory::TieredHome, with tiers of [memory], else they stay in memory.
-  /// Communication: with tiers four times what comm::agree() sends, and an all_reduce of 40 bytes over all ranks.
-  /// Errors: what the optimizer refuses; ("memory") before anything is drawn or written, budgets that are smaller than
-  /// what a step needs (check_budgets()); states_on_device beside an accelerator; the disk's. Those of tiers are of all
-  /// ranks at once.
+  /// Makes chunk store, reducer and optimizer. Reads [parallel] zero and its related keys, [precision], [memory],
+  /// [optimizer] and [training] of `config`. `home` stores master weights, states, gradient shards and sharded
+  /// parameters while they are not in use. Null: a memory::TieredHome if [memory] has tiers, otherwise they stay in
+  /// memory.
+  /// Communication: with tiers four times comm::agree(), and an all_reduce of 40 bytes over all ranks.
+  /// Errors: as the optimizer. "memory", before any value is drawn or written: budgets smaller than a step needs
+  ///         (check_budgets()). "memory": states_on_device with an optimizer that cannot update shards on the device.
+  ///         Disk errors. With tiers, errors are the same on all ranks.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
+  /// Sets all gradients to zero. Must be called before the first pass of each step.
   void zero_grad() {
     own_norm_.reset();
     if (tiers_) tiers_->begin_step();
     if (trace_) trace_->begin_step();
     reducer_.zero();
   }
-  /// What losses are to be multiplied by before they go backward.
+  /// Returns the factor by which losses must be multiplied before backward.
   double loss_scale() const { return loss_scale_.value(); }
-  /// The values of `numbers`, element after element, and on the way what step() has to know of the gradients, which
-  /// are complete: the host waits for the device here, and not in step(). What it knows is forgotten when somebody asks
-  /// for the store() or the reducer(), through which gradients may be changed.
-  /// Collective where there is a home: an agreement.
+  /// Returns the values of all elements of `numbers`, in order. It also reads this rank's part of the gradient norm,
+  /// which step() needs; gradients must be complete. So the host waits for the device here, and not in step(). Calls of
+  /// store() or reducer() discard that part, because gradients may be changed through them.
+  /// Collective if there is an offload store: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
-  /// A pass of a step is over: see memory::ChunkStore::close_pass(). What went wrong is thrown here where there is no
-  /// home, else by read_before_step() or step().
+  /// Ends a pass of a step: see memory::ChunkStore::close_pass(). Throws errors of the pass if there is no offload
+  /// store. Otherwise read_before_step() or step() throws them.
   void close_pass();
-  /// A pass is over that no step follows, in evaluation for instance. Collective where there is a home: an agreement.
+  /// Ends a pass that no step follows, for example in evaluation. Collective if there is an offload store: an
+  /// agreement.
   void end_pass();
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
-  /// and of ChunkStore::updated(); with memory.device that of DeviceTrace::agree(),
-  /// and where that has news all_reduces of 8 bytes, two over all ranks.
-  /// Errors, before anything is changed: ("training") gradients that are not finite, unless the loss scale is to
-  /// blame; ("memory") a step needs more of the device than memory.device, with the smallest that works, on all ranks.
+  /// Clips, updates, and counts the step.
+  /// Communication: one all_reduce of [1] over all ranks; as the optimizer and ChunkStore::updated(). With
+  ///                memory.device also as DeviceTrace::agree(), and if that returns true two more all_reduces over all
+  ///                ranks, of 16 and 8 bytes.
+  /// Errors: thrown before any change. "training": gradients that are not finite, unless the loss scale is the cause.
+  ///         "memory": a step needs more of the device than memory.device, with the smallest budget that works, on all
+  ///         ranks.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
-  /// Where parameters, gradients and states of this rank lie; null without tiers.
+  /// Returns the store of this rank's parameters, gradients and states; null without tiers.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
-  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.disk and memory.device.
+  /// Returns the store of inputs of recomputed layers between forward and backward; null without memory.disk and
+  /// memory.device.
   std::shared_ptr<nn::InputHome> inputs() const { return inputs_; }
-  /// None without memory.device.
+  /// Returns the memory use of the device; none without memory.device.
   std::optional<DeviceUse> device_use() const;
 
   memory::ChunkStore& store() {
@@ -87,27 +95,28 @@ class Optimization {
     return reducer_;
   }
 
-  /// Parameters (masters, where there are some) that checkpoints keep, optimizer states, the step and the optimizer's
-  /// name: to be saved, or filled from a checkpoint. If some parameters are left out, also model.from and the seed.
+  /// Returns the tensors and the progress of a checkpoint, to be saved or filled: parameters (master weights, if there
+  /// are any) that checkpoints keep, optimizer states, the step and the optimizer's name. If some parameters are not
+  /// saved, the progress also has model.from and the seed.
   checkpoint::TrainingState state();
-  /// Goes on from what state() returned, filled. Communication: under ZeRO 1 and 2 all_gather of the parameters.
+  /// Continues from a filled state(). Communication: under ZeRO 1 and 2 an all_gather of the parameters.
   void loaded(const checkpoint::TrainingState& state);
-  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both. ("model"): it leaves out
-  /// parameters that came from another model.from or seed.
+  /// Checks the progress of a checkpoint. Errors ("optimizer"): it was saved with another optimizer; the message names
+  /// both. "model": it omits parameters whose values came from another model.from or seed.
   void check_progress(const nlohmann::json& progress) const;
-  /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
-  /// after filling, weights_loaded().
+  /// Returns the elements that this rank updates of each parameter, under the parameter's name, ordered by shard, to be
+  /// saved or filled. The caller must call weights_loaded() after filling them.
   std::vector<checkpoint::NamedTensor> weights() { return run::weights_of(*store_); }
   void weights_loaded();
 
  private:
-  /// work(), and where there is a home it, and what went wrong in a pass before, throws on all ranks or on none.
+  /// Runs work(). If there is an offload store, its error, or the error of an earlier pass, is thrown on all ranks.
   void agree(const std::function<void()>& work);
   void rethrow();
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
   void update(double rate, double scale);
-  /// Where the values of parameters that are not saved come from.
+  /// Returns the source of the values of parameters that are not saved.
   nlohmann::json origin() const;
   void end_passes();
   void settle_states();
@@ -116,17 +125,17 @@ class Optimization {
   comm::Mesh& mesh_;
   TierNeeds needs_;  // zeros without tiers
   std::shared_ptr<memory::TieredHome> tiers_;
-  std::shared_ptr<memory::InputsAt> inputs_;    // in tiers_
-  std::shared_ptr<memory::DeviceTrace> trace_;  // null: the device has no budget
+  std::shared_ptr<memory::InputsAt> inputs_;    // stores in tiers_
+  std::shared_ptr<memory::DeviceTrace> trace_;  // null = the device has no budget
   std::unique_ptr<memory::ChunkStore> store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
-  std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
-  bool has_agreed_ = false;         // on the gradients as the passes left them
+  std::optional<double> own_norm_;  // norm of the current gradients, times the loss scale
+  bool has_agreed_ = false;         // true: the ranks agreed on the gradients as the passes left them
   int64_t steps_done_ = 0;
-  bool leaves_out_;                    // some parameter of the whole model is not saved
-  std::optional<Error> half_updated_;  // why
+  bool leaves_out_;                    // true: some parameter of the whole model is not saved
+  std::optional<Error> half_updated_;  // the error of a failed update
 };
 
 }  // namespace colossal::train

@@ -12,7 +12,7 @@
 namespace colossal::train {
 namespace {
 
-/// Keeps sizes alone.
+/// An offload store that keeps only the sizes of tensors.
 class SizesAlone final : public memory::Home {
  public:
   explicit SizesAlone(int64_t block) : block_(block) {}
@@ -37,7 +37,7 @@ class SizesAlone final : public memory::Home {
   const int64_t block_;
 };
 
-/// The shards that a store will have of a chunk, in `home`.
+/// Appends the shards that a store will have of a chunk, in `home`.
 void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
                 const std::shared_ptr<SizesAlone>& home, std::vector<memory::Shard>& shards) {
   const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;

@@ -1,4 +1,4 @@
-// The shards of a chunk store before there is one: sizes alone, so that an optimizer can be asked for its states.
+// The shards that a chunk store will have: sizes without values, which suffice to get an optimizer's states.
 //
 //   train::PlannedShards planned = train::plan_shards(parameters, mesh, options, 1);
 //   const auto optimizer = optim::make_optimizer(config, planned.trained, {parameters, mesh, at::kMeta});
@@ -12,15 +12,17 @@
 
 namespace colossal::train {
 
+/// The plan of a chunk store, with shards that have sizes and no values.
 struct PlannedShards {
   memory::StorePlan plan;
-  std::vector<memory::Shard> trained, frozen;  ///< of the chunks, in their order
-  std::vector<size_t> ends;                    ///< of each chunk of the plan: where its shards in `trained` end
+  std::vector<memory::Shard> trained, frozen;  ///< shards of the chunks, in their order
+  std::vector<size_t> ends;                    ///< end of each chunk's shards in `trained`, for the chunks of the plan
 };
 
-/// What a ChunkStore of the same arguments would have, in a home that takes `block` bytes or a multiple of it for each
-/// tensor. Parameters that stay whole are in no home: they count 0. Their tensors are on the meta device and cannot be
-/// read. Makes the groups of ranks that share. Errors: those of memory::plan_store().
+/// Returns the shards that a ChunkStore with the same arguments would have, in an offload store that rounds each tensor
+/// up to a multiple of `block` bytes. Parameters that are not sharded are not offloaded: they count 0. The shards'
+/// tensors are on the meta device and cannot be read. Creates the groups of ranks that share chunks. Errors: as
+/// memory::plan_store().
 PlannedShards plan_shards(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& options,
                           int64_t block);
 

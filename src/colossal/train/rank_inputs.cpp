@@ -26,10 +26,10 @@ using nlohmann::json;
 using Values = std::vector<std::pair<std::string, std::string>>;
 
 constexpr size_t kMostNamed = 5;
-constexpr size_t kMostShown = 160, kShownBefore = 40;  // bytes of a value, and of those before the first difference
+constexpr size_t kMostShown = 160, kShownBefore = 40;  // maximum bytes of a shown value, and before a difference
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
-/// A number of a config as people write it: 0.0001 for 1e-04.
+/// Formats a number of a config in the usual notation: 0.0001 for 1e-04.
 std::string readable(const std::string& toml) {
   double number = 0;
   const char* end = toml.data() + toml.size();
@@ -40,7 +40,7 @@ std::string readable(const std::string& toml) {
   return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::general).ptr};
 }
 
-/// `value`, or of a long one the piece around `difference`, the first byte that differs.
+/// Returns `value`, or if it is long the part around `difference`, the first byte that differs.
 std::string shown(const std::string& value, size_t difference) {
   if (value.empty()) return "nothing";
   if (value.size() <= kMostShown) return printable(value);
@@ -49,7 +49,7 @@ std::string shown(const std::string& value, size_t difference) {
                 start + kMostShown < value.size() ? "..." : "");
 }
 
-/// What differs if each name has the same value on both ranks.
+/// Describes the difference if each name has the same value on both ranks.
 std::string describe_order(const Values& first, const Values& other, int rank) {
   size_t at = 0;
   while (at + 1 < std::min(first.size(), other.size()) && first[at] == other[at]) ++at;
@@ -57,7 +57,7 @@ std::string describe_order(const Values& first, const Values& other, int rank) {
                 printable(first[at].first), " on rank 0 and ", printable(other[at].first), " on rank ", rank);
 }
 
-/// "steps of [training] is 10 on rank 0 and 20 on rank 1" for each name whose value differs.
+/// Describes each name whose value differs: "steps of [training] is 10 on rank 0 and 20 on rank 1".
 std::string describe(const comm::TextDifference& difference) {
   const auto first = parse_json(difference.first, "the inputs of rank 0", "run").get<Values>();
   const auto other = parse_json(difference.other, "the inputs of another rank", "run").get<Values>();
@@ -80,7 +80,7 @@ std::string describe(const comm::TextDifference& difference) {
   return count > kMostNamed ? concat(text, ", and ", count - kMostNamed, " more differ") : text;
 }
 
-/// The leaves of `traits`, each under its path from `name`: "files[0].size".
+/// Appends the leaves of `traits`, each with its path starting at `name`: "files[0].size".
 void add_leaves(const json& traits, const std::string& name, Values& values) {
   if (!traits.is_structured() || traits.empty()) {
     values.emplace_back(concat("`", name, "` of the data"),
@@ -99,7 +99,7 @@ std::string shape_of(const at::Tensor& tensor) {
   return concat("[", sizes, "] of ", c10::toString(tensor.scalar_type()), tensor.requires_grad() ? ", trained" : "");
 }
 
-/// Ranks of the stage that hold the same part of `tensor`.
+/// Returns the number of ranks of the stage that hold the same part of `tensor`.
 int64_t holders_of(const checkpoint::NamedTensor& tensor, const tensor::Place& place, int64_t sharers) {
   int64_t holders = 1;
   for (const tensor::Place::Axis& axis : place.axes())
@@ -109,7 +109,7 @@ int64_t holders_of(const checkpoint::NamedTensor& tensor, const tensor::Place& p
   return holders / (sharers == 0 ? replicas : std::min(sharers, replicas));
 }
 
-/// Names the part: equal on two ranks if they hold the same elements in the same order.
+/// Returns a name of the part, equal on two ranks if they hold the same elements in the same order.
 std::string part_name(const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
   std::string text = tensor.name;
   const auto add = [&](const std::vector<int64_t>& numbers) {
@@ -136,7 +136,7 @@ struct PartDigest {
   uint64_t part, values;
 };
 
-using PartNames = std::map<uint64_t, std::string>;  // of parameters, by the digest of the part's name
+using PartNames = std::map<uint64_t, std::string>;  // names of parameters by the digest of the part's name
 
 std::string digests_of(const std::vector<checkpoint::NamedTensor>& weights, const tensor::Place& place, int64_t sharers,
                        PartNames& names) {
@@ -157,7 +157,7 @@ struct Holder {
   uint64_t values;
 };
 
-/// The part that two ranks hold with different values, and the ranks: "PART RANK RANK"; empty if there is none.
+/// Returns the part that two ranks hold with different values, and the ranks: "PART RANK RANK"; empty = none.
 std::string conflict_in(const std::vector<std::string>& ranks) {
   std::map<uint64_t, Holder> seen;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -234,7 +234,7 @@ void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedT
   uint64_t part = 0;
   int one = 0, two = 0;
   words >> part >> one >> two;
-  // A rank that holds the part knows its name.
+  // The error is thrown by a rank that holds the part, because it has the parameter's name.
   comm::agree(ranks, at::kCPU, [&] {
     const auto name = names.find(part);
     require(name == names.end(), "run", "the weights of ", name == names.end() ? "" : name->second,

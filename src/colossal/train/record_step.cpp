@@ -13,7 +13,7 @@ namespace {
 
 StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, const models::ModelShape& shape) {
   const auto engine = initialize(world, config, shape, at::kMeta);
-  // Only sizes count, but the host checks values.
+  // Only sizes matter for the events, but the host checks values, so they must be valid.
   const tensor::Batch batch = run::batch_of_ones(engine->objective(), config);
   const auto step = [&] {
     engine->zero_grad();
@@ -27,7 +27,7 @@ StepEvents second_step(comm::RecordingWorld& world, const run::Config& config, c
   return world.events();
 }
 
-/// What LibTorch says, which begins with the operator, without the backends that it lists after it.
+/// Returns the first sentence of LibTorch's message, which names the operator, without the list of backends after it.
 std::string first_sentence_of(const c10::Error& error) {
   const std::string message = error.what_without_backtrace();
   return message.substr(0, std::min(message.find(". "), message.find('\n')));

@@ -1,4 +1,4 @@
-// What a run says and keeps of ranks that wait for one another.
+// Logs and measures stalls: times in which ranks wait for one another.
 #pragma once
 #include <mutex>
 
@@ -7,8 +7,8 @@
 
 namespace colossal::train {
 
-/// Writes the stalls of a world to the log while it lives: the rank that noticed one as a warning, rank 0 for its file.
-/// Thread safe; one of them for a world. `log` must outlive it.
+/// Logs the stalls of a world during its lifetime. The rank that detected one logs a warning; rank 0 writes them to its
+/// log file. Thread safe. A world may have only one. `log` must outlive it.
 class StallRecords {
  public:
   StallRecords(comm::World& world, const Log& log);
@@ -16,8 +16,8 @@ class StallRecords {
   StallRecords(const StallRecords&) = delete;
   StallRecords& operator=(const StallRecords&) = delete;
 
-  /// Seconds that stalls lasted which are over since the last call: on rank 0 all of them, elsewhere those that this
-  /// rank noticed.
+  /// Returns the seconds of all stalls that ended since the last call. Rank 0 counts all of them, other ranks those
+  /// that they detected.
   double take_seconds();
 
  private:

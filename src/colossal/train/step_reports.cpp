@@ -9,7 +9,7 @@
 namespace colossal::train {
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();  // of a maximum
+constexpr double kNone = -std::numeric_limits<double>::infinity();  // a maximum of no values
 
 std::vector<double> reduced(comm::Group& ranks, const std::vector<double>& own, comm::Reduce reduce) {
   if (own.empty()) return own;
@@ -45,7 +45,7 @@ void StepReports::end_pass(std::span<const double> values, int64_t micro_batches
   for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += values[i];
   for (size_t i = 0; i < maxima_.size(); ++i) {
     const double value = values[sums_.size() + i];
-    // NaN compares as false everywhere, and would be lost here or between ranks.
+    // A NaN compares as false, so it would be lost here or between ranks.
     maxima_[i] = std::isnan(value) ? std::numeric_limits<double>::infinity() : std::max(maxima_[i], value);
   }
   micro_batches_ += micro_batches;

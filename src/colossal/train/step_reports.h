@@ -1,4 +1,4 @@
-// The reports of training steps (nn/reports.h): from what the layers of a rank report to values of all ranks.
+// Step reports (nn/reports.h): combines the values that the layers of each rank report into values of all ranks.
 //
 //   StepReports reports(model, device);
 //   reports.begin_step();
@@ -20,43 +20,45 @@
 
 namespace colossal::train {
 
-/// The reports of one model. If it declares no report, no call communicates and nothing is on the device.
+/// The reports of one model. If it declares no report, no call communicates and there is no memory on the device.
 class StepReports {
  public:
-  /// `model` must outlive the object. `name`: of the model; rows of a model with a name begin with it and a dot.
+  /// `model` must outlive the object. `name` is the name of the model. If it is not empty, row names start with it and
+  /// a dot.
   StepReports(const models::Model& model, at::Device device, const std::string& name = "");
 
-  /// For nn::Step::reports of training passes; null if no report is declared.
+  /// Returns the accumulator for nn::Step::reports of training passes; null if no report is declared.
   const std::shared_ptr<nn::ReportAccumulator>& accumulator() const { return accumulator_; }
-  /// Forgets the values of all passes.
+  /// Clears the values of all passes.
   void begin_step();
-  /// Before the micro-batches of a pass. `loss_factor`: see nn::ReportAccumulator::begin().
+  /// Starts a pass; must be called before its micro-batches. `loss_factor`: see nn::ReportAccumulator::begin().
   void begin_pass(double loss_factor);
-  /// What this rank's passes since begin_pass() reported, on the device: one tensor, or none.
+  /// Returns the values that this rank's passes reported since begin_pass(), on the device: one tensor, or none.
   std::vector<at::Tensor> numbers() const;
-  /// `values`: those of numbers(). A step may have several passes; all their micro-batches count the same.
+  /// Ends a pass. `values` are the values of numbers(). A step may have several passes; all their micro-batches have
+  /// equal weight.
   void end_pass(std::span<const double> values, int64_t micro_batches);
-  /// Joins the values of all ranks, calls Model::end_step, and returns the rows of the step: loss terms first. If the
-  /// step has no pass, nothing happens.
+  /// Combines the values of all ranks, calls Model::end_step, and returns the rows of the step, loss terms first. Does
+  /// nothing if the step has no pass.
   ///
-  /// Communication: among `ranks`, all ranks of the model, all_reduces of 8 bytes per element on the host: one of all
-  ///                sums, means and loss terms, and one of all maxima; without elements none.
+  /// Communication: among `ranks`, all ranks of the model: all_reduces of 8 bytes per element on the host. One of all
+  ///                sums, means and loss terms, and one of all maxima; none without elements.
   std::vector<Metric> end_step(comm::Group& ranks, bool skipped);
-  /// The rows of loss terms without values, for checks of names.
+  /// Returns the rows of loss terms without values, so that their names can be checked.
   std::vector<Metric> loss_rows() const;
 
  private:
   std::vector<std::vector<double>> joined(comm::Group& ranks) const;
 
   std::vector<Metric> named(std::vector<Metric> rows) const;
-  /// loss_rows() as the model knows them.
+  /// Returns loss_rows() with the model's own names.
   std::vector<Metric> own_loss_rows() const;
 
   const models::Model& model_;
-  std::string prefix_;  // of the names of rows
+  std::string prefix_;  // prefix of row names
   std::shared_ptr<nn::ReportAccumulator> accumulator_;
-  std::vector<double> sums_, maxima_;  // of this rank, over the passes of the step
-  int64_t micro_batches_ = 0;          // of these passes
+  std::vector<double> sums_, maxima_;  // values of this rank, over the passes of the step
+  int64_t micro_batches_ = 0;          // micro-batches of these passes
 };
 
 }  // namespace colossal::train

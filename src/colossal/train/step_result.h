@@ -1,4 +1,4 @@
-// What Engine::step() and ModuleTraining::step() return.
+// The result of Engine::step() and ModuleTraining::step().
 #pragma once
 #include <vector>
 
@@ -6,12 +6,12 @@
 
 namespace colossal::train {
 
-/// What a training step did. The same on all ranks.
+/// The results of a training step, the same on all ranks.
 struct StepResult {
   double learning_rate;
-  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
-  bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
-  /// A row for each loss term of the model (nn::Reports::add_loss), then those that models::Model::end_step added.
+  double gradient_norm;  ///< before clipping: the L2 norm, or the largest magnitude if training.clip_by is "largest"
+  bool skipped = false;  ///< true: gradients overflowed in fp16, and parameters are unchanged
+  /// One row per loss term of the model (nn::Reports::add_loss), then the rows that models::Model::end_step added.
   std::vector<Metric> rows{};
 };
 

@@ -1,4 +1,4 @@
-// What one step of a run does: by default one batch and one update.
+// The work of one step of a run: by default one batch and one update.
 //
 //   class TwoUpdates : public train::StepRule {        // each batch is used twice
 //     train::StepOutcome step(train::Engine& engine, const NextBatch& next) override {
@@ -22,34 +22,35 @@ namespace colossal::train {
 
 class Engine;
 
-/// What a step has done. The same on all ranks.
+/// The results of a step, the same on all ranks.
 struct StepOutcome {
   double loss = 0;             ///< the metric `loss` of the step
-  StepResult result{};         ///< of the last update
+  StepResult result{};         ///< result of the last update
   std::vector<Metric> rows{};  ///< further metrics of the step
 };
 
-/// The steps of a run with one objective. All ranks call the members in the same order.
+/// The rule that performs the steps of a run with one objective. All ranks call the members in the same order.
 class StepRule {
  public:
-  /// Returns this rank's rows of the next training batch. A checkpoint stores how many were taken.
+  /// Returns this rank's rows of the next training batch. Checkpoints store how many were taken.
   using NextBatch = std::function<tensor::Batch()>;
 
   virtual ~StepRule() = default;
-  /// Makes one step, with one update of `engine` or more. training.steps, the learning rate and the intervals of
+  /// Performs one step, with at least one update of `engine`. training.steps, the learning rate and the intervals of
   /// [training] count updates (Engine::steps_done).
   virtual StepOutcome step(Engine& engine, const NextBatch& next) = 0;
-  /// What a checkpoint keeps in addition to the engine and the position in the data, the same on all ranks. Null: none.
+  /// Returns the rule's state, which a checkpoint stores in addition to the engine and the position in the data. It
+  /// must be the same on all ranks. Null: no state.
   virtual nlohmann::json state() const;
-  /// Goes on from the state of a checkpoint; null if the checkpoint has none. Called before the engine has its weights
-  /// and steps. It must not communicate: ranks compare their errors behind it.
+  /// Restores the state from a checkpoint; null if the checkpoint has none. Called before the engine has its weights
+  /// and steps. It must not communicate, because the ranks compare their errors after it.
   virtual void restore(const nlohmann::json& state);
 };
 
-/// Makes one update by one batch with the objective of the run.
+/// Makes one update from one batch with the objective of the run.
 StepOutcome update(Engine& engine, const tensor::Batch& batch);
 
-/// One batch and one update.
+/// The default rule: one batch and one update.
 class OneUpdate : public StepRule {
  public:
   StepOutcome step(Engine& engine, const NextBatch& next) override;

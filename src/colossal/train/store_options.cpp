@@ -3,10 +3,10 @@
 namespace colossal::train {
 namespace {
 
-/// Whether a rank that shares nothing out has its parameters elsewhere: then it does as one that shares with itself.
+/// Returns true if a rank without ZeRO has tiers: then it is configured as one that shards with itself alone.
 bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
 
-/// Stage of ZeRO.
+/// Returns the ZeRO stage.
 int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
 
 }  // namespace
@@ -29,7 +29,7 @@ parallel::GradientOptions gradient_options(const run::Config& config, at::Scalar
   return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
           .each_pass = is_shared && pipeline.size == 1,
           .sets_aside = is_shared && config.memory.has_tiers() && pipeline.size > 1 &&
-                        !(one && pipeline.schedule == "1f1b")};  // one pass makes all there
+                        !(one && pipeline.schedule == "1f1b")};  // the only pass produces all gradients on the device
 }
 
 }  // namespace colossal::train

@@ -1,4 +1,4 @@
-// How a config stores parameters, gradients and states: the options of the chunk store and of its gradients.
+// The storage of parameters, gradients and states by a config: options of the chunk store and of its gradients.
 //
 //   memory::ChunkStore store(parameters, mesh, train::chunk_options(config, parameters.options().dtype));
 //   parallel::GradientReducer reducer(store, train::gradient_options(config, parameters.options().dtype));
@@ -11,11 +11,12 @@
 
 namespace colossal::train {
 
-/// Options of the store of parameters of `dtype`. The caller adds a home and a device counter, if the run has tiers.
+/// Returns options for a store of parameters of `dtype`. The caller adds an offload store and a device counter if the
+/// run has tiers.
 memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype);
 
-/// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, gradients are reduced once
-/// a step.
+/// Returns options for gradients. Micro-batches are summed in fp32 or fp64. In a pipeline, whose micro-batches overlap,
+/// gradients are reduced once per step.
 parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype);
 
 }  // namespace colossal::train

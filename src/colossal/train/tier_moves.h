@@ -1,4 +1,4 @@
-// Bytes that a training step moved between devices, host memory and the disk, and bytes that each holds, of all ranks.
+// Bytes of all ranks that a training step moved between devices, host memory and disk, and bytes that each stores.
 //
 //   TierMoves moves(*engine);
 //   moves.begin_step();
@@ -14,15 +14,16 @@
 
 namespace colossal::train {
 
+/// Measures the transfers of tiers in each step.
 class TierMoves {
  public:
-  /// `engine` outlives it.
+  /// `engine` must outlive it.
   explicit TierMoves(const Engine& engine) : engine_(engine) {}
   void begin_step();
-  /// Rows of the sums over all ranks: bytes that host and disk hold now, and bytes moved since begin_step(). With
-  /// memory.device also rows of the devices: the largest of any rank, and bytes copied. No row without tiers.
+  /// Returns rows of sums over all ranks: bytes that host and disk store now, and bytes moved since begin_step(). With
+  /// memory.device also rows of the devices: the maximum of any rank, and bytes copied. Returns no rows without tiers.
   /// Communication: with tiers, which all ranks have or none, an all_reduce of 48 bytes; with memory.device another of
-  /// 16 bytes.
+  ///                16 bytes.
   std::vector<Metric> end_step(comm::Group& ranks) const;
 
  private:

@@ -17,7 +17,7 @@
 namespace colossal::train {
 namespace {
 
-/// Of a chunk's whole gradients: all, and of the largest segment.
+/// Returns the bytes of a chunk's whole gradients: of all segments, and of the largest one.
 std::pair<int64_t, int64_t> bytes_aside(const memory::PlannedChunk& chunk, int64_t capacity, int64_t element) {
   const int64_t most = memory::segment_length(chunk.length, capacity);
   int64_t all = 0;
@@ -26,7 +26,7 @@ std::pair<int64_t, int64_t> bytes_aside(const memory::PlannedChunk& chunk, int64
   return {all, memory::whole_blocks(most * element)};
 }
 
-/// Beside what a shard keeps.
+/// Bytes that an update needs of a shard in addition to the tensors that it stores.
 struct OfUpdate {
   int64_t gradients, directions;
 };
@@ -36,11 +36,11 @@ OfUpdate of_update(const memory::Shard& shard, bool shares_gradients, at::Scalar
   const auto bytes = [&](at::ScalarType type) {
     return memory::whole_blocks(shard.length() * static_cast<int64_t>(c10::elementSize(type)));
   };
-  // Gradients that nobody shares out are in place.
+  // Gradients that are not sharded are not offloaded.
   return {shares_gradients ? bytes(sums) : 0, takes_directions && exact != sums ? bytes(exact) : 0};
 }
 
-/// Of parts that gathers have at a time: of the chunk that is read, and of the next.
+/// Returns the bytes of the parts that gathers use at one time: of the chunk that is read, and of the next one.
 int64_t bytes_of_gathers(const std::vector<memory::PlannedChunk>& chunks, int64_t element) {
   int64_t most = 0;
   for (const memory::PlannedChunk& chunk : chunks)
@@ -65,7 +65,7 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
   const auto takes = optim::make_optimizer(optimizer, planned.trained, {parameters, mesh, at::kMeta})->takes();
 
   TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
-  int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the latter three: gradients, and directions
+  int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the last three: gradients and directions
   std::vector<int64_t> together;
   size_t next = 0;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a rank's training takes of the budgets of [memory], known before a weight is drawn or written.
+// The part of the budgets of [memory] that training needs on a rank, computed before a weight is drawn or written.
 //
 //   train::TierNeeds needs = train::tier_needs(parameters, mesh, chunk_options, gradient_options, config.optimizer);
 //   needs.agree(mesh);                       // the most of all ranks
@@ -14,34 +14,35 @@
 
 namespace colossal::train {
 
-/// Bytes of one rank, each tensor in whole blocks of the disk (memory::whole_blocks).
+/// Memory needs of one rank in bytes, each tensor rounded up to whole blocks of the disk (memory::whole_blocks).
 struct TierNeeds {
-  /// Of the host at one time, at least, all else being on a disk: what an update has leases of, or what gathers of a
-  /// pass and the gradients of a chunk or segment take together
+  /// minimum of host memory at one time if all other tensors are on a disk: the leases of an update, or the gathers of
+  /// a pass together with the gradients of a chunk or segment
   int64_t least = 0;
-  /// Of the host where there is no disk: parameters, states, and what of gradients and directions is there at one time.
-  /// With masters up to a parameter more than a step that nothing disturbs has: it gives way to its gradient
+  /// host memory if there is no disk: parameters, states, and the gradients and directions that exist at one time. With
+  /// master weights this may be up to one parameter more than an undisturbed step uses, because a parameter is freed
+  /// for its gradient
   int64_t whole = 0;
-  /// The largest chunk, whole, on the device
+  /// the largest chunk, gathered, on the device
   int64_t largest_chunk = 0;
-  /// That gathers have of the host while something else is brought
+  /// host memory of gathers while other tensors are loaded
   int64_t of_gathers = 0;
-  /// Whether `least` is of several shards (optim::Optimizer::Takes)
+  /// true: `least` is the need of several shards (optim::Optimizer::Takes)
   bool is_of_window = false;
 
-  /// Every number is the most of all ranks. Communication: an all_reduce of 40 bytes over all ranks.
+  /// Replaces every number by the maximum of all ranks. Communication: an all_reduce of 40 bytes over all ranks.
   void agree(comm::Mesh& mesh);
 };
 
-/// Of a store of `chunks` whose home lends on the host and keeps tensors in whole blocks, as TieredHome does.
-/// Nothing is kept or drawn. Makes the groups that store and optimizer make. Memory: states of one shard at a time.
-/// Errors: those of memory::plan_store() and optim::make_optimizer().
+/// Returns the needs of a chunk store with options `chunks`, whose offload store leases tensors on the host in whole
+/// blocks, as TieredHome does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
+/// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
                      const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer);
 
-/// Errors ("memory"): budgets of `config` that are smaller, with the smallest that works: memory.host, all ranks of a
-/// machine together, and memory.device. The same on all ranks that have the same `needs` and
-/// as many ranks on their machine.
+/// Checks the budgets of `config`: memory.host, for all ranks of a machine together, and memory.device. Errors
+/// ("memory"): a budget that is too small, with the smallest that works. The same on all ranks with the same `needs`
+/// and the same number of ranks on their machine.
 void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here);
 
 }  // namespace colossal::train

@@ -44,18 +44,18 @@ namespace colossal::train {
 /// The measurements of one step.
 struct StepWork {
   StepOutcome outcome{};
-  int64_t batches = 0;  // global batches that the rule took
+  int64_t batches = 0;  // global batches that the rule used
   double seconds = 0;
-  int64_t tokens = 0;  // of these batches
+  int64_t tokens = 0;  // tokens of these batches
   std::optional<double> mfu{};
 };
 
 namespace {
 
-/// How long a network file system may hide from this host what rank 0 has made.
+/// Maximum delay until a directory that rank 0 made appears on this host, in a network file system.
 constexpr std::chrono::seconds kFolderDelay(5);
 
-/// Work whose failure does not end a run: said once when it begins to fail, and once when it no longer does.
+/// Runs work whose failure does not end a run. Logs once when it starts to fail, and once when it succeeds again.
 class Tolerated {
  public:
   template <class Work>
@@ -77,7 +77,7 @@ class Tolerated {
   std::string message_;
 };
 
-/// The flags that decide what a run starts from.
+/// The flags that select the start of a run.
 RankInputs start_inputs(const TrainerOptions& options) {
   const char* start = options.start == Start::New ? "new" : options.start == Start::Resume ? "--resume" : "--overwrite";
   return {"run",
@@ -85,7 +85,7 @@ RankInputs start_inputs(const TrainerOptions& options) {
           "start all ranks with the same flags"};
 }
 
-/// The rows that every step has. Of an image its patches and the class token count as tokens.
+/// Returns the rows that every step has. For an image, its patches and the class token count as tokens.
 std::vector<Metric> rows_of(const StepWork& work, const report::RankMetrics& ranks) {
   std::vector<Metric> rows{
       known_metric("loss", work.outcome.loss), known_metric("learning_rate", work.outcome.result.learning_rate),
@@ -133,15 +133,16 @@ struct Trainer::Output {
 
 Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
-  // Whatever one rank refuses, all refuse: nobody is left waiting in a collective.
+  // An error on one rank is thrown on all ranks, so that no rank waits in a collective.
   const auto everyone = group_of_all(world_);
-  // Before anything that depends on it: other configs lead to other groups and other collectives.
+  // These checks precede everything that depends on the inputs, because other configs lead to other groups and
+  // collectives.
   require_same(*everyone, program_inputs());
   require_same(*everyone, start_inputs(options_));
   require_same(*everyone, config_inputs(config_));
   comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
-    if (is_first()) take_folder();  // before the others look into it
+    if (is_first()) take_folder();  // before the other ranks read it
   });
   at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
@@ -158,8 +159,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     check_memory(config_, {{"", data_.shape, data_.objective.objective, data_.adapter}}, device, world_.local_size());
   });
   require_same(*everyone, inputs_of(data_));
-  // The libraries round differently, so all ranks take the one that rank 0 found faster.
-  // the others measure nothing
+  // The matmul libraries round differently, so all ranks use the one that rank 0 measured as faster. The other ranks do
+  // not measure.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
@@ -172,8 +173,9 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     if (data_.held_out) data_.held_out->want(engine_->tokens_read());
     rule_ = make_rule();
   } catch (const Error& error) {
-    // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
-    // is no Error, a lack of memory, ends one rank, and the others hear of that.
+    // An Error is thrown on every rank or on none, and before any communication, so the agreement below reports it on
+    // all of them. Other exceptions, such as a lack of memory, end one rank, and the transport reports that to the
+    // others.
     refused = error;
   }
   comm::agree(*everyone, at::kCPU, [&] {
@@ -226,13 +228,14 @@ void Trainer::take_folder() {
 void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   std::optional<int64_t> resumed_after;
   if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
-  // Without a complete step no run is set aside whole. Its incomplete steps must not stay among those of the new run.
+  // A run without a complete step is not set aside as a whole, so its incomplete steps must not remain among the new
+  // run's.
   const bool replaces = options_.start == Start::Overwrite && steps.complete.empty();
   std::vector<int64_t> all = steps.complete;
   for (const auto& [step, what] : steps.skipped) all.push_back(step);
   for (const int64_t step : all) {
     if (!replaces && (!resumed_after || step <= *resumed_after)) continue;
-    // or the next --resume would take it for one of this run
+    // Otherwise the next --resume would use it as a checkpoint of this run.
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the ", replaces ? "incomplete" : "newer", " checkpoint of step ", step, " is set aside as ", aside,
                  "; remove it if it is not needed");
@@ -299,7 +302,7 @@ void Trainer::start() {
   log_start();
 }
 
-/// Names that are taken are refused before the first step, and not after an evaluation.
+/// Used names are refused here, before the first step, and not only after an evaluation.
 void Trainer::check_metric_names() const {
   report::StepMetrics names(1);
   names.add(engine_->loss_rows());
@@ -366,7 +369,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
     rule_->restore(progress.value("step_rule", nlohmann::json()));
-    // The same library as before the stop, or the numbers would differ in the last bits.
+    // The library must be the same as before the stop, because otherwise the results would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
   };
   try {
@@ -398,7 +401,8 @@ void Trainer::save(bool last) {
   try {
     checkpoints().save(*engine_, progress);
   } catch (const Error& error) {
-    // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
+    // An error known to all ranks does not end the run if there is an older checkpoint, because finished steps would be
+    // lost.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
     log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo,
                concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ", error.what(),
@@ -447,9 +451,9 @@ bool Trainer::agree_on_step(double seconds, report::RankMetrics& ranks) {
 }
 
 double Trainer::peak_flops() {
-  // Measured at the same time: what all ranks reach together.
+  // All ranks measure at the same time, because the peak is what they reach together.
   const double own = ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1);
-  memory::restart_peak(engine_->device());  // its matrices are none of the model's
+  memory::restart_peak(engine_->device());  // excludes the matrices of the measurement
   return comm::sum(all_ranks(), own);
 }
 
@@ -458,7 +462,7 @@ std::optional<double> Trainer::step_flops() {
     return run::costs_of(engine_->model().shape, engine_->objective()).sum() *
            static_cast<double>(config_.training.batch_size);
   } catch (const models::UnknownCosts& error) {
-    // A pipeline was cut by them and is not here; nothing else needs them.
+    // A pipeline needs these costs to be cut, so there is none here; no other code needs them.
     if (is_first()) log_.warning(error.message(), "; the run continues without reporting the share of the peak");
     return std::nullopt;
   }
@@ -486,7 +490,7 @@ bool Trainer::run() {
   TierMoves moves(*engine_);
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
-    const Stopwatch own;  // of this rank: the last step's agreement is over on all of them
+    const Stopwatch own;  // step time of this rank: the agreement of the last step has ended on all ranks
     const int64_t before = engine_->steps_done();
     moves.begin_step();
     StepWork work = make_step();
@@ -501,7 +505,7 @@ bool Trainer::run() {
     m.add(work.outcome.result.rows);
     m.add(std::move(work.outcome.rows));
     m.add(moves.end_step(all_ranks()));
-    // Ranks notice different stalls. Those that rank 0 knows of are in the files that it writes.
+    // Ranks detect different stalls. Rank 0 writes the files, so they contain only its stalls.
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.add(known_metric("stall_seconds", stalled));
     const bool is_last = step >= t.steps;
     const auto is_due = [&](int64_t every) { return every > 0 && step / every > before / every; };
@@ -511,7 +515,7 @@ bool Trainer::run() {
     if (output_) output_->write(m, ranks, log_);
     if (saves) save(is_last || stopped);
     if (samples) keep_sample(options_.sample(*this));
-    // They are no part of a step. Everything else is: while the host writes metrics an accelerator still updates.
+    // These are not part of a step. All other work is: an accelerator may still update while the host writes metrics.
     if (evaluates || saves || samples) watch.restart();
   }
   if (output_) output_->progress.finish();

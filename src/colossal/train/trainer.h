@@ -1,4 +1,4 @@
-// A whole run: data, engine, metrics, evaluation, checkpoints, report. What `colossal train` does on each rank.
+// A training run on one rank, as `colossal train` makes it: data, engine, metrics, evaluation, checkpoints, report.
 //
 //   train::Trainer trainer(world, config, {.start = train::Start::Resume, .stop_requested = [] { return stopped; }});
 //   const bool is_done = trainer.run();      // all steps, or a checkpoint where it was stopped
@@ -36,99 +36,104 @@ class StallRecords;
 struct StepWork;
 class Trainer;
 
-/// How a run treats what its folder holds already.
+/// How a run treats the existing contents of its folder.
 enum class Start {
-  /// The run begins anew, in a folder that must hold no checkpoint.
+  /// The run starts from scratch, in a folder that must hold no checkpoint.
   New,
-  /// The run goes on from the newest checkpoint that can be read, with a warning about those that cannot. It begins
-  /// anew if there is no step folder, and is refused if there are some but none is complete.
+  /// The run continues from the newest readable checkpoint and warns about unreadable ones. It starts from scratch if
+  /// there is no step folder. It is refused if there are step folders, but none is complete.
   Resume,
-  /// The run begins anew. An earlier run in the folder is set aside, and removed once this one has a complete
+  /// The run starts from scratch. An earlier run in the folder is set aside, and removed after this run has a complete
   /// checkpoint (run/replaced_run.h).
   Overwrite,
 };
 
-/// What a run needs to know beside its config.
+/// The inputs of a run in addition to its config.
 struct TrainerOptions {
   Start start = Start::New;
-  /// Start::Resume goes on from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
+  /// Step of the checkpoint from which Start::Resume continues; newer ones are set aside (checkpoint::set_aside).
+  /// Absent: the newest readable one.
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;                      ///< warnings for the log, about how the config came about
-  std::string builtin_data;                              ///< what data.path = "builtin" stands for
+  std::vector<std::string> notices;                      ///< warnings to log about how the config was derived
+  std::string builtin_data;                              ///< path of the text that data.path = "builtin" selects
   run::Program program = run::built_in();                ///< models and objectives that the config may name
-  const comm::Devices* devices = &comm::cuda_devices();  ///< that [run] device chooses among (comm::choose_device)
+  const comm::Devices* devices = &comm::cuda_devices();  ///< devices from which [run] device selects
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
-  /// Returns a text of the model, for the record of samples; called on every rank every training.sample_every steps.
-  /// Null or an empty text: no sample.
+  /// Returns a text that the model generates, for the record of samples. Called on every rank every
+  /// training.sample_every steps. Null or an empty text: no sample.
   std::function<std::string(Trainer&)> sample;
-  std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
-  /// What a step does, by the name of the objective. Each function makes the rule when the engine is built. An
-  /// objective without an entry makes one update by one batch a step
+  /// Called once per step on every rank. If it returns true on one rank, all ranks save a checkpoint and stop
+  std::function<bool()> stop_requested;
+  /// Step rules by name of the objective. Each function makes the rule when the engine is built. An objective without
+  /// an entry makes one update by one batch per step.
   std::map<std::string, std::function<std::unique_ptr<StepRule>(Engine&)>> step_rules{};
   /// Called on every rank at each evaluation, also without held-out data, with the rows of the evaluation so far. It
-  /// may evaluate other batches, and adds rows, the same on all ranks
+  /// may evaluate other batches and add rows. The rows must be the same on all ranks.
   std::function<void(Engine&, std::vector<Metric>&)> evaluated{};
 };
 
-/// One rank's part of a run. All ranks make one and call the same members in the same order.
+/// A run on one rank. All ranks make one and call the same members in the same order.
 class Trainer {
  public:
-  /// Takes the run folder (rank 0: one run at a time), opens the data, makes the engine and loads what the run starts
-  /// from. Collective among all ranks of `world`, which must outlive the trainer.
-  /// Compares what the ranks were given (train/rank_inputs.h): program, flags, config, data and weights.
-  /// Errors: whatever config, data, model or checkpoint refuse, and inputs that differ; the same on every rank, before
+  /// Locks the run folder (rank 0: one run at a time), opens the data, makes the engine, and loads the checkpoint or
+  /// weights from which the run starts. Collective among all ranks of `world`, which must outlive the trainer. Compares
+  /// the inputs of the ranks (train/rank_inputs.h): program, flags, config, data and weights.
+  /// Errors: any error of config, data, model or checkpoint, and inputs that differ; the same on every rank, before
   ///         training starts.
   Trainer(comm::World& world, run::Config config, TrainerOptions options);
   ~Trainer();
 
-  /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases
+  /// Trains to config.training.steps, or until a stop is requested. Returns true if all steps are done. In both cases
   /// the last step is saved.
-  /// Errors: a run folder that was deleted, moved or made again; a checkpoint that cannot be written, if it is the last
-  ///         one or no older one is there; the same on every rank. Other checkpoints, metrics and events that cannot be
-  ///         written are warned about, and training goes on.
+  /// Errors: a run folder that was deleted, moved or recreated; a checkpoint that cannot be written, if it is the last
+  ///         one or there is no older one; the same on every rank. Failures to write other checkpoints, metrics and
+  ///         events are logged as warnings, and training continues.
   bool run();
-  /// Records `sample`, the text the model produced, unless it is empty; writes report.html, or warns that it cannot,
-  /// and of a pipeline that made a step pipeline_trace.json (rank 0).
+  /// Writes report.html, or a warning if that fails. Records `sample`, a text that the model generated, unless it is
+  /// empty. After a step with a pipeline also writes pipeline_trace.json. Only rank 0 writes.
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
-  /// Null if the model reads no text.
+  /// Returns the tokenizer; null if the model reads no text.
   const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
 
  private:
-  struct Output;  // what rank 0 writes: metrics, events, progress
-  /// What data.path = "builtin" reads. A run that goes on reads the copy that it made at its start: the sources may
-  /// have changed since.
+  struct Output;  // the files that rank 0 writes: metrics, events, progress
+  /// Returns the path that data.path = "builtin" selects. A resumed run reads the copy that it made at its first start,
+  /// because the sources may have changed since.
   std::string builtin_text() const;
   void start();
-  /// Reads the weights of model.from; after a resume only those that its checkpoint leaves out.
+  /// Checks that names of metrics differ, before the first step. Errors: a name that is used twice.
   void check_metric_names() const;
+  /// Loads the weights of model.from; after a resume only the weights that the checkpoint leaves out.
   void import_weights(bool resumed);
-  /// Writes into the log what the run has: model, layout, data, and memory of this rank.
+  /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
-  /// Takes the folder for this run, on rank 0, before anything is decided. Errors: another run writes to it.
+  /// Creates and locks the run folder, on rank 0, before any rank reads it. Errors: another run writes to it.
   void take_folder();
-  /// What remains to be done about the checkpoints of `steps` once this run has loaded what it starts from.
+  /// Sets aside or removes the checkpoints of `steps` that this run does not continue from, and opens the output files.
+  /// Called after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   void save(bool last);
-  /// Into the log: what was passed over on the way to the last batch.
+  /// Logs the notices of `batches`: records that were skipped up to the last batch.
   void tell_notices(data::Batches& batches);
-  /// The rule of the run's objective. Errors ("objective"): a rule for a name that no objective has.
+  /// Makes the step rule of the run's objective. Errors ("objective"): a rule for a name that no objective has.
   std::unique_ptr<StepRule> make_rule();
-  /// One step by the rule.
+  /// Makes one step with the rule.
   StepWork make_step();
-  /// Evaluates on held-out data, if there are any, calls options.evaluated, and adds the rows to the step.
+  /// Evaluates on held-out data, if there is any, calls options.evaluated, and adds the rows to the step.
   void evaluate(report::StepMetrics& metrics);
-  /// Gathers memory and step time of each rank into `ranks`, and returns true if a rank was asked to stop, in one
-  /// message. `seconds`: the step time of this rank.
+  /// Gathers memory and step time of each rank into `ranks`. Returns true if a stop was requested on any rank.
+  /// Communication: one all_gather for both. `seconds` is the step time of this rank.
   bool agree_on_step(double seconds, report::RankMetrics& ranks);
-  /// Into the record of samples: a text of the model after the steps so far. No communication.
+  /// Adds a text that the model generated after the steps so far to the record of samples. No communication.
   void keep_sample(const std::string& text);
   report::StartRecord start_record(int64_t steps_done) const;
   double peak_flops();
-  /// Operations of a step of all ranks, or nothing, with a warning, of a model that cannot tell (models::costs_of).
+  /// Returns the floating-point operations of a step of all ranks. Returns none, with a warning, if the costs of the
+  /// model are unknown (models::costs_of).
   std::optional<double> step_flops();
   report::Report report_of() const;
   bool is_first() const { return world_.rank() == 0; }
@@ -139,15 +144,15 @@ class Trainer {
   run::Config config_;
   TrainerOptions options_;
   RunFolder folder_;
-  std::unique_ptr<RunLock> lock_;  // on rank 0
+  std::unique_ptr<RunLock> lock_;  // null on other ranks than 0
   Log log_;
   std::unique_ptr<StallRecords> stalls_;
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StepRule> rule_;
   std::unique_ptr<Output> output_;
-  std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
-  int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from
+  std::unique_ptr<report::PipelineTimeline> timeline_;  // last step of run(), on rank 0 of a pipeline
+  int64_t saved_step_ = -1;  // step of the newest checkpoint from which this run could continue; -1 = none
 };
 
 }  // namespace colossal::train
