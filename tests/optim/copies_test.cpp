@@ -1,4 +1,5 @@
-// Parameters that have masters and lie in a home give way to their gradients: what is kept, and that nobody notices.
+// Offloaded parameters with master weights are freed while their gradients exist: the memory that is kept, and equal
+// results.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -16,9 +17,9 @@ namespace {
 
 using namespace memory;
 
-constexpr int64_t kSegment = 4096;  // elements: whole blocks of the disk, whatever the dtype
+constexpr int64_t kSegment = 4096;  // elements: a multiple of the disk's block size for any dtype
 
-/// A TieredHome, and the most bytes that it kept behind any call.
+/// A TieredHome that measures the largest number of bytes it kept after any call.
 class SampledHome final : public Home {
  public:
   SampledHome(const std::string& folder, int64_t host_bytes)
@@ -55,11 +56,11 @@ class SampledHome final : public Home {
   };
 };
 
-/// bf16 parameters with masters under AdamW, shared out among all ranks; one is larger than a chunk.
+/// bf16 parameters with master weights under AdamW, sharded over all ranks; one is larger than a chunk.
 struct Training {
   Training(comm::World& world, std::shared_ptr<Home> home, int64_t element = 0)
       : mesh(world, {comm::Mesh::batch("data", world.size())}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
-    const auto add = [&](const char* name, int64_t segments) {  // `element` more: padding
+    const auto add = [&](const char* name, int64_t segments) {  // `element` extra elements make padding
       parameters.add(name, tensor::ShardSpec::whole({segments * world.size() * kSegment + element}),
                      nn::Init::normal(1), true);
     };
@@ -112,14 +113,14 @@ void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tens
 
 class Copies : public testing::TestWithParam<int> {};
 
-// A parameter or its gradient, masters and two moments; of the segment that is updated both.
+// Memory: a parameter or its gradient, master weights and two moments; both for the segment that is being updated.
 TEST_P(Copies, AndGradientsTakeFourteenBytesAParameterTogether) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     test::TemporaryFolder folder;
     for (const int64_t host_bytes : {int64_t{1} << 30, 32 * kSegment}) {
       const auto home = std::make_shared<SampledHome>(folder.path(), host_bytes);
       Training here(world, nullptr), there(world, home);
-      // Where replicas share, a chunk whose gather is under way as its gradients come keeps its part.
+      // With several replicas, a chunk whose gather is in progress when its gradients arrive keeps its part.
       const int64_t all = 14 * 6 * kSegment, both = 2 * kSegment * world.size();
       for (int step = 0; step < 4; ++step) {
         home->tiers.begin_step();
@@ -135,8 +136,8 @@ TEST_P(Copies, AndGradientsTakeFourteenBytesAParameterTogether) {
   });
 }
 
-// Whoever wants them gets rounded masters: an evaluation between backward and update, and all after a skipped step.
-// A home of this kind spoils what it is told to forget, and padding that is spoiled would spoil a block of codes.
+// Every reader gets rounded master weights: an evaluation between backward and update, and any reader after a skipped
+// step. This offload store overwrites discarded tensors. Overwritten padding would corrupt a block of quantized values.
 TEST_P(Copies, AreMadeOfMastersWhereTheyAreWantedSooner) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     for (const int64_t element : {0, 1}) {

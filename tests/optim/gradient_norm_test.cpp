@@ -1,4 +1,4 @@
-// The norm of the gradient and clipping: those of the logical gradient under every layout.
+// The gradient norm and clipping equal the norm and clipping of the logical gradient under every layout.
 #include "colossal/optim/gradient_norm.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace colossal::optim::gradient_norm_test {
 namespace {
 
-/// All logical gradients of step 1, one behind the other.
+/// All logical gradients of step 1, concatenated.
 at::Tensor whole_gradient() {
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
   declare(parameters);

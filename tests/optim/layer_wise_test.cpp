@@ -35,7 +35,7 @@ void lamb_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   p.w = p.w - rate * or_one(length(p.w) / length(u)) * u;
 }
 
-/// Bias correction folded into the rate, as some implementations have it: not the paper's.
+/// A formula that folds the bias correction into the rate, as some implementations do; it differs from the paper's.
 void lamb_with_folded_correction(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   at::Tensor &m = p.of("m"), &v = p.of("v");
   m = 0.9 * m + 0.1 * g;
@@ -52,7 +52,7 @@ void lars_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
   p.w = p.w - b;
 }
 
-/// w after one step from (3, 4) with gradient g.
+/// Returns w after one step from (3, 4) with gradient g.
 at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate,
                     const at::Tensor& w = at::tensor({3.0, 4.0}, at::kDouble)) {
   at::Tensor result;
@@ -124,7 +124,7 @@ TEST(LayerWise, SendsTwoNumbersATensorInOneMessage) {
       world.traffic().reset();
       optimizer->step(1, 0.1, 1);
       EXPECT_EQ(world.traffic().total().calls, 1) << c.name;
-      // of 2 ranks: as many as the message has
+      // traffic of 2 ranks: as many bytes as the message has
       EXPECT_EQ(world.traffic().total("", "all_reduce").elements, 2 * 6) << c.name;
       EXPECT_EQ(world.traffic().total().bytes, 2 * 6 * 8) << c.name;
     });

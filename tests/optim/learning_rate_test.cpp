@@ -114,7 +114,7 @@ TEST(LearningRate, GrowsWithTheBatch) {
   EXPECT_DOUBLE_EQ(rate(c, 20), 8);
   c.learning_rate_scaling = "square-root";
   EXPECT_DOUBLE_EQ(rate(c, 20), 4);
-  EXPECT_DOUBLE_EQ(rate(c, 1), 1);  // the warm-up too
+  EXPECT_DOUBLE_EQ(rate(c, 1), 1);  // holds during the warm-up too
 }
 
 TEST(LearningRate, DefaultsAreLegalForEverySchedule) {

@@ -1,4 +1,5 @@
-// Every rank knows the whole model's tensors without a message, also those that another stage of a pipeline holds.
+// Every rank knows the logical tensors of the whole model without communication, including tensors of other pipeline
+// stages.
 #include "colossal/optim/logical_tensors.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Rules that keep less than two values an element: Adafactor, CAME, GaLore, 8-bit Adam.
+// Rules that keep fewer than two values per element: Adafactor, CAME, GaLore, 8-bit Adam.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +15,7 @@ OptimizerConfig config(const std::string& name) {
 
 double rms(const at::Tensor& x) { return std::sqrt(x.square().mean().item<double>()); }
 
-/// The moment of x^2 + epsilon: of matrices that which their rows and columns make up.
+/// The moment of x^2 + epsilon; for matrices, its approximation by rows and columns.
 at::Tensor factored_moment(Plain& p, const std::string& name, const at::Tensor& x, double decay, double epsilon) {
   const at::Tensor squares = x.square() + epsilon;
   if (x.dim() != 2) {
@@ -53,8 +53,8 @@ at::Tensor adam_direction(Plain& p, const at::Tensor& g, int64_t t) {
   return m / (1 - std::pow(0.9, t)) / ((v / (1 - std::pow(0.95, t))).sqrt() + 1e-8);
 }
 
-/// Each column with the sign that makes its largest component positive, the first one of those that are equal but for
-/// rounding.
+/// Returns each column with the sign that makes its largest component positive. If several are equal except for
+/// rounding, the first one counts.
 at::Tensor with_positive_largest(const at::Tensor& columns) {
   at::Tensor signed_columns = columns.clone();
   for (int64_t j = 0; j < columns.size(1); ++j) {
@@ -75,7 +75,7 @@ void galore_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   }
   const bool left = g.size(0) <= g.size(1);
   if ((t - 1) % 7 == 0) {
-    // In units of the stored gradient (trajectory.h): what is computed of it is the same to the last bit.
+    // The formula uses units of the stored gradient (trajectory.h), so that results are equal to the last bit.
     const at::Tensor stored = 4 * g, square = left ? stored.mm(stored.t()) : stored.t().mm(stored);
     p.state["p"] =
         with_positive_largest(std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - 3, 3).contiguous());
@@ -121,8 +121,8 @@ TEST(Galore, ProjectsOntoTheLeadingSingularVectors) {
   });
 }
 
-// Layouts add up gradients in other orders: what differs by rounding must not be mirrored. The first two components of
-// the leading vector are equal but for rounding.
+// Layouts sum gradients in different orders. A difference in rounding must not change the sign of a vector. The first
+// two components of the leading vector are equal except for rounding.
 TEST(Galore, GivesAVectorTheSameSignWhateverTheRounding) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {});
@@ -145,7 +145,7 @@ TEST(Galore, GivesAVectorTheSameSignWhateverTheRounding) {
   });
 }
 
-/// How many values the states hold, on a model of these shapes.
+/// Returns the number of values in the states of a model with these shapes.
 int64_t state_numel(const OptimizerConfig& c, const std::vector<std::vector<int64_t>>& shapes) {
   int64_t total = 0;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -165,7 +165,7 @@ TEST(MemorySaving, HoldsWhatThePapersPromise) {
   EXPECT_EQ(state_numel(galore(), {{30, 50}, {50, 30}, {7}}), 2 * (3 * 30 + 2 * 3 * 50) + 2 * 7);
 }
 
-/// A model of one matrix trained alone, on `type` values.
+/// A model of one matrix that is trained alone, with values of dtype `type`.
 struct Model {
   explicit Model(comm::World& world, const OptimizerConfig& c, at::ScalarType type = at::kFloat)
       : mesh(world, {}), parameters({}, {type, at::kCPU, 1}) {
@@ -192,7 +192,7 @@ TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
     comm::run_ranks(1, [&](comm::World& world) {
       Model whole(world, c), resumed(world, c);
       for (int64_t t = 1; t <= 4; ++t) whole.step(t);
-      // As from a checkpoint: values and states are filled in place.
+      // The test fills values and states in place, as a checkpoint does.
       resumed.shards[0].lease()->values.copy_(whole.shards[0].lease()->values);
       auto state = resumed.optimizer->state();
       const auto saved = whole.optimizer->state();
@@ -227,7 +227,7 @@ TEST(Adam8bit, StaysNearAdamW) {
 }
 
 TEST(Adam8bit, StepsWindowsOfALargeShard) {
-  // More elements than are decoded at a time: the values of the first ones are those of a small shard.
+  // The shard has more elements than are decoded at a time. The values of the first ones equal a small shard's.
   const auto stepped = [](int64_t rows) {
     at::Tensor values;
     comm::run_ranks(1, [&](comm::World& world) {

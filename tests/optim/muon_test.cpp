@@ -1,4 +1,4 @@
-// Muon: matrices of the whole model made orthogonal under every layout, everything else AdamW.
+// Muon: matrices of the whole model are orthogonalized under every layout, other parameters get AdamW.
 #include "colossal/optim/muon.h"
 
 #include <cmath>
@@ -62,7 +62,7 @@ TEST(Muon, FollowsThePaperUnderEveryLayout) {
 
 TEST(Muon, NeedsItsCollectives) { expect_needs_its_collectives(config(), formula_with(as_adamw)); }
 
-/// A fused weight taken for one matrix is another rule.
+/// Treating a fused weight as one matrix would be a different rule.
 TEST(Muon, TreatsSegmentsAsMatricesOfTheirOwn) {
   const Formula formula = formula_with(as_adamw);
   const auto fused = plain_trajectory(
@@ -74,7 +74,7 @@ TEST(Muon, TreatsSegmentsAsMatricesOfTheirOwn) {
   EXPECT_THROW(expect_trajectory(config(), fused, {}), test::ParityError);
 }
 
-// Of U diag(s) V^T the iteration makes U diag(f(f(...f(s / |s|)))) V^T with the scalar f(x) = a x + b x^3 + c x^5.
+// For U diag(s) V^T the iteration returns U diag(f(f(...f(s / |s|)))) V^T with the scalar f(x) = a x + b x^3 + c x^5.
 TEST(NewtonSchulz, MapsSingularValuesByItsPolynomial) {
   for (const auto& shape : {std::vector<int64_t>{6, 20}, std::vector<int64_t>{20, 6}, std::vector<int64_t>{7, 7}}) {
     const auto [u, s, v] = at::linalg_svd(gradient_of("w", shape, 1), false);
@@ -104,8 +104,8 @@ TEST(Muon, FlattensKernels) {
   });
 }
 
-// For each matrix a reduce to one rank and a broadcast from it, n m values each, of N ranks (N - 1) / N of that; AdamW
-// sends nothing.
+// Each matrix takes a reduce to one rank and a broadcast from it. Each sends (N - 1) / N of n m values on N ranks.
+// AdamW sends no data.
 TEST(Muon, SendsEachMatrixToOneRankAndBack) {
   const int64_t matrices = 7 * 5 + 6 * 9 + 6 * 5 + 2 * 5;
   for (const Layout& layout : {Layout{2, 1, true}, Layout{2, 1, false}, Layout{1, 2, false}, Layout{2, 2, true}}) {

@@ -1,4 +1,4 @@
-// Whole matrices dealt to ranks: how much each has to do, what all get, which shards are asked for before their turn.
+// Whole matrices assigned to ranks: the work of each rank, the results on all ranks, and the prefetched shards.
 #include "colossal/optim/owner_computes.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRanks = 2;
 
-// One of cost 8 and eight of cost 1, all in one window. Dealt in turn, one rank would have 12 to do.
+// One matrix of cost 8 and eight of cost 1, all in one window. Assigned round-robin, one rank would have work of 12.
 TEST(OwnerComputes, DealsRanksTheSameToDo) {
   std::vector<double> done(kRanks);
   comm::run_ranks(kRanks, [&](comm::World& world) {
@@ -39,7 +39,7 @@ TEST(OwnerComputes, DealsRanksTheSameToDo) {
   EXPECT_EQ(done, (std::vector<double>{8, 8}));
 }
 
-// Two windows of two matrices, each of which has a shard; the second shares one with the first.
+// Two windows of two matrices, each of which has a shard; the second window uses one shard of the first.
 TEST(OwnerComputes, ExpectsTheShardsOfTheNextWindow) {
   comm::run_ranks(kRanks, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});

@@ -63,7 +63,7 @@ TEST(ParameterGroups, RefuseAGroupOfFrozenParametersOnly) {
             }),
             "[optimizer] only frozen parameters belong to group embed* of groups.parameters (a parameter belongs to "
             "the first group that matches); remove the group, or train one of them; trained are blocks.*.qkv.weight");
-  ParameterGroups{{"*"}, {0.5}, {}}.apply(p);  // a group may fit frozen ones as well
+  ParameterGroups{{"*"}, {0.5}, {}}.apply(p);  // a group may match frozen parameters as well
   EXPECT_EQ(p.at("blocks.0.qkv.weight").rate, 0.5);
 }
 

@@ -1,4 +1,5 @@
-// Between leases the tensors of a shard lie somewhere else: every rule takes the same steps, so nobody keeps a tensor.
+// Offloading the tensors of a shard between leases does not change the steps of any rule, so no rule keeps references
+// to tensors.
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/parallel/data/gradient_reducer.h"
@@ -19,7 +20,7 @@ std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) 
   for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
   for (const StateTensor& t : optimizer->state()) {
     found.push_back(t.value.clone());
-    t.value.write().value.mul_(0.5);  // as a checkpoint fills it
+    t.value.write().value.mul_(0.5);  // fills it as a checkpoint does
   }
   rank.set_gradients(4, 4);
   optimizer->step(4, rate_of(4), 0.25);
@@ -67,15 +68,15 @@ TEST(Residence, NormsAndClippingReadWhatIsBrought) {
   });
 }
 
-/// The two passes of a step bring parts of parameters to be gathered, where these are shared out, and in the second one
-/// the gradients of the first, if they are not whole.
+/// In the two passes of a step only parts of sharded parameters are loaded, for gathers. The second pass also loads the
+/// gradients of the first, if they are sharded.
 void expect_gradients_alone(const test::CountingHome& home, int zero, size_t shards, int64_t gathers) {
-  // Of each chunk came its part, if it is shared out, and its masters; then two states of each.
+  // The store has for each chunk its part, if it is sharded, and its master weights; then two states of each.
   const size_t gradients = (zero == 3 ? 4 : 3) * shards;
   EXPECT_EQ(home.brought(0, gradients), gathers) << "zero " << zero;
   EXPECT_EQ(gathers > 0, zero == 3);
   EXPECT_EQ(home.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
-  // and of zero 3 they took the parameters' place
+  // Gradients are stored in the place of the parameters with zero 3.
   EXPECT_EQ(home.places(), static_cast<int64_t>(gradients + (zero == 2 ? shards : 0))) << "zero " << zero;
 }
 
@@ -91,7 +92,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
     options.sharing = memory::Sharing::of_stage(zero);
     options.capacity = 100;
     options.masters = at::kFloat;
-    options.home = world.rank() == 0 ? home : nullptr;  // a rank's own business
+    options.home = world.rank() == 0 ? home : nullptr;  // the offload store of one rank only
     memory::ChunkStore store(parameters, mesh, options);
     parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
     const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
@@ -132,7 +133,7 @@ TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
   }
 }
 
-// How often a step walks the shards with each of their tensors.
+// Number of leases of each tensor of a shard in one step.
 TEST(Residence, AStepBringsEachTensorOfAShardAsOftenAsItsRuleWalks) {
   struct Walks {
     int64_t values, gradients, states;

@@ -77,7 +77,7 @@ struct One {
   at::Tensor theirs;
 };
 
-/// 100 steps of ours and of `torch_step(values, gradient, t)`.
+/// Compares 100 steps of this library with 100 steps of `torch_step(values, gradient, t)`.
 void expect_equals_torch(const OptimizerConfig& c,
                          const std::function<void(at::Tensor&, const at::Tensor&, int64_t)>& torch_step) {
   comm::run_ranks(1, [&](comm::World& world) {
@@ -112,8 +112,7 @@ TEST(Optimizers, EqualTorchForAHundredSteps) {
 const char* const kAllRules[] = {"adamw",     "adam", "sgd",      "lion",   "lamb", "lars",
                                  "adafactor", "came", "adam8bit", "galore", "muon"};
 
-/// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in
-/// another.
+/// Runs two steps on shards that `prepare` changed. Their gradients are rounded to one dtype and stored in another.
 memory::Shard after_two_steps(const std::string& name, const std::function<void(memory::Shard&)>& prepare,
                               at::ScalarType gradients, at::ScalarType rounded_to) {
   std::vector<memory::Shard> result;
@@ -126,7 +125,7 @@ memory::Shard after_two_steps(const std::string& name, const std::function<void(
     const auto optimizer = make_optimizer(c, one.shards, {one.parameters, mesh});
     for (int64_t t = 1; t <= 2; ++t) {
       one.shards[0].lease()->gradients = gradient_of("w", {301}, t).to(rounded_to).to(gradients);
-      optimizer->step(t, name == "lars" ? 10 : 0.01, 0.5);  // whose steps are a thousandth of the rate
+      optimizer->step(t, name == "lars" ? 10 : 0.01, 0.5);  // LARS steps are a thousandth of the rate
     }
     result = one.shards;
   });
@@ -161,7 +160,7 @@ TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
 }
 
 TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
-  // 1e-3 is less than half of the distance between bf16 numbers near 1: to nearest, nothing would move.
+  // 1e-3 is less than half of the spacing of bf16 numbers near 1, so rounding to nearest would change no value.
   const auto stepped = [](const Layout& layout, bool by_chance) {
     std::vector<at::Tensor> values(static_cast<size_t>(layout.data));
     comm::run_ranks(layout.data, [&](comm::World& world) {

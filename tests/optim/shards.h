@@ -1,4 +1,4 @@
-// Shards made by hand: what a chunk store gives an optimizer.
+// Shards built by hand, as a chunk store passes them to an optimizer.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -9,8 +9,8 @@
 
 namespace colossal::optim {
 
-/// Of `parameters`, one behind the other, the share of replica `index` of `count`: equal shares, the last
-/// ones less or nothing. Parameters are left as they are; gradients are zero.
+/// Returns the shard of replica `index` of `count`, of all concatenated `parameters`. Shards are equal, except that the
+/// last ones are smaller or empty. Parameters are unchanged; gradients are zero.
 inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype,
                                 int64_t index, int64_t count, bool counts = true,
                                 std::shared_ptr<memory::Home> home = nullptr) {

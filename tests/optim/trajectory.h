@@ -1,5 +1,5 @@
-// An optimizer beside the plain formula of its paper: many steps on whole tensors, and the same under every way to
-// share them out.
+// Compares an optimizer with the formula of its paper: many steps on whole tensors, with the same result under every
+// sharding.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace colossal::optim {
 
 struct Layout {
   int data = 1, tensor = 1;
-  bool zero = false;  ///< the replicas share the states out
+  bool zero = false;  ///< true: replicas shard the states
 };
 inline std::string to_string(const Layout& l) {
   return concat("data ", l.data, ", tensor ", l.tensor, l.zero ? ", shared out" : "");
@@ -32,8 +32,8 @@ inline std::vector<Layout> layouts() {
           {2, 1, false}, {2, 2, true}, {2, 2, false}, {3, 2, true}};
 }
 
-/// Parameters that are split by rows and by columns, evenly and with padding, in segments of which some have copies,
-/// and not at all.
+/// Parameters that are split by rows or by columns, evenly or with padding, or in segments, some of them replicated.
+/// One is not split.
 inline void declare(nn::Parameters& parameters) {
   using tensor::ShardSpec;
   const auto init = nn::Init::normal(1);
@@ -44,22 +44,22 @@ inline void declare(nn::Parameters& parameters) {
   parameters.add("heads", ShardSpec::split({8, 5}, 0, {"tensor"}, {{6, 1}, {2, 2, true}}), init, true);
   parameters.add("norm", ShardSpec::whole({5}), init, false);
   for (const char* name : {"rows", "whole", "heads"}) parameters.at(name).hidden_matrix = true;  // columns: a table
-  ParameterGroups{{"columns", "[hn]*"}, {0.5, 3}, {2, 0.25}}.apply(parameters);  // rates and decay of their own
+  ParameterGroups{{"columns", "[hn]*"}, {0.5, 3}, {2, 0.25}}.apply(parameters);  // separate rates and decays
 }
 
-/// A logical tensor in the plain formula.
+/// A logical tensor in the formula.
 struct Plain {
   at::Tensor w;
   double rate, decay;  ///< factors
   std::map<std::string, at::Tensor> state;
-  std::vector<int64_t> matrix_rows{};  ///< of the hidden matrices that it is made of; none: it is none
+  std::vector<int64_t> matrix_rows{};  ///< rows of the hidden matrices that it consists of; empty = no hidden matrix
   at::Tensor& of(const std::string& name) {
     at::Tensor& t = state[name];
     if (!t.defined()) t = at::zeros_like(w);
     return t;
   }
 };
-/// One step of the formula on a logical tensor: `g` is the gradient, t counts from 1.
+/// One step of the formula on a logical tensor; `g` is the gradient, and t counts from 1.
 using Formula = std::function<void(Plain& plain, const at::Tensor& g, int64_t t, double rate)>;
 
 inline at::Tensor gradient_of(const std::string& name, const std::vector<int64_t>& shape, int64_t t) {
@@ -83,7 +83,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   return all;
 }
 
-/// The parameters of one rank under a layout, in two shards, and what a test does with them.
+/// The parameters of one rank under a layout, in two shards, with operations for tests.
 struct RankState {
   RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::Home>& home = nullptr)
       : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
@@ -99,7 +99,7 @@ struct RankState {
     }
   }
 
-  /// body(flat block of `buffer`, the same block of a logical tensor) for all that this rank holds.
+  /// Calls body(flat block of `buffer`, the same block of a logical tensor) for all blocks that this rank holds.
   void for_blocks(const memory::Piece& piece, const at::Tensor& buffer, const at::Tensor& logical,
                   const std::function<void(at::Tensor, at::Tensor)>& body) {
     const auto shape = piece.parameter->spec.local_shape(mesh.place());
@@ -126,8 +126,8 @@ struct RankState {
 
 constexpr int64_t kSteps = 20, kManySteps = 100;
 
-/// Throws test::ParityError unless every block of every rank equals that of the formula's trajectory within 1e-12 of
-/// its largest value.
+/// Throws test::ParityError unless every block of every rank equals the block of the formula's trajectory, within 1e-12
+/// of its largest value.
 inline void expect_trajectory(const OptimizerConfig& config, const std::map<std::string, Plain>& want,
                               const Layout& layout, int64_t steps = kSteps, const comm::RankOptions& options = {}) {
   comm::run_ranks(
@@ -136,7 +136,7 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
         RankState rank(world, layout);
         const auto optimizer = make_optimizer(config, rank.shards, {rank.parameters, rank.mesh});
         for (int64_t t = 1; t <= steps; ++t) {
-          rank.set_gradients(t, 4);  // the scale takes it back
+          rank.set_gradients(t, 4);  // the gradient scale reverts it
           optimizer->step(t, rate_of(t), 0.25);
         }
         for (memory::Shard& shard : rank.shards)
@@ -153,7 +153,7 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
       options);
 }
 
-/// kSteps under every layout, kManySteps under the simplest and one that has everything.
+/// Runs kSteps under every layout, and kManySteps under the simplest layout and under one with every kind of sharding.
 inline void expect_follows(const OptimizerConfig& config, const Formula& formula) {
   const auto soon = plain_trajectory(formula, kSteps), late = plain_trajectory(formula, kManySteps);
   for (const Layout& layout : layouts()) EXPECT_NO_THROW(expect_trajectory(config, soon, layout)) << to_string(layout);
@@ -161,7 +161,7 @@ inline void expect_follows(const OptimizerConfig& config, const Formula& formula
     EXPECT_NO_THROW(expect_trajectory(config, late, layout, kManySteps)) << to_string(layout);
 }
 
-/// A rule that adds up over ranks is wrong without.
+/// Checks that a rule with sums over ranks gives wrong results without its collectives.
 inline void expect_needs_its_collectives(const OptimizerConfig& config, const Formula& formula) {
   const auto want = plain_trajectory(formula, kSteps);
   for (const Layout& layout : {Layout{2, 1, true}, Layout{1, 2, false}})
