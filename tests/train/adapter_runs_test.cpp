@@ -1,5 +1,5 @@
-// Whole runs with an adapter: frozen parameters come from model.from or the seed when a run starts, when it goes on and
-// when its model is loaded.
+// Whole runs with an adapter. Frozen parameters come from model.from or the seed at the start of a run, when it
+// resumes, and when its model is loaded.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ run::Program program_with_adapter() {
 
 class AdapterRuns : public Run {
  protected:
-  /// A short run with an adapter, of a new model, or of that of a folder.
+  /// A short run with an adapter, of a new model or of the model in a folder.
   run::Config adapted(const std::string& name, const std::string& from = "") const {
     run::Config c = make(name, 1, 1);
     if (!from.empty()) c.model = {.from = from};
@@ -73,7 +73,7 @@ class AdapterRuns : public Run {
     return values;
   }
 
-  /// What inference loads from a run's folder.
+  /// Returns the model that inference loads from a run's folder.
   static Values loaded(const std::string& folder) {
     Values values;
     comm::run_ranks(1, [&](comm::World& world) {

@@ -1,5 +1,5 @@
-// Low-rank adapters in training: under every layout they train as on one process, they cost the messages of their
-// gradients alone, and their checkpoint goes on under another layout.
+// Training with low-rank adapters under every layout equals one process. Only gradients of adapters are communicated,
+// and checkpoints resume under another layout.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,14 +35,14 @@ nn::Adapter low_rank() {
               }};
 }
 
-/// Grouped queries, whose keys and values several ranks may hold, and a fused gate.
+/// A model with grouped queries, whose keys and values several ranks may hold, and a fused gate.
 models::ModelShape shape_of_all() {
   models::ModelShape shape = test::tiny_llama();
   shape.layers = 4;
   return shape;
 }
 
-/// Rows that every layout divides.
+/// A batch whose rows divide evenly under every layout.
 constexpr test::Text kRows{.rows = 36, .vocabulary = 37};
 
 run::Config config_of(const parallel::TensorConfig& tensor = {}) {
@@ -52,7 +52,7 @@ run::Config config_of(const parallel::TensorConfig& tensor = {}) {
   config.data.sequence = 12;  // divisible by the ranks of every mode
   config.optimizer.warmup_steps = 0;
   config.optimizer.learning_rate = 0.01;
-  config.optimizer.epsilon = 1e-6;  // a gradient that is zero but for rounding must not become a whole step
+  config.optimizer.epsilon = 1e-6;  // a gradient that is zero except for rounding must not become a whole step
   return config;
 }
 
@@ -117,7 +117,7 @@ TEST(Adapter, TrainsAsOneProcessUnderPipelinesZeroAndTiers) {
   expect_near(losses_of(config), want, "tiers");
 }
 
-// What tensor parallelism sends in forward is that of the same blocks without adapters, between the same frozen ends.
+// Between the same frozen ends, tensor parallelism communicates in forward as without adapters.
 TEST(Adapter, HasTheCommunicationOfItsWeightAlone) {
   for (const bool sequence : {false, true}) {
     const run::Config config = config_of({.size = 2, .sequence = sequence});
@@ -174,7 +174,7 @@ TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
   }
 }
 
-// The weight is on one stage of two, and both must hear of it.
+// The weight is on one of two stages, and the ranks of both must throw the error.
 TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
   run::Config config = config_of();
   config.precision.mode = "fp32";
@@ -193,12 +193,12 @@ TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
   });
 }
 
-// Training, packing and generation in turn, with packed weights inside the adapters.
+// Training, packing and generation alternate, with packed weights inside the adapters.
 TEST(Adapter, GeneratesWithWeightsPackedAgainAsAFreshlyLoadedModel) {
   const std::string folder = test::empty_folder("repacked");
   run::Config config = config_of();
   config.precision.mode = "fp32";
-  config.memory.recompute = "block";  // forward passes of recomputed blocks have no gradients
+  config.memory.recompute = "block";  // forward passes of recomputed layers have no gradients
   struct Packed {
     nn::PrepackedLayers layers{nn::WeightPacking{.keeps_values = true}};
     nn::Adapter adapter{.product = [this](auto product, const nn::Parameter& weight, nn::Parameters&) {

@@ -1,4 +1,4 @@
-// Fields that a model of one's own brings and reads in its last block: under every layout as on one process.
+// Fields of a user-defined model, which its last layer reads, give the results of one process under every layout.
 #include "colossal/data/batch_fields.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ models::Model make_reader(const models::ModelShape& s, nn::Layers& layers) {
   model.fields.insert(model.fields.end(), {"weights", "shift"});
   model.blocks.back() = [inner = model.blocks.back(), part = layers.field_part()](const at::Tensor& x,
                                                                                   const nn::Step& step) {
-    if (x.is_meta()) return inner(x, step);  // an example of the task, by which costs are estimated, lacks the fields
+    if (x.is_meta()) return inner(x, step);  // the task's example, from which costs are estimated, lacks the fields
     const at::Tensor weights = part(step.batch->field("weights"), step), shift = part(step.batch->field("shift"), step);
     return inner(x, step) * weights.unsqueeze(-1) + shift.unsqueeze(1);
   };
@@ -73,7 +73,7 @@ run::Config config_of(const distributed::ParallelConfig& parallel, const std::st
   return config;
 }
 
-/// Losses of two steps, and that of an evaluation after them.
+/// Losses of two steps, then the loss of an evaluation.
 std::vector<double> losses(const run::Config& config, const tensor::Batch& whole) {
   std::vector<double> found;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -120,7 +120,7 @@ TEST(BatchFields, AreReadByABlockOfAnyStageUnderEveryLayout) {
   }
 }
 
-// One stage alone reads the field, so the others would wait for it.
+// Only one stage reads the field, so without the check the other stages would wait for it.
 TEST(BatchFields, ThatAreNotThereAreNamedOnAllRanksBeforeAnythingIsSent) {
   for (const distributed::ParallelConfig& parallel :
        {distributed::ParallelConfig{.pipeline = {.size = 2, .micro_batches = 2}},

@@ -1,5 +1,5 @@
-// Training on a device of limited memory: the numbers are those of a run that has all it wants, bit for bit, under
-// every policy and budget; no moment exceeds the budget; what is refused names the smallest that works, and that works.
+// Training on a device with a memory budget equals a run without budget, bitwise, under every policy and budget. Memory
+// use never exceeds the budget. A refusal names the smallest budget that works, and that one works.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ run::Config config_of(const Case& c, const std::string& folder) {
   return config;
 }
 
-/// The same with all in memory and the arithmetic of tiers.
+/// The same config without tiers, with the arithmetic of tiers.
 run::Config in_memory(run::Config config) {
   config.memory.device = 0;
   config.memory.disk.clear();
@@ -47,11 +47,11 @@ run::Config in_memory(run::Config config) {
   return config;
 }
 
-/// Of rank 0, in the last step: what its device did, and what formulas ask of its chunks.
+/// Transfers and memory of rank 0 in the last step, and the sizes of its chunks for formulas.
 struct Moved {
-  int64_t in = 0, out = 0;  // copied
-  int64_t parts = 0;        // bytes of its parts of all chunks, which are all trained
-  int64_t states = 0;       // that lie there
+  int64_t in = 0, out = 0;  // bytes copied to and from the device
+  int64_t parts = 0;        // bytes of its parts of all chunks, all of which are trained
+  int64_t states = 0;       // bytes of states on the device
   memory::TieredHome::Counts tiers{};
 };
 
@@ -63,7 +63,7 @@ Course run_on_device(const run::Config& config, const models::ModelShape& shape,
       const DeviceUse before = *engine->device_use();
       double loss = 0;
       {
-        const memory::Account account;  // the test's own, which sees every allocation
+        const memory::Account account;  // sees every allocation of the test
         loss = test::train_step(*engine, step, kText);
         const int64_t peak = before.states + account.usage().peak_device;
         EXPECT_LE(peak, config.memory.device) << "step " << step << ", rank " << world.rank();
@@ -92,7 +92,7 @@ int64_t bytes_behind(const std::string& message, const std::string& words) {
   return parse_bytes(message.substr(first, message.find_first_of("\" ", first) - first)).value_or(0);
 }
 
-/// The smallest device that the first step of a run on a smaller one names, on all ranks.
+/// Returns the smallest device budget that the first step of a run with a smaller one names, on all ranks.
 int64_t least_of(run::Config config, const models::ModelShape& shape) {
   std::mutex mutex;
   std::vector<int64_t> named;
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "Fp16", .layout = {.precision = "fp16"}}),
     [](const auto& info) { return info.param.name; });
 
-// What lies on the device takes nothing of the host.
+// Tensors that are stored on the device take no host memory.
 TEST(DeviceTier, BudgetsAddUp) {
   const Case c{.name = "", .layout = {.precision = "bf16"}, .disk = true};
   const test::TemporaryFolder folder;
@@ -200,7 +200,8 @@ TEST(DeviceTier, AStaticShareOfStatesLiesThere) {
   EXPECT_EQ(smallest.states, half.states);
 }
 
-// With rules for matrices a rank that has the vectors of a chunk has more states: none may plan by its own.
+// With rules for matrices, a rank that has the vectors of a chunk has more states. All ranks must still make the same
+// plan.
 TEST(DeviceTier, RanksWhoseStatesDifferPlanTheSame) {
   const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
   run::Config config = config_of(c, "");
@@ -215,7 +216,7 @@ TEST(DeviceTier, RanksWhoseStatesDifferPlanTheSame) {
   }
 }
 
-// Whose batches are as large as a step's micro-batch, and read by the order that steps left behind.
+// Batches of the evaluation are as large as a micro-batch. They use the gather order that training steps recorded.
 TEST(DeviceTier, EvaluatesBetweenSteps) {
   const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
   run::Config config = config_of(c, "");
@@ -238,7 +239,7 @@ TEST(DeviceTier, EvaluatesBetweenSteps) {
   EXPECT_EQ(course(config), want);
 }
 
-// Without a host's budget the host has what transfers need.
+// Without a host budget, the host memory is as large as transfers need.
 TEST(DeviceTier, TheDiskAloneIsEnough) {
   const Case c{.name = "", .layout = {.data = 2}, .recompute = "block", .disk = true};
   const test::TemporaryFolder folder;

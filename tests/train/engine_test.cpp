@@ -1,4 +1,4 @@
-// The engine's own promises beside parity: what it refuses, and that seeds and layouts decide nothing they should not.
+// Guarantees of the engine besides parity: what it refuses, and that seeds and layouts do not affect unrelated results.
 #include "colossal/train/engine.h"
 
 #include <ATen/ATen.h>
@@ -57,7 +57,7 @@ TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
   });
 }
 
-// A group that is made within a step waits there for ranks that still compute.
+// A group that is made within a step would wait for ranks that still compute.
 TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
   const auto layout = [](int64_t pipeline, int64_t data, int64_t tensor, int64_t zero) {
     run::Config c = config_of(data, tensor, 4 * data);
@@ -108,7 +108,7 @@ TEST(Engine, StopsOnAGradientThatIsNotFinite) {
   });
 }
 
-// Losses of ten steps go down on a text that can be learnt: the parts fit together.
+// The losses of ten steps decrease on a text that can be learnt, so all parts work together.
 TEST(Engine, LearnsAConstantText) {
   comm::run_ranks(2, [](comm::World& world) {
     run::Config c = config_of(1, 2, 4);

@@ -1,4 +1,4 @@
-// What an evaluation counts as found, and how large the logits are that it makes for that.
+// The hits that an evaluation counts, and the size of the logits that it computes for that.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@ namespace {
 constexpr int64_t kRows = 16, kSequence = 8, kVocabulary = int64_t{1} << 18;  // 2^25 logits
 
 struct Seen {
-  int64_t largest = 0;            ///< numbers of one tensor of logits
-  std::vector<at::Tensor> found;  ///< answers, a slice of the tokens at a time
+  int64_t largest = 0;            ///< largest number of logits in one tensor
+  std::vector<at::Tensor> found;  ///< predictions, for one slice of the tokens at a time
 };
 thread_local Seen* seen = nullptr;
 
-/// Watches what this thread takes the most probable answer of, while it lives.
+/// Records the tensors of which this thread computes the argmax, during its lifetime.
 class Answers {
  public:
   explicit Answers(Seen& to) {
@@ -71,7 +71,7 @@ Outcome evaluated(int tensor, const at::Tensor& labels) {
   return outcome;
 }
 
-// In the sequence form a rank has a run of each row's tokens, and a slice of logits is of all ranks' runs.
+// In the sequence form a rank has a range of each row's tokens, and a slice of logits contains ranges of all ranks.
 TEST(Evaluation, NeverMakesAllLogitsAtOnceAndCountsWhatOneProcessCounts) {
   const Outcome one = evaluated(1, at::zeros({kRows, kSequence}, at::kLong));
   const at::Tensor answers = at::cat(one.seen.found).view({kRows, kSequence});

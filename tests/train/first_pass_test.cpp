@@ -1,4 +1,4 @@
-// A module that uses its parameters in another order than it registers them.
+// A module that uses its parameters in a different order than it registers them.
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -15,7 +15,7 @@ at::Tensor points(int64_t step) {
   return at::arange(kRows * kWidth, at::kDouble).add(100 * step).mul(0.37).sin().view({kRows, kWidth});
 }
 
-/// Uses its layers from the last one registered to the first.
+/// Uses its layers in the reverse order of registration.
 struct Reversed : torch::nn::Module {
   Reversed() {
     for (int i = 0; i < 4; ++i)
@@ -41,11 +41,11 @@ TEST(FirstPass, PacksParametersInTheOrderInWhichItUsesThem) {
     config.run.device = "cpu";
     config.parallel.data = 2;
     config.parallel.zero = 3;
-    config.parallel.chunk_mib = 0.0003;  // a layer or two a chunk
+    config.parallel.chunk_mib = 0.0003;  // one or two layers per chunk
     config.precision.mode = "fp64";
     config.training.batch_size = kRows;
     Reversed traced, plain;
-    // Rank 1 looks at another order: rank 0's is what counts.
+    // Rank 1 uses another order: the order of rank 0 must win.
     const auto training = initialize(world, traced, config, [&] {
       if (world.rank() == 1) traced.layers[0]->forward(at::zeros({1, kWidth}));
       traced.forward(at::zeros({1, kWidth}));

@@ -1,4 +1,4 @@
-// What layers announce in a training step is what the published formula says of the sizes, and ranks share it out.
+// The operations that layers announce in a training step equal the published formula, and sum over ranks to its result.
 #include "colossal/tensor/flops.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kRows = 8, kSequence = 6;
 
-/// Sizes that divide under every layout below: padding is computed too.
+/// Sizes that divide evenly under every layout below, because padding is computed too.
 models::ModelShape even_gpt2() {
   models::ModelShape shape = test::tiny_gpt2();
   shape.vocabulary = shape.ffn = 48;
@@ -46,7 +46,7 @@ models::ModelShape even_vit() {
   return shape;
 }
 
-/// Of six tokens each sees itself and the two before it.
+/// Each of six tokens sees itself and the two before it.
 models::ModelShape windowed_llama() {
   models::ModelShape shape = even_llama();
   shape.own = models::LlamaSizes{.window = 3};
@@ -59,7 +59,7 @@ models::ModelShape even_bert(const std::string& objective = "masked-token") {
   return shape;
 }
 
-/// Tokens of a sample that the matrix of that name is multiplied with.
+/// Returns the number of tokens of a sample that are multiplied by the matrix with this name.
 double tokens_through(const std::string& name, const models::ModelShape& shape) {
   const models::Task task = shape.task();
   if (name.starts_with("blocks."))
@@ -69,7 +69,7 @@ double tokens_through(const std::string& name, const models::ModelShape& shape) 
   return !is_head ? 0 : task.classes > 0 ? 1 : static_cast<double>(kSequence);
 }
 
-/// Pairs of a token and one that it sees.
+/// Returns the number of pairs of a token and one that it sees.
 int64_t pairs_of(const models::ModelShape& shape) {
   const models::Task task = shape.task();
   if (task.reads == models::Reads::Images) return shape.positions * shape.positions;
@@ -81,9 +81,9 @@ int64_t pairs_of(const models::ModelShape& shape) {
   return pairs;
 }
 
-/// Operations of a sample: 6 for each element of a matrix and token that it is multiplied with, and 12 for each feature
-/// of a head and pair of tokens (PaLM, arXiv:2204.02311, appendix B, which has half of the square for what a causal
-/// mask lets through). A third of the product with patches is left out: nobody wants a gradient of the images.
+/// Returns the operations for a sample: 6 per matrix element and token multiplied by it, and 12 per feature of a head
+/// and pair of tokens (PaLM, arXiv:2204.02311, appendix B, which counts half of the square for a causal mask). A third
+/// of the product with patches is left out, because images need no gradient.
 double formula(const models::ModelShape& shape) {
   nn::Parameters parameters({}, {.without_memory = true});
   nn::SerialLayers layers(parameters);
@@ -96,7 +96,7 @@ double formula(const models::ModelShape& shape) {
   return sum;
 }
 
-/// What all ranks together announce in a step on kRows samples.
+/// Returns the operations that all ranks together announce in a step on kRows samples.
 double announced(const models::ModelShape& shape, const distributed::ParallelConfig& parallel,
                  const std::string& recompute = "none") {
   double sum = 0;
@@ -148,7 +148,7 @@ TEST(Flops, OfRanksAddUpToThoseOfOneProcess) {
       EXPECT_EQ(announced(shape, parallel), kRows * formula(shape))
           << shape.architecture->name << ", tensor " << parallel.tensor.size << " " << parallel.tensor.mode << ", data "
           << parallel.data << ", pipeline " << parallel.pipeline.size;
-  // Patches and classes are whole on every rank where features are not split between blocks.
+  // Patches and classes are whole on every rank if features are not split between layers.
   EXPECT_EQ(announced(even_vit(), with({.size = 4, .mode = "2d"}, 2)), kRows * formula(even_vit()));
 }
 
@@ -168,7 +168,7 @@ TEST(Flops, WhereTheyCannotBeToldARunGoesOnWithoutAShareOfThePeak) {
   row.make = [](const models::ModelShape& s, nn::Layers& layers) {
     models::Model model = models::built_in().at("gpt2")->make(s, layers);
     model.blocks.back() = [block = model.blocks.back()](const at::Tensor& x, const nn::Step& step) {
-      return block(x, step).abs();  // which LibTorch cannot run on shapes alone
+      return block(x, step).abs();  // an operator that LibTorch cannot run on shapes alone
     };
     return model;
   };

@@ -1,5 +1,5 @@
-// What is learned in every number format, and with messages of a byte a number, beside fp32. Not losses are compared,
-// of which a short run moves few percent, but what it has learned of them; and gradients.
+// Learning in every number format, and with messages of one byte per element, compared with fp32. Tests compare the
+// learned part of losses, because a short run changes losses by only a few percent; and gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,8 @@
 namespace colossal::train::formats_test {
 namespace {
 
-/// Plain descent on one batch, which learns the more the larger gradients are: Adam would not notice a factor in them.
+/// Plain gradient descent on one batch, because it learns in proportion to the gradients; Adam would hide a factor in
+/// them.
 run::Config learner(const Layout& layout) {
   run::Config config = config_of(layout);
   config.optimizer.name = "sgd";
@@ -20,8 +21,8 @@ run::Config learner(const Layout& layout) {
   return config;
 }
 
-/// What each of `steps` steps has learned: how far the loss lies below that of the same run without learning, which is
-/// what the format makes of untrained weights.
+/// Returns for each of `steps` steps by how much the loss is below the loss of the same run without learning. That run
+/// gives the loss of the format with untrained weights.
 std::vector<double> learned(run::Config config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
   const std::vector<double> losses = run(config, steps, shape, 1).losses;
   config.optimizer.learning_rate = 0;
@@ -37,12 +38,13 @@ void expect_learned_like(const std::vector<double>& got, const std::vector<doubl
   for (size_t i = 1; i < got.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1, error) << what << ", step " << i;
 }
 
-/// Half a unit in the last place, of 1.
+/// Returns half a unit in the last place of 1.
 double roundoff_of(const std::string& format) { return format == "fp16" ? 0x1p-11 : 0x1p-8; }
 
-/// Relative error of gradients, and of what they teach. Between a weight and the loss lie, there and back, about 48
-/// roundings: 10 a block, 4 around the two of them. In fp8 16 products, both ways through the linear layers, of
-/// operands with an rms error of 0.026 (e4m3) and 0.053 (e5m2). They are independent: their squares add up.
+/// Returns the relative error of gradients, and of the learning from them. Between a weight and the loss and back there
+/// are about 48 roundings: 10 per layer, 4 outside of the two layers. The linear layers have 16 products in both
+/// directions in fp8. Their operands have an rms error of 0.026 (e4m3) and 0.053 (e5m2). The errors are independent, so
+/// their squares add up.
 double error_of(const std::string& format) {
   return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053) : std::sqrt(48) * roundoff_of(format);
 }
@@ -52,7 +54,7 @@ struct Gradient {
   at::Tensor value;
 };
 
-/// Of the first step of one rank, without the loss scale.
+/// Returns the gradients of the first step on one rank, without the loss scale.
 std::vector<Gradient> gradients(const run::Config& config, const tensor::Batch& batch) {
   std::vector<Gradient> found;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -78,8 +80,8 @@ void expect_close(const std::vector<Gradient>& got, const std::vector<Gradient>&
 
 class Formats : public testing::TestWithParam<std::string> {};
 
-// Two replicas: the sum of two numbers has one rounding, whoever adds them. Stages 0 and 1 add gradients to whole
-// chunks in place, 2 and 3 take them as they come, which rounds once less.
+// With two replicas the sum of two numbers has one rounding in any order. Stages 0 and 1 add gradients to whole chunks
+// in place. Stages 2 and 3 use them as they arrive, which has one rounding less.
 TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
   const auto learn = [&](int64_t zero) {
     return learned(learner({.zero = zero, .data = 2, .precision = GetParam()}), 12, test::tiny_llama());
@@ -112,8 +114,8 @@ TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
                error_of(GetParam()));
 }
 
-// Rows go through the model one by one, however many there are, so that what differs is how gradients are added up:
-// each of n is rounded once, and their sum.
+// Rows pass through the model one by one in both cases, so only the summation of gradients differs: each of n gradients
+// is rounded once, and so is their sum.
 TEST_P(Formats, AddUpMicroBatchesInFp32) {
   run::Config config = config_of({.precision = GetParam()});
   const auto compare = [&](const tensor::Batch& batch, double roundings) {
@@ -127,9 +129,9 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
       expect_close(gradients(config, batch), want, roundings * roundoff_of(GetParam()));
     }
   };
-  // Of 12 that differ the sum is about sqrt(12) times as large as one of them, and each is a rounding of that.
+  // The sum of 12 different gradients is about sqrt(12) times as large as one, and each has its own rounding error.
   compare(test::batch_of(0, 0, 1, kText), 1 + std::sqrt(12));
-  // 192 that are the same, of which a narrow sum would round each partial one.
+  // The batch has 192 equal rows; a narrow sum would round each partial sum.
   const auto again = [](const tensor::Field& f) { return f.tensor.narrow(0, 0, 1).repeat({192, 1}); };
   compare(test::batch_of(0, 0, 1, kText).map(again), 2);
 }
@@ -137,8 +139,8 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
 INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),
                          [](const auto& info) { return info.param; });
 
-// Chimera has every stage twice, each copy with half of the micro-batches: what a checkpoint keeps of one is true of
-// both.
+// Chimera has every stage twice, each replica with half of the micro-batches. A checkpoint saves one history, which
+// must be correct for both.
 TEST(Fp8, HistoriesAreTheSameOnBothRanksOfAStage) {
   run::Config config = config_of({.pipeline = 2, .precision = "fp8"});
   config.parallel.pipeline.schedule = "chimera";
@@ -177,15 +179,15 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
       config.parallel.compress = compress;
       const auto got = learned(config, 12);
       EXPECT_NE(got, want);
-      // Both what products read and the gradients that come of them travel so.
+      // Both the values that products read and the resulting gradients are compressed.
       expect_learned_like(got, want, 2 * std::sqrt(16) * error, concat(compress, " zero ", zero));
-      const double share = zero == 2 ? 0.7 : 0.3;  // zero 2 without masters gathers values as they are
+      const double share = zero == 2 ? 0.7 : 0.3;  // zero 2 without master weights gathers uncompressed values
       EXPECT_LT(bytes_of_step(config), share * whole_bytes) << compress << " zero " << zero;
     }
   }
 }
 
-// Ranks that hold other tokens of the same rows are replicas like others: their gradients travel so too.
+// Ranks with different tokens of the same rows are replicas like others, so their gradients are compressed too.
 TEST(Compression, LearnsWhereTokensAreDealtOut) {
   const auto want = learned(learner({}), 12);
   for (const int64_t zero : {0, 3}) {

@@ -1,4 +1,5 @@
-// A thousand steps of fp16 with gradients that overflow again and again, against the same steps written down by hand.
+// A thousand steps of fp16 with repeated overflows of gradients, compared with an independent implementation of the
+// steps.
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
@@ -18,8 +19,8 @@ namespace {
 constexpr int64_t kSize = 13, kSteps = 1000, kGrowth = 20;
 constexpr double kFirstScale = 4096;
 
-/// The loss is the mean over ranks and micro-batches of sum((w - x)^2) / 2: its gradient w - x depends on every step
-/// before.
+/// The loss is the mean over ranks and micro-batches of sum((w - x)^2) / 2. Its gradient w - x depends on all earlier
+/// steps.
 struct Point : torch::nn::Module {
   Point() {
     w = register_parameter("w", at::zeros({kSize}));
@@ -29,8 +30,8 @@ struct Point : torch::nn::Module {
   at::Tensor w;
 };
 
-/// Where a micro-batch of one rank pulls element i to. Now and then, on one rank, so far away that the gradient
-/// overflows unless the scale is small.
+/// Returns the target of element i in a micro-batch of one rank. In some steps, on one rank, it is so large that the
+/// gradient overflows unless the scale is small.
 float target(int64_t step, int64_t part, int64_t i) {
   if (step % 31 == 7 && part == step % 2 && i == step % kSize) return 100;
   return static_cast<float>(std::cos(static_cast<double>(17 * step + 5 * part + i)));
@@ -47,7 +48,7 @@ run::Config config_of(int64_t data, int64_t zero, int64_t accumulate, const std:
   c.precision.loss_scale = kFirstScale;
   c.precision.loss_scale_growth = kGrowth;
   c.optimizer.name = rule;
-  c.optimizer.learning_rate = 1.0 / 64;  // a power of two: no product with it rounds
+  c.optimizer.learning_rate = 1.0 / 64;  // a power of two, so that no product with it rounds
   c.optimizer.weight_decay = 0;
   if (rule == "sgd") c.optimizer.momentum = 0;
   c.optimizer.schedule.name = "constant";
@@ -59,13 +60,13 @@ run::Config config_of(int64_t data, int64_t zero, int64_t accumulate, const std:
   return c;
 }
 
-/// The masters behind each step, and whether it was skipped.
+/// The master weights after each step, and whether it was skipped.
 struct Course {
   std::vector<std::vector<float>> values;
   std::vector<bool> skipped;
 };
 
-/// Nothing of the library: arithmetic of one number at a time.
+/// The steps in scalar arithmetic, without code of the library.
 Course by_hand(const run::Config& config) {
   const int64_t ranks = config.parallel.data, passes = config.training.accumulate;
   const double rate = config.optimizer.learning_rate;
@@ -83,7 +84,7 @@ Course by_hand(const run::Config& config) {
         float over_ranks = 0;
         for (int64_t rank = 0; rank < ranks; ++rank)  // the gradient of a parameter in fp16
           over_ranks += half(share * (half(w[i]) - target(step, pass * ranks + rank, static_cast<int64_t>(i))));
-        // Ranks are added up in fp16, but where they send sums of micro-batches; these are fp32.
+        // Ranks are summed in fp16, except if they send sums of micro-batches, which are fp32.
         g[i] += passes == 1 || config.parallel.zero >= 2 ? half(over_ranks) : over_ranks;
       }
       squares += static_cast<double>(g[i]) * g[i];
@@ -118,7 +119,7 @@ Course by_hand(const run::Config& config) {
   return course;
 }
 
-/// `tolerance` 0: bit for bit.
+/// Compares all steps; `tolerance` 0 = bitwise.
 void expect_same_course(const run::Config& config, double tolerance) {
   const Course expected = by_hand(config);
   const int64_t ranks = config.parallel.data, passes = config.training.accumulate;

@@ -1,5 +1,5 @@
-// Frozen parameters: they keep their values, cost neither gradients nor states nor messages, and the others train as
-// they do beside parameters whose learning rate is zero.
+// Frozen parameters keep their values and cause no gradients, states or messages. Other parameters train as they do if
+// frozen ones have a learning rate of zero.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kSteps = 4;
 
-/// The beginning of the model: with two stages all that the first one has.
+/// Returns true for the first part of the model: with two stages, all parameters of the first stage.
 bool is_frozen(const std::string& name) {
   return name.starts_with("embedding.") || name.starts_with("positions.") || name.starts_with("blocks.0.") ||
          name.starts_with("blocks.1.");
@@ -48,7 +48,7 @@ run::Config config_of(const Layout& layout, const std::string& recompute = "none
   run::Config config = train::config_of(layout);
   config.precision.mode = "fp64";
   config.memory.recompute = recompute;
-  config.training.clip = 0;  // the norm of what has a learning rate of zero would count, too
+  config.training.clip = 0;  // the norm would include parameters with a learning rate of zero
   return config;
 }
 
@@ -69,7 +69,7 @@ std::vector<double> losses_of(const run::Config& config, const nn::Adapter& adap
   return losses;
 }
 
-/// One process that computes all gradients, and updates what is frozen here by a rate of zero.
+/// One process that computes all gradients, and updates frozen parameters with a rate of zero.
 std::vector<double> wanted() {
   run::Config config = config_of({});
   config.optimizer.groups = {{"embedding.*", "positions.*", "blocks.[01].*"}, {0, 0, 0}, {0, 0, 0}};
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, FrozenParameters,
                                          Case{{.name = "TiersPipeline", .pipeline = 2}, "1f1b", "none", true}),
                          [](const auto& info) { return info.param.layout.name; });
 
-// An optimizer that looks at whole tensors, on a rank that has nothing to update.
+// Runs an optimizer for whole tensors on a rank that has no parameter to update.
 TEST(FrozenStages, TrainWithEveryOptimizer) {
   for (const char* rule : {"adamw", "sgd", "lion", "lamb", "lars", "adafactor", "came", "galore", "muon"}) {
     run::Config config = config_of({.pipeline = 2, .optimizer = rule});
@@ -164,7 +164,7 @@ struct Bytes {
   int64_t parameters = 0, gradients = 0, states = 0;
 };
 
-/// What rank 0 of a run has between backward and update.
+/// The memory of rank 0 of a run between backward and update.
 Bytes bytes_of(const run::Config& config, const nn::Adapter& adapter) {
   Bytes bytes;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -196,7 +196,7 @@ TEST(FrozenParameters, HaveNeitherGradientsNorMastersNorStates) {
       run::Config one = config_of({});
       trained = initialize(world, one, four_blocks(), {}, nullptr, frozen_beginning())->parameters().trained_numel();
     });
-    // masters and two moments in fp32; padding is less than a sixteenth of these chunks
+    // Master weights and two moments in fp32; padding is less than a sixteenth of these chunks
     const int64_t sharers = zero == 0 ? 1 : 2;
     EXPECT_GE(some.states, trained * 12 / sharers) << zero;
     EXPECT_LE(some.states, trained * 13 / sharers) << zero;

@@ -1,4 +1,4 @@
-// The measured timeline of a pipeline holds every step of every rank, in the order in which one needs the other.
+// The measured timeline of a pipeline holds every step of every rank, in the order of their dependencies.
 #include "colossal/train/gather_timeline.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +31,7 @@ run::Config config_of(int64_t pipeline, int64_t data, const std::string& schedul
   return c;
 }
 
-/// The timelines after `steps` steps, and the schedule that made them; that no rank but 0 gets one is checked here.
+/// Returns the timelines after `steps` steps, and the schedule that made them. Checks that only rank 0 gets one.
 std::optional<report::PipelineTimeline> timeline_of(const run::Config& config, int steps,
                                                     std::optional<schedule::Schedule>* ran = nullptr) {
   std::optional<report::PipelineTimeline> result;
@@ -81,7 +81,7 @@ void expect_whole(const report::PipelineTimeline& timeline, const schedule::Sche
 }
 
 void expect_ordered(const schedule::Timeline& timeline) {
-  std::map<std::pair<int, int>, Event> forward, backward;  // of a rank and micro-batch
+  std::map<std::pair<int, int>, Event> forward, backward;  // key: rank and micro-batch
   for (const Event& event : timeline.events) {
     if (event.step.action == Action::Forward) forward.insert({{event.rank, event.step.micro_batch}, event});
     if (schedule::is_backward(event.step.action)) backward.insert({{event.rank, event.step.micro_batch}, event});
@@ -117,7 +117,7 @@ TEST(PipelineTimeline, IsATrace) {
   const auto timeline = timeline_of(config_of(2, 1, "1f1b"), 1);
   ASSERT_TRUE(timeline.has_value());
   const auto trace = nlohmann::json::parse(schedule::chrome_trace(timeline->titled(), 1e-3));
-  std::map<int, int> steps;  // of each process: planned, measured
+  std::map<int, int> steps;  // by process: planned, measured
   for (const auto& event : trace["traceEvents"]) steps[event["pid"].get<int>()] += event["ph"] == "X";
   EXPECT_EQ(steps, (std::map<int, int>{{0, 2 * 2 * kMicroBatches}, {1, 2 * 2 * kMicroBatches}}));
 }

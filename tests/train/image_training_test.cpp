@@ -46,7 +46,7 @@ class ImageRun : public testing::Test {
     c.training = {.steps = 24, .batch_size = 20, .accumulate = 2, .evaluate_every = 12, .evaluate_batches = 2};
     c.optimizer.learning_rate = 4e-3;
     c.optimizer.warmup_steps = 3;
-    c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding (a key's bias) must not become a whole step
+    c.optimizer.epsilon = 1e-3;  // a key's bias has a gradient of rounding errors, which must not be a whole step
     return c;
   }
 
@@ -104,7 +104,7 @@ TEST_F(ImageRun, EvaluationCountsEachImageOnceHoweverMuchIsAsked) {
   const auto evaluated = [&](const std::string& folder, int64_t batches) {
     run::Config c = make(folder, 2, 1);
     c.training.steps = 3;
-    c.training.batch_size = 24;  // of the 40 test images the second batch has 16
+    c.training.batch_size = 24;  // the second batch has 16 of the 40 test images
     c.training.evaluate_batches = batches;
     train(c, Start::New);
     return metrics(folder);
@@ -113,13 +113,13 @@ TEST_F(ImageRun, EvaluationCountsEachImageOnceHoweverMuchIsAsked) {
   const double accuracy = test::last(all, "accuracy");
   EXPECT_EQ(test::last(more, "eval_loss"), test::last(all, "eval_loss"));
   EXPECT_EQ(test::last(more, "accuracy"), accuracy);
-  EXPECT_NEAR(40 * accuracy, std::round(40 * accuracy), 1e-9);  // a share of 40 images, not of 48 rows
+  EXPECT_NEAR(40 * accuracy, std::round(40 * accuracy), 1e-9);  // a fraction of 40 images, not of 48 rows
 }
 
 TEST_F(ImageRun, ResumeIsBitwise) {
   const auto whole = train(make("whole", 1, 2), Start::New);
   const run::Config parts = make("parts", 1, 2);
-  train(parts, Start::New, 13);  // within the second epoch, whose first batch held the rest of the first
+  train(parts, Start::New, 13);  // within the second epoch, whose first batch has the last samples of the first one
   const auto resumed = train(parts, Start::Resume);
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
   const auto a = metrics("whole"), b = metrics("parts");
@@ -135,7 +135,7 @@ TEST_F(ImageRun, TwoReplicasEqualOne) {
   const auto a = metrics("one"), b = metrics("two");
   for (size_t i = 0; i < a.size(); ++i)
     EXPECT_NEAR(*a.value("loss", i), *b.value("loss", i), 1e-4) << "step " << i + 1;  // fp32
-  // One of 40 images may lie on the border between two classes.
+  // One of 40 images may be on the border between two classes.
   EXPECT_NEAR(test::last(a, "accuracy"), test::last(b, "accuracy"), 0.026);
 }
 

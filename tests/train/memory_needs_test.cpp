@@ -1,5 +1,5 @@
-// The list of what a run needs of memory: it is what the allocator counts on every rank, and what does not fit is
-// refused by it.
+// The computed memory needs of a run equal the allocator's counts on every rank. Models that do not fit are refused by
+// them.
 #include "colossal/train/memory_needs.h"
 
 #include <gmock/gmock.h>
@@ -26,14 +26,14 @@ using memory::Kind;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Bytes by `what`, of a model without a name.
+/// Returns the bytes by `what` of a model without a name.
 std::map<std::string, int64_t> needs_of(const run::Config& config, const models::ModelShape& shape, int rank = 0) {
   std::map<std::string, int64_t> bytes;
   for (const MemoryNeed& need : memory_needs(config, {{"", shape}}, rank)) bytes[need.what] = need.bytes;
   return bytes;
 }
 
-/// What one rank has: all but gradients when it is made, gradients between backward and update.
+/// The memory of one rank: everything except gradients after construction, gradients between backward and update.
 struct Counted {
   int64_t parameters = 0, gradients = 0, states = 0;
 };
@@ -68,7 +68,7 @@ run::Config config_of(const Case& c) {
   config.parallel.data = c.data;
   config.parallel.tensor.size = c.tensor;
   config.parallel.pipeline.size = c.pipeline;
-  config.parallel.chunk_mib = 0.01;  // several chunks, and parameters that are larger than one
+  config.parallel.chunk_mib = 0.01;  // several chunks, and parameters larger than one
   config.precision.mode = c.precision;
   config.optimizer.name = c.optimizer;
   (c.pipeline > 1 ? config.parallel.pipeline.micro_batches : config.training.accumulate) = c.accumulate;
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "adam8bit_zero2", .zero = 2, .data = 2, .optimizer = "adam8bit"}),
     [](const auto& info) { return info.param.name; });
 
-// Rules that look at whole tensors also keep some numbers for each tensor.
+// Rules that need whole tensors also keep some values per tensor.
 TEST(MemoryNeeds, HoldForEveryOptimizer) {
   for (const std::string& rule : optim::rule_names()) {
     run::Config config = config_of({.zero = 1, .data = 2, .optimizer = rule});
@@ -189,7 +189,7 @@ TEST(CheckMemory, RefusesWhatIsCertainNotToFit) {
   const std::vector<NamedModel> models{{"", shape}};
   check_memory(c, models, at::kCPU, 4, need);
   check_memory(c, models, at::kCPU, 2, need / 2);  // half of the ranks are on another machine
-  check_memory(c, models, at::kCPU, 4, 0);         // a machine that does not say what it has
+  check_memory(c, models, at::kCPU, 4, 0);         // a machine of unknown memory size
   check_memory(c, models, at::kCUDA, 4, 1);
   const std::string message = test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); });
   EXPECT_THAT(message, HasSubstr("[model] a model of 4 layers, hidden 128 and vocabulary 257"));
@@ -210,7 +210,7 @@ TEST(CheckMemory, CountsTheStagesOfAPipeline) {
   EXPECT_THAT(test::thrown_message([&] { check_memory(c, models, at::kCPU, 4, need - 1); }), HasSubstr("does not fit"));
 }
 
-// Nothing of such a model is built.
+// The check must not build any part of such a model.
 TEST(CheckMemory, RefusesABillionLayersAtOnce) {
   run::Config c = config_of({});
   for (const char* model : {"gpt2-tiny", "llama-tiny", "bert-tiny"}) {

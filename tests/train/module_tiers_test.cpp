@@ -1,6 +1,5 @@
-// A module that knows nothing of this library, unmodified, while its parameters, gradients and states lie in host
-// memory and on a disk: the numbers are those of a training that has them all in memory, bit for bit, whatever it does
-// between steps.
+// Training of an unmodified user-defined module whose parameters, gradients and states are stored in host memory and on
+// a disk. Results equal training with all tensors in memory, bitwise, regardless of the module's calls between steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -20,10 +19,10 @@
 namespace colossal::train::module_tiers_test {
 namespace {
 
-constexpr int64_t kWidth = 32, kRows = 8;  // a layer in fp32 is a block of a disk
+constexpr int64_t kWidth = 32, kRows = 8;  // a layer in fp32 is one block of a disk
 
-/// Five layers: the third is frozen, the fifth is never used; the first one's weight is used again behind the fourth. A
-/// matrix that no forward reads, but the loss. A buffer that forward uses and changes.
+/// Five layers: the third is frozen, the fifth is never used, and the first one's weight is used again after the
+/// fourth. A matrix that only the loss reads, not forward. A buffer that forward uses and changes.
 struct Own : torch::nn::Module {
   Own() {
     for (int i = 0; i < 5; ++i)
@@ -34,7 +33,7 @@ struct Own : torch::nn::Module {
     mean = register_buffer("mean", at::zeros({kWidth}));
     layers[2]->weight.requires_grad_(false);
     layers[2]->bias.requires_grad_(false);
-    const at::NoGradGuard no_grad;  // no generator: modules of several ranks are made at once
+    const at::NoGradGuard no_grad;  // no random generator, because modules of several ranks are made concurrently
     double phase = 0;
     for (at::Tensor& p : parameters())
       p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.2).view(p.sizes()));
@@ -57,7 +56,7 @@ at::Tensor points(int64_t step, int rank) {
       .view({kRows, kWidth});
 }
 
-/// With a parameter that is gathered here, outside of forward, and one that forward reads, too.
+/// The loss. It reads a parameter that is gathered here, outside of forward, and one that forward reads, too.
 at::Tensor loss_of(Own& module, const ModuleTraining& training, int64_t step, int rank) {
   const at::Tensor x = training.input(points(step, rank));
   const at::Tensor penalties = (module.penalty - module.layers[1]->weight).to(at::kFloat).square().mean();
@@ -69,7 +68,7 @@ run::Config config_of(int64_t ranks, int64_t zero, const std::string& precision)
   config.run.device = "cpu";
   config.parallel.data = ranks;
   config.parallel.zero = zero;
-  config.parallel.chunk_mib = 5.0 / 1024;  // a layer or two a chunk
+  config.parallel.chunk_mib = 5.0 / 1024;  // one or two layers per chunk
   config.precision.mode = precision;
   config.optimizer.learning_rate = 1e-2;
   config.optimizer.warmup_steps = 0;
@@ -78,7 +77,7 @@ run::Config config_of(int64_t ranks, int64_t zero, const std::string& precision)
   return config;
 }
 
-/// What a run does with the arithmetic of tiers, in memory.
+/// The config of a run in memory with the arithmetic of tiers.
 run::Config in_memory(run::Config config) {
   if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
   return config;
@@ -90,7 +89,7 @@ run::Config in_tiers(run::Config config, const std::string& folder, int64_t host
   return config;
 }
 
-/// The numbers of a rank, exactly, and its parameters and buffers.
+/// The exact results of a rank, its parameters and buffers.
 struct Course {
   std::vector<double> numbers;
   std::map<std::string, at::Tensor> values;
@@ -118,7 +117,7 @@ void finish(Own& module, ModuleTraining& training, Course& course) {
   training.end_pass();
 }
 
-/// Steps, evaluations between them, and one whose gradients are not finite.
+/// Runs steps, evaluations between them, and one step whose gradients are not finite.
 Course course_of(const run::Config& config) {
   Course course;
   comm::run_ranks(static_cast<int>(config.parallel.data), [&](comm::World& world) {
@@ -146,14 +145,14 @@ void expect_equal(const Course& got, const Course& want, const std::string& what
   for (const auto& [name, value] : want.values) EXPECT_TRUE(at::equal(got.values.at(name), value)) << what << name;
 }
 
-/// What a refusal names behind `words`.
+/// Returns the bytes that an error message names after `words`.
 int64_t bytes_behind(const std::string& message, const std::string& words) {
   EXPECT_THAT(message, testing::HasSubstr(words));
   const size_t begin = message.find(words) + words.size();
   return parse_bytes(message.substr(begin, message.find_first_of("\" ", begin) - begin)).value_or(0);
 }
 
-/// Bytes that a run of `config` is just not refused for.
+/// Returns the smallest host budget for which a run of `config` is not refused.
 int64_t least_of(const run::Config& config, const std::string& folder) {
   std::string message;
   std::mutex mutex;
@@ -166,7 +165,7 @@ int64_t least_of(const run::Config& config, const std::string& folder) {
   return bytes_behind(message, "works is \"");
 }
 
-/// Bytes of a device that its first step is just not refused for.
+/// Returns the smallest device budget for which the first step is not refused.
 int64_t least_device_of(run::Config config) {
   std::string message;
   std::mutex mutex;
@@ -211,7 +210,7 @@ TEST_P(ModuleInTiers, TrainsAsInMemory) {
 
 TEST_P(ModuleInTiers, TrainsAsInMemoryWhereMoreIsGathered) {
   const auto [ranks, zero, precision] = GetParam();
-  if (zero == 1) return;  // parameters stay where they are
+  if (zero == 1) return;  // parameters are not sharded
   run::Config config = config_of(ranks, zero, precision);
   config.parallel.gathered_mib = 3 * config.parallel.chunk_mib;
   const Course want = course_of(in_memory(config));
@@ -224,7 +223,7 @@ TEST_P(ModuleInTiers, TrainsAsInMemoryOnASmallDevice) {
   if (zero == 1) GTEST_SKIP() << "parameters are whole for good";
   run::Config config = config_of(ranks, zero, precision);
   const Course want = course_of(in_memory(config));
-  const int64_t least = least_device_of(config);  // of another loss than that which is not finite
+  const int64_t least = least_device_of(config);  // measured with a finite loss; the course also has one that is not
   test::TemporaryFolder folder;
   for (const auto& [placement, device] : std::vector<std::pair<std::string, int64_t>>{
            {"auto", least + 64}, {"lru", least + least / 2}, {"auto", 1 << 30}}) {

@@ -1,4 +1,4 @@
-// A module that knows nothing of this library, trained over ranks, against a plain loop of torch in one process.
+// A user-defined module, trained over ranks, compared with a plain torch loop in one process.
 #include "colossal/train/module_training.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ struct Foreign : torch::nn::Module {
     scale = register_buffer("scale", at::full({kWidth}, 0.5 + phase, at::kFloat));
     calls = register_buffer("calls", at::full({}, static_cast<int64_t>(phase), at::kLong));
     layers[2]->weight.requires_grad_(false);
-    const at::NoGradGuard no_grad;  // no generator: modules of several ranks are made at once
+    const at::NoGradGuard no_grad;  // no random generator, because modules of several ranks are made concurrently
     for (at::Tensor& p : parameters())
       p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.4).view(p.sizes()));
   }
@@ -67,10 +67,10 @@ run::Config config_of(int64_t data, int64_t zero, const std::string& mode = "fp6
   c.run.device = "cpu";
   c.parallel.data = data;
   c.parallel.zero = zero;
-  c.parallel.chunk_mib = 0.0003;  // a layer or two a chunk
+  c.parallel.chunk_mib = 0.0003;  // one or two layers per chunk
   c.precision.mode = mode;
   c.optimizer.learning_rate = 1e-2;
-  c.optimizer.epsilon = 1e-3;  // or rounding decides the direction of small gradients
+  c.optimizer.epsilon = 1e-3;  // otherwise rounding decides the direction of small gradients
   c.training.steps = 2 * kSteps;
   c.training.batch_size = kRows;
   c.training.accumulate = accumulate;
@@ -88,7 +88,8 @@ Values values_of(Foreign& module) {
   return values;
 }
 
-/// torch alone. What no loss uses has a gradient of zeros, as in our reduction, where ranks cannot know.
+/// The training loop of torch. Parameters that no loss uses have a gradient of zeros, as in this library's reduction,
+/// where ranks cannot detect them.
 Values reference(int64_t steps) {
   Foreign module;
   module.to(at::kDouble);
@@ -128,8 +129,8 @@ void train(ModuleTraining& training, Foreign& module, const run::Config& config,
   }
 }
 
-/// A step moves a weight by at most learning_rate / epsilon times what its gradient, a sum over rows and widths, is
-/// off.
+/// A step changes a weight by at most learning_rate / epsilon times the error of its gradient, which is a sum over rows
+/// and widths.
 void expect_trained_alike(const Values& got, const Values& want) {
   for (const auto& [name, value] : want)
     if (name != "calls")
@@ -153,7 +154,7 @@ TEST_P(Layouts, TrainAsTorchDoesAlone) {
   const auto [ranks, zero, accumulate] = GetParam();
   const Values want = reference(kSteps);
   comm::run_ranks(ranks, [&, zero = zero, accumulate = accumulate](comm::World& world) {
-    Foreign module(world.rank());  // rank 0's values are what counts
+    Foreign module(world.rank());  // rank 0's values must win
     const run::Config config = config_of(world.size(), zero, "fp64", accumulate);
     const auto training = initialize(world, module, config);
     train(*training, module, config, world.rank(), kSteps);
@@ -272,7 +273,7 @@ TEST(ModuleTraining, ACheckpointOfBf16HoldsWhatFp32GoesOnFrom) {
   Values low;
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
-    module.layers[2]->weight.requires_grad_(true);  // what is frozen has no master
+    module.layers[2]->weight.requires_grad_(true);  // a frozen parameter has no master weight
     const run::Config config = config_of(2, 3, "bf16");
     const auto training = initialize(world, module, config);
     train(*training, module, config, world.rank(), 3);
@@ -347,7 +348,7 @@ weight_decay  = [1, 0.5]
       const auto training = initialize(world, *module, config);
       train(*training, *module, config, world.rank(), 1);
       config.optimizer.groups = {};
-      // Read while the training lives: under ZeRO 3 they are nowhere else.
+      // Weights are read during the training's lifetime, because under ZeRO 3 they are not stored elsewhere.
       const Values before = values_of(*std::make_unique<Foreign>()), after = values_of(*module);
       const auto moved = [&](const char* name) {
         return (after.at(name) - before.at(name)).abs().max().item<double>();
@@ -366,7 +367,7 @@ TEST(ModuleTraining, RefusesGroupsThatFitNothingBeforeAParameterIsSent) {
     config.optimizer.groups = {{"layers.*"}, {1}, {}};
     EXPECT_THAT(test::thrown_message([&] { initialize(world, module, config); }),
                 testing::HasSubstr("no parameter belongs to group layers.* of groups.parameters"));
-    EXPECT_EQ(world.traffic().total().calls, world.traffic().total("start").calls);  // inputs are compared
+    EXPECT_EQ(world.traffic().total().calls, world.traffic().total("start").calls);  // compares the inputs
     config.optimizer.groups = {{"layer0.*"}, {1, 2}, {}};
     EXPECT_THAT(test::thrown_message([&] { config.validate(); }), testing::HasSubstr("got 2 for 1 patterns"));
   });

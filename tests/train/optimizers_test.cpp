@@ -50,19 +50,20 @@ run::Config config_of(const std::string& optimizer, const Layout& layout = {"one
   return c;
 }
 
-/// Without biases: no gradient is zero but for rounding, which the signs and ratios of most rules would blow up.
+/// A model without biases, so that no gradient is zero except for rounding, which signs and ratios of most rules would
+/// amplify.
 models::ModelShape shape() { return test::tiny_llama(); }
 
 constexpr test::Text kText{.vocabulary = 37};
 
-/// The losses of steps [first, last) of a run, which reads two batches in turn.
+/// Returns the losses of steps [first, last) of a run, which reads two batches alternately.
 std::vector<double> train(Engine& engine, int64_t first, int64_t last) {
   std::vector<double> losses;
   for (int64_t step = first; step < last; ++step) losses.push_back(test::train_step(engine, step % 2, kText));
   return losses;
 }
 
-/// work(engine) on every rank of a layout; what rank 0 returned.
+/// Runs work(engine) on every rank of a layout and returns the result of rank 0.
 template <class Work>
 auto on_ranks(const run::Config& config, const Work& work) {
   decltype(work(std::declval<Engine&>())) result{};
@@ -82,7 +83,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
 
 class EveryOptimizer : public testing::TestWithParam<const char*> {
  protected:
-  /// 8-bit moments are rounded in blocks of what a rank holds, so they are not the same under every layout.
+  /// 8-bit moments are rounded in blocks of each rank's elements, so they differ between layouts.
   double limit() const { return std::string(GetParam()) == "adam8bit" ? 2e-3 : 1e-9; }
 };
 
@@ -94,7 +95,7 @@ TEST_P(EveryOptimizer, LearnsTheSameUnderEveryLayout) {
     expect_near(on_ranks(config_of(GetParam(), layout), run), want, limit(), layout.name);
 }
 
-// Saved by half of the layouts, resumed by the others: the losses of a run that never stopped.
+// Half of the layouts save, the others resume. Losses equal an uninterrupted run's.
 TEST_P(EveryOptimizer, ResumesUnderAnotherLayout) {
   const auto whole = on_ranks(config_of(GetParam()), [](Engine& engine) { return train(engine, 0, 2 * kSteps); });
   const std::vector<double> want(whole.begin() + kSteps, whole.end());
@@ -125,7 +126,7 @@ at::Tensor weight(Engine& engine) {
   return value.defined() ? value.detach().clone() : value;
 }
 
-/// It behind one step of plain SGD, and what the step says.
+/// The weight after one step of plain SGD, and the result of the step.
 std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, const Layout& layout = {"one"}) {
   run::Config c = config_of("sgd", layout);
   c.optimizer.momentum = c.optimizer.weight_decay = c.optimizer.warmup_steps = 0;
@@ -142,7 +143,7 @@ std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, co
 }
 
 TEST(Clipping, BoundsWhatTheConfigSays) {
-  // A rate of 1: the step is the gradient, clipped.
+  // With a rate of 1 the step is the clipped gradient.
   const auto [free, two] = stepped(0, "norm");
   const at::Tensor start = on_ranks(config_of("sgd"), weight);
   const at::Tensor gradient = start - free;
@@ -179,7 +180,7 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
     });
   };
   run(c, Start::New);
-  c.optimizer.name = "adam";  // whose states have the names and shapes of AdamW's
+  c.optimizer.name = "adam";  // its states have the names and shapes of AdamW's
   c.parallel.data = 2;
   EXPECT_EQ(
       test::thrown_message([&] { run(c, Start::Resume); }),

@@ -1,4 +1,4 @@
-// Steps by a loss of the caller's, and passes that return its results.
+// Steps with a loss that the caller supplies, and passes that return its results.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using models::ModelShape;
 using models::States;
 using testing::HasSubstr;
 
-constexpr double kBound = 1e-12;  // of one step in fp64, as a part of the value
+constexpr double kBound = 1e-12;  // relative error of one step in fp64
 
 struct Layout {
   std::string name;
@@ -56,7 +56,7 @@ std::vector<Layout> layouts() {
 
 run::Config config_of(const Layout& layout) {
   run::Config c = test::course_config();
-  c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding must not become a whole step
+  c.optimizer.epsilon = 1e-3;  // a gradient that is zero except for rounding must not become a whole step
   c.parallel.data = layout.data;
   c.parallel.zero = layout.zero;
   c.parallel.tensor = layout.tensor;
@@ -85,7 +85,7 @@ at::Tensor of_log_probabilities(const Model& model, const States& end, const nn:
   return -model.head->log_probabilities(end.at(0), step.batch->at("labels"), step).sum();
 }
 
-/// Losses and gradient norms of three steps, of rank 0; `loss`: none, that of the run.
+/// Losses and gradient norms of three steps on rank 0. Without `loss`, the run's own is used.
 std::vector<double> course(const run::Config& config, const ModelShape& shape, const Engine::Loss& loss,
                            std::vector<at::Tensor>* parameters = nullptr) {
   std::vector<double> found;
@@ -121,7 +121,7 @@ TEST(OwnLoss, OfTheHeadIsTheStepOfTheRunBitForBit) {
 
 class OwnLossLayouts : public testing::TestWithParam<Layout> {};
 
-// The embedding is tied: its weight has gradients of the head's slices, too.
+// The embedding is tied, so its weight also gets gradients from slices of the head.
 TEST_P(OwnLossLayouts, StepsAreThoseOfOneProcess) {
   static const std::vector<double> want = course(config_of({.name = "one"}), tied_shape(), {});
   for (const Engine::Loss& loss : {Engine::Loss(cross_entropy), Engine::Loss(of_log_probabilities)}) {
@@ -132,7 +132,7 @@ TEST_P(OwnLossLayouts, StepsAreThoseOfOneProcess) {
   }
 }
 
-/// Losses and gradient norms of two steps with two passes each, of rank 0.
+/// Losses and gradient norms of two steps with two passes each, on rank 0.
 std::vector<double> course_of_two_passes(const run::Config& config) {
   std::vector<double> found;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -163,7 +163,7 @@ TEST_P(OwnLossLayouts, TwoPassesOfAStepAddUpAsInOneProcess) {
   }
 }
 
-/// Results of a pass over the first batch, of one rank of the last stage, and of rank 0.
+/// Results of a pass over the first batch, on one rank of the last stage, and on rank 0.
 struct Passed {
   std::vector<at::Tensor> last, first;
 };
@@ -304,7 +304,7 @@ TEST_P(OwnLossLayouts, ANetworkWithoutAHeadTrainsOnItsOutputs) {
     EXPECT_NEAR(got[i], want[i], (i < 2 ? kBound : 1e-10) * want[i]) << "number " << i;
 }
 
-// A group that is made within a step waits there for ranks that still compute.
+// A group that is made within a step would wait for ranks that still compute.
 TEST(OwnLoss, StepsOfOutputsMakeNoGroups) {
   for (const Layout& layout : {Layout{.name = "tensor2_sequence", .tensor = {.size = 2, .sequence = true}},
                                Layout{.name = "grid4", .tensor = {.size = 4, .mode = "2d"}},
@@ -339,7 +339,7 @@ TEST(OwnLoss, TheWeightDividesLossAndGradients) {
       return std::pair(lost, engine->parameters().at("norm.weight").value.grad().clone());
     };
     const auto [whole, gradient] = step(1);
-    for (const double weight : {0.25, 8.0}) {  // powers of 2 round nothing
+    for (const double weight : {0.25, 8.0}) {  // powers of 2, so that no product rounds
       const auto [lost, own] = step(weight);
       EXPECT_EQ(lost, whole / weight);
       EXPECT_TRUE(at::equal(own, gradient / weight)) << weight;

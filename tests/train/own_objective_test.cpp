@@ -1,5 +1,5 @@
-// The model and the objective of examples/own_objective, of numbers instead of text, under every layout as on one
-// process; and rules of steps, which a run may have by the name of its objective.
+// The model and the objective of examples/own_objective, which read numbers instead of text, give the results of one
+// process under every layout. Step rules, which a run may have by the name of its objective.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ run::Config config_of() {
   return c;
 }
 
-/// The losses of all steps, then loss and weight of an evaluation.
+/// Returns the losses of all steps, then loss and weight of an evaluation.
 std::vector<double> course(const run::Config& config) {
   std::vector<double> all;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -108,7 +108,7 @@ TEST(OwnObjective, TrainsUnderEveryLayoutAsOnOneProcess) {
   }
 }
 
-// Rows of the last held-out batch that the epoch does not fill do not count.
+// The last held-out batch may have rows beyond the end of the epoch, which must not count.
 TEST(OwnObjective, CountsEachHeldOutRowOnce) {
   run::Config config = config_of();
   config.data.held_out = 1.0 / 60;  // 10 of 600 rows
@@ -145,7 +145,7 @@ class OwnObjectiveRun : public testing::Test {
     c.training.evaluate_every = 5;
     return c;
   }
-  /// Trains until `stop_after` steps (0: to the end) on one rank.
+  /// Trains until `stop_after` steps (0 = to the end) on one rank.
   static std::vector<at::Tensor> train(const run::Config& c, TrainerOptions options, int64_t stop_after = 0) {
     std::vector<at::Tensor> parameters;
     comm::run_ranks(1, [&](comm::World& world) {

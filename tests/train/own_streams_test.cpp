@@ -1,4 +1,5 @@
-// The model of examples/own_streams, whose blocks read and change two hidden states, under every layout as on one rank.
+// The model of examples/own_streams, whose layers change two hidden states, gives the results of one rank under every
+// layout.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -53,7 +54,7 @@ run::Config config_of(const distributed::ParallelConfig& parallel) {
   return config;
 }
 
-/// Losses of two steps, and that of an evaluation after them.
+/// Losses of two steps, then the loss of an evaluation.
 std::vector<double> losses(const run::Config& config, const models::ModelShape& shape = streams()) {
   std::vector<double> found;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -116,7 +117,7 @@ TEST(OwnStreams, RecomputeTheirBlocksAndOffloadBothStates) {
     }
 }
 
-/// Whole logits of a forward pass through the model that decodes.
+/// Returns the unsharded logits of a forward pass through the model that decodes.
 at::Tensor logits(const distributed::ParallelConfig& parallel) {
   at::Tensor found;
   std::mutex mutex;

@@ -1,5 +1,5 @@
-// Training in a pipeline: checkpoints that move between any two layouts, resuming, evaluation, and what is refused
-// before anything is sent.
+// Training in a pipeline: checkpoints that move between any two layouts, resuming, evaluation, and refusals before any
+// communication.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -55,14 +55,14 @@ models::ModelShape shape_of(models::ModelShape shape, int64_t layers) {
 
 class PipelineCheckpoints : public testing::TestWithParam<Layout> {
  protected:
-  /// What a rank had when it saved or loaded.
+  /// The local tensors of a rank when it saved or loaded.
   struct Part {
     checkpoint::NamedTensor tensor;
     tensor::Place place;
   };
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 8);
 
-  /// Runs `work` on an engine of each rank and returns what they then hold.
+  /// Runs `work` on an engine of each rank and returns the tensors that they hold afterwards.
   template <class Work>
   std::vector<Part> parts_after(const Layout& layout, const Work& work) const {
     std::vector<Part> parts;
@@ -78,8 +78,8 @@ class PipelineCheckpoints : public testing::TestWithParam<Layout> {
   }
 };
 
-// Saved after two steps under this layout, loaded under every layout: weights and optimizer states are, bit for bit,
-// those of one process that loads it, and what the saving ranks had.
+// A checkpoint saved after two steps under this layout is loaded under every layout. Weights and optimizer states
+// are bitwise equal on the saving ranks and on one process that loads it.
 TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
   const std::string folder = test::empty_folder(GetParam().name);
   const auto saved = parts_after(GetParam(), [&](Engine& engine) {
@@ -103,7 +103,7 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
     const auto parts = parts_after(layout, [&](Engine& engine) { test::load(engine, folder); });
     expect_parts_of_whole(parts, layout.name);
     const bool holds_all = layout.pipeline.size == 1 || layout.pipeline.schedule == "chimera";
-    const auto begun = std::count_if(parts.begin(), parts.end(), [](const Part& part) {  // others are further segments
+    const auto begun = std::count_if(parts.begin(), parts.end(), [](const Part& part) {  // not further segments
       return !part.tensor.part || part.tensor.part->first == 0;
     });
     EXPECT_EQ(begun == static_cast<int64_t>(whole.size()) * layout.ranks(), holds_all)
@@ -118,7 +118,7 @@ TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
   const std::string folder = test::empty_folder("resume");
   const run::Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
   models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
-  shape.dropout = 0.2;  // its masks follow from the step
+  shape.dropout = 0.2;  // its masks depend on the step
   std::vector<checkpoint::TrainingState> want(2);
   comm::run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(world, config, shape);
@@ -148,7 +148,7 @@ std::vector<parallel::PipelineConfig> evaluated() {
       {.size = 2, .schedule = "1f1b"}, {.size = 2, .schedule = "chimera"}, {.size = 2, .schedule = "zero-bubble-v"}};
 }
 
-/// Of all ranks, which must agree.
+/// Returns the result of all ranks, which must be equal.
 Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::ModelShape& shape,
                     const tensor::Batch& batch) {
   std::vector<Evaluation> all(pipeline.size);
@@ -163,7 +163,7 @@ Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::Mode
   return all[0];
 }
 
-// Ranks of a stage that hold the same hidden state (1d) send a slice each; those that hold a block send that.
+// Ranks of a stage with the same hidden state (1d) send one slice each; ranks that hold a block of it send that block.
 TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{}, {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}}) {
@@ -171,7 +171,7 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
     const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
     comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
       auto engine = initialize(world, config_of(layout), shape);
-      for (int step = 0; step < 2; ++step) {  // the first sends shapes, too
+      for (int step = 0; step < 2; ++step) {  // the first step sends shapes, too
         world.traffic().reset();
         engine->zero_grad();
         engine->train_step(test::batch_of(step, 0, 1));
@@ -183,9 +183,9 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
 }
 
 TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
-  // labels and inputs are the same memory, one token on
+  // labels and inputs share memory, offset by one token
   const tensor::Batch batch = test::batch_of(7, 0, 1).map([](const tensor::Field& f) { return f.tensor.clone(); });
-  batch.at("labels")[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
+  batch.at("labels")[0][0] = data::kIgnored;  // micro-batches now count different numbers of tokens
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
   const Evaluation want = evaluate({}, shape, batch);
   EXPECT_EQ(want.sums.size(), 1u);
@@ -211,7 +211,7 @@ TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
   for (const auto& pipeline : evaluated()) {
     const Evaluation got = evaluate(pipeline, shape, batch);
     EXPECT_NEAR(got.loss(), want.loss(), 1e-12 * want.loss()) << pipeline.schedule;
-    EXPECT_EQ(got.sums.at(1), want.sums.at(1)) << pipeline.schedule;  // a count
+    EXPECT_EQ(got.sums.at(1), want.sums.at(1)) << pipeline.schedule;  // compares counts
     EXPECT_EQ(got.weight, want.weight) << pipeline.schedule;
   }
 }
@@ -245,7 +245,7 @@ TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
     return test::thrown_message([&] {
       comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
         try {
-          initialize(world, config_of({.pipeline = pipeline}), test::tiny_gpt2());  // of two blocks
+          initialize(world, config_of({.pipeline = pipeline}), test::tiny_gpt2());  // the model has two layers
         } catch (...) {
           EXPECT_EQ(world.traffic().total().calls, 0);
           throw;

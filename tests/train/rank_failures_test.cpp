@@ -1,5 +1,5 @@
-// One rank's disk fails, at whatever moment: all ranks end with that rank's error in the same step, and nothing that
-// was made of it is ever saved.
+// The disk of one rank fails at any point: all ranks end with that rank's error in the same step, and results of that
+// step are never saved.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 namespace colossal::train::rank_failures_test {
 namespace {
 
-/// Keeps copies. Of the calls that may fail, that with the number `fails` does.
+/// An offload store that keeps copies. Among the calls that may fail, the one with number `fails` fails.
 class FailingHome final : public memory::Home {
  public:
   static constexpr int64_t kNever = -1;
@@ -56,7 +56,7 @@ struct Case {
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-/// A rank of a few parameters, of which one is cut into segments.
+/// A rank with a few parameters, one of which is cut into segments.
 struct Rank {
   Rank(comm::World& world, const Case& c)
       : mesh(world, {comm::Mesh::batch("data", world.size())}),
@@ -81,7 +81,7 @@ struct Rank {
     for (nn::Parameter& p : parameters) loss = loss + p.value.to(at::kFloat).square().sum();
     return loss;
   }
-  /// And an evaluation.
+  /// Runs a step and an evaluation.
   void step() {
     optimization->zero_grad();
     std::vector<at::Tensor> losses;
@@ -116,10 +116,10 @@ bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-/// Of the second step, in which call number `fails` of rank 1's home fails.
+/// The result of the second step, in which call number `fails` of rank 1's offload store fails.
 struct Outcome {
-  int64_t calls = 0;                           // of rank 1, if all went well
-  std::array<std::string, 2> said{}, saved{};  // by each rank, where it stepped and where it was asked for its state
+  int64_t calls = 0;                           // number of rank 1's calls without a failure
+  std::array<std::string, 2> said{}, saved{};  // errors of each rank, from the step and from saving its state
   std::array<bool, 2> is_as_before{};
 };
 
@@ -157,7 +157,7 @@ TEST_P(RankFailures, EndTheStepOnAllRanksWithTheErrorOfThatOne) {
       EXPECT_THAT(got.saved, testing::Each(""));
       continue;
     }
-    // An update that failed, which nobody may save, or the evaluation behind one that did not.
+    // Either an update failed, and saving must fail too, or the evaluation after a successful update failed.
     if (!got.saved[0].empty()) {
       EXPECT_THAT(got.saved, testing::Each(got.said[0])) << i;
     }

@@ -1,4 +1,4 @@
-// Ranks that were given different configs, flags, data, modules or weights end with one error before the first step.
+// Ranks with different configs, flags, data, modules or weights end with one error before the first step.
 #include "colossal/train/rank_inputs.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ using testing::Not;
 
 using Messages = std::vector<std::string>;
 
-/// What each rank throws.
+/// Returns the error message of each rank.
 Messages messages_of(int ranks, const std::function<void(comm::World&)>& work) {
   Messages messages(static_cast<size_t>(ranks));
   comm::run_ranks(ranks, [&](comm::World& world) {
@@ -34,7 +34,7 @@ Messages messages_of(int ranks, const std::function<void(comm::World&)>& work) {
 
 class RankInputs : public Run {
  protected:
-  /// What two ranks throw at their start if `change` alters the config and the flags of rank 1.
+  /// Returns the error of two ranks at start if `change` alters config and flags of rank 1.
   Messages started(const std::function<void(run::Config&, TrainerOptions&)>& change, int64_t zero = 0) const {
     return messages_of(2, [&](comm::World& world) {
       run::Config c = make("run", 2, 1);
@@ -65,17 +65,17 @@ TEST_F(RankInputs, NameTheKeyThatDiffers) {
     Trainer(world, own, options);
   });
   EXPECT_EQ(messages, (Messages{want, want}));
-  EXPECT_FALSE(std::filesystem::exists(base + "/run"));  // nothing was begun
+  EXPECT_FALSE(std::filesystem::exists(base + "/run"));  // no run was started
 }
 
-// With other sizes ranks would make other groups: the comparison comes first.
+// With other sizes ranks would make other groups, so the comparison must precede them.
 TEST_F(RankInputs, RefuseOtherLayouts) {
   EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.parallel.data = 1, c.parallel.tensor.size = 2; }),
               Each(AllOf(HasSubstr("data of [parallel] is 2 on rank 0 and 1 on rank 1"),
                          HasSubstr("size of [parallel.tensor] is 1 on rank 0 and 2 on rank 1"))));
   EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.parallel.zero = 3; }),
               Each(HasSubstr("zero of [parallel] is 0 on rank 0 and 3 on rank 1")));
-  EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.training.batch_size = 7; }),  // which rank 1 refuses
+  EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.training.batch_size = 7; }),  // rank 1 refuses this
               Each(HasSubstr("batch_size of [training] is 8 on rank 0 and 7 on rank 1")));
 }
 
@@ -104,7 +104,7 @@ TEST_F(RankInputs, RefuseOtherFlags) {
               Each(HasSubstr("--resume-from is nothing on rank 0 and 5 on rank 1")));
 }
 
-// As on two hosts whose files have the same path.
+// Simulates two hosts whose files have the same path.
 TEST_F(RankInputs, RefuseOtherData) {
   std::filesystem::create_directories(base + "/sources0");
   std::filesystem::create_directories(base + "/sources1");
@@ -121,7 +121,7 @@ TEST_F(RankInputs, RefuseOtherData) {
                                    HasSubstr("; give all ranks the same data"))));
 }
 
-/// What both of two ranks throw for these traits of their data.
+/// Returns the error that both of two ranks throw for these traits of their data.
 std::string refusal_of(const nlohmann::json& first, const nlohmann::json& other) {
   const Messages messages = messages_of(2, [&](comm::World& world) {
     const auto everyone = group_of_all(world);
@@ -207,7 +207,7 @@ TEST(RankWeights, NameTheRemedyByTheirOrigin) {
   });
 }
 
-// Under ZeRO each rank holds a part of its own: no two ranks can compare them, and nothing is read.
+// Under ZeRO each rank holds a part of its own. Ranks cannot compare parts, so they must not read them.
 TEST(RankWeights, AreNotReadIfNoOtherRankHoldsThem) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 4)});
@@ -239,7 +239,7 @@ TEST(RankModules, RefuseOtherConfigs) {
   const Messages messages = messages_of(2, [](comm::World& world) {
     Module module(3);
     run::Config c = module_config();
-    c.parallel.data = world.rank() == 0 ? 2 : 1;  // which rank 1 alone would refuse
+    c.parallel.data = world.rank() == 0 ? 2 : 1;  // rank 1 alone would refuse this value
     initialize(world, module, c);
   });
   EXPECT_THAT(messages, Each(HasSubstr("data of [parallel] is 2 on rank 0 and 1 on rank 1")));
@@ -274,7 +274,7 @@ TEST(RankModules, RefuseAnotherOrderOfParameters) {
                              "on all ranks")));
 }
 
-// As on two hosts that do not share the folder.
+// Simulates two hosts that do not share the folder.
 TEST(RankModules, RefuseOtherCheckpoints) {
   const std::string base = testing::TempDir() + "/rank-modules";
   std::filesystem::remove_all(base);

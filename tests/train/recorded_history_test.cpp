@@ -1,4 +1,4 @@
-// What a run keeps for its report: its starts, its samples, and what each rank measured.
+// The records that a run keeps for its report: its starts, its samples, and measurements of each rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A training step on shapes alone, over groups that only record: what one rank of any number sends and computes, told
-// by that rank alone. It is what the real run sends, and what the published formulas say.
+// A training step on shapes alone, with groups that only record calls. Any single rank gives the communication and
+// operations of the real run, which also equal the published formulas.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ namespace {
 using comm::Phase;
 using Calls = std::vector<comm::RecordedCall>;
 
-/// A run of some steps.
+/// A run of several steps.
 struct Course {
   models::ModelShape shape;
   run::Config config;
@@ -45,7 +45,7 @@ struct Course {
     engine.train_step(test::batch_of_ones(shape, config.training.batch_size / config.parallel.data, sequence));
     engine.step();
   }
-  /// What two steps and an evaluation call, in this order. The second step knows what it will use.
+  /// Records the calls of two steps and an evaluation, in order. In the second step the gather order is known.
   Calls calls(comm::World& world, std::optional<at::Device> device) const {
     comm::RecordingWorld recording(world);
     const auto engine = this->engine(recording, device);
@@ -106,10 +106,10 @@ Course course_of(const Layout& layout, models::ModelShape shape) {
 
 class RecordedRun : public testing::TestWithParam<Layout> {};
 
-// Call for call: group, collective, dtype, sizes, phase.
+// Compares every call: group, collective, dtype, sizes, phase.
 TEST_P(RecordedRun, CallsOnEveryRankWhatTheRealRunCalls) {
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
-    // The sequence of an image is odd: it does not divide.
+    // The sequence of an image is odd, so it does not divide.
     if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
     const Course course = course_of(GetParam(), shape);
     const std::vector<Calls> real = course.real();
@@ -131,7 +131,7 @@ std::string to_string(const StepEvents& events) {
   return text;
 }
 
-/// Of every rank: its second step.
+/// Returns the events of the second step of every rank.
 std::vector<StepEvents> real_events(const Course& course) {
   std::vector<StepEvents> all(static_cast<size_t>(course.ranks()));
   std::mutex mutex;
@@ -148,7 +148,7 @@ std::vector<StepEvents> real_events(const Course& course) {
   return all;
 }
 
-// Event for event: calls, products and attention, in one order.
+// Compares every event, calls, products and attention, in one order.
 TEST_P(RecordedRun, HasTheEventsOfTheRealStepOnEveryRank) {
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
     if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
@@ -183,7 +183,7 @@ TEST(RecordStep, OfOneRankHasTheProductsOfTheModelAndNoCalls) {
   EXPECT_TRUE(events.groups.empty());
 }
 
-// Rules that look at whole tensors use operators that LibTorch does not run on shapes alone.
+// Rules that need whole tensors use operators that LibTorch cannot run on shapes alone.
 TEST(RecordStep, WorksWithElementwiseOptimizersAndNamesOperatorsOfOthers) {
   Course course = course_of({"one", parallel_of(2, {}, {}, 1)}, test::tiny_gpt2());
   course.config.data.sequence = 8;
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // 64 ranks: data 4, tensor 4, pipeline 4, ZeRO 1.
 
-/// GPT-2 small, its vocabulary padded to what 128 divides, as Megatron-LM does.
+/// GPT-2 small, with its vocabulary padded to a multiple of 128, as in Megatron-LM.
 models::ModelShape gpt2_small() {
   return {.architecture = models::built_in().at("gpt2"),
           .vocabulary = 50304,
@@ -236,7 +236,8 @@ models::ModelShape gpt2_small() {
           .positions = 1024};
 }
 
-// A head of 2^17 columns on each of two ranks makes 128 MiB of logits of 256 tokens: two slices, of accelerators one.
+// A head of 2^17 columns on each of two ranks makes 128 MiB of logits for 256 tokens. These are two slices on a CPU,
+// and one on accelerators.
 TEST(RecordedRun, ShowsTheDeviceThatTheRunIsFor) {
   const auto largest = [](const std::string& device) {
     Course course{test::tiny_gpt2(), {}};
@@ -284,7 +285,8 @@ TEST(RecordedRun64, SendsWhatTheFormulasSay) {
     const bool is_first = stage == 0, is_last = stage == kStages - 1;
     const std::vector<int64_t>& cuts = engine->distributed().cuts();
     const double blocks = static_cast<double>(cuts[stage + 1] - cuts[stage]);
-    // Megatron-LM: two all_reduces a block each way; the embedding's, the head's input gradient, 3 numbers a token.
+    // Megatron-LM: two all_reduces per layer and direction; the embedding's; the head's input gradient; 3 values per
+    // token.
     const double reduced = 2 * (1 - share) * micro_batches, of_loss = is_last ? hidden + 3 * 1024 : 0;
     EXPECT_DOUBLE_EQ(of("tensor", "all_reduce", Phase::Forward),
                      reduced * (2 * blocks * hidden + (is_first ? hidden : 0) + of_loss));
@@ -295,7 +297,7 @@ TEST(RecordedRun64, SendsWhatTheFormulasSay) {
     EXPECT_DOUBLE_EQ(of("pipeline", "send", Phase::Backward), is_first ? 0 : moved);
     EXPECT_DOUBLE_EQ(of("tensor", "all_gather", Phase::Forward), is_first ? 0 : gathered);
     EXPECT_DOUBLE_EQ(of("tensor", "all_gather", Phase::Backward), is_last ? 0 : gathered);
-    // ZeRO 1: gradients to the one that updates, parameters back.
+    // ZeRO 1: gradients are sent to the rank that updates, and parameters back.
     double parameters = static_cast<double>(engine->store().padding());
     for (const nn::Parameter& p : engine->parameters()) parameters += static_cast<double>(p.value.numel());
     const double of_peers = (kReplicas - 1.0) / kReplicas;
@@ -309,7 +311,7 @@ TEST(RecordedRun64, SendsWhatTheFormulasSay) {
 
 TEST(RecordedRun64, OfZero3SendsWhatTheFormulaSays) {
   Course course{gpt2_small(), {}, 1024};
-  course.shape.tied = false;  // the head's weight lies in the last chunk
+  course.shape.tied = false;  // the head's weight is in the last chunk
   course.config.parallel = parallel_of(64, {}, {}, 3);
   course.config.parallel.chunk_mib = 25;
   course.config.training.batch_size = 64;
@@ -317,8 +319,9 @@ TEST(RecordedRun64, OfZero3SendsWhatTheFormulaSays) {
   const auto engine = course.engine(*world, at::kMeta);
   const memory::ChunkStore& store = engine->store();
   const double all = static_cast<double>(engine->parameters().numel() + store.padding()), share = 63.0 / 64;
-  // Backward saves the head's chunk, whose gradients are made on the way forward, the one before it, which stays, and
-  // the first, where the embedding is alone: nobody reads it on the way back.
+  // Backward gathers all chunks but three. The head's chunk is still gathered, because its gradients are computed
+  // during forward. The chunk before it is still gathered, too. The first chunk holds only the embedding, which
+  // backward does not read.
   const auto length_of = [&](size_t chunk) { return static_cast<double>(store.chunks()[chunk]->length()); };
   const size_t chunks = store.chunks().size();
   const double saved = length_of(chunks - 1) + length_of(chunks - 2) + length_of(0);
@@ -333,14 +336,14 @@ TEST(RecordedRun64, OfZero3SendsWhatTheFormulaSays) {
   EXPECT_DOUBLE_EQ(of("all_gather", Phase::Backward), (all - saved) * share);
 }
 
-/// What a layer more sends: that of its linear layers, as published, of its two norms and its biases.
+/// Returns the communication per additional layer: its linear layers, as published, its two norms and its biases.
 void expect_published_layer(const parallel::TensorConfig& tensor, double of_norms_and_biases_forward,
                             double of_norms_and_biases_backward, int64_t batch) {
   models::ModelShape shape = gpt2_small();
   shape.hidden = 1024;
   shape.heads = shape.kv_heads = 16;
   shape.ffn = 4096;
-  double elements[2][2] = {};  // layers, way
+  double elements[2][2] = {};  // elements by number of layers and direction
   for (const int64_t layers : {2, 3}) {
     shape.layers = layers;
     Course course{shape, {}, 256};
@@ -360,14 +363,16 @@ void expect_published_layer(const parallel::TensorConfig& tensor, double of_norm
 }
 
 TEST(RecordedRun64, Of2dSendsWhatOptimusSays) {
-  // q = 8. Norms: 2 sums a row each way over the ranks of a row; vectors lie in q pieces, gathered for use.
+  // q = 8. Norms: 2 sums per row and direction over the ranks of a row; vectors are stored in q pieces and gathered for
+  // use.
   const double q = 8, rows = 8 * 256, statistics = 2 * (q - 1) / q * 2 * rows / q;
   const double vectors = (q - 1) / q * (2 * 2 * 1024 + (3 + 1 + 4 + 1) * 1024) / q;
   expect_published_layer({.size = 64, .mode = "2d"}, 2 * statistics + vectors, 2 * statistics + vectors, 8);
 }
 
 TEST(RecordedRun64, Of3dSendsWhatThePaperSays) {
-  // l = 4. Norms: 2 sums a row each way; gradients of vectors are summed once over the l^2 ranks with other rows.
+  // l = 4. Norms: 2 sums per row and direction; gradients of vectors are summed once over the l^2 ranks with other
+  // rows.
   const double l = 4, rows = 16 * 256, statistics = 2 * (l - 1) / l * 2 * rows / (l * l);
   const double vectors = 2 * (l * l - 1) / (l * l) * (2 * 2 * 1024 + (3 + 1 + 4 + 1) * 1024) / l;
   expect_published_layer({.size = 64, .mode = "3d"}, 2 * statistics, 2 * statistics + vectors, 16);

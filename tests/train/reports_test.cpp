@@ -1,4 +1,4 @@
-// Reported values and loss terms of whole models under every layout, against a plain computation of one process.
+// Reported values and loss terms of whole models under every layout, compared with a plain computation in one process.
 #include "colossal/nn/reports.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kRows = 8, kTokens = 8, kSteps = 3;
-constexpr double kRate = 0.1, kLimit = 1e-10;  // in fp64, of values and losses around 1
+constexpr double kRate = 0.1, kLimit = 1e-10;  // error bound in fp64 for values and losses of about 1
 
 tensor::Batch whole_batch() {
   auto generator = at::detail::createCPUGenerator(5);
@@ -37,7 +37,8 @@ tensor::Batch whole_batch() {
                           at::arange(kTokens, ids).repeat({kRows, 1}));
 }
 
-/// Plain descent: an update is larger, the larger the gradient is, so a loss term of another strength shows.
+/// Plain gradient descent: updates are proportional to gradients, so an error in the strength of a loss term is
+/// visible.
 run::Config config_of(const distributed::ParallelConfig& parallel, const std::string& recompute = "none",
                       int64_t accumulate = 1) {
   run::Config config = test::course_config();
@@ -56,7 +57,7 @@ run::Config config_of(const distributed::ParallelConfig& parallel, const std::st
   return config;
 }
 
-/// What a course of steps shows: on one rank, the same on all.
+/// The results of some steps on one rank, the same on all.
 struct Course {
   std::vector<double> losses;
   std::vector<std::map<std::string, double>> rows;
@@ -84,7 +85,7 @@ Course course_of(const run::Config& config, const models::ModelShape& shape, int
       engine->zero_grad();
       const double loss = engine->train_step(own);
       keep(courses[static_cast<size_t>(world.rank())], loss, engine->step());
-      engine->evaluate(own);  // which reports nothing
+      engine->evaluate(own);  // the evaluation must report no value
     }
   });
   for (const Course& course : courses)
@@ -92,7 +93,7 @@ Course course_of(const run::Config& config, const models::ModelShape& shape, int
   return courses[0];
 }
 
-/// The same without reports, engine and ranks: the model's blocks, the probes and the loss written down.
+/// The same computation without reports, engine and ranks: the layers of the model, the probes, and an explicit loss.
 Course plain_course(const models::ModelShape& shape) {
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, derive_seed(1, "parameters")});
   nn::SerialLayers layers(parameters);
@@ -140,7 +141,7 @@ void expect_same(const Course& got, const Course& want, const std::string& what)
   }
 }
 
-/// The same blocks without probes.
+/// The same layers without probes.
 models::ModelShape silent_shape() {
   models::ModelShape shape = test::tiny_reporter();
   shape.architecture = test::tiny_gpt2().architecture;
@@ -185,7 +186,7 @@ TEST(Reports, EqualAPlainComputationUnderEverySchedule) {
       want, "data 2, tensor 2, pipeline 2, zero 1");
 }
 
-// Where ranks have other features of a token, they would all count it.
+// If ranks have different features of a token, each of them would count it.
 TEST(Reports, CountATokenOnceUnderEveryTensorMode) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{.size = 2},
@@ -201,14 +202,14 @@ TEST(Reports, CountATokenOnceUnderEveryTensorMode) {
 
 TEST(Reports, OfSeveralPassesOfAStepAreJoined) {
   run::Config config = config_of({}, "none", 2);
-  config.optimizer.learning_rate = 0;  // so all steps have the same parameters
+  config.optimizer.learning_rate = 0;  // keeps the parameters of all steps equal
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_reporter());
     Course course;
     for (const int64_t passes : {1, 2}) {
       engine->zero_grad();
       engine->train_step(own_rows(*engine));
-      engine->zero_grad();  // gives the step up, with what it reported
+      engine->zero_grad();  // discards the step and its reports
       for (int64_t pass = 0; pass < passes; ++pass) engine->train_step(own_rows(*engine));
       keep(course, 0, engine->step());
     }
@@ -239,7 +240,7 @@ TEST(Reports, TravelInOneVectorOfSumsAndOneOfMaxima) {
   EXPECT_EQ(reported.elements, 2.0 * 3 / 4 * 4 * kPerBlock) << "2 (n - 1) / n of each element";
 }
 
-// Half a unit in the last place of fp16 is 2^-11, and about 48 roundings lie between a weight and the loss and back.
+// Half a unit in the last place of fp16 is 2^-11. There are about 48 roundings between a weight and the loss and back.
 TEST(Reports, HaveNoLossScaleInFp16AndAreThereInASkippedStep) {
   const double error = std::sqrt(48) * 0x1p-11;
   const auto of_scale = [](double scale) {
@@ -268,10 +269,10 @@ TEST(Reports, HaveNoLossScaleInFp16AndAreThereInASkippedStep) {
     if (name != "was_skipped") EXPECT_EQ(skipping.rows[1].at(name), value) << name << " of the unchanged parameters";
 }
 
-/// The ranks of this thread's rank that have other rows: models cannot name a group, and a test lends this one's.
+/// The ranks with other rows than this thread's rank. Models cannot access a group, so the test sets this one.
 thread_local comm::Group* other_rows = nullptr;
 
-/// The mean of x over the ranks. Each goes back through its own part, as Over::Same wants.
+/// The mean of x over the ranks. Backward sends the gradient of each rank through its own part, as Over::Same requires.
 struct MeanOfRanks : torch::autograd::Function<MeanOfRanks> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
     at::Tensor mean = x.detach() / (other_rows ? other_rows->size() : 1);
@@ -284,7 +285,7 @@ struct MeanOfRanks : torch::autograd::Function<MeanOfRanks> {
   }
 };
 
-/// The first block attaches the square of a mean over all rows, which is no mean of the squares of the ranks.
+/// The first layer attaches the square of a mean over all rows, which differs from the mean of the ranks' squares.
 models::Model make_joined(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model =
       models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
@@ -323,7 +324,7 @@ TEST(LossTerm, ThatTheLayerHasJoinedIsTheSameOnOneRank) {
 
 class ReportingRun : public Run {
  protected:
-  /// A run of an architecture `reporter` whose one preset has that name.
+  /// A run of an architecture `reporter` with one preset of that name.
   void train_reporter(run::Config config, models::Model (*make)(const models::ModelShape&, nn::Layers&)) const {
     config.model = {.name = "reporter"};
     models::ModelShape shape = test::tiny_gpt2();

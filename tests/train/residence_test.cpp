@@ -1,4 +1,4 @@
-// What a checkpoint saves and fills lies elsewhere between: it is brought shard by shard, however many there are.
+// Offloaded tensors are saved and filled by checkpoints shard by shard, for any number of shards.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kNumel = 16 * 16;
 
-/// bf16 parameters, each in a chunk of its own, with masters and the states of `optimizer` in a home.
+/// bf16 parameters, each in a chunk of its own, with master weights and the states of `optimizer` in an offload store.
 struct Model {
   Model(comm::World& world, int64_t count, const std::string& optimizer)
       : mesh(world, {}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
@@ -68,7 +68,7 @@ TEST(StateElsewhere, IsSavedAndLoadedOneShardAfterTheOther) {
         model.home->forget_counts();
         checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.place(), 0);
         most_saved.push_back(model.home->most_lent);
-        for (const auto& tensor : model.home->counts)  // of directions nothing is left behind an update
+        for (const auto& tensor : model.home->counts)  // directions are not stored after an update
           EXPECT_EQ(tensor.brought, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
         EXPECT_EQ(model.home->written(), 0);
         model.saved_brought = model.home->brought();
@@ -77,7 +77,7 @@ TEST(StateElsewhere, IsSavedAndLoadedOneShardAfterTheOther) {
         most_loaded.push_back(resumed.home->most_lent);
         EXPECT_EQ(resumed.loaded_brought, model.saved_brought) << optimizer << ": once each";
         EXPECT_EQ(resumed.home->written(), model.saved_brought);
-        for (Model* m : {&model, &resumed}) m->step();  // goes on from what was loaded
+        for (Model* m : {&model, &resumed}) m->step();  // continues from the loaded state
         const auto want = model.all(), got = resumed.all();
         ASSERT_EQ(got.size(), want.size());
         for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << optimizer << ", " << i;

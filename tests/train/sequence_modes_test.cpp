@@ -1,4 +1,4 @@
-// Training with tokens dealt out to ranks: the loss curve of one process, and checkpoints that move between layouts.
+// Training with tokens split over ranks: the loss curve of one process, and checkpoints that move between layouts.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +18,11 @@ run::Config config_of(const Parallel& parallel) {
   const double chunk = c.parallel.chunk_mib;
   c.parallel = parallel;
   c.parallel.chunk_mib = chunk;
-  c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding must not become a whole step
+  c.optimizer.epsilon = 1e-3;  // a gradient that is zero except for rounding must not become a whole step
   return c;
 }
 
-/// body(engine) on every rank.
+/// Runs body(engine) on every rank.
 template <class Body>
 void on_ranks(const Parallel& parallel, const Body& body) {
   comm::run_ranks(static_cast<int>(parallel.ranks()), [&](comm::World& world) {
@@ -42,7 +42,7 @@ std::vector<double> losses(const Parallel& parallel) {
   return out;
 }
 
-// Six tokens a row; usp in two pairs. Each mode beside every other kind of parallelism.
+// Six tokens per row; usp in two pairs. Each mode is combined with every other kind of parallelism.
 TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
   const std::vector<double> want = losses({});
   EXPECT_LT(want.back(), want.front());
@@ -58,8 +58,8 @@ TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
     }
 }
 
-// Saved after two steps, loaded under others: weights and optimizer states bit for bit, and the next loss of one
-// process.
+// A checkpoint saved after two steps is loaded under other layouts. Weights and optimizer states are equal bitwise, and
+// the next loss equals one process's.
 TEST(SequenceCheckpoints, LoadUnderEveryLayout) {
   const Parallel ring{.data = 2, .sequence = {2, "ring"}, .zero = 3};
   const std::string folder = test::empty_folder("ring");

@@ -1,4 +1,4 @@
-// What of a batch goes to the device of a rank: its own tokens alone, where a sequence is dealt out.
+// With sequence parallelism, a rank copies only its own tokens of a batch to its device.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ run::Config config_of(const Parallel& parallel, const std::string& documents) {
   return config;
 }
 
-/// A short document and a long one in each row, which joined ones do not show.
+/// A short document and a long one in each row; joined documents hide the borders.
 tensor::Batch batch(const std::string& documents) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor at = at::arange(kTokens, ids).expand({kRows, kTokens}).contiguous();
@@ -42,7 +42,8 @@ tensor::Batch batch(const std::string& documents) {
                           documents == "separate" ? at.gt(6).to(at::kLong) : at::Tensor());
 }
 
-/// The numbers of tokens a row that the embedding was given in a step and an evaluation: of all fields that are cut.
+/// Returns the numbers of tokens per row that the embedding got in a step and an evaluation, for all fields that are
+/// cut.
 std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
   const auto engine = initialize(world, config, test::tiny_gpt2());
   std::set<int64_t> seen;
@@ -63,7 +64,7 @@ std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
 TEST(SequenceTokens, OfOtherRanksDoNotGoToTheDevice) {
   struct Case {
     Parallel parallel;
-    int64_t sharing;  ///< ranks of parallel.tensor, which have one another's tokens inside
+    int64_t sharing;  ///< ranks of parallel.tensor, which share their tokens inside a layer
   };
   const std::vector<Case> cases{{{.sequence = {4, "ring"}}, 1},
                                 {{.sequence = {2, "gather"}, .tensor = {.size = 2}}, 1},
@@ -71,7 +72,7 @@ TEST(SequenceTokens, OfOtherRanksDoNotGoToTheDevice) {
   for (const std::string documents : {"joined", "separate"})
     for (const Case& c : cases) {
       const int64_t ranks = c.parallel.sequence.size;
-      const auto cut = parallel::zigzag(kTokens, ranks);  // whose numbers of tokens every cut has
+      const auto cut = parallel::zigzag(kTokens, ranks);  // every cut gives these numbers of tokens
       comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
         const int64_t rank = world.rank() / c.parallel.tensor.size;
         EXPECT_THAT(tokens_seen(world, config_of(c.parallel, documents)),
@@ -89,7 +90,7 @@ Runs as_runs(const std::vector<ops::PositionRun>& runs) {
   return all;
 }
 
-// What a rank reads of joined documents is what it takes, by the cut of the batch.
+// The tokens that a rank reads of joined documents are those that the cut of the batch assigns to it.
 TEST(SequenceTokens, ThatARankReadsAreThoseOfItsCut) {
   struct Case {
     Parallel parallel;
@@ -137,7 +138,7 @@ TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
   });
 }
 
-// Ranks of tensor.sequence take their tokens of what their group was given.
+// Ranks of tensor.sequence get their tokens from the tokens of their group.
 TEST(SequenceTokens, OfAGroupThatSharesMatricesGoToAllOfIt) {
   run::Config config = config_of({.sequence = {2, "ring"}, .tensor = {.size = 2, .sequence = true}}, "joined");
   config.data.sequence = kDividing;

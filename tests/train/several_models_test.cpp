@@ -1,6 +1,6 @@
-// Several models over one mesh: in one engine each trains as in an engine of its own, bit for bit, under every way to
-// share out and under budgets that hold one of them; a pass sends the gradients of its model alone; the model that
-// trains also generates.
+// Several models over one mesh. In one engine each trains as in an engine of its own, bitwise, under every sharding and
+// with budgets that hold only one of them. A pass communicates only the gradients of its model. The model that trains
+// also generates.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ models::ModelShape policy() {
   return shape;
 }
 
-/// Another family, of another depth: in a pipeline it has cuts of its own.
+/// A model of another family and depth: in a pipeline it has cuts of its own.
 models::ModelShape critic() {
   models::ModelShape shape = test::tiny_llama();
   shape.layers = 5;
@@ -46,7 +46,7 @@ std::vector<NamedModel> both() { return {{.shape = policy()}, {.name = "critic",
 
 run::Config config_for(const Layout& layout) {
   run::Config config = config_of(layout);
-  config.training.clip = 0;  // the norm is that of all models together
+  config.training.clip = 0;  // the norm covers all models together
   config.optimizer.learning_rate = 0.01;
   return config;
 }
@@ -64,7 +64,7 @@ double pass(Engine& engine, int64_t step, const std::string& model = "", const E
   return engine.train_step(batch, static_cast<double>(batch.at("labels").numel()), loss, model);
 }
 
-/// A step of one model alone.
+/// One step of a single model.
 double step_of(Engine& engine, int64_t step, const std::string& model = "") {
   engine.zero_grad();
   const double loss = pass(engine, step, model);
@@ -80,7 +80,7 @@ struct Case {
 
 class SeveralModels : public testing::TestWithParam<Case> {};
 
-// The engines that are compared are over one mesh, too, each with its own optimizer and budgets.
+// The compared engines also share one mesh; each has its own optimizer and budgets.
 TEST_P(SeveralModels, TrainAsInEnginesOfTheirOwn) {
   const Case& c = GetParam();
   run::Config config = config_for(c.layout);
@@ -131,7 +131,7 @@ double sum_without_gradients(Engine& engine, int64_t step, const std::string& mo
   return sum;
 }
 
-// The budget holds the policy's parameters, gradients and states, and never all parameters and states of both.
+// The budget holds the policy's parameters, gradients and states, but not parameters and states of both models.
 TEST(SeveralModels, AnIdleModelLeavesForTheDisk) {
   models::ModelShape large = critic();
   large.layers = 24;
@@ -164,7 +164,7 @@ TEST(SeveralModels, AnIdleModelLeavesForTheDisk) {
   });
 }
 
-// A frozen model between the passes of a pipeline, whose stages have other cuts of it.
+// A frozen model runs between the passes of a pipeline, whose stages cut it differently.
 TEST(SeveralModels, AFrozenModelMakesPassesInEveryLayout) {
   for (const Layout& layout : {Layout{.name = "Zero3", .zero = 3, .data = 2}, Layout{.name = "Pipeline", .pipeline = 2},
                                Layout{.name = "Tensor", .tensor = 2}}) {
@@ -194,7 +194,7 @@ TEST(SeveralModels, APassSendsTheGradientsOfItsModelAlone) {
         engine.zero_grad();
         world.traffic().reset();
         pass(engine, 0, model);
-        std::vector<double> sums;  // under ZeRO 3 parameters are gathered beside them
+        std::vector<double> sums;  // under ZeRO 3 parameters are gathered in addition
         for (const char* collective : {"all_reduce", "reduce_scatter"}) {
           const auto total = world.traffic().total("data", collective, comm::Phase::Backward);
           sums.insert(sums.end(), {static_cast<double>(total.calls), total.elements});
@@ -213,7 +213,7 @@ TEST(SeveralModels, APassSendsTheGradientsOfItsModelAlone) {
   }
 }
 
-/// What an engine updates of a model, one element after another.
+/// Returns the elements that an engine updates of a model, concatenated.
 at::Tensor weights_of(Engine& engine, const std::string& prefix) {
   std::map<std::string, std::vector<at::Tensor>> by_name;
   for (const checkpoint::NamedTensor& weight : engine.weights())
@@ -223,7 +223,7 @@ at::Tensor weights_of(Engine& engine, const std::string& prefix) {
   return at::cat(all);
 }
 
-// Weight decay alone moves it, whoever keeps its gradients.
+// Only weight decay changes the model, for any storage of its gradients.
 TEST(SeveralModels, ATrainedModelWithoutAPassHasGradientsOfZero) {
   const test::TemporaryFolder folder;
   at::Tensor want;
@@ -239,7 +239,7 @@ TEST(SeveralModels, ATrainedModelWithoutAPassHasGradientsOfZero) {
       for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(step_of(*together, step), step_of(*first, step));
       const at::Tensor after = weights_of(*together, "critic.");
       EXPECT_FALSE(at::equal(before, after));
-      // A step of AdamW without moments shrinks a weight by a factor or leaves it.
+      // A step of AdamW without moments scales a weight by a factor or leaves it unchanged.
       EXPECT_TRUE((after.abs() <= before.abs()).all().item<bool>());
       EXPECT_TRUE((after.sign() == before.sign()).all().item<bool>());
       if (!want.defined()) want = after;
@@ -283,7 +283,7 @@ TEST(SeveralModels, TheModelThatTrainsGeneratesAsAFreshlyLoadedOne) {
     SCOPED_TRACE(layout.name);
     const std::string folder = test::empty_folder(layout.name);
     run::Config config = config_for(layout);
-    config.memory.recompute = "block";  // forward passes of recomputed blocks have no gradients
+    config.memory.recompute = "block";  // forward passes of recomputed layers have no gradients
     comm::run_ranks(layout.ranks(), [&](comm::World& world) {
       comm::Mesh mesh(world, config.parallel.axes());
       Packed packed;
@@ -315,7 +315,7 @@ std::set<std::string> names_in(const checkpoint::TrainingState& state) {
   return names;
 }
 
-// One checkpoint has all of them. The names of the main model do not change, so others load it alone.
+// One checkpoint holds all models. The names of the main model do not change, so it can be loaded alone.
 TEST(SeveralModels, ShareACheckpointThatLoadsUnderAnotherLayout) {
   const std::string folder = test::empty_folder("both");
   const auto steps_of_both = [](Engine& engine, int64_t first, int64_t last) {

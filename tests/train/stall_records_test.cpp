@@ -1,4 +1,4 @@
-// What becomes of stalls in a run, and which work of a run is no stall.
+// The logs and records of stalls in a run, and the work of a run that is not a stall.
 #include "colossal/train/stall_records.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// A world that remembers what its ranks were busy with, and tells of stalls when the test wants it.
+/// A world that records the announced work of its ranks, and reports stalls when the test triggers them.
 class Recording : public comm::WorldDecorator {
  public:
   using WorldDecorator::WorldDecorator;

@@ -1,4 +1,4 @@
-// A training step in its steady state takes no memory from the system, and a long run does not grow.
+// A training step in its steady state allocates no memory from the system, and a long run does not grow.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(SteadyState, TakesNothingFromTheSystem) {
     };
     steps(5);
     const memory::HostMemory warm = memory::host_memory();
-    EXPECT_GT(warm.system_requests, 0u);  // the cache is in use: activations of this size are large blocks
+    EXPECT_GT(warm.system_requests, 0u);  // the cache is used: activations of this size are large blocks
     steps(100);
     const memory::HostMemory after = memory::host_memory();
     EXPECT_EQ(after.system_requests, warm.system_requests);
@@ -43,7 +43,7 @@ TEST(SteadyState, TakesNothingFromTheSystem) {
   });
 }
 
-/// Bytes that this process holds now, file pages left out.
+/// Returns the resident bytes of this process, without file pages.
 int64_t resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -75,8 +75,8 @@ TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
     steps(200);
     const int64_t warm = resident_bytes();
     steps(1000);
-    // A leak of one small block a step (a node of the graph, a message) would be several hundred bytes each: over 1,000
-    // steps and two ranks more than this slack, which is what allocators move around.
+    // A leak of one small block per step (a node of the graph, a message) would be several hundred bytes each time.
+    // Over 1,000 steps and two ranks it exceeds this slack, which covers the variation of allocators.
     if (world.rank() == 0) EXPECT_LT(resident_bytes() - warm, 512 * 1024);
   });
 }

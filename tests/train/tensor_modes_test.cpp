@@ -25,7 +25,7 @@ run::Config config_of(const TensorConfig& tensor, int64_t data) {
   run::Config c = test::course_config();
   c.parallel.data = data;
   c.parallel.tensor = tensor;
-  c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding must not become a whole step
+  c.optimizer.epsilon = 1e-3;  // a gradient that is zero except for rounding must not become a whole step
   return c;
 }
 
@@ -53,8 +53,8 @@ TEST_P(TensorModes, FiftyStepsAreThoseOfOneProcess) {
   }
 }
 
-// Saved after two steps under this mode, loaded under every mode: weights and optimizer states are those of one process
-// that loads it, bit for bit.
+// A checkpoint saved after two steps under this mode is loaded under every mode. Weights and optimizer states are
+// bitwise equal to one process that loads it.
 TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
   const std::string folder = test::empty_folder(test::name_of(GetParam()));
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {

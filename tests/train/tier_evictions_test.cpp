@@ -1,5 +1,6 @@
-// What leaves the host in steps of training, by the order of uses that real steps have: with "auto" as often as an
-// offline Belady over the end of the step, written here for itself, and never more often than with "lru".
+// Evictions from host memory during training, with the order of uses of real steps. With "auto" they are as many as
+// with an offline Belady algorithm over the end of the step, implemented here independently. They are never more than
+// with "lru".
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ using Kind = TierEvent::Kind;
 
 constexpr int64_t kBytes = memory::kBlock;
 
-/// What GPT-2 small does with its tensors in a step: its blocks are narrower here, and as many; a chunk is about one.
+/// Returns the uses of tensors in a step of GPT-2 small. Layers are narrower here, but as many; a chunk has about one
+/// layer.
 std::vector<TierEvent> uses_of_gpt2_small(const std::string& recompute) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.layers = 12;
@@ -32,7 +34,7 @@ std::vector<TierEvent> uses_of_gpt2_small(const std::string& recompute) {
   std::vector<TierEvent> events;
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config, shape);
-    for (int64_t step = 0; step < 3; ++step) {  // the first two are not like the others: states are new
+    for (int64_t step = 0; step < 3; ++step) {  // the first two differ from later ones, because states are new
       engine->tiers()->begin_record();
       test::train_step(*engine, step, kText);
       events = engine->tiers()->end_record();
@@ -42,7 +44,7 @@ std::vector<TierEvent> uses_of_gpt2_small(const std::string& recompute) {
   return events;
 }
 
-/// The tensors of `pass`, each of one block, in a home: what `passes` passes did, each.
+/// Replays the uses in `pass` on one-block tensors in an offload store, and measures each replay.
 class Replay {
  public:
   Replay(const std::vector<TierEvent>& pass, const std::string& policy, int64_t room)
@@ -52,7 +54,7 @@ class Replay {
                .eviction = memory::make_eviction(policy),
                .ahead = 0}) {
     home_.begin_record();
-    std::map<size_t, size_t> numbers;  // in this home they are those in which they came
+    std::map<size_t, size_t> numbers;  // numbers in this store follow the order of creation
     for (TierEvent& event : pass_) {
       const auto [place, is_new] = numbers.emplace(event.number, kept_.size());
       event.number = place->second, event.bytes = kBytes;
@@ -74,7 +76,7 @@ class Replay {
 
   const std::vector<TierEvent>& pass() const { return pass_; }
 
-  /// Numbers of those that are in the host.
+  /// Returns the numbers of the tensors in host memory.
   std::set<size_t> residents() {
     for (const TierEvent& event : home_.end_record()) {
       if (event.kind == Kind::Set || event.kind == Kind::Read) here_.insert(event.number);
@@ -110,8 +112,9 @@ class Replay {
   std::set<size_t> here_;
 };
 
-/// Tensors that leave in each of `passes` passes, of which the first finds `here` in a host that has room for `room`:
-/// of those that nobody works with, the one whose next use is last, looking through the pass and on from its beginning.
+/// Returns the evictions in each of `passes` passes. The first pass starts with the tensors `here` in a host memory of
+/// `room` tensors. Each time the unborrowed tensor with the latest next use is evicted; the search continues at the
+/// start of the pass.
 std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t> here, size_t room, int passes) {
   const auto is_use = [](const TierEvent& event) { return event.kind == Kind::Set || event.kind == Kind::Bring; };
   std::vector<int64_t> result;
@@ -152,7 +155,7 @@ TEST(TierEvictions, OfAutoAreThoseOfAnOfflineBeladyAndNoMoreThanThoseOfLru) {
       constexpr int kPasses = 3;
       const size_t room = tensors.size() / share;
       Replay own(pass, "auto", static_cast<int64_t>(room)), lru(pass, "lru", static_cast<int64_t>(room));
-      for (int i = 0; i < 2; ++i) own.run_pass(), lru.run_pass();  // of the first one nothing is foretold
+      for (int i = 0; i < 2; ++i) own.run_pass(), lru.run_pass();  // the first pass has no predictions
       const std::vector<int64_t> want = belady(own.pass(), own.residents(), room, kPasses);
       int64_t reads = 0;
       for (const int64_t evictions : want) {
@@ -166,8 +169,8 @@ TEST(TierEvictions, OfAutoAreThoseOfAnOfflineBeladyAndNoMoreThanThoseOfLru) {
       int64_t least = 0;
       const auto optimum = memory::offline_optimum(own.pass(), static_cast<int64_t>(room) * kBytes, 2 + kPasses);
       for (int i = 2; i < 2 + kPasses; ++i) least += optimum[static_cast<size_t>(i)].bytes_read / kBytes;
-      // The bound begins with an empty host and lets go of what is worked with: each tensor that is there in the
-      // beginning is worth a read at most.
+      // The bound starts with an empty host and may evict borrowed tensors. Each tensor that is in the host at the
+      // start saves at most one read.
       EXPECT_GE(reads, least - static_cast<int64_t>(room));
       EXPECT_LE(reads, 2 * least + static_cast<int64_t>(room));
     }

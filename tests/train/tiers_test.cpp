@@ -1,5 +1,5 @@
-// Training whose parameters, gradients and states lie in host memory and on a disk: the numbers are those of a run that
-// has them all in memory, bit for bit, under every policy and budget, and no budget is exceeded.
+// Training whose parameters, gradients and states are stored in host memory and on a disk. Results equal a run with all
+// of them in memory, bitwise, under every policy and budget. Memory use never exceeds a budget.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Tiers {
   int64_t budget = 0;
 };
 
-/// The course of run(), and what rank 0's tiers did.
+/// The results of run(), and the transfers of rank 0's tiers.
 Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
                     const models::ModelShape& shape = test::tiny_gpt2()) {
   Course result;
@@ -42,7 +42,7 @@ Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
     for (int64_t step = 0; step < steps; ++step) {
       const double loss = test::train_step(*engine, step, kText);
       if (world.rank() == 0) result.losses.push_back(loss);
-      // The host's budget is of the machine's ranks together, and here each of them is a machine of its own.
+      // The host budget covers all ranks of a machine; here each rank is a machine of its own.
       EXPECT_LE(engine->tiers()->counts().peak_host_bytes, config.memory.host / world.local_size());
     }
     if (world.rank() != 0) return;
@@ -52,7 +52,7 @@ Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
   return result;
 }
 
-/// Bytes of a rank's host that hold all, and those that a run of `config` is just not refused for.
+/// Host bytes of a rank that hold all tensors, and the smallest budget for which a run of `config` is not refused.
 struct Budgets {
   int64_t all = 0, least = 0;
 };
@@ -75,7 +75,8 @@ Budgets budgets_of(const run::Config& config, const models::ModelShape& shape = 
   return budgets;
 }
 
-/// What `config` does in memory with the arithmetic of tiers: parameters come and go, gradients are added up apart.
+/// Returns `config` without tiers but with their arithmetic: parameters are gathered and released, gradients are summed
+/// separately.
 run::Config in_memory(run::Config config) {
   if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
   return config;
@@ -124,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{.name = "PipelineZero3Bf16", .zero = 3, .data = 2, .pipeline = 2, .precision = "bf16"}),
     [](const auto& info) { return info.param.name; });
 
-// What is updated at once is a segment of such a parameter; its matrix, for rules that need one, its gradients alone.
+// One segment of such a parameter is updated at a time. Rules that need its whole matrix load only its gradients.
 TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.ffn = 256;
@@ -140,7 +141,7 @@ TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
     config.parallel.chunk_mib = 4.0 / 1024;  // 1024 elements of fp32
     const Course want = run(in_memory(config), 3, shape);
     const Budgets budgets = budgets_of(config, shape);
-    // 8-bit moments are four tensors a piece, and small pieces many: each takes a block of the disk.
+    // 8-bit moments are four tensors per piece, and small pieces are many. Each tensor takes a block of the disk.
     if (layout.optimizer != "adam8bit") EXPECT_LT(budgets.least, values_and_gradients) << layout.name;
     test::TemporaryFolder folder;
     Tiers tiers;
@@ -148,10 +149,10 @@ TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
   }
 }
 
-// Their parameters gave way to gradients that nobody uses.
+// In skipped steps the parameters were freed for gradients that are not used.
 TEST(TieredTraining, GoesOnAfterStepsThatTheLossScaleSkips) {
   run::Config config = config_of({.precision = "fp16"});
-  config.precision.loss_scale = 1 << 24;  // gradients overflow until it is halved some times
+  config.precision.loss_scale = 1 << 24;  // gradients overflow until it was halved several times
   expect_equal(run(config, 1), {run(config, 1).losses, run(config, 0).weights}, "the first step is skipped");
   const Course want = run(in_memory(config), 12);
   test::TemporaryFolder folder;
@@ -159,7 +160,7 @@ TEST(TieredTraining, GoesOnAfterStepsThatTheLossScaleSkips) {
   expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets_of(config).least), 12, tiers), want, "fp16");
 }
 
-// Parameters and gradients that nobody shares out stay in memory, whatever the budget.
+// Parameters and gradients that are not sharded stay in memory and do not count against the budget.
 TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
   const run::Config config = config_of({.zero = 1, .data = 2});
   int64_t longest = 0;
@@ -172,7 +173,7 @@ TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
 }
 
 TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
-  const run::Config config = config_of({.pipeline = 2});  // whose stages need unequally much
+  const run::Config config = config_of({.pipeline = 2});  // the stages have unequal needs
   const int64_t least = budgets_of(config).least;
   test::TemporaryFolder folder;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -183,7 +184,7 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
   });
 }
 
-// What the steps to come need, before anything is there: so nothing is drawn for nothing.
+// The error names the needs of later steps before any value is drawn, so no work is wasted.
 TEST(TieredTraining, WithoutADiskNamesTheSmallestHostThatWorks) {
   for (const Layout& layout : std::vector<Layout>{{.name = "one rank"},
                                                   {.name = "pipeline", .pipeline = 2},
@@ -218,14 +219,14 @@ TEST(TieredTraining, WithoutADiskNamesTheSmallestHostThatWorks) {
   }
 }
 
-/// Bytes of all chunks in fp32, and of the largest.
+/// Returns the bytes of all chunks in fp32, and of the largest.
 std::pair<int64_t, int64_t> chunk_bytes(memory::ChunkStore& store) {
   int64_t all = 0, largest = 0;
   for (const auto& chunk : store.chunks()) all += 4 * chunk->length(), largest = std::max(largest, 4 * chunk->length());
   return {all, largest};
 }
 
-// What a rule makes of narrow gradients lies where these do.
+// Directions of narrow gradients are offloaded like the gradients.
 TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
   for (const std::string rule : {"lamb", "adafactor", "came", "muon", "galore"}) {
     run::Config config = config_of({.precision = "bf16", .optimizer = rule});
@@ -242,7 +243,7 @@ TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
       for (int64_t step = 0; step < 2; ++step)
         EXPECT_EQ(test::train_step(*engine, step, kText), want.losses[static_cast<size_t>(step)]) << rule;
       const auto [all, largest] = chunk_bytes(engine->store());
-      // Beside it an update has some numbers as long as what it is at, its matrix among them.
+      // In addition an update uses several buffers as large as the shard it processes, among them its matrix.
       const int64_t beside = 8 * largest;
       ASSERT_LT(beside, all / 2);
       EXPECT_LE(account.usage().peak_of(memory::Kind::Host), least + beside) << rule << ", of " << all;
@@ -250,7 +251,8 @@ TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
   }
 }
 
-// Those of the chunks that backward is at are whole; the others wait for the next micro-batch where all else does.
+// Gradients are in memory only for chunks that backward currently processes. The others are offloaded until the next
+// micro-batch.
 TEST(TieredTraining, HasTheGradientsOfAPipelineWithinItsBudget) {
   for (const std::string schedule : {"1f1b", "zero-bubble-h1", "interleaved"}) {
     run::Config config = config_of({.pipeline = 2});
@@ -278,7 +280,8 @@ TEST(TieredTraining, HasTheGradientsOfAPipelineWithinItsBudget) {
   }
 }
 
-// Inputs of blocks are as large as micro-batches, which a budget before the first step knows nothing of.
+// Inputs of layers are as large as micro-batches, so their sizes are unknown when budgets are checked before the first
+// step.
 TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSmallestBudgetThatWorks) {
   run::Config config = config_of({});
   config.memory.recompute = "block";
@@ -313,7 +316,7 @@ TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
   });
 }
 
-// Placement is no part of a checkpoint: it is saved and loaded chunk by chunk, whatever lies where.
+// Checkpoints do not store placement. They are saved and loaded chunk by chunk, regardless of where tensors are stored.
 TEST(TieredTraining, CheckpointsMoveBetweenAnyPlacements) {
   test::TemporaryFolder folder;
   run::Config config = config_of({});

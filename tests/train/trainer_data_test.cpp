@@ -1,4 +1,4 @@
-// What whole runs read: texts, folders and tokens, where these changed or are wrong, and no more than ranks take.
+// Data of whole runs: texts, folders and tokens, changed or invalid data, and reads limited to the ranks' own tokens.
 #include <filesystem>
 #include <fstream>
 
@@ -12,7 +12,7 @@ namespace {
 
 class RunData : public Run {};
 
-// With joined documents each rank reads its own tokens alone, in training, evaluation and after a stop.
+// With joined documents each rank reads only its own tokens, in training, evaluation and after a stop.
 TEST_F(RunData, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
   const auto joined = [&](const std::string& folder, int64_t ranks) {
     run::Config c = make(folder, 1, 1);
@@ -33,8 +33,8 @@ TEST_F(RunData, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
     EXPECT_NEAR(*got.value("loss", i), *want.value("loss", i), 1e-10 * *want.value("loss", i));
 }
 
-// Behind the tokens that opening a file looks at, number 10 of each row is none: to read it is an error, and of two
-// ranks the second one alone takes it.
+// After the tokens that opening a file checks, number 10 of each row is invalid, so reading it is an error. The second
+// of two ranks is the only one that needs it.
 TEST_F(RunData, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
   run::Config c = make("parts", 1, 1);
   c.parallel.sequence = {.size = 2, .mode = "ring"};
@@ -60,7 +60,7 @@ TEST_F(RunData, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
   EXPECT_NE(refused[0].find("[data]"), 0u) << refused[0];
 }
 
-// The checkpoint's place is in the middle of a block of lines, of a document and of an epoch.
+// The checkpoint's position is in the middle of a block of lines, of a document and of an epoch.
 TEST_F(RunData, OfAStreamGoesOnInTheMiddleOnAnotherNumberOfRanks) {
   std::filesystem::create_directories(base + "/lines");
   for (const char* name : {"/lines/a.jsonl", "/lines/b.jsonl"}) {

@@ -1,5 +1,5 @@
-// Whole runs in a temporary folder: resuming is bitwise, layouts can change in between, nothing starts over a finished
-// run unasked.
+// Whole runs in a temporary folder: resuming is bitwise, layouts can change between stop and resume, and a finished run
+// is not overwritten without a flag.
 #include "colossal/train/trainer.h"
 
 #include <ATen/ATen.h>
@@ -74,7 +74,7 @@ TEST_F(Run, ShowsItsPipeline) {
   const std::string trace = c.run.folder + "/pipeline_trace.json", report = c.run.folder + "/report.html";
   EXPECT_TRUE(std::filesystem::exists(trace));
   EXPECT_NE(read_file(report, 1 << 24).find(">measured (ms)<"), std::string::npos);
-  train(c, Start::Resume);  // of a finished run: no step, no timeline
+  train(c, Start::Resume);  // resumes a finished run: no step, no timeline
   EXPECT_EQ(read_file(report, 1 << 24).find(">measured (ms)<"), std::string::npos);
 }
 
@@ -98,7 +98,7 @@ TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
   train_and_die(c, Start::Overwrite, 3);
   EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
   EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("already holds"), std::string::npos);
-  c.training.steps = 22;  // --resume: the run that was there goes on, and nothing of the dead one is in it
+  c.training.steps = 22;  // --resume continues the earlier run, without any file of the dead one
   train(c, Start::Resume);
   EXPECT_EQ(steps_in(c), (Steps{20, 22}));
   EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
@@ -113,7 +113,7 @@ TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
   train_and_die(c, Start::Overwrite, 2);
-  train_and_die(c, Start::Overwrite, 3);  // twice: what is set aside is still the old run
+  train_and_die(c, Start::Overwrite, 3);  // runs twice: the run that is set aside is still the first one
   EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
   train_and_die(c, Start::Overwrite, 7);
   EXPECT_EQ(steps_in(c), (Steps{5})) << "older steps of more are not mixed in";
@@ -186,7 +186,7 @@ TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
 TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
   const run::Config c = make("run", 1, 1);
   const std::string folder = c.run.folder + "/checkpoints";
-  const auto block = [&] {  // a file in the place of the folder stops every save, also one of root's
+  const auto block = [&] {  // a file in the place of the folder stops every save, even by root
     std::filesystem::rename(folder, folder + ".away");
     std::ofstream(folder) << "in the way";
   };
@@ -256,7 +256,7 @@ TEST_F(Run, OverwriteSetsIncompleteCheckpointsAside) {
   train(c, Start::New, 7);
   const std::string folder = c.run.folder + "/checkpoints";
   for (const int64_t step : {5, 7}) std::filesystem::remove(checkpoint::step_path(folder, step) + "/manifest.json");
-  c.training.steps = 5;  // step 7 is above the end of the new run, step 5 has the name of its last step
+  c.training.steps = 5;  // step 7 is beyond the end of the new run, step 5 equals its last step
   train(c, Start::Overwrite);
   EXPECT_EQ(steps_in(c), (Steps{5}));
   EXPECT_TRUE(checkpoint::step_folders(folder).skipped.empty());

@@ -1,4 +1,4 @@
-// How often a step asks a device for numbers: the same whatever the model's depth and the number of micro-batches.
+// The number of times that a step waits for values of a device, for any depth of the model and number of micro-batches.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 thread_local int64_t waits = 0;
 
-/// Counts operators that wait for a device, on this thread while it lives.
+/// Counts operators that wait for a device, on this thread, during its lifetime.
 class Waits {
  public:
   Waits() {
@@ -39,13 +39,13 @@ struct Choice {
   std::string clip_by = "norm", optimizer = "adamw";
 };
 
-/// Of the second step: in the first GaLore finds its projections, of a matrix at a time.
+/// Counts the second step, because in the first one GaLore computes its projections matrix by matrix.
 int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const Choice& choice = {}) {
   int64_t count = 0;
   comm::run_ranks(1, [&](comm::World& world) {
     run::Config config;
     config.training.batch_size = 4;
-    config.parallel.chunk_mib = 0.01;  // layers more are chunks more
+    config.parallel.chunk_mib = 0.01;  // more layers make more chunks
     config.training.accumulate = micro_batches;
     config.training.clip = 1;
     config.training.clip_by = choice.clip_by;

@@ -43,11 +43,11 @@ class Run : public testing::Test {
     c.parallel.tensor.size = tensor;
     c.training = {.steps = 20, .batch_size = 8, .save_every = 5, .keep_last = 2, .evaluate_batches = 2};
     c.optimizer.warmup_steps = 3;
-    c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding (a key's bias) must not become a whole step
+    c.optimizer.epsilon = 1e-3;  // a key's bias has a gradient of rounding errors, which must not be a whole step
     return c;
   }
 
-  /// Trains until `stop_after` steps (0: to the end) and returns every parameter of rank 0.
+  /// Trains until `stop_after` steps (0 = to the end) and returns every parameter of rank 0.
   std::map<std::string, at::Tensor> train(const run::Config& c, Start start, int64_t stop_after = 0,
                                           std::optional<int64_t> resume_step = {}) const {
     std::map<std::string, at::Tensor> parameters;
@@ -67,7 +67,7 @@ class Run : public testing::Test {
     });
     return parameters;
   }
-  /// Trains and dies after `steps` steps, as by a kill: nothing is cleaned up.
+  /// Trains and dies after `steps` steps, as if killed: there is no cleanup.
   void train_and_die(const run::Config& c, Start start, int64_t steps) const {
     const std::string message =
         test::thrown_message([&] { during(c, start, [&](int64_t step) { require(step < steps, "test", "dies"); }); });

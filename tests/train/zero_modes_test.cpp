@@ -1,5 +1,5 @@
-// Training with states, gradients or parameters shared out: masters, loss scaling, checkpoints that move between any
-// two ways.
+// Training with sharded states, gradients or parameters: master weights, loss scaling, and checkpoints that move
+// between any two shardings.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace colossal::train::zero_modes_test {
 namespace {
 
 // ----------------------------------------------------------------------------------------------------------------
-// masters
+// master weights
 
 TEST(Masters, HoldWhatHalfPrecisionLoses) {
   run::Config with = config_of({.precision = "bf16"});
@@ -40,7 +40,7 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
   };
   EXPECT_EQ(exact[0].value.scalar_type(), at::kFloat);
   EXPECT_EQ(lost[0].value.scalar_type(), at::kBFloat16);
-  EXPECT_LT(moved(lost), 0.5 * moved(chance));  // what is rounded to nearest mostly stays where it is
+  EXPECT_LT(moved(lost), 0.5 * moved(chance));  // values rounded to nearest mostly do not change
 }
 
 TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
@@ -56,7 +56,7 @@ TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
 // ------------------------------------------------------------------------------------------------------------- loss
 // scale
 
-/// The rule, written down once more: halve and skip on overflow, double after `growth` good steps.
+/// The rule, implemented independently: halve and skip on overflow, double after `growth` good steps.
 TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
   run::PrecisionConfig config;
   config.mode = "fp16";
@@ -75,7 +75,7 @@ TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
     else if (++good == 7)
       want = std::min(want * 2, 16777216.0), good = 0;
     ASSERT_EQ(scale.value(), want) << "step " << step;
-    if (step % 100 == 50) {  // as a checkpoint would
+    if (step % 100 == 50) {  // restores the state, as from a checkpoint
       LossScale other(config);
       other.restore(scale.state());
       scale = other;
@@ -106,11 +106,11 @@ TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
 TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
   run::Config config = config_of({.precision = "fp16"});
   config.training.clip_by = "value";
-  config.training.clip = 10;  // times the scale: more than fp16 holds
+  config.training.clip = 10;  // times the scale it exceeds the range of fp16
   EXPECT_TRUE(std::isfinite(run(config, 3).losses.back()));
 }
 
-// What one rank sees overflows on all: nobody takes the step, and the numbers are those of a run that never made it.
+// An overflow on one rank counts on all: all ranks skip the step, and the results equal a run without it.
 TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
   for (const int64_t zero : {0, 1, 2, 3})
     comm::run_ranks(4, [&](comm::World& world) {
@@ -121,7 +121,7 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
       for (const auto& t : engine->state().tensors) before.push_back(t.value.clone());
       engine->zero_grad();
       engine->train_step(test::batch_of(1, engine->mesh().index("data"), 2, kText));
-      // In memory that one rank has for itself; whole gradients are equal on all that share them.
+      // The overflow is in a shard that only one rank holds; unsharded gradients are equal on all replicas.
       if (world.rank() == 1)
         engine->store().shards()[0].lease()->gradients[0] = std::numeric_limits<double>::infinity();
       const StepResult result = engine->step();
@@ -163,7 +163,7 @@ std::vector<Layout> layouts() {
           {.name = "zero2_data2_pipeline2", .zero = 2, .data = 2, .pipeline = 2}};
 }
 
-/// The logical tensors of a checkpoint, as one process loads them.
+/// Returns the logical tensors of a checkpoint, loaded by one process.
 std::map<std::string, at::Tensor> whole_state(const std::string& folder, Layout one) {
   std::map<std::string, at::Tensor> whole;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -177,8 +177,8 @@ std::map<std::string, at::Tensor> whole_state(const std::string& folder, Layout 
 
 class Checkpoints : public testing::TestWithParam<std::tuple<Layout, std::string>> {};
 
-// Saved under one way to share out, loaded under every other: masters and moments are the same bits, and parameters are
-// masters rounded.
+// A checkpoint saved under one sharding is loaded under every other. Master weights and moments are bitwise equal, and
+// parameters are the rounded master weights.
 TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
   auto [from, precision] = GetParam();
   from.precision = precision;
@@ -212,8 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints,
                          testing::Combine(testing::ValuesIn(layouts()), testing::Values("fp32", "bf16")),
                          [](const auto& info) { return std::get<0>(info.param).name + "_" + std::get<1>(info.param); });
 
-// Saving and going on is going on: losses of the steps after are the same bits, loss scale, amax histories and moments
-// included.
+// Saving and resuming continues exactly: later losses are bitwise equal, with loss scale, amax histories and moments.
 TEST(Resume, GoesOnBitForBitInEveryFormat) {
   for (const std::string precision : {"fp32", "bf16", "fp16", "fp8"}) {
     run::Config config = config_of({.zero = 3, .data = 2, .precision = precision});
@@ -275,7 +274,7 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
     });
 }
 
-// Two micro-batches a step: what may stay whole comes once a step, what may not up to four times.
+// Two micro-batches per step: resident chunks are gathered once per step, others up to four times.
 TEST(Zero3, GathersLessTheMoreParametersMayStayWhole) {
   struct Outcome {
     std::vector<at::Tensor> weights;

@@ -1,4 +1,4 @@
-// Short runs of tiny models under every way to share out.
+// Short runs of tiny models under every sharding.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Layout {
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
 };
 
-/// What they read: three replicas share its rows, too.
+/// The text of all runs; its rows also divide among three replicas.
 inline constexpr test::Text kText{.rows = 12, .vocabulary = 37};
 
 inline run::Config config_of(const Layout& layout) {
@@ -37,8 +37,8 @@ inline run::Config config_of(const Layout& layout) {
   return c;
 }
 
-/// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last; `batches`: after so many
-/// they come again.
+/// The losses of run() with `steps` steps on all ranks of a layout, and the elements that rank 0 updates after the last
+/// one. The batches repeat after `batches` steps.
 struct Course {
   std::vector<double> losses;
   std::vector<checkpoint::NamedTensor> weights;
@@ -59,7 +59,7 @@ inline Course run(const run::Config& config, int64_t steps, const models::ModelS
   return result;
 }
 
-/// Bit for bit.
+/// Checks that two courses are equal, bitwise.
 inline void expect_equal(const Course& got, const Course& want, const std::string& what) {
   EXPECT_EQ(got.losses, want.losses) << what;
   ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
