@@ -46,7 +46,7 @@ TEST(Batch, KeepsFieldsInTheOrderOfAdding) {
   EXPECT_EQ(Batch().rows(), 0);
 }
 
-TEST(Batch, HasAsManyTokensAsItsFirstFieldWithTokens) {
+TEST(Batch, CountsTokensOfItsFirstFieldWithTokens) {
   Batch batch;
   batch.add("images", {counted({2, 3, 8, 8}), {Dim::Row, Dim::Other, Dim::Other, Dim::Other}});
   EXPECT_FALSE(batch.has_tokens());
@@ -55,7 +55,7 @@ TEST(Batch, HasAsManyTokensAsItsFirstFieldWithTokens) {
   EXPECT_EQ(batch.tokens(), 5);
 }
 
-TEST(Batch, PartsAreViewsOfTheRowsOfEveryField) {
+TEST(Batch, CutsAllFieldsIntoViewsOfRows) {
   const Batch batch = text(), part = batch.part(1, 2);
   EXPECT_EQ(part.rows(), 2);
   EXPECT_TRUE(at::equal(part.at("ids"), batch.at("ids").slice(0, 1, 3)));
@@ -67,7 +67,7 @@ TEST(Batch, PartsAreViewsOfTheRowsOfEveryField) {
               HasSubstr("[data] a part of a batch must lie in its 4 rows: got rows 3 to 4"));
 }
 
-TEST(Batch, MapChangesTensorsAndKeepsWhatTheyAre) {
+TEST(Batch, ChangesTensorsAndKeepsTheirKinds) {
   const Batch batch = text();
   const Batch doubled =
       batch.map([](const Field& field) { return field.stays_whole ? field.tensor : field.tensor * 2; });
@@ -81,13 +81,13 @@ TEST(Batch, MapChangesTensorsAndKeepsWhatTheyAre) {
       HasSubstr("[data] field `labels` must have the 4 rows of the batch: got 3"));
 }
 
-TEST(Batch, NamesTheFieldsThatItHasInsteadOfAMissingOne) {
+TEST(Batch, ListsItsFieldsIfOneIsMissing) {
   EXPECT_THAT(test::thrown_message([] { text().at("images"); }),
               HasSubstr("[data] the batch must have a field `images`: got ids, labels, documents"));
   EXPECT_THAT(test::thrown_message([] { Batch().at("ids"); }), HasSubstr("a field `ids`: got no fields"));
 }
 
-TEST(Batch, RefusesFieldsThatDoNotFitByName) {
+TEST(Batch, RefusesMismatchedFieldsByName) {
   EXPECT_EQ(refusal("weights", {counted({4, 2}), {Dim::Row, Dim::Feature}}), "");
   EXPECT_THAT(refusal("ids", {counted({4, 6}), {Dim::Row, Dim::Token}}),
               HasSubstr("[data] the names of a batch's fields must differ: got `ids` twice"));

@@ -7,7 +7,7 @@
 namespace colossal::tensor::flat_part_test {
 namespace {
 
-TEST(FlatPart, BlocksOfAllPartsRebuildTheLogicalTensor) {
+TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
   for (const ShardSpec& spec :
        {ShardSpec::whole({}), ShardSpec::whole({7}), ShardSpec::split({5, 4, 3}, 1, {"tensor"}),
         ShardSpec::split({5, 7}, 0, {"tensor"}), ShardSpec::split({12, 3}, 0, {"tensor"}, {{6, 1}, {3, 1}, {3, 1}}),
@@ -44,7 +44,7 @@ TEST(FlatPart, BlocksOfAllPartsRebuildTheLogicalTensor) {
     }
 }
 
-TEST(FlatPart, WhatDoesNotCountIsNobodysPrimary) {
+TEST(FlatPart, HasNoPrimaryBlocksIfNotCounted) {
   for (const Block& b : blocks(ShardSpec::whole({3, 3}), Place(), {1, 7, false})) EXPECT_FALSE(b.primary);
 }
 

@@ -14,7 +14,7 @@
 namespace colossal::tensor::flops_test {
 namespace {
 
-TEST(FlopCount, IsOfThisThreadWhileItLives) {
+TEST(FlopCount, CountsThisThreadDuringItsLifetime) {
   announce_flops(1);  // no listener is active
   FlopCount outer;
   announce_flops(2);
@@ -28,7 +28,7 @@ TEST(FlopCount, IsOfThisThreadWhileItLives) {
   EXPECT_EQ(outer.total(), 14);
 }
 
-TEST(FlopCount, HearsOfBackwardWhenThatRuns) {
+TEST(FlopCount, CountsBackwardWhenItRuns) {
   const at::Tensor x = at::ones({2}).requires_grad_(), y = x * 3;
   FlopCount count;
   announce_flops_in_backward(y, 5);
@@ -39,7 +39,7 @@ TEST(FlopCount, HearsOfBackwardWhenThatRuns) {
   announce_flops_in_backward(at::ones({2}), 5);  // the result has no backward pass
 }
 
-TEST(OperationListener, HearsSizesAndDtypeOfEachProduct) {
+TEST(OperationListener, ReceivesSizesAndDtypeOfEachProduct) {
   std::vector<std::string> heard;
   const OperationListener listener([&](double operations, const Operation& what) {
     const bool is_product = what.kind == Operation::Kind::Product;
@@ -57,7 +57,7 @@ TEST(OperationListener, HearsSizesAndDtypeOfEachProduct) {
 }
 
 // A backward pass may run after the listener is destroyed, on a thread that still has a reference to it.
-TEST(OperationListener, OwnsWhatItUses) {
+TEST(OperationListener, OwnsItsCallback) {
   auto sum = std::make_shared<double>(0);
   {
     const OperationListener listener([sum](double operations, const Operation&) { *sum += operations; });
@@ -69,7 +69,7 @@ TEST(OperationListener, OwnsWhatItUses) {
   EXPECT_EQ(sum.use_count(), 1);
 }
 
-TEST(FactorScope, NamesTheDtypeBeforeAnyConversion) {
+TEST(FactorScope, ReportsTheDtypeBeforeConversion) {
   std::vector<at::ScalarType> heard;
   const OperationListener listener([&](double, const Operation& what) { heard.push_back(what.dtype); });
   {

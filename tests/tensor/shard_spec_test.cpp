@@ -36,13 +36,13 @@ void expect_covered(const ShardSpec& spec, int data, int tensor, int holders) {
   }
 }
 
-TEST(ShardSpec, SplitCoversEveryElementOnce) {
+TEST(ShardSpec, CoversEveryElementOnce) {
   for (int tensor : {1, 2, 3, 4, 8})
     for (int64_t size : {1, 7, 24, 257})
       for (int data : {1, 2}) expect_covered(ShardSpec::split({size}, 0, {"tensor"}), data, tensor, data);
 }
 
-TEST(ShardSpec, SegmentsAreSplitEachOnItsOwn) {
+TEST(ShardSpec, SplitsSegmentsIndependently) {
   const ShardSpec fused = ShardSpec::split({24}, 0, {"tensor"}, {{12, 3}, {6, 3}, {6, 3}});
   const auto blocks = fused.blocks(at_rank(1, 2, 1));
   ASSERT_EQ(blocks.size(), 3u);
@@ -53,7 +53,7 @@ TEST(ShardSpec, SegmentsAreSplitEachOnItsOwn) {
   for (int tensor : {1, 2, 3, 4}) expect_covered(fused, 1, tensor, 1);
 }
 
-TEST(ShardSpec, ReplicatedGranulesHaveOnePrimary) {
+TEST(ShardSpec, HasOnePrimaryOfReplicatedGranules) {
   const ShardSpec kv = ShardSpec::split({8}, 0, {"tensor"}, {{8, 4, true}});
   expect_covered(kv, 1, 8, 4);
   expect_covered(kv, 2, 4, 4);
@@ -61,14 +61,14 @@ TEST(ShardSpec, ReplicatedGranulesHaveOnePrimary) {
   EXPECT_EQ(kv.blocks(at_rank(1, 8, 5))[0].start[0], 4);
 }
 
-TEST(ShardSpec, PaddedPartsHaveEqualRoom) {
+TEST(ShardSpec, GivesPaddedPartsEqualRoom) {
   const ShardSpec vocabulary = ShardSpec::split({257, 8}, 0, {"tensor"});
   for (int r = 0; r < 4; ++r) EXPECT_EQ(vocabulary.local_shape(at_rank(1, 4, r)), (std::vector<int64_t>{65, 8}));
   EXPECT_EQ(vocabulary.blocks(at_rank(1, 4, 3))[0].size[0], 62);
 }
 
 // Shards cut what one axis left into equal pieces over another axis, with and without segments and padding.
-TEST(ShardSpec, ShardsCutWhatTheAxesLeft) {
+TEST(ShardSpec, CutsShardsAfterAxes) {
   for (int pieces : {1, 2, 3})
     for (int tensor : {1, 2, 4}) {
       for (int64_t size : {1, 7, 24, 257}) {
@@ -82,7 +82,7 @@ TEST(ShardSpec, ShardsCutWhatTheAxesLeft) {
     }
 }
 
-TEST(ShardSpec, GatheredPiecesAreThePartThatTheAxesLeft) {
+TEST(ShardSpec, RebuildsTheUnshardedPartFromGatheredPieces) {
   ShardSpec spec = ShardSpec::split({257}, 0, {"tensor"});
   spec.splits[0].shards = {"data"};
   EXPECT_EQ(spec.room(0, at_rank(2, 2, 0)), 129);
@@ -91,7 +91,7 @@ TEST(ShardSpec, GatheredPiecesAreThePartThatTheAxesLeft) {
   EXPECT_EQ(spec.blocks(at_rank(2, 2, 3))[0].size[0], 128 - 65);
 }
 
-TEST(ShardSpec, WholeIsHeldByAllAndPrimaryOnTheFirst) { expect_covered(ShardSpec::whole({5}), 2, 4, 8); }
+TEST(ShardSpec, HoldsWholeTensorsOnAllRanks) { expect_covered(ShardSpec::whole({5}), 2, 4, 8); }
 
 TEST(ShardSpec, RefusesSegmentsThatDoNotAddUp) {
   EXPECT_THROW(ShardSpec::split({10}, 0, {"tensor"}, {{4}, {4}}), Error);
