@@ -114,7 +114,7 @@ void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tens
 class Copies : public testing::TestWithParam<int> {};
 
 // Memory: a parameter or its gradient, master weights and two moments; both for the segment that is being updated.
-TEST_P(Copies, AndGradientsTakeFourteenBytesAParameterTogether) {
+TEST_P(Copies, TakeFourteenBytesPerParameterWithGradients) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     test::TemporaryFolder folder;
     for (const int64_t host_bytes : {int64_t{1} << 30, 32 * kSegment}) {
@@ -138,7 +138,7 @@ TEST_P(Copies, AndGradientsTakeFourteenBytesAParameterTogether) {
 
 // Every reader gets rounded master weights: an evaluation between backward and update, and any reader after a skipped
 // step. This offload store overwrites discarded tensors. Overwritten padding would corrupt a block of quantized values.
-TEST_P(Copies, AreMadeOfMastersWhereTheyAreWantedSooner) {
+TEST_P(Copies, UseRoundedMasterWeightsForEarlyReads) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     for (const int64_t element : {0, 1}) {
       Training here(world, nullptr, element), there(world, std::make_shared<test::CountingHome>(), element);
@@ -158,7 +158,7 @@ TEST_P(Copies, AreMadeOfMastersWhereTheyAreWantedSooner) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(1, 2));
 
-TEST(Copies, OfADroppedOneThatCannotBeMadeTheMasterStays) {
+TEST(Copies, KeepTheMasterIfACopyCannotBeMade) {
   const auto home = std::make_shared<test::CountingHome>();
   Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), home);
   parts.copy = home->keep(at::zeros({4}, at::kBFloat16));

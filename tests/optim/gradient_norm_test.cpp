@@ -27,7 +27,7 @@ void on_every_layout(const std::function<void(RankState&, const Layout&)>& body)
     });
 }
 
-TEST(GradientNorm, IsThatOfTheLogicalGradient) {
+TEST(GradientNorm, EqualsTheLogicalGradients) {
   const at::Tensor whole = whole_gradient();
   const double two = whole.norm().item<double>(), most = whole.abs().max().item<double>();
   on_every_layout([&](RankState& rank, const Layout& layout) {
@@ -36,7 +36,7 @@ TEST(GradientNorm, IsThatOfTheLogicalGradient) {
   });
 }
 
-TEST(GradientNorm, IsOneScalarInOneMessage) {
+TEST(GradientNorm, SendsOneScalarInOneMessage) {
   comm::run_ranks(2, [](comm::World& world) {
     RankState rank(world, {2, 1, true});
     for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity}) {
@@ -49,7 +49,7 @@ TEST(GradientNorm, IsOneScalarInOneMessage) {
   });
 }
 
-TEST(GradientNorm, RanksWithoutGradientsTakePart) {
+TEST(GradientNorm, AcceptsRanksWithoutGradients) {
   comm::run_ranks(3, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
     nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1});
@@ -64,7 +64,7 @@ TEST(GradientNorm, RanksWithoutGradientsTakePart) {
   });
 }
 
-TEST(GradientNorm, IsNotFiniteOnAnyRankWhereOneGradientIsNot) {
+TEST(GradientNorm, IsNonFiniteOnAllRanksIfOneGradientIs) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
     on_every_layout([&](RankState& rank, const Layout& layout) {
       if (rank.mesh.index("data") == layout.data - 1) rank.shards[0].lease()->gradients[0] = bad;
@@ -75,7 +75,7 @@ TEST(GradientNorm, IsNotFiniteOnAnyRankWhereOneGradientIsNot) {
     });
 }
 
-TEST(GradientNorm, NoticesACopyThatIsCountedTwice) {
+TEST(GradientNorm, DetectsDoubleCountedReplicas) {
   const double two = whole_gradient().norm().item<double>();
   comm::run_ranks(2, [&](comm::World& world) {
     RankState rank(world, {2, 1, false});
@@ -91,13 +91,13 @@ TEST(GradientNorm, NoticesACopyThatIsCountedTwice) {
   });
 }
 
-TEST(Clipping, ByNormKeepsTheDirection) {
+TEST(Clipping, KeepsTheDirectionByNorm) {
   EXPECT_DOUBLE_EQ(clip_factor(4, 1), 0.25);
   EXPECT_DOUBLE_EQ(clip_factor(0.5, 1), 1);
   EXPECT_DOUBLE_EQ(clip_factor(4, 0), 1);
 }
 
-TEST(Clipping, ByValueCutsElements) {
+TEST(Clipping, ClampsElementsByValue) {
   const at::Tensor whole = whole_gradient();
   on_every_layout([&](RankState& rank, const Layout& layout) {
     clip_by_value(rank.shards, 0.5);

@@ -85,7 +85,7 @@ TEST(Lars, GivesTheGoldenRate) {
 TEST(Lamb, FollowsThePaperUnderEveryLayout) { expect_follows(lamb(), lamb_formula); }
 TEST(Lars, FollowsThePaperUnderEveryLayout) { expect_follows(lars(), lars_formula); }
 
-TEST(Lamb, IsNotTheFormulaWithItsCorrectionInTheRate) {
+TEST(Lamb, DiffersFromCorrectionInTheRate) {
   const auto other = plain_trajectory(lamb_with_folded_correction, kSteps);
   EXPECT_THROW(expect_trajectory(lamb(), other, {}), test::ParityError);
 }
@@ -95,7 +95,7 @@ TEST(LayerWise, NeedsItsCollectives) {
   expect_needs_its_collectives(lars(), lars_formula);
 }
 
-TEST(LayerWise, StepsDoNotDependOnTheScaleOfTheGradient) {
+TEST(LayerWise, IgnoresTheScaleOfTheGradient) {
   const at::Tensor g = at::tensor({0.6, -0.8}, at::kDouble);
   for (OptimizerConfig c : {lamb(), lars()}) {
     c.weight_decay = 0;
@@ -107,7 +107,7 @@ TEST(LayerWise, StepsDoNotDependOnTheScaleOfTheGradient) {
   }
 }
 
-TEST(LayerWise, TrustIsOneWhereANormIsZero) {
+TEST(LayerWise, UsesTrustOneIfANormIsZero) {
   const at::Tensor zero = at::zeros({2}, at::kDouble), g = at::tensor({0.6, 0.8}, at::kDouble),
                    w = at::tensor({3.0, 4.0}, at::kDouble);
   EXPECT_TRUE(at::allclose(one_step(lamb(), g, 0.1, zero), at::tensor({-0.1, -0.1}, at::kDouble), 1e-5, 0));
@@ -115,7 +115,7 @@ TEST(LayerWise, TrustIsOneWhereANormIsZero) {
   EXPECT_TRUE(at::allclose(one_step(lars(), zero, 0.1, w), w - 0.1 * 5e-4 * w, 1e-12, 0));
 }
 
-TEST(LayerWise, SendsTwoNumbersATensorInOneMessage) {
+TEST(LayerWise, SendsTwoNumbersPerTensorInOneMessage) {
   for (const OptimizerConfig& c : {lamb(), lars()})
     comm::run_ranks(2, [&](comm::World& world) {
       RankState rank(world, {2, 1, true});

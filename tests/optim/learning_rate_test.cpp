@@ -39,7 +39,7 @@ std::string refusal(const OptimizerConfig& c, int64_t steps = 20) {
   return "";
 }
 
-TEST(LearningRate, WarmsUpLinearlyToWhereTheScheduleBegins) {
+TEST(LearningRate, WarmsUpLinearlyToTheFirstRate) {
   for (const auto& [name, description] : learning_rate_schedules()) {
     const OptimizerConfig c = config(name);
     const double begin = rate(c, 4);
@@ -61,7 +61,7 @@ TEST(LearningRate, FollowsTheClosedForms) {
   EXPECT_DOUBLE_EQ(rate("inverse-square-root", 100, 100), 2 * std::sqrt(4.0 / 100));
 }
 
-TEST(LearningRate, PolynomialTakesItsPower) {
+TEST(LearningRate, AppliesThePolynomialPower) {
   OptimizerConfig c = config("polynomial");
   c.schedule.power = 3;
   EXPECT_DOUBLE_EQ(rate(c, 12), 0.5 + 1.5 / 8);
@@ -69,7 +69,7 @@ TEST(LearningRate, PolynomialTakesItsPower) {
   for (int64_t step = 1; step <= 20; ++step) EXPECT_DOUBLE_EQ(rate(c, step), rate("linear", step));
 }
 
-TEST(LearningRate, MultiStepDropsBehindEachMilestone) {
+TEST(LearningRate, DropsAfterEachMilestone) {
   OptimizerConfig c = config("multi-step");
   c.schedule.milestones = {0.3, 0.5, 0.9};
   c.schedule.factor = 0.5;
@@ -80,7 +80,7 @@ TEST(LearningRate, MultiStepDropsBehindEachMilestone) {
   EXPECT_DOUBLE_EQ(rate(c, 20), 0.25);
 }
 
-TEST(LearningRate, OneCycleRisesAndFallsAlongCosines) {
+TEST(LearningRate, RisesAndFallsAlongCosinesInOneCycle) {
   OptimizerConfig c = config("one-cycle");
   c.schedule.rise = 0.25;
   EXPECT_DOUBLE_EQ(rate(c, 6), 2 * (1 + 1.0 / 25) / 2);  // half way up
@@ -89,7 +89,7 @@ TEST(LearningRate, OneCycleRisesAndFallsAlongCosines) {
   EXPECT_DOUBLE_EQ(rate(c, 20), 0.5);
 }
 
-TEST(LearningRate, WarmupStableDecayFallsAtTheEndAlone) {
+TEST(LearningRate, DecaysOnlyAtTheEndInWarmupStableDecay) {
   OptimizerConfig c = config("warmup-stable-decay");
   for (int64_t step = 4; step <= 16; ++step) EXPECT_DOUBLE_EQ(rate(c, step), 2) << step;
   EXPECT_DOUBLE_EQ(rate(c, 18), (2 + 0.5) / 2);
@@ -98,7 +98,7 @@ TEST(LearningRate, WarmupStableDecayFallsAtTheEndAlone) {
   EXPECT_DOUBLE_EQ(rate(c, 19), 2);
 }
 
-TEST(LearningRate, HasNoWarmUpWhereNoneIsAskedFor) {
+TEST(LearningRate, SkipsTheWarmUpOfZeroSteps) {
   OptimizerConfig c = config("linear");
   c.warmup_steps = 0;
   EXPECT_DOUBLE_EQ(rate(c, 1, 10), 0.5 + 1.5 * 0.9);
@@ -117,11 +117,11 @@ TEST(LearningRate, GrowsWithTheBatch) {
   EXPECT_DOUBLE_EQ(rate(c, 1), 1);  // holds during the warm-up too
 }
 
-TEST(LearningRate, DefaultsAreLegalForEverySchedule) {
+TEST(LearningRate, AcceptsTheDefaultsOfEverySchedule) {
   for (const auto& [name, description] : learning_rate_schedules()) EXPECT_EQ(refusal(config(name)), "") << name;
 }
 
-TEST(LearningRate, RefusalsNameTheNearestLegalValues) {
+TEST(LearningRate, NamesTheNearestValidValues) {
   OptimizerConfig c = config("linear");
   EXPECT_EQ(refusal(c, 3), "[optimizer] warmup_steps must not exceed training.steps: got 4 of 3; at most 3");
   c = config("cosine");
@@ -151,7 +151,7 @@ TEST(LearningRate, RefusalsNameTheNearestLegalValues) {
   EXPECT_NE(refusal(c).find("reference_batch needs learning_rate_scaling: got 8; set"), std::string::npos);
 }
 
-TEST(LearningRate, ScheduleIsATableOrAName) {
+TEST(LearningRate, ReadsTheScheduleAsTableOrName) {
   const auto read = [](const char* toml) {
     struct Sections {
       OptimizerConfig optimizer;

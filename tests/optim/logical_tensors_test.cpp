@@ -19,7 +19,7 @@ std::vector<std::string> names_of(const LogicalTensors& tensors) {
   return names;
 }
 
-TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
+TEST(LogicalTensors, EqualOnEveryStageWithoutMessages) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string& name) { return std::vector<int>{name == "last" ? 1 : 0}; };
@@ -41,7 +41,7 @@ TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
   });
 }
 
-TEST(LogicalTensors, LeaveOutWhatIsNotTrained) {
+TEST(LogicalTensors, SkipFrozenParameters) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {});
     nn::Parameters parameters({}, {});
@@ -51,7 +51,7 @@ TEST(LogicalTensors, LeaveOutWhatIsNotTrained) {
   });
 }
 
-TEST(LogicalTensors, RefuseInAPipelineWhatIsNotTrained) {
+TEST(LogicalTensors, RefuseUndeclaredFreezingInAPipeline) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string&) { return std::vector<int>{0, 1}; };
@@ -62,7 +62,7 @@ TEST(LogicalTensors, RefuseInAPipelineWhatIsNotTrained) {
   });
 }
 
-TEST(LogicalTensors, LeaveOutInAPipelineWhatEveryStageKnowsAsFrozen) {
+TEST(LogicalTensors, SkipDeclaredFrozenParametersInAPipeline) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string& name) {

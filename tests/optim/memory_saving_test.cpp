@@ -123,7 +123,7 @@ TEST(Galore, ProjectsOntoTheLeadingSingularVectors) {
 
 // Layouts sum gradients in different orders. A difference in rounding must not change the sign of a vector. The first
 // two components of the leading vector are equal except for rounding.
-TEST(Galore, GivesAVectorTheSameSignWhateverTheRounding) {
+TEST(Galore, FixesSignsOfVectorsDespiteRounding) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {});
     for (const int64_t larger : {0, 1})
@@ -159,7 +159,7 @@ int64_t state_numel(const OptimizerConfig& c, const std::vector<std::vector<int6
   return total;
 }
 
-TEST(MemorySaving, HoldsWhatThePapersPromise) {
+TEST(MemorySaving, KeepsStatesOfThePapersSizes) {
   EXPECT_EQ(state_numel(config("adafactor"), {{30, 50}, {7}}), 30 + 50 + 7);
   EXPECT_EQ(state_numel(config("came"), {{30, 50}, {7}}), 30 * 50 + 2 * (30 + 50) + 2 * 7);
   EXPECT_EQ(state_numel(galore(), {{30, 50}, {50, 30}, {7}}), 2 * (3 * 30 + 2 * 3 * 50) + 2 * 7);
@@ -186,7 +186,7 @@ struct Model {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
+TEST(MemorySaving, ResumesBitwise) {
   for (const OptimizerConfig& c :
        {config("adafactor"), config("came"), galore(), config("adam8bit"), config("adamw"), config("lars")})
     comm::run_ranks(1, [&](comm::World& world) {
@@ -209,7 +209,7 @@ TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
     });
 }
 
-TEST(Adam8bit, StaysNearAdamW) {
+TEST(Adam8bit, ApproximatesAdamW) {
   comm::run_ranks(1, [](comm::World& world) {
     for (const auto type : {at::kFloat, at::kDouble}) {
       Model exact(world, config("adamw"), type), coded(world, config("adam8bit"), type);

@@ -63,7 +63,7 @@ TEST(Muon, FollowsThePaperUnderEveryLayout) {
 TEST(Muon, NeedsItsCollectives) { expect_needs_its_collectives(config(), formula_with(as_adamw)); }
 
 /// Treating a fused weight as one matrix would be a different rule.
-TEST(Muon, TreatsSegmentsAsMatricesOfTheirOwn) {
+TEST(Muon, OrthogonalizesSegmentsSeparately) {
   const Formula formula = formula_with(as_adamw);
   const auto fused = plain_trajectory(
       [&](Plain& p, const at::Tensor& g, int64_t t, double rate) {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kRanks = 2;
 
 // One matrix of cost 8 and eight of cost 1, all in one window. Assigned round-robin, one rank would have work of 12.
-TEST(OwnerComputes, DealsRanksTheSameToDo) {
+TEST(OwnerComputes, BalancesTheWorkOfRanks) {
   std::vector<double> done(kRanks);
   comm::run_ranks(kRanks, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
@@ -40,7 +40,7 @@ TEST(OwnerComputes, DealsRanksTheSameToDo) {
 }
 
 // Two windows of two matrices, each of which has a shard; the second window uses one shard of the first.
-TEST(OwnerComputes, ExpectsTheShardsOfTheNextWindow) {
+TEST(OwnerComputes, PrefetchesShardsOfTheNextWindow) {
   comm::run_ranks(kRanks, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
     const auto home = std::make_shared<test::CountingHome>();

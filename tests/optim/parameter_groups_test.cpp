@@ -15,7 +15,7 @@ nn::Parameters model() {
   return parameters;
 }
 
-TEST(ParameterGroups, SetFactorsByTheFirstPatternThatFits) {
+TEST(ParameterGroups, SetFactorsByTheFirstMatch) {
   nn::Parameters p = model();
   const ParameterGroups groups{{"blocks.?.*", "blocks.*", "embedding.weight"}, {0.5, 2, 0}, {1, 0.5, 0}};
   groups.apply(p);
@@ -27,7 +27,7 @@ TEST(ParameterGroups, SetFactorsByTheFirstPatternThatFits) {
   EXPECT_EQ(p.at("embedding.weight").decay, 0);
 }
 
-TEST(ParameterGroups, LeaveWhatTheyDoNotNameAlone) {
+TEST(ParameterGroups, IgnoreUnmatchedParameters) {
   nn::Parameters p = model();
   ParameterGroups{{"embedding.*"}, {}, {}}.apply(p);
   ParameterGroups{}.apply(p);
@@ -37,7 +37,7 @@ TEST(ParameterGroups, LeaveWhatTheyDoNotNameAlone) {
   EXPECT_EQ(p.at("blocks.0.norm.weight").decay, 0);
 }
 
-TEST(ParameterGroups, RefuseListsThatDoNotFitAndPatternsThatNameNobody) {
+TEST(ParameterGroups, RefuseMismatchedListsAndUnmatchedPatterns) {
   nn::Parameters p = model();
   EXPECT_EQ(
       test::thrown_message([&] {

@@ -30,7 +30,7 @@ std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) 
 
 class EveryRule : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryRule, StepsTheSameWhereverShardsLieBetweenLeases) {
+TEST_P(EveryRule, StepsEquallyWithOffloadedShards) {
   OptimizerConfig c;
   c.name = GetParam();
   if (c.name == "galore") c.rank = 3;
@@ -49,7 +49,7 @@ TEST_P(EveryRule, StepsTheSameWhereverShardsLieBetweenLeases) {
 INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
                          [](const auto& info) { return info.param; });
 
-TEST(Residence, NormsAndClippingReadWhatIsBrought) {
+TEST(Residence, LoadsGradientsForNormsAndClipping) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto home = std::make_shared<test::CountingHome>();
     RankState here(world, {}), there(world, {}, home);
@@ -122,7 +122,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
   return values;
 }
 
-TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
+TEST(Residence, TrainsEquallyWithOffloadedTensors) {
   for (const int zero : {0, 1, 2, 3}) {
     const auto home = std::make_shared<test::CountingHome>();
     const auto here = trained(zero, nullptr), there = trained(zero, home);
@@ -134,7 +134,7 @@ TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
 }
 
 // Number of leases of each tensor of a shard in one step.
-TEST(Residence, AStepBringsEachTensorOfAShardAsOftenAsItsRuleWalks) {
+TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
   struct Walks {
     int64_t values, gradients, states;
   };
@@ -164,7 +164,7 @@ TEST(Residence, AStepBringsEachTensorOfAShardAsOftenAsItsRuleWalks) {
     });
 }
 
-TEST(Residence, LeasesOfOneTimeAreOne) {
+TEST(Residence, SharesConcurrentLeases) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto home = std::make_shared<test::CountingHome>();
     RankState rank(world, {}, home);

@@ -132,7 +132,7 @@ memory::Shard after_two_steps(const std::string& name, const std::function<void(
   return result[0];
 }
 
-TEST(Optimizers, NarrowModelsGetRoundedValues) {
+TEST(Optimizers, RoundValuesForNarrowModels) {
   for (const std::string name : kAllRules)
     for (const auto narrow : {at::kBFloat16, at::kHalf}) {
       at::Tensor before;
@@ -149,7 +149,7 @@ TEST(Optimizers, NarrowModelsGetRoundedValues) {
     }
 }
 
-TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
+TEST(Optimizers, AcceptFp32GradientsOfNarrowModels) {
   for (const std::string name : kAllRules) {
     const auto prepare = [](memory::Shard& shard) { shard.lease()->values = shard.lease()->values.to(at::kBFloat16); };
     const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).lease()->values;
@@ -159,7 +159,7 @@ TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
   }
 }
 
-TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
+TEST(Optimizers, RoundReplicasAlikeUnderEverySharding) {
   // 1e-3 is less than half of the spacing of bf16 numbers near 1, so rounding to nearest would change no value.
   const auto stepped = [](const Layout& layout, bool by_chance) {
     std::vector<at::Tensor> values(static_cast<size_t>(layout.data));
@@ -189,7 +189,7 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
   EXPECT_TRUE(at::equal(stepped({3, 1, true}, true), one));
 }
 
-TEST(Optimizers, StatesAreNamedAndAsLargeAsThePapersSay) {
+TEST(Optimizers, NameStatesOfThePapersSizes) {
   const std::map<std::string, std::vector<std::string>> kinds{{"adamw", {"exp_avg", "exp_avg_sq"}},
                                                               {"adam", {"exp_avg", "exp_avg_sq"}},
                                                               {"sgd", {"momentum"}},
@@ -220,7 +220,7 @@ std::string refusal(const OptimizerConfig& c) {
   return "";
 }
 
-TEST(Optimizers, RefuseWhatTheyDoNotUse) {
+TEST(Optimizers, RefuseUnusedKeys) {
   EXPECT_EQ(refusal({}), "");
   OptimizerConfig c = config("lion");
   EXPECT_EQ(refusal(c), "");
@@ -242,7 +242,7 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   EXPECT_EQ(refusal(c), "") << "every rule has a schedule";
 }
 
-TEST(Optimizers, RefuseShardsThatDoNotFit) {
+TEST(Optimizers, RefuseMismatchedShards) {
   comm::run_ranks(1, [](comm::World& world) {
     One one;
     comm::Mesh mesh(world, {});
