@@ -102,7 +102,7 @@ class AdapterRuns : public Run {
   }
 };
 
-TEST_F(AdapterRuns, GoOnAndAreLoadedWithTheValuesOfTheFolder) {
+TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheFolder) {
   run::Config first = make("base", 1, 1);
   first.training.steps = 4;
   first.model.dropout = 0;
@@ -122,7 +122,7 @@ TEST_F(AdapterRuns, GoOnAndAreLoadedWithTheValuesOfTheFolder) {
               HasSubstr("it leaves out frozen parameters, which came from model.from = "));
 }
 
-TEST_F(AdapterRuns, GoOnAndAreLoadedWithTheValuesOfTheSeed) {
+TEST_F(AdapterRuns, ResumeAndLoadWithValuesOfTheSeed) {
   const run::Config c = adapted("adapted");
   const Values whole = train_adapter(c, Start::New);
   expect_equal(loaded(c.run.folder), whole, "loaded");

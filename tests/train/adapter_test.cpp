@@ -87,14 +87,14 @@ std::vector<double> wanted() {
 
 class AdapterModes : public testing::TestWithParam<parallel::TensorConfig> {};
 
-TEST_P(AdapterModes, TrainAsOneProcess) {
+TEST_P(AdapterModes, EqualOneProcess) {
   expect_near(losses_of(config_of(GetParam())), wanted(), test::name_of(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, AdapterModes, testing::ValuesIn(test::tensor_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
-TEST(Adapter, TrainsAsOneProcessUnderPipelinesZeroAndTiers) {
+TEST(Adapter, EqualsOneProcessUnderPipelinesZeroAndTiers) {
   const std::vector<double> want = wanted();
   for (const int64_t zero : {1, 2, 3}) {
     run::Config config = config_of();
@@ -118,7 +118,7 @@ TEST(Adapter, TrainsAsOneProcessUnderPipelinesZeroAndTiers) {
 }
 
 // Between the same frozen ends, tensor parallelism communicates in forward as without adapters.
-TEST(Adapter, HasTheCommunicationOfItsWeightAlone) {
+TEST(Adapter, CommunicatesOnlyItsGradients) {
   for (const bool sequence : {false, true}) {
     const run::Config config = config_of({.size = 2, .sequence = sequence});
     const nn::Adapter blocks_alone{
@@ -137,7 +137,7 @@ TEST(Adapter, HasTheCommunicationOfItsWeightAlone) {
   }
 }
 
-TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
+TEST(Adapter, SavesOnlyItselfAndResumesUnderAnotherLayout) {
   const std::string folder = test::empty_folder("adapter");
   std::vector<double> whole;
   std::map<std::string, at::Tensor> saved;
@@ -175,7 +175,7 @@ TEST(Adapter, AloneIsInTheCheckpointAndGoesOnUnderAnotherLayout) {
 }
 
 // The weight is on one of two stages, and the ranks of both must throw the error.
-TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
+TEST(Adapter, RefusesPackedWeightsWithoutValues) {
   run::Config config = config_of();
   config.precision.mode = "fp32";
   config.parallel.pipeline.size = 2;
@@ -194,7 +194,7 @@ TEST(Adapter, ThatPacksWeightsMustKeepTheirValues) {
 }
 
 // Training, packing and generation alternate, with packed weights inside the adapters.
-TEST(Adapter, GeneratesWithWeightsPackedAgainAsAFreshlyLoadedModel) {
+TEST(Adapter, GeneratesWithRepackedWeightsAfterTraining) {
   const std::string folder = test::empty_folder("repacked");
   run::Config config = config_of();
   config.precision.mode = "fp32";

@@ -92,7 +92,7 @@ std::vector<double> losses(const run::Config& config, const tensor::Batch& whole
   return found;
 }
 
-TEST(BatchFields, AreReadByABlockOfAnyStageUnderEveryLayout) {
+TEST(BatchFields, ReachLayersOfEveryStage) {
   const tensor::Batch whole = batch();
   const std::vector<double> want = losses(config_of({}), whole);
   const tensor::Batch other = whole.map(
@@ -121,7 +121,7 @@ TEST(BatchFields, AreReadByABlockOfAnyStageUnderEveryLayout) {
 }
 
 // Only one stage reads the field, so without the check the other stages would wait for it.
-TEST(BatchFields, ThatAreNotThereAreNamedOnAllRanksBeforeAnythingIsSent) {
+TEST(BatchFields, NameMissingFieldsOnAllRanksBeforeMessages) {
   for (const distributed::ParallelConfig& parallel :
        {distributed::ParallelConfig{.pipeline = {.size = 2, .micro_batches = 2}},
         distributed::ParallelConfig{.data = 2}})
@@ -137,7 +137,7 @@ TEST(BatchFields, ThatAreNotThereAreNamedOnAllRanksBeforeAnythingIsSent) {
     });
 }
 
-TEST(BatchFields, OfTheTaskThatAreNotThereAreNamed) {
+TEST(BatchFields, NameMissingFieldsOfTheTask) {
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config_of({}), test::tiny_gpt2());
     tensor::Batch images;

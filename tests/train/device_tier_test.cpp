@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Tensors that are stored on the device take no host memory.
-TEST(DeviceTier, BudgetsAddUp) {
+TEST(DeviceTier, AddsItsBudgetToTheHosts) {
   const Case c{.name = "", .layout = {.precision = "bf16"}, .disk = true};
   const test::TemporaryFolder folder;
   run::Config config = config_of(c, folder.path());
@@ -178,7 +178,7 @@ TEST(DeviceTier, BudgetsAddUp) {
   EXPECT_GT(both.states, alone.tiers.disk_bytes);
 }
 
-TEST(DeviceTier, AStaticShareOfStatesLiesThere) {
+TEST(DeviceTier, StoresAStaticShareOfStates) {
   const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
   run::Config config = config_of(c, "");
   const models::ModelShape shape = shape_of(c);
@@ -202,7 +202,7 @@ TEST(DeviceTier, AStaticShareOfStatesLiesThere) {
 
 // With rules for matrices, a rank that has the vectors of a chunk has more states. All ranks must still make the same
 // plan.
-TEST(DeviceTier, RanksWhoseStatesDifferPlanTheSame) {
+TEST(DeviceTier, PlansAlikeForDifferentStates) {
   const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
   run::Config config = config_of(c, "");
   config.optimizer.name = "muon";
@@ -240,7 +240,7 @@ TEST(DeviceTier, EvaluatesBetweenSteps) {
 }
 
 // Without a host budget, the host memory is as large as transfers need.
-TEST(DeviceTier, TheDiskAloneIsEnough) {
+TEST(DeviceTier, TrainsWithADiskOnly) {
   const Case c{.name = "", .layout = {.data = 2}, .recompute = "block", .disk = true};
   const test::TemporaryFolder folder;
   run::Config config = config_of(c, folder.path());
@@ -255,7 +255,7 @@ TEST(DeviceTier, TheDiskAloneIsEnough) {
   expect_equal(run(config, 2), run(in_memory(config), 2), "the disk alone");
 }
 
-TEST(DeviceTier, RefusesWhatKeepsParametersWhole) {
+TEST(DeviceTier, RefusesUnshardedParameters) {
   const auto refused = [](const auto& change) {
     run::Config config = train::config_of({.zero = 3, .data = 2});
     config.memory.device = 1 << 30;

@@ -22,7 +22,7 @@ run::Config config_of(int64_t data, int64_t tensor, int64_t batch) {
   return c;
 }
 
-TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
+TEST(Config, NamesTheNearestBatchSizes) {
   run::Config c = config_of(4, 1, 18);
   c.training.accumulate = 2;
   EXPECT_EQ(test::thrown_message([&] { c.validate(); }),
@@ -30,7 +30,7 @@ TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
             "nearest are 16 and 24");
 }
 
-TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
+TEST(Initialize, RefusesMismatchedNumbersOfRanks) {
   const std::string message = test::thrown_message(
       [] { comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); }); });
   EXPECT_NE(message.find("[parallel] the number of ranks must be the product of the layout's sizes: got 3 ranks, "
@@ -46,7 +46,7 @@ tensor::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
                           at::arange(sequence, ids).expand({rows, sequence}).contiguous());
 }
 
-TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
+TEST(Engine, RefusesUnknownTokensAndLengths) {
   comm::run_ranks(1, [](comm::World& world) {
     auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
     EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"),
@@ -86,7 +86,7 @@ TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
   }
 }
 
-TEST(Engine, ABatchWithoutCountedTokensChangesNothingButTheStep) {
+TEST(Engine, CountsStepsWithoutLabels) {
   comm::run_ranks(2, [](comm::World& world) {
     auto engine = initialize(world, config_of(2, 1, 2), test::tiny_gpt2());
     const tensor::Batch batch = batch_of(1, 4, 1);
@@ -97,7 +97,7 @@ TEST(Engine, ABatchWithoutCountedTokensChangesNothingButTheStep) {
   });
 }
 
-TEST(Engine, StopsOnAGradientThatIsNotFinite) {
+TEST(Engine, StopsOnNonFiniteGradients) {
   comm::run_ranks(1, [](comm::World& world) {
     auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
     engine->parameters().at("norm.weight").value.detach().fill_(std::numeric_limits<double>::infinity());

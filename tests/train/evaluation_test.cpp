@@ -72,7 +72,7 @@ Outcome evaluated(int tensor, const at::Tensor& labels) {
 }
 
 // In the sequence form a rank has a range of each row's tokens, and a slice of logits contains ranges of all ranks.
-TEST(Evaluation, NeverMakesAllLogitsAtOnceAndCountsWhatOneProcessCounts) {
+TEST(Evaluation, SlicesLogitsAndCountsAsOneProcess) {
   const Outcome one = evaluated(1, at::zeros({kRows, kSequence}, at::kLong));
   const at::Tensor answers = at::cat(one.seen.found).view({kRows, kSequence});
   ASSERT_FALSE(answers.eq(answers.select(1, 0).unsqueeze(1)).all().item<bool>()) << "all alike: no order to see";

@@ -35,7 +35,7 @@ struct Reversed : torch::nn::Module {
   at::Tensor calls;
 };
 
-TEST(FirstPass, PacksParametersInTheOrderInWhichItUsesThem) {
+TEST(FirstPass, PacksParametersInOrderOfUse) {
   comm::run_ranks(2, [&](comm::World& world) {
     run::Config config;
     config.run.device = "cpu";

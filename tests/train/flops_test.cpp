@@ -127,7 +127,7 @@ distributed::ParallelConfig with(const parallel::TensorConfig& tensor, int64_t d
   return config;
 }
 
-TEST(Flops, AnnouncedByOneProcessAreThoseOfTheFormula) {
+TEST(Flops, EqualTheFormulaOnOneProcess) {
   for (const models::ModelShape& shape :
        {even_gpt2(), even_llama(), windowed_llama(), even_vit(), even_bert(), even_bert("class")}) {
     EXPECT_EQ(announced(shape, {}), kRows * formula(shape)) << shape.architecture->name;
@@ -138,7 +138,7 @@ TEST(Flops, AnnouncedByOneProcessAreThoseOfTheFormula) {
   EXPECT_LT(formula(windowed_llama()), formula(even_llama()));
 }
 
-TEST(Flops, OfRanksAddUpToThoseOfOneProcess) {
+TEST(Flops, AddUpOverRanks) {
   for (const models::ModelShape& shape : {even_gpt2(), even_llama()})
     for (const auto& parallel :
          {with({.size = 2}), with({.size = 4}), with({.size = 4, .mode = "2d"}),
@@ -152,7 +152,7 @@ TEST(Flops, OfRanksAddUpToThoseOfOneProcess) {
   EXPECT_EQ(announced(even_vit(), with({.size = 4, .mode = "2d"}, 2)), kRows * formula(even_vit()));
 }
 
-TEST(Flops, OfRecomputedBlocksAreAnnouncedAgain) {
+TEST(Flops, IncludeRecomputedLayers) {
   models::ModelShape more = even_gpt2();
   ++more.layers;
   const double block = formula(more) - formula(even_gpt2());
@@ -160,7 +160,7 @@ TEST(Flops, OfRecomputedBlocksAreAnnouncedAgain) {
             kRows * static_cast<double>(even_gpt2().layers) * block / 3);
 }
 
-TEST(Flops, WhereTheyCannotBeToldARunGoesOnWithoutAShareOfThePeak) {
+TEST(Flops, LeaveOutTheShareOfThePeakIfUnknown) {
   models::Architecture row = *models::built_in().at("gpt2");
   row.name = "positive";
   row.hugging_face = {};

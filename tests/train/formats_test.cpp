@@ -82,7 +82,7 @@ class Formats : public testing::TestWithParam<std::string> {};
 
 // With two replicas the sum of two numbers has one rounding in any order. Stages 0 and 1 add gradients to whole chunks
 // in place. Stages 2 and 3 use them as they arrive, which has one rounding less.
-TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
+TEST_P(Formats, EqualBitwiseUnderAllZeroStages) {
   const auto learn = [&](int64_t zero) {
     return learned(learner({.zero = zero, .data = 2, .precision = GetParam()}), 12, test::tiny_llama());
   };
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),
 
 // Chimera has every stage twice, each replica with half of the micro-batches. A checkpoint saves one history, which
 // must be correct for both.
-TEST(Fp8, HistoriesAreTheSameOnBothRanksOfAStage) {
+TEST(Fp8, HasEqualHistoriesOnBothRanksOfAStage) {
   run::Config config = config_of({.pipeline = 2, .precision = "fp8"});
   config.parallel.pipeline.schedule = "chimera";
   config.parallel.pipeline.micro_batches = 2;
@@ -158,7 +158,7 @@ TEST(Fp8, HistoriesAreTheSameOnBothRanksOfAStage) {
   for (size_t i = 0; i < two[0].size(); ++i) EXPECT_TRUE(at::equal(two[0][i], two[1][i])) << i;
 }
 
-TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
+TEST(Compression, LearnsWithOneBytePerElement) {
   const auto bytes_of_step = [](const run::Config& config) {
     double bytes = 0;
     comm::run_ranks(2, [&](comm::World& world) {
@@ -188,7 +188,7 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
 }
 
 // Ranks with different tokens of the same rows are replicas like others, so their gradients are compressed too.
-TEST(Compression, LearnsWhereTokensAreDealtOut) {
+TEST(Compression, LearnsWithSplitTokens) {
   const auto want = learned(learner({}), 12);
   for (const int64_t zero : {0, 3}) {
     run::Config config = learner({.zero = zero});

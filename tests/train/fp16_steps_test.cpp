@@ -153,12 +153,12 @@ struct Layout {
 
 class Fp16Steps : public testing::TestWithParam<Layout> {};
 
-TEST_P(Fp16Steps, OfSgdAreThoseWrittenDownBitForBit) {
+TEST_P(Fp16Steps, EqualTheReferenceBitwiseForSgd) {
   const auto [data, zero, accumulate] = GetParam();
   expect_same_course(config_of(data, zero, accumulate, "sgd", 0), 0);
 }
 
-TEST_P(Fp16Steps, OfAdamWWithClippingAreThoseWrittenDown) {
+TEST_P(Fp16Steps, EqualTheReferenceForAdamWWithClipping) {
   const auto [data, zero, accumulate] = GetParam();
   expect_same_course(config_of(data, zero, accumulate, "adamw", 0.5), 2e-4);
 }
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Fp16Steps,
                                   std::to_string(l.accumulate);
                          });
 
-TEST(Fp16Steps, AreSkippedOftenEnoughToTellSomething) {
+TEST(Fp16Steps, SkipOftenEnoughForTheTest) {
   const Course course = by_hand(config_of(2, 0, 1, "sgd", 0));
   const auto skipped = std::count(course.skipped.begin(), course.skipped.end(), true);
   EXPECT_GT(skipped, 20);

@@ -84,7 +84,7 @@ struct Case {
 
 class FrozenParameters : public testing::TestWithParam<Case> {};
 
-TEST_P(FrozenParameters, StayAndTheOthersTrainAsBesideARateOfZero) {
+TEST_P(FrozenParameters, KeepValuesAndOthersTrainAsWithRateZero) {
   const Case& c = GetParam();
   run::Config config = config_of(c.layout, c.recompute);
   config.parallel.pipeline.schedule = c.schedule;
@@ -178,7 +178,7 @@ Bytes bytes_of(const run::Config& config, const nn::Adapter& adapter) {
   return bytes;
 }
 
-TEST(FrozenParameters, HaveNeitherGradientsNorMastersNorStates) {
+TEST(FrozenParameters, HaveNoGradientsMasterWeightsOrStates) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     run::Config config = config_of({.zero = zero, .data = 2});
     config.precision.mode = "bf16";
@@ -203,13 +203,13 @@ TEST(FrozenParameters, HaveNeitherGradientsNorMastersNorStates) {
   }
 }
 
-TEST(FrozenParameters, AreRefusedWhenNothingIsLeftToTrain) {
+TEST(FrozenParameters, RefuseAModelWithoutTrainedParameters) {
   const nn::Adapter nothing{.treatment = [](const std::string&) { return nn::Treatment{.trains = false}; }};
   EXPECT_THAT(test::thrown_message([&] { losses_of(config_of({.pipeline = 2}), nothing); }),
               HasSubstr("[model] at least one parameter must be trained"));
 }
 
-TEST(FrozenParameters, AreRefusedAsTheOnlyOnesOfAGroup) {
+TEST(FrozenParameters, RefuseAGroupWithoutTrainedParameters) {
   run::Config config = config_of({.pipeline = 2});
   config.optimizer.groups.parameters = {"blocks.0.*"};
   EXPECT_THAT(test::thrown_message([&] { losses_of(config, frozen_beginning()); }),
@@ -222,7 +222,7 @@ nn::Adapter unsaved_beginning() {
   return {.treatment = [](const std::string& name) { return nn::Treatment{!is_frozen(name), !is_frozen(name)}; }};
 }
 
-TEST(UnsavedParameters, AreDrawnAgainAndARunGoesOnBitwise) {
+TEST(UnsavedParameters, ResumeBitwise) {
   const std::string folder = test::empty_folder("unsaved");
   const run::Config config = config_of({});
   std::vector<double> whole, resumed;
@@ -241,7 +241,7 @@ TEST(UnsavedParameters, AreDrawnAgainAndARunGoesOnBitwise) {
   EXPECT_EQ(resumed, whole);
 }
 
-TEST(UnsavedParameters, AreNotMixedWithThoseOfAnotherSeedOrFolder) {
+TEST(UnsavedParameters, RefuseAnotherSeedOrFolder) {
   const std::string folder = test::empty_folder("origin");
   const auto with = [&](const run::Config& config, const auto& work) {
     return test::thrown_message([&] {

@@ -105,7 +105,7 @@ TEST(PipelineTimeline, HoldsEveryStepOfEveryRankInOrder) {
   }
 }
 
-TEST(PipelineTimeline, IsThatOfTheReplicaOfRankZero) {
+TEST(PipelineTimeline, MeasuresTheReplicaOfRankZero) {
   std::optional<schedule::Schedule> ran;
   const auto timeline = timeline_of(config_of(2, 2, "1f1b"), 1, &ran);
   ASSERT_TRUE(timeline.has_value());
@@ -113,7 +113,7 @@ TEST(PipelineTimeline, IsThatOfTheReplicaOfRankZero) {
   expect_whole(*timeline, *ran);
 }
 
-TEST(PipelineTimeline, IsATrace) {
+TEST(PipelineTimeline, WritesATrace) {
   const auto timeline = timeline_of(config_of(2, 1, "1f1b"), 1);
   ASSERT_TRUE(timeline.has_value());
   const auto trace = nlohmann::json::parse(schedule::chrome_trace(timeline->titled(), 1e-3));
@@ -122,7 +122,7 @@ TEST(PipelineTimeline, IsATrace) {
   EXPECT_EQ(steps, (std::map<int, int>{{0, 2 * 2 * kMicroBatches}, {1, 2 * 2 * kMicroBatches}}));
 }
 
-TEST(PipelineTimeline, ThereIsNoneBeforeAStepOrWithoutAPipeline) {
+TEST(PipelineTimeline, RequiresAStepAndAPipeline) {
   EXPECT_FALSE(timeline_of(config_of(2, 1, "1f1b"), 0).has_value());
   EXPECT_FALSE(timeline_of(config_of(1, 1, "1f1b"), 1).has_value());
 }

@@ -100,7 +100,7 @@ TEST_F(ImageRun, Learns) {
   EXPECT_NE(page.find("Held-out accuracy"), std::string::npos);
 }
 
-TEST_F(ImageRun, EvaluationCountsEachImageOnceHoweverMuchIsAsked) {
+TEST_F(ImageRun, EvaluatesEachImageOnce) {
   const auto evaluated = [&](const std::string& folder, int64_t batches) {
     run::Config c = make(folder, 2, 1);
     c.training.steps = 3;
@@ -116,7 +116,7 @@ TEST_F(ImageRun, EvaluationCountsEachImageOnceHoweverMuchIsAsked) {
   EXPECT_NEAR(40 * accuracy, std::round(40 * accuracy), 1e-9);  // a fraction of 40 images, not of 48 rows
 }
 
-TEST_F(ImageRun, ResumeIsBitwise) {
+TEST_F(ImageRun, ResumesBitwise) {
   const auto whole = train(make("whole", 1, 2), Start::New);
   const run::Config parts = make("parts", 1, 2);
   train(parts, Start::New, 13);  // within the second epoch, whose first batch has the last samples of the first one
@@ -129,7 +129,7 @@ TEST_F(ImageRun, ResumeIsBitwise) {
   EXPECT_EQ(test::last(a, "accuracy"), test::last(b, "accuracy"));
 }
 
-TEST_F(ImageRun, TwoReplicasEqualOne) {
+TEST_F(ImageRun, EqualsOneReplicaWithTwo) {
   const auto one = train(make("one", 1, 1), Start::New), two = train(make("two", 2, 1), Start::New);
   for (const auto& [name, value] : one) test::expect_close(two.at(name), value, 1 << 16, name);
   const auto a = metrics("one"), b = metrics("two");
@@ -139,7 +139,7 @@ TEST_F(ImageRun, TwoReplicasEqualOne) {
   EXPECT_NEAR(test::last(a, "accuracy"), test::last(b, "accuracy"), 0.026);
 }
 
-TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
+TEST_F(ImageRun, ReportsInvalidData) {
   run::Config c = make("run", 2, 1);
   c.data.path = "builtin";
   EXPECT_NE(refusal(c).find("no such folder of images: data.path = builtin; get CIFAR-10's binary version from "

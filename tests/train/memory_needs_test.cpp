@@ -78,7 +78,7 @@ run::Config config_of(const Case& c) {
 
 class MemoryNeeds : public testing::TestWithParam<Case> {};
 
-TEST_P(MemoryNeeds, AreWhatTheAllocatorCountsOnEveryRank) {
+TEST_P(MemoryNeeds, EqualTheAllocatorsCountsOnEveryRank) {
   const run::Config config = config_of(GetParam());
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
     const std::vector<Counted> real = counted(config, shape);
@@ -162,14 +162,14 @@ TEST(MemoryNeeds, NameTheBudgetsThatTiersNeed) {
   EXPECT_THAT(message(), HasSubstr(print_bytes(needs.at("largest chunk"))));
 }
 
-TEST(MemoryNeeds, AreTextForPeople) {
+TEST(MemoryNeeds, FormatAsText) {
   EXPECT_EQ(to_string({{"", "parameters", 3 << 20, "device"},
                        {"", "states", 6 << 20, "device"},
                        {"reference", "parameters", 1 << 20, "host"}}),
             "parameters 3.0 MiB, states 6.0 MiB (device), reference parameters 1.0 MiB (host)");
 }
 
-TEST(MemoryNeeds, RefuseSizesThatNoSumHolds) {
+TEST(MemoryNeeds, RefuseOverflowingSizes) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.vocabulary = int64_t{1} << 39;
   shape.head_dim = int64_t{1} << 14;
@@ -180,7 +180,7 @@ TEST(MemoryNeeds, RefuseSizesThatNoSumHolds) {
               HasSubstr("[model] a model must have fewer than 2^53 parameters"));
 }
 
-TEST(CheckMemory, RefusesWhatIsCertainNotToFit) {
+TEST(CheckMemory, RefusesModelsThatCannotFit) {
   run::Config c = config_of({.data = 4});
   c.model.name = "gpt2-tiny";
   const models::ModelShape shape = models::built_in().resolve(c.model, 257);
@@ -211,7 +211,7 @@ TEST(CheckMemory, CountsTheStagesOfAPipeline) {
 }
 
 // The check must not build any part of such a model.
-TEST(CheckMemory, RefusesABillionLayersAtOnce) {
+TEST(CheckMemory, RefusesABillionLayersImmediately) {
   run::Config c = config_of({});
   for (const char* model : {"gpt2-tiny", "llama-tiny", "bert-tiny"}) {
     c.model.name = model;

@@ -196,7 +196,7 @@ struct Case {
 
 class ModuleInTiers : public testing::TestWithParam<Case> {};
 
-TEST_P(ModuleInTiers, TrainsAsInMemory) {
+TEST_P(ModuleInTiers, EqualsTrainingInMemory) {
   const auto [ranks, zero, precision] = GetParam();
   const run::Config config = config_of(ranks, zero, precision);
   const Course want = course_of(in_memory(config));
@@ -208,7 +208,7 @@ TEST_P(ModuleInTiers, TrainsAsInMemory) {
                  concat(placement, " ", host, " "));
 }
 
-TEST_P(ModuleInTiers, TrainsAsInMemoryWhereMoreIsGathered) {
+TEST_P(ModuleInTiers, EqualsTrainingInMemoryWithMoreGathered) {
   const auto [ranks, zero, precision] = GetParam();
   if (zero == 1) return;  // parameters are not sharded
   run::Config config = config_of(ranks, zero, precision);
@@ -218,7 +218,7 @@ TEST_P(ModuleInTiers, TrainsAsInMemoryWhereMoreIsGathered) {
   expect_equal(course_of(in_tiers(config, folder / "disk", least_of(config, folder / "disk"))), want, "gathered_mib");
 }
 
-TEST_P(ModuleInTiers, TrainsAsInMemoryOnASmallDevice) {
+TEST_P(ModuleInTiers, EqualsTrainingInMemoryOnASmallDevice) {
   const auto [ranks, zero, precision] = GetParam();
   if (zero == 1) GTEST_SKIP() << "parameters are whole for good";
   run::Config config = config_of(ranks, zero, precision);

@@ -150,7 +150,7 @@ struct Case {
 
 class Layouts : public testing::TestWithParam<Case> {};
 
-TEST_P(Layouts, TrainAsTorchDoesAlone) {
+TEST_P(Layouts, EqualTorch) {
   const auto [ranks, zero, accumulate] = GetParam();
   const Values want = reference(kSteps);
   comm::run_ranks(ranks, [&, zero = zero, accumulate = accumulate](comm::World& world) {
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(cases()), [](const auto
          std::to_string(info.param.accumulate);
 });
 
-TEST(ModuleTraining, WithoutCollectivesRanksTrainToSomethingElse) {
+TEST(ModuleTraining, NeedsItsCollectives) {
   const Values want = reference(kSteps);
   const auto run = [&](comm::World& world) {
     Foreign module;
@@ -221,7 +221,7 @@ TEST(ModuleTraining, ComputesInBf16UnderZero3AndLearns) {
   });
 }
 
-TEST(ModuleTraining, GoesOnUnderAnotherLayout) {
+TEST(ModuleTraining, ResumesUnderAnotherLayout) {
   const std::string folder = temporary("layout");
   const Values want = reference(kSteps);
   comm::run_ranks(2, [&](comm::World& world) {
@@ -244,7 +244,7 @@ TEST(ModuleTraining, GoesOnUnderAnotherLayout) {
   });
 }
 
-TEST(ModuleTraining, RefusesANewestStepThatIsIncomplete) {
+TEST(ModuleTraining, RefusesAnIncompleteNewestStep) {
   const std::string folder = temporary("incomplete");
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
@@ -268,7 +268,7 @@ TEST(ModuleTraining, RefusesANewestStepThatIsIncomplete) {
       << message;
 }
 
-TEST(ModuleTraining, ACheckpointOfBf16HoldsWhatFp32GoesOnFrom) {
+TEST(ModuleTraining, ResumesInFp32FromABf16Checkpoint) {
   const std::string folder = temporary("precision");
   Values low;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{"batch", [](run::Config& c) { c.training.batch_size = 5; }, "the nearest are 4 and 6"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ModuleTraining, GivesGroupsRatesOfTheirOwn) {
+TEST(ModuleTraining, AppliesRatesOfGroups) {
   const std::string file = temporary("groups") + ".toml";
   std::ofstream(file) << R"([optimizer]
 weight_decay = 0.1
@@ -360,7 +360,7 @@ weight_decay  = [1, 0.5]
   });
 }
 
-TEST(ModuleTraining, RefusesGroupsThatFitNothingBeforeAParameterIsSent) {
+TEST(ModuleTraining, RefusesUnmatchedGroupsBeforeMessages) {
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
     run::Config config = config_of(2, 0);
@@ -373,7 +373,7 @@ TEST(ModuleTraining, RefusesGroupsThatFitNothingBeforeAParameterIsSent) {
   });
 }
 
-TEST(ModuleTraining, RefusesAModuleThatHasNothingToTrain) {
+TEST(ModuleTraining, RefusesAModuleWithoutTrainedParameters) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(1, [](comm::World& world) {
       Foreign module;
@@ -384,7 +384,7 @@ TEST(ModuleTraining, RefusesAModuleThatHasNothingToTrain) {
   EXPECT_NE(message.find("no parameter that requires a gradient"), std::string::npos) << message;
 }
 
-TEST(ModuleTraining, RefusesStepsThatAreNotWhatTheConfigSays) {
+TEST(ModuleTraining, RefusesWrongNumbersOfMicroBatches) {
   comm::run_ranks(1, [](comm::World& world) {
     Foreign module;
     const auto training = initialize(world, module, config_of(1, 0, "fp32", 2));
@@ -404,7 +404,7 @@ TEST(ModuleTraining, RefusesStepsThatAreNotWhatTheConfigSays) {
   });
 }
 
-TEST(ModuleTraining, RefusesToLoadWhatIsNotThere) {
+TEST(ModuleTraining, RefusesToLoadAMissingCheckpoint) {
   const std::string folder = temporary("absent");
   const std::string message = test::thrown_message([&] {
     comm::run_ranks(2, [&](comm::World& world) {

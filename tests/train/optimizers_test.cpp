@@ -87,7 +87,7 @@ class EveryOptimizer : public testing::TestWithParam<const char*> {
   double limit() const { return std::string(GetParam()) == "adam8bit" ? 2e-3 : 1e-9; }
 };
 
-TEST_P(EveryOptimizer, LearnsTheSameUnderEveryLayout) {
+TEST_P(EveryOptimizer, LearnsEquallyUnderEveryLayout) {
   const auto run = [](Engine& engine) { return train(engine, 0, 2 * kSteps); };
   const auto want = on_ranks(config_of(GetParam()), run);
   EXPECT_LT(want.back(), want.front() - 0.01);
@@ -142,7 +142,7 @@ std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, co
   });
 }
 
-TEST(Clipping, BoundsWhatTheConfigSays) {
+TEST(Clipping, BoundsGradientsByNormOrValue) {
   // With a rate of 1 the step is the clipped gradient.
   const auto [free, two] = stepped(0, "norm");
   const at::Tensor start = on_ranks(config_of("sgd"), weight);
@@ -161,7 +161,7 @@ TEST(Clipping, BoundsWhatTheConfigSays) {
   }
 }
 
-TEST(Resume, WithAnotherOptimizerNamesBoth) {
+TEST(Resume, NamesBothOptimizersIfTheyDiffer) {
   const std::string folder = test::empty_folder("another");
   run::Config c;
   c.run.folder = folder + "/run";

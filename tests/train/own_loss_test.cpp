@@ -105,7 +105,7 @@ std::vector<double> course(const run::Config& config, const ModelShape& shape, c
   return found;
 }
 
-TEST(OwnLoss, OfTheHeadIsTheStepOfTheRunBitForBit) {
+TEST(OwnLoss, EqualsTheRunsStepBitwise) {
   for (const char* mode : {"fp64", "fp32", "bf16"})
     for (const int64_t accumulate : {1, 2}) {
       SCOPED_TRACE(concat(mode, ", accumulate ", accumulate));
@@ -122,7 +122,7 @@ TEST(OwnLoss, OfTheHeadIsTheStepOfTheRunBitForBit) {
 class OwnLossLayouts : public testing::TestWithParam<Layout> {};
 
 // The embedding is tied, so its weight also gets gradients from slices of the head.
-TEST_P(OwnLossLayouts, StepsAreThoseOfOneProcess) {
+TEST_P(OwnLossLayouts, StepLikeOneProcess) {
   static const std::vector<double> want = course(config_of({.name = "one"}), tied_shape(), {});
   for (const Engine::Loss& loss : {Engine::Loss(cross_entropy), Engine::Loss(of_log_probabilities)}) {
     const std::vector<double> got = course(config_of(GetParam()), tied_shape(), loss);
@@ -151,7 +151,7 @@ std::vector<double> course_of_two_passes(const run::Config& config) {
   return found;
 }
 
-TEST_P(OwnLossLayouts, TwoPassesOfAStepAddUpAsInOneProcess) {
+TEST_P(OwnLossLayouts, AddUpTwoPassesLikeOneProcess) {
   static const std::vector<double> want = course_of_two_passes(config_of({.name = "one"}));
   for (const int64_t zero : {0, 1, 2}) {
     Layout layout = GetParam();
@@ -186,7 +186,7 @@ at::Tensor per_token(const Model& model, const States& end, const nn::Step& step
   return model.head->log_probabilities(end.at(0), step.batch->at("labels"), step);
 }
 
-TEST_P(OwnLossLayouts, ForwardReturnsTheResultsOfEachMicroBatch) {
+TEST_P(OwnLossLayouts, ReturnResultsOfEachMicroBatch) {
   Layout layout = GetParam();
   layout.data = 1, layout.zero = 0;
   const std::vector<at::Tensor> want = passed({.name = "one"}, per_token, 8).last;
@@ -205,7 +205,7 @@ TEST_P(OwnLossLayouts, ForwardReturnsTheResultsOfEachMicroBatch) {
 INSTANTIATE_TEST_SUITE_P(Layouts, OwnLossLayouts, testing::ValuesIn(layouts()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(EngineForward, RowsThatDoNotDivideAreOneMicroBatchAndOtherStagesHaveNone) {
+TEST(EngineForward, UsesOneMicroBatchForIndivisibleRows) {
   const Layout layout{.name = "pipeline2", .pipeline = {.size = 2, .micro_batches = 4}};
   const Passed all = passed(layout, per_token, 8), few = passed(layout, per_token, 3);
   EXPECT_TRUE(all.first.empty());
@@ -213,7 +213,7 @@ TEST(EngineForward, RowsThatDoNotDivideAreOneMicroBatchAndOtherStagesHaveNone) {
   EXPECT_EQ(few.last.size(), 1u);
 }
 
-TEST(EngineForward, ChangesNothingOfTheStepsAround) {
+TEST(EngineForward, LeavesStepsUnchanged) {
   const auto losses = [](bool passes) {
     std::vector<double> found;
     comm::run_ranks(2, [&](comm::World& world) {
@@ -231,7 +231,7 @@ TEST(EngineForward, ChangesNothingOfTheStepsAround) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
-TEST(OwnLoss, PassesOfAStepDropOtherPlaces) {
+TEST(OwnLoss, DropsOtherElementsInEachPass) {
   comm::run_ranks(1, [](comm::World& world) {
     ModelShape shape = tied_shape();
     shape.dropout = 0.2;
@@ -296,7 +296,7 @@ std::vector<double> regression(const Layout& layout) {
   return found;
 }
 
-TEST_P(OwnLossLayouts, ANetworkWithoutAHeadTrainsOnItsOutputs) {
+TEST_P(OwnLossLayouts, TrainANetworkWithoutAHead) {
   static const std::vector<double> want = regression({.name = "one"});
   const std::vector<double> got = regression(GetParam());
   ASSERT_EQ(got.size(), want.size());
@@ -305,7 +305,7 @@ TEST_P(OwnLossLayouts, ANetworkWithoutAHeadTrainsOnItsOutputs) {
 }
 
 // A group that is made within a step would wait for ranks that still compute.
-TEST(OwnLoss, StepsOfOutputsMakeNoGroups) {
+TEST(OwnLoss, MakesNoGroupsInSteps) {
   for (const Layout& layout : {Layout{.name = "tensor2_sequence", .tensor = {.size = 2, .sequence = true}},
                                Layout{.name = "grid4", .tensor = {.size = 4, .mode = "2d"}},
                                Layout{.name = "ring2", .sequence = {2, "ring"}}}) {
@@ -329,7 +329,7 @@ TEST(OwnLoss, StepsOfOutputsMakeNoGroups) {
   }
 }
 
-TEST(OwnLoss, TheWeightDividesLossAndGradients) {
+TEST(OwnLoss, DividesLossAndGradientsByTheWeight) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto engine = initialize(world, config_of({.name = "one"}), network());
     const tensor::Batch batch = with_targets(own_batch(*engine, 0));
@@ -348,7 +348,7 @@ TEST(OwnLoss, TheWeightDividesLossAndGradients) {
   });
 }
 
-TEST(OwnLoss, WhatCannotBeTrainedIsRefusedBeforeAnyMessage) {
+TEST(OwnLoss, RefusesInvalidCallsBeforeMessages) {
   for (const Layout& layout : {Layout{.name = "data2", .data = 2, .accumulate = 2},
                                Layout{.name = "pipeline2", .pipeline = {.size = 2, .micro_batches = 2}}})
     comm::run_ranks(2, [&](comm::World& world) {
@@ -376,7 +376,7 @@ TEST(OwnLoss, WhatCannotBeTrainedIsRefusedBeforeAnyMessage) {
     });
 }
 
-TEST(OwnLoss, ALossThatIsNotOneNumberIsRefused) {
+TEST(OwnLoss, RefusesLossesOfSeveralNumbers) {
   comm::run_ranks(1, [](comm::World& world) {
     const auto engine = initialize(world, config_of({.name = "one"}), network());
     const tensor::Batch batch = with_targets(own_batch(*engine, 0));

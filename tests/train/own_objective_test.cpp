@@ -94,7 +94,7 @@ std::vector<Layout> layouts() {
   return all;
 }
 
-TEST(OwnObjective, TrainsUnderEveryLayoutAsOnOneProcess) {
+TEST(OwnObjective, EqualsOneProcessUnderEveryLayout) {
   const std::vector<double> want = course(config_of());
   ASSERT_EQ(want.size(), kSteps + 2u);
   EXPECT_LT(want[kSteps - 1], 0.9 * want[0]) << "it learns";
@@ -115,7 +115,7 @@ TEST(OwnObjective, CountsEachHeldOutRowOnce) {
   EXPECT_EQ(course(config).back(), 10);
 }
 
-TEST(OwnObjective, RefusesBatchesAndModelsThatDoNotFit) {
+TEST(OwnObjective, RefusesMismatchedBatchesAndModels) {
   const run::Config config = config_of();
   comm::run_ranks(1, [&](comm::World& world) {
     run::RunData data = run::open_data(config, own_program(), "", 0, at::kCPU);
@@ -198,7 +198,7 @@ TrainerOptions with_two_updates(Start start) {
   return options;
 }
 
-TEST_F(OwnObjectiveRun, AStepRuleWithTwoUpdatesResumesBitwise) {
+TEST_F(OwnObjectiveRun, ResumesAStepRuleWithTwoUpdatesBitwise) {
   const run::Config whole = make("whole"), parts = make("parts");
   const std::vector<at::Tensor> want = train(whole, with_two_updates(Start::New));
   train(parts, with_two_updates(Start::New), 3);  // six updates

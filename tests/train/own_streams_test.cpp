@@ -79,7 +79,7 @@ void expect_near(const run::Config& config, const std::vector<double>& want, con
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10) << "step " << i << ", " << what;
 }
 
-TEST(OwnStreams, TrainUnderEveryLayoutAsOnOneRank) {
+TEST(OwnStreams, EqualOneRankUnderEveryLayout) {
   const std::vector<double> want = losses(config_of({}));
   EXPECT_LT(want[1], want[0]);
   EXPECT_GT(std::abs(losses(config_of({}), streams({"slots=4"}))[1] - want[1]), 1e-9) << "the pairs count";
@@ -95,7 +95,7 @@ TEST(OwnStreams, TrainUnderEveryLayoutAsOnOneRank) {
         concat(test::name_of(parallel.tensor), ", zero ", parallel.zero, ", pipeline ", parallel.pipeline.size));
 }
 
-TEST(OwnStreams, TrainUnderEveryScheduleAsOnOneRank) {
+TEST(OwnStreams, EqualOneRankUnderEverySchedule) {
   const std::vector<double> want = losses(config_of({}));
   for (const schedule::Family& family : schedule::families())
     expect_near(config_of({.pipeline = {.size = 2, .schedule = family.name, .micro_batches = 4}}), want, family.name);
@@ -137,7 +137,7 @@ at::Tensor logits(const distributed::ParallelConfig& parallel) {
   return found;
 }
 
-TEST(OwnStreams, EveryRankHasTheResultOfAPassThroughAPipeline) {
+TEST(OwnStreams, ReturnResultsOfAPipelineOnEveryRank) {
   const at::Tensor want = logits({});
   for (const char* schedule : {"1f1b", "zero-bubble-v"})
     EXPECT_TRUE(
@@ -145,7 +145,7 @@ TEST(OwnStreams, EveryRankHasTheResultOfAPassThroughAPipeline) {
         << schedule;
 }
 
-TEST(OwnStreams, RefuseWhatTheyCannotDivide) {
+TEST(OwnStreams, RefuseIndivisibleSizes) {
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config_of({}), streams());
     EXPECT_THAT(test::thrown_message([&] { engine->train_step(batch(12)); }),

@@ -114,7 +114,7 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
 INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
+TEST(PipelineResume, ContinuesBitwise) {
   const std::string folder = test::empty_folder("resume");
   const run::Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
   models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
@@ -164,7 +164,7 @@ Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::Mode
 }
 
 // Ranks of a stage with the same hidden state (1d) send one slice each; ranks that hold a block of it send that block.
-TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
+TEST(PipelineTraffic, SendsOnlyTheShareOfARank) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{}, {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}}) {
     const Layout layout{.name = "pipeline2", .tensor = tensor, .pipeline = {.size = 2, .micro_batches = 2}};
@@ -182,7 +182,7 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
   }
 }
 
-TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
+TEST(PipelineEvaluation, EqualsOneProcessForText) {
   // labels and inputs share memory, offset by one token
   const tensor::Batch batch = test::batch_of(7, 0, 1).map([](const tensor::Field& f) { return f.tensor.clone(); });
   batch.at("labels")[0][0] = data::kIgnored;  // micro-batches now count different numbers of tokens
@@ -197,7 +197,7 @@ TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
   }
 }
 
-TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
+TEST(PipelineEvaluation, EqualsOneProcessForImages) {
   const models::ModelShape shape = shape_of(test::tiny_vit(), 4);
   auto generator = at::detail::createCPUGenerator(5);
   const at::Tensor images = at::randn({64, 3, 8, 8}, generator, at::kDouble);
@@ -216,7 +216,7 @@ TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
   }
 }
 
-TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
+TEST(PipelineSizes, RefuseInvalidSchedules) {
   const auto complaint = [](const Layout& layout, int64_t accumulate = 1) {
     run::Config config = config_of(layout);
     config.training.accumulate = accumulate;
@@ -240,7 +240,7 @@ TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
   EXPECT_EQ(complaint({.pipeline = {.size = 2}}), "");
 }
 
-TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
+TEST(PipelineSizes, RefuseIndivisibleModelsBeforeMessages) {
   const auto complaint = [](const parallel::PipelineConfig& pipeline) {
     return test::thrown_message([&] {
       comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
@@ -271,7 +271,7 @@ TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
               "numbers, sum 2");
 }
 
-TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
+TEST(PipelineSizes, RefuseAnUnknownSchedule) {
   auto document = ConfigDocument::parse("[parallel.pipeline]\nsize = 2\nschedule = \"zero-buble-v\"", "x.toml");
   run::Config config;
   EXPECT_EQ(test::thrown_message([&] { document.read(config); }),

@@ -142,7 +142,7 @@ Outcome outcome_of(const Case& c, int64_t fails) {
 
 class RankFailures : public testing::TestWithParam<Case> {};
 
-TEST_P(RankFailures, EndTheStepOnAllRanksWithTheErrorOfThatOne) {
+TEST_P(RankFailures, EndTheStepOnAllRanksWithOneError) {
   const Outcome whole = outcome_of(GetParam(), FailingHome::kNever);
   EXPECT_THAT(whole.said, testing::Each(""));
   EXPECT_THAT(whole.is_as_before, testing::Each(false)) << "it trained";

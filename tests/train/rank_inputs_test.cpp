@@ -51,7 +51,7 @@ TEST_F(RankInputs, AgreeOnEqualConfigs) {
     EXPECT_EQ(started([](run::Config&, TrainerOptions&) {}, zero), (Messages{"", ""})) << zero;
 }
 
-TEST_F(RankInputs, NameTheKeyThatDiffers) {
+TEST_F(RankInputs, NameTheDifferentKey) {
   const std::string want =
       "[run] learning_rate of [optimizer] is 0.001 on rank 0 and 0.0001 on rank 1; "
       "start all ranks with the same config";
@@ -79,7 +79,7 @@ TEST_F(RankInputs, RefuseOtherLayouts) {
               Each(HasSubstr("batch_size of [training] is 8 on rank 0 and 7 on rank 1")));
 }
 
-TEST_F(RankInputs, CompareOfRunTheFolderAndTheProducts) {
+TEST_F(RankInputs, CompareFolderAndProductsOfTheRun) {
   EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.run.folder += "2"; }),
               Each(HasSubstr("folder of [run] is ")));
   EXPECT_THAT(started([](run::Config& c, TrainerOptions&) { c.run.matmul = "onednn"; }),
@@ -88,7 +88,7 @@ TEST_F(RankInputs, CompareOfRunTheFolderAndTheProducts) {
             (Messages{"", ""}));
 }
 
-TEST_F(RankInputs, CountTheKeysThatAreNotNamed) {
+TEST_F(RankInputs, CountUnnamedKeys) {
   EXPECT_THAT(started([](run::Config& c, TrainerOptions&) {
                 c.training.steps = 1, c.training.seed = 2, c.training.clip = 3, c.training.save_every = 4,
                 c.training.keep_last = 5, c.training.sample_tokens = 6, c.optimizer.weight_decay = 0.5;
@@ -131,7 +131,7 @@ std::string refusal_of(const nlohmann::json& first, const nlohmann::json& other)
   return messages[0];
 }
 
-TEST(RankData, NamesTheLeafThatDiffers) {
+TEST(RankData, NamesTheDifferentLeaf) {
   nlohmann::json files = nlohmann::json::array();
   for (int i = 0; i < 40; ++i) files.push_back({{"name", "a file"}, {"size", i}});
   const nlohmann::json first = {{"files", files}, {"split", {{"seed", 1}}}, {"none", nlohmann::json::array()}};
@@ -149,7 +149,7 @@ TEST(RankData, NamesTheLeafThatDiffers) {
             "data");
 }
 
-TEST(RankData, ShowsLongTextsWhereTheyDiffer) {
+TEST(RankData, ShowsLongTextsAroundTheDifference) {
   const std::string same(300, 'a'), rest(300, 'z');
   const auto of = [](const std::string& text) {
     nlohmann::json traits;
@@ -179,7 +179,7 @@ struct Weights {
   at::Tensor split, whole;
 };
 
-TEST(RankWeights, AreEqualWhereRanksHoldTheSamePart) {
+TEST(RankWeights, EqualOnRanksWithTheSamePart) {
   comm::run_ranks(4, [](comm::World& world) { EXPECT_EQ(Weights(world).refusal(), ""); });
 }
 
@@ -208,7 +208,7 @@ TEST(RankWeights, NameTheRemedyByTheirOrigin) {
 }
 
 // Under ZeRO each rank holds a part of its own. Ranks cannot compare parts, so they must not read them.
-TEST(RankWeights, AreNotReadIfNoOtherRankHoldsThem) {
+TEST(RankWeights, StayUnreadIfHeldByOneRank) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 4)});
     for (const int sharers : {0, 2, 4}) {

@@ -73,7 +73,7 @@ TEST_F(Run, SamplesWhileItTrains) {
   EXPECT_EQ(run.samples[2].text, "end");
 }
 
-TEST_F(Run, AnOverwrittenRunKeepsItsRecordsUntilTheFirstNewCheckpoint) {
+TEST_F(Run, KeepsRecordsOfAnOverwrittenRunUntilACheckpoint) {
   const run::Config c = make("run", 1, 1);
   train(c, Start::New);
   train_and_die(c, Start::Overwrite, 3);

@@ -107,7 +107,7 @@ Course course_of(const Layout& layout, models::ModelShape shape) {
 class RecordedRun : public testing::TestWithParam<Layout> {};
 
 // Compares every call: group, collective, dtype, sizes, phase.
-TEST_P(RecordedRun, CallsOnEveryRankWhatTheRealRunCalls) {
+TEST_P(RecordedRun, EqualsCallsOfTheRealRun) {
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
     // The sequence of an image is odd, so it does not divide.
     if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
@@ -149,7 +149,7 @@ std::vector<StepEvents> real_events(const Course& course) {
 }
 
 // Compares every event, calls, products and attention, in one order.
-TEST_P(RecordedRun, HasTheEventsOfTheRealStepOnEveryRank) {
+TEST_P(RecordedRun, EqualsEventsOfTheRealStep) {
   for (const models::ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
     if (GetParam().parallel.tensor.sequence && shape.task().reads == models::Reads::Images) continue;
     Course course = course_of(GetParam(), shape);
@@ -165,7 +165,7 @@ TEST_P(RecordedRun, HasTheEventsOfTheRealStepOnEveryRank) {
   }
 }
 
-TEST(RecordStep, OfOneRankHasTheProductsOfTheModelAndNoCalls) {
+TEST(RecordStep, HasProductsAndNoCallsOnOneRank) {
   Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
   course.config.data.sequence = 8;
   const StepEvents events = record_step(course.config, course.shape, 0);
@@ -184,7 +184,7 @@ TEST(RecordStep, OfOneRankHasTheProductsOfTheModelAndNoCalls) {
 }
 
 // Rules that need whole tensors use operators that LibTorch cannot run on shapes alone.
-TEST(RecordStep, WorksWithElementwiseOptimizersAndNamesOperatorsOfOthers) {
+TEST(RecordStep, NamesUnsupportedOperatorsOfOptimizers) {
   Course course = course_of({"one", parallel_of(2, {}, {}, 1)}, test::tiny_gpt2());
   course.config.data.sequence = 8;
   for (const char* rule : {"adamw", "adam", "sgd", "lion"}) {
@@ -196,7 +196,7 @@ TEST(RecordStep, WorksWithElementwiseOptimizersAndNamesOperatorsOfOthers) {
               testing::HasSubstr("[record] the step must run on tensors without data (at::kMeta): aten::"));
 }
 
-TEST(RecordStep, RefusesWhatItCannotRecord) {
+TEST(RecordStep, RefusesTiersAndFp8) {
   Course course = course_of({"one", parallel_of(1, {})}, test::tiny_gpt2());
   run::Config tiers = course.config, fp8 = course.config;
   tiers.memory.host = 1 << 30;
@@ -238,7 +238,7 @@ models::ModelShape gpt2_small() {
 
 // A head of 2^17 columns on each of two ranks makes 128 MiB of logits for 256 tokens. These are two slices on a CPU,
 // and one on accelerators.
-TEST(RecordedRun, ShowsTheDeviceThatTheRunIsFor) {
+TEST(RecordedRun, RecordsTheDeviceOfTheConfig) {
   const auto largest = [](const std::string& device) {
     Course course{test::tiny_gpt2(), {}};
     course.shape.vocabulary = 1 << 18;
@@ -265,7 +265,7 @@ Course of_64_ranks() {
   return {gpt2_small(), config, 1024};
 }
 
-TEST(RecordedRun64, SendsWhatTheFormulasSay) {
+TEST(RecordedRun64, SendsAsTheFormulas) {
   const Course course = of_64_ranks();
   const double hidden = 1024.0 * 768, micro_batches = kMicroBatches, share = 1.0 / kTensor;
   double flops = 0;
@@ -309,7 +309,7 @@ TEST(RecordedRun64, SendsWhatTheFormulasSay) {
                        models::costs_of(course.shape, models::example_batch(course.shape, 1, 1024)).sum());
 }
 
-TEST(RecordedRun64, OfZero3SendsWhatTheFormulaSays) {
+TEST(RecordedRun64, SendsAsTheFormulaOfZero3) {
   Course course{gpt2_small(), {}, 1024};
   course.shape.tied = false;  // the head's weight is in the last chunk
   course.config.parallel = parallel_of(64, {}, {}, 3);
@@ -362,7 +362,7 @@ void expect_published_layer(const parallel::TensorConfig& tensor, double of_norm
   EXPECT_DOUBLE_EQ(elements[1][1] - elements[0][1], cost.backward + of_norms_and_biases_backward);
 }
 
-TEST(RecordedRun64, Of2dSendsWhatOptimusSays) {
+TEST(RecordedRun64, SendsAsOptimusIn2d) {
   // q = 8. Norms: 2 sums per row and direction over the ranks of a row; vectors are stored in q pieces and gathered for
   // use.
   const double q = 8, rows = 8 * 256, statistics = 2 * (q - 1) / q * 2 * rows / q;
@@ -370,7 +370,7 @@ TEST(RecordedRun64, Of2dSendsWhatOptimusSays) {
   expect_published_layer({.size = 64, .mode = "2d"}, 2 * statistics + vectors, 2 * statistics + vectors, 8);
 }
 
-TEST(RecordedRun64, Of3dSendsWhatThePaperSays) {
+TEST(RecordedRun64, SendsAsThePaperIn3d) {
   // l = 4. Norms: 2 sums per row and direction; gradients of vectors are summed once over the l^2 ranks with other
   // rows.
   const double l = 4, rows = 16 * 256, statistics = 2 * (l - 1) / l * 2 * rows / (l * l);

@@ -200,7 +200,7 @@ TEST(Reports, CountATokenOnceUnderEveryTensorMode) {
   }
 }
 
-TEST(Reports, OfSeveralPassesOfAStepAreJoined) {
+TEST(Reports, CombineSeveralPassesOfAStep) {
   run::Config config = config_of({}, "none", 2);
   config.optimizer.learning_rate = 0;  // keeps the parameters of all steps equal
   comm::run_ranks(1, [&](comm::World& world) {
@@ -220,7 +220,7 @@ TEST(Reports, OfSeveralPassesOfAStepAreJoined) {
   });
 }
 
-TEST(Reports, TravelInOneVectorOfSumsAndOneOfMaxima) {
+TEST(Reports, SendOneVectorOfSumsAndOneOfMaxima) {
   const auto other_traffic = [](const models::ModelShape& shape) {
     comm::Traffic::Count count;
     comm::run_ranks(4, [&](comm::World& world) {
@@ -241,7 +241,7 @@ TEST(Reports, TravelInOneVectorOfSumsAndOneOfMaxima) {
 }
 
 // Half a unit in the last place of fp16 is 2^-11. There are about 48 roundings between a weight and the loss and back.
-TEST(Reports, HaveNoLossScaleInFp16AndAreThereInASkippedStep) {
+TEST(Reports, ExcludeTheLossScaleAndCoverSkippedSteps) {
   const double error = std::sqrt(48) * 0x1p-11;
   const auto of_scale = [](double scale) {
     run::Config config = config_of({}, "none", 2);
@@ -297,7 +297,7 @@ models::Model make_joined(const models::ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-TEST(LossTerm, ThatTheLayerHasJoinedIsTheSameOnOneRank) {
+TEST(LossTerm, EqualsOneRankIfTheLayerCombinesIt) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.architecture =
       std::make_shared<models::Architecture>(models::Architecture{.name = "joined", .make = make_joined});
@@ -361,7 +361,7 @@ models::Model make_taken(const models::ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-TEST_F(ReportingRun, RefusesALossTermWithTheNameOfAMetricBeforeTheFirstStep) {
+TEST_F(ReportingRun, RefusesALossTermNamedLikeAMetric) {
   const run::Config config = make("run", 2, 1);
   const std::string message = test::thrown_message([&] { train_reporter(config, make_taken); });
   EXPECT_THAT(message, HasSubstr("the name of a metric must be new: `grad_norm` is taken"));

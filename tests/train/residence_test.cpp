@@ -56,7 +56,7 @@ struct Model {
   int64_t saved_brought = 0, loaded_brought = 0;
 };
 
-TEST(StateElsewhere, IsSavedAndLoadedOneShardAfterTheOther) {
+TEST(StateElsewhere, LoadsOneShardAtATime) {
   for (const std::string& optimizer : optim::rule_names()) {
     std::vector<int64_t> most_saved, most_loaded;
     for (const int64_t count : {4, 12})

@@ -43,7 +43,7 @@ std::vector<double> losses(const Parallel& parallel) {
 }
 
 // Six tokens per row; usp in two pairs. Each mode is combined with every other kind of parallelism.
-TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
+TEST(SequenceModes, EqualOneProcessForFiftySteps) {
   const std::vector<double> want = losses({});
   EXPECT_LT(want.back(), want.front());
   for (const parallel::SequenceConfig& sequence : test::sequence_modes())

@@ -61,7 +61,7 @@ std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
   return seen;
 }
 
-TEST(SequenceTokens, OfOtherRanksDoNotGoToTheDevice) {
+TEST(SequenceTokens, SkipTheDeviceIfOfOtherRanks) {
   struct Case {
     Parallel parallel;
     int64_t sharing;  ///< ranks of parallel.tensor, which share their tokens inside a layer
@@ -91,7 +91,7 @@ Runs as_runs(const std::vector<ops::PositionRun>& runs) {
 }
 
 // The tokens that a rank reads of joined documents are those that the cut of the batch assigns to it.
-TEST(SequenceTokens, ThatARankReadsAreThoseOfItsCut) {
+TEST(SequenceTokens, FollowTheCutOfTheBatch) {
   struct Case {
     Parallel parallel;
     int64_t tokens, window;
@@ -117,14 +117,14 @@ TEST(SequenceTokens, ThatARankReadsAreThoseOfItsCut) {
   }
 }
 
-TEST(SequenceTokens, AreAllReadWhereDocumentsSayWhoseTheyAre) {
+TEST(SequenceTokens, LoadWhollyForSeparateDocuments) {
   comm::run_ranks(2, [](comm::World& world) {
     const auto engine = initialize(world, config_of({.sequence = {2, "ring"}}, "separate"), test::tiny_gpt2());
     EXPECT_EQ(engine->tokens_read(), Runs{});
   });
 }
 
-TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
+TEST(SequenceTokens, RefuseBatchesWithoutNeededTokens) {
   comm::run_ranks(2, [](comm::World& world) {
     const auto engine = initialize(world, config_of({.sequence = {2, "ring"}}, "joined"), test::tiny_gpt2());
     tensor::Batch b = batch("joined");
@@ -139,7 +139,7 @@ TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
 }
 
 // Ranks of tensor.sequence get their tokens from the tokens of their group.
-TEST(SequenceTokens, OfAGroupThatSharesMatricesGoToAllOfIt) {
+TEST(SequenceTokens, ReachAllRanksOfATensorGroup) {
   run::Config config = config_of({.sequence = {2, "ring"}, .tensor = {.size = 2, .sequence = true}}, "joined");
   config.data.sequence = kDividing;
   const tensor::Batch b =

@@ -81,7 +81,7 @@ struct Case {
 class SeveralModels : public testing::TestWithParam<Case> {};
 
 // The compared engines also share one mesh; each has its own optimizer and budgets.
-TEST_P(SeveralModels, TrainAsInEnginesOfTheirOwn) {
+TEST_P(SeveralModels, EqualSeparateEngines) {
   const Case& c = GetParam();
   run::Config config = config_for(c.layout);
   config.parallel.pipeline.schedule = c.schedule;
@@ -132,7 +132,7 @@ double sum_without_gradients(Engine& engine, int64_t step, const std::string& mo
 }
 
 // The budget holds the policy's parameters, gradients and states, but not parameters and states of both models.
-TEST(SeveralModels, AnIdleModelLeavesForTheDisk) {
+TEST(SeveralModels, EvictAnIdleModelToDisk) {
   models::ModelShape large = critic();
   large.layers = 24;
   const std::vector<NamedModel> models{{.shape = policy()},
@@ -165,7 +165,7 @@ TEST(SeveralModels, AnIdleModelLeavesForTheDisk) {
 }
 
 // A frozen model runs between the passes of a pipeline, whose stages cut it differently.
-TEST(SeveralModels, AFrozenModelMakesPassesInEveryLayout) {
+TEST(SeveralModels, RunAFrozenModelInEveryLayout) {
   for (const Layout& layout : {Layout{.name = "Zero3", .zero = 3, .data = 2}, Layout{.name = "Pipeline", .pipeline = 2},
                                Layout{.name = "Tensor", .tensor = 2}}) {
     SCOPED_TRACE(layout.name);
@@ -184,7 +184,7 @@ TEST(SeveralModels, AFrozenModelMakesPassesInEveryLayout) {
   }
 }
 
-TEST(SeveralModels, APassSendsTheGradientsOfItsModelAlone) {
+TEST(SeveralModels, SendOnlyGradientsOfTheModelOfAPass) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     SCOPED_TRACE(concat("zero ", zero));
     const run::Config config = config_for({.zero = zero, .data = 2});
@@ -224,7 +224,7 @@ at::Tensor weights_of(Engine& engine, const std::string& prefix) {
 }
 
 // Only weight decay changes the model, for any storage of its gradients.
-TEST(SeveralModels, ATrainedModelWithoutAPassHasGradientsOfZero) {
+TEST(SeveralModels, GiveZeroGradientsWithoutAPass) {
   const test::TemporaryFolder folder;
   at::Tensor want;
   for (const int64_t zero : {0, 2, 3, -1}) {  // -1: tiers
@@ -277,7 +277,7 @@ std::vector<int64_t> generated(Engine& engine, Packed& packed, const std::string
   return tokens;
 }
 
-TEST(SeveralModels, TheModelThatTrainsGeneratesAsAFreshlyLoadedOne) {
+TEST(SeveralModels, GenerateAsAFreshlyLoadedModel) {
   for (const Layout& layout : {Layout{.name = "One"}, Layout{.name = "Zero3", .zero = 3, .data = 2},
                                Layout{.name = "Pipeline", .pipeline = 2}}) {
     SCOPED_TRACE(layout.name);
@@ -368,7 +368,7 @@ TEST(SeveralModels, ShareACheckpointThatLoadsUnderAnotherLayout) {
   }
 }
 
-TEST(SeveralModels, ReportUnderTheirNames) {
+TEST(SeveralModels, ReportWithTheirNames) {
   comm::run_ranks(1, [](comm::World& world) {
     const run::Config config = config_for({});
     comm::Mesh mesh(world, config.parallel.axes());
@@ -387,7 +387,7 @@ TEST(SeveralModels, ReportUnderTheirNames) {
   });
 }
 
-TEST(SeveralModels, AreRefusedByName) {
+TEST(SeveralModels, RefuseInvalidNames) {
   comm::run_ranks(1, [](comm::World& world) {
     const run::Config config = config_for({});
     comm::Mesh mesh(world, config.parallel.axes());
@@ -424,7 +424,7 @@ TEST(SeveralModels, RefuseAMeshOfAnotherLayout) {
   });
 }
 
-TEST(SeveralModels, RefuseALossWhoseGradientsReachAnotherModel) {
+TEST(SeveralModels, RefuseGradientsOfAnotherModel) {
   comm::run_ranks(1, [](comm::World& world) {
     const run::Config config = config_for({.zero = 2});
     comm::Mesh mesh(world, config.parallel.axes());

@@ -42,7 +42,7 @@ class Stalls : public testing::Test {
   std::string base;
 };
 
-TEST_F(Stalls, AreLoggedAndTheirSecondsAddUpUntilTaken) {
+TEST_F(Stalls, LogAndSumTheirSeconds) {
   comm::run_ranks(1, [&](comm::World& world) {
     Recording recording(world);
     const Log log({.screen = LogLevel::kError, .file = base + "/log.txt"});
@@ -64,7 +64,7 @@ TEST_F(Stalls, AreLoggedAndTheirSecondsAddUpUntilTaken) {
   EXPECT_THAT(written, HasSubstr("debug  waiting: went on elsewhere\n"));
 }
 
-TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
+TEST_F(Stalls, ExcludeAnnouncedWorkOfARank) {
   {
     std::ofstream text(base + "/text.txt");
     for (int i = 0; i < 100; ++i) text << "line " << i << " of a text\n";

@@ -14,7 +14,7 @@
 namespace colossal::train::steady_state_test {
 namespace {
 
-TEST(SteadyState, TakesNothingFromTheSystem) {
+TEST(SteadyState, AllocatesNoSystemMemory) {
   memory::keep_host_memory();
   comm::run_ranks(1, [](comm::World& world) {
     run::Config config;
@@ -53,7 +53,7 @@ int64_t resident_bytes() {
   return 0;
 }
 
-TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
+TEST(SteadyState, KeepsMemoryForAThousandSteps) {
   comm::run_ranks(2, [](comm::World& world) {
     run::Config config;
     config.parallel.data = 2;

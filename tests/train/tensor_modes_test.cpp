@@ -43,7 +43,7 @@ std::vector<double> losses(const TensorConfig& tensor, int64_t data) {
 
 class TensorModes : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(TensorModes, FiftyStepsAreThoseOfOneProcess) {
+TEST_P(TensorModes, EqualOneProcessForFiftySteps) {
   static const std::vector<double> want = losses({}, 1);
   EXPECT_LT(want.back(), want.front());
   for (const int64_t data : {1, 2}) {
@@ -55,7 +55,7 @@ TEST_P(TensorModes, FiftyStepsAreThoseOfOneProcess) {
 
 // A checkpoint saved after two steps under this mode is loaded under every mode. Weights and optimizer states are
 // bitwise equal to one process that loads it.
-TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
+TEST_P(TensorModes, LoadCheckpointsUnderEveryMode) {
   const std::string folder = test::empty_folder(test::name_of(GetParam()));
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     auto engine = initialize(world, config_of(GetParam(), 1), test::tiny_gpt2());
@@ -83,7 +83,7 @@ TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
 INSTANTIATE_TEST_SUITE_P(Modes, TensorModes, testing::ValuesIn(modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
-TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
+TEST(TensorSizes, RefuseInvalidModes) {
   const auto complaint = [](const TensorConfig& tensor) {
     return test::thrown_message([&] { config_of(tensor, 1).validate(); });
   };
@@ -98,7 +98,7 @@ TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
             "got 8, 1 * 1 * 9; the nearest are 9");
 }
 
-TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
+TEST(TensorSizes, RefuseHiddenSizesBeforeMessages) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.hidden = 25;
   const std::string message = test::thrown_message([&] {
@@ -109,7 +109,7 @@ TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
       << message;
 }
 
-TEST(TensorSizes, TokensOfAnImageThatDoNotDivideAreRefusedBeforeAnyMessage) {
+TEST(TensorSizes, RefuseImageTokensBeforeMessages) {
   const auto complaint = [](const distributed::ParallelConfig& parallel) {
     return test::thrown_message([&] {
       comm::run_ranks(static_cast<int>(parallel.ranks()), [&](comm::World& world) {

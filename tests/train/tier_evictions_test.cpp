@@ -145,7 +145,7 @@ std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t>
   return result;
 }
 
-TEST(TierEvictions, OfAutoAreThoseOfAnOfflineBeladyAndNoMoreThanThoseOfLru) {
+TEST(TierEvictions, EqualOfflineBeladyAndNeverExceedLru) {
   for (const char* recompute : {"none", "block"}) {
     const std::vector<TierEvent> pass = uses_of_gpt2_small(recompute);
     std::set<size_t> tensors;

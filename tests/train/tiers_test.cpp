@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // One segment of such a parameter is updated at a time. Rules that need its whole matrix load only its gradients.
-TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
+TEST(TieredTraining, NeedsNoBudgetForAWholeLargeParameter) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.ffn = 256;
   const int64_t largest = shape.ffn * shape.hidden, values_and_gradients = 2 * 4 * largest;
@@ -150,7 +150,7 @@ TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
 }
 
 // In skipped steps the parameters were freed for gradients that are not used.
-TEST(TieredTraining, GoesOnAfterStepsThatTheLossScaleSkips) {
+TEST(TieredTraining, ContinuesAfterSkippedSteps) {
   run::Config config = config_of({.precision = "fp16"});
   config.precision.loss_scale = 1 << 24;  // gradients overflow until it was halved several times
   expect_equal(run(config, 1), {run(config, 1).losses, run(config, 0).weights}, "the first step is skipped");
@@ -161,7 +161,7 @@ TEST(TieredTraining, GoesOnAfterStepsThatTheLossScaleSkips) {
 }
 
 // Parameters and gradients that are not sharded stay in memory and do not count against the budget.
-TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
+TEST(TieredTraining, NeedsABudgetOnlyForOffloadedTensors) {
   const run::Config config = config_of({.zero = 1, .data = 2});
   int64_t longest = 0;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -172,7 +172,7 @@ TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
   EXPECT_EQ(budgets_of(config).least, 2 * memory::whole_blocks(4 * longest)) << "two moments";
 }
 
-TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
+TEST(TieredTraining, RefusesBudgetsBelowTheNamedMinimum) {
   const run::Config config = config_of({.pipeline = 2});  // the stages have unequal needs
   const int64_t least = budgets_of(config).least;
   test::TemporaryFolder folder;
@@ -185,7 +185,7 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
 }
 
 // The error names the needs of later steps before any value is drawn, so no work is wasted.
-TEST(TieredTraining, WithoutADiskNamesTheSmallestHostThatWorks) {
+TEST(TieredTraining, NamesTheSmallestHostWithoutADisk) {
   for (const Layout& layout : std::vector<Layout>{{.name = "one rank"},
                                                   {.name = "pipeline", .pipeline = 2},
                                                   {.name = "both", .zero = 3, .data = 2, .pipeline = 2},
@@ -227,7 +227,7 @@ std::pair<int64_t, int64_t> chunk_bytes(memory::ChunkStore& store) {
 }
 
 // Directions of narrow gradients are offloaded like the gradients.
-TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
+TEST(TieredTraining, KeepsDirectionsWithinItsBudget) {
   for (const std::string rule : {"lamb", "adafactor", "came", "muon", "galore"}) {
     run::Config config = config_of({.precision = "bf16", .optimizer = rule});
     config.parallel.chunk_mib = 4.0 / 1024;
@@ -253,7 +253,7 @@ TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
 
 // Gradients are in memory only for chunks that backward currently processes. The others are offloaded until the next
 // micro-batch.
-TEST(TieredTraining, HasTheGradientsOfAPipelineWithinItsBudget) {
+TEST(TieredTraining, KeepsPipelineGradientsWithinItsBudget) {
   for (const std::string schedule : {"1f1b", "zero-bubble-h1", "interleaved"}) {
     run::Config config = config_of({.pipeline = 2});
     config.parallel.pipeline.schedule = schedule;
@@ -282,7 +282,7 @@ TEST(TieredTraining, HasTheGradientsOfAPipelineWithinItsBudget) {
 
 // Inputs of layers are as large as micro-batches, so their sizes are unknown when budgets are checked before the first
 // step.
-TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSmallestBudgetThatWorks) {
+TEST(TieredTraining, RefusesInputsLargerThanItsBudgetInForward) {
   run::Config config = config_of({});
   config.memory.recompute = "block";
   config.training.batch_size = 192;
@@ -304,7 +304,7 @@ TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSma
   });
 }
 
-TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
+TEST(TieredTraining, KeepsAllInTheHostWithoutADisk) {
   run::Config config = config_of({});
   config.memory.host = 1 << 30;
   Tiers tiers;
@@ -317,7 +317,7 @@ TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
 }
 
 // Checkpoints do not store placement. They are saved and loaded chunk by chunk, regardless of where tensors are stored.
-TEST(TieredTraining, CheckpointsMoveBetweenAnyPlacements) {
+TEST(TieredTraining, LoadsCheckpointsOfOtherPlacements) {
   test::TemporaryFolder folder;
   run::Config config = config_of({});
   config.parallel.chunk_mib = 4.0 / 1024;  // some parameters are larger than a chunk

@@ -13,7 +13,7 @@ namespace {
 class RunData : public Run {};
 
 // With joined documents each rank reads only its own tokens, in training, evaluation and after a stop.
-TEST_F(RunData, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
+TEST_F(RunData, EqualsOneProcessWithTokensSplitOverRanks) {
   const auto joined = [&](const std::string& folder, int64_t ranks) {
     run::Config c = make(folder, 1, 1);
     c.parallel.sequence = {.size = ranks, .mode = "ring"};
@@ -35,7 +35,7 @@ TEST_F(RunData, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
 
 // After the tokens that opening a file checks, number 10 of each row is invalid, so reading it is an error. The second
 // of two ranks is the only one that needs it.
-TEST_F(RunData, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
+TEST_F(RunData, ReadsOnlyTheTokensOfARank) {
   run::Config c = make("parts", 1, 1);
   c.parallel.sequence = {.size = 2, .mode = "ring"};
   c.data.documents = "joined";
@@ -61,7 +61,7 @@ TEST_F(RunData, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
 }
 
 // The checkpoint's position is in the middle of a block of lines, of a document and of an epoch.
-TEST_F(RunData, OfAStreamGoesOnInTheMiddleOnAnotherNumberOfRanks) {
+TEST_F(RunData, ResumesAStreamOnAnotherNumberOfRanks) {
   std::filesystem::create_directories(base + "/lines");
   for (const char* name : {"/lines/a.jsonl", "/lines/b.jsonl"}) {
     std::ofstream text(base + name);
@@ -90,7 +90,7 @@ TEST_F(RunData, OfAStreamGoesOnInTheMiddleOnAnotherNumberOfRanks) {
   for (const auto& [name, value] : want) test::expect_close(on_two.at(name), value, 1 << 16, name);
 }
 
-TEST_F(RunData, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
+TEST_F(RunData, ResumesWithItsCopyOfTheBuiltinText) {
   std::filesystem::create_directories(base + "/sources/sub");
   std::filesystem::copy_file(base + "/text.txt", base + "/sources/a.md");
   std::filesystem::copy_file(base + "/text.txt", base + "/sources/sub/b.cpp");
@@ -110,7 +110,7 @@ TEST_F(RunData, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
       << "anew is from the sources";
 }
 
-TEST_F(RunData, SaysWhatChangedInTheDataOfACheckpoint) {
+TEST_F(RunData, ReportsChangesSinceTheCheckpoint) {
   const run::Config c = make("run", 1, 1);
   train(c, Start::New, 5);
   const auto refusal = [&](const run::Config& changed) {
@@ -134,7 +134,7 @@ TEST_F(RunData, SaysWhatChangedInTheDataOfACheckpoint) {
   EXPECT_NE(message.find("or restart with --overwrite"), std::string::npos) << message;
 }
 
-TEST_F(RunData, AFolderOfOneLargeFileAndASmallOneIsSplit) {
+TEST_F(RunData, SplitsAFolderOfALargeAndASmallFile) {
   std::filesystem::create_directories(base + "/folder");
   std::filesystem::copy_file(base + "/text.txt", base + "/folder/a.txt");
   std::ofstream(base + "/folder/b.txt") << "tiny";
@@ -151,7 +151,7 @@ TEST_F(RunData, AFolderOfOneLargeFileAndASmallOneIsSplit) {
       << message;
 }
 
-TEST_F(RunData, SaysWhatIsWrongWithTheData) {
+TEST_F(RunData, ReportsInvalidData) {
   run::Config c = make("run", 2, 1);
   c.data.path = base + "/nothing.txt";
   EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("nothing.txt"), std::string::npos);

@@ -23,7 +23,7 @@ namespace {
 
 using Steps = std::vector<int64_t>;
 
-TEST_F(Run, ResumeIsBitwise) {
+TEST_F(Run, ResumesBitwise) {
   for (const auto& [data, tensor] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
     const std::string tag = concat(data, "x", tensor);
     const auto whole = train(make("whole" + tag, data, tensor), Start::New);
@@ -40,7 +40,7 @@ TEST_F(Run, ResumeIsBitwise) {
   }
 }
 
-TEST_F(Run, ALayoutMayChangeBetweenStopAndResume) {
+TEST_F(Run, ResumesUnderAnotherLayout) {
   const auto whole = train(make("whole", 1, 1), Start::New);
   train(make("parts", 2, 1), Start::New, 6);
   train(make("parts", 1, 2), Start::Resume, 7);
@@ -78,7 +78,7 @@ TEST_F(Run, ShowsItsPipeline) {
   EXPECT_EQ(read_file(report, 1 << 24).find(">measured (ms)<"), std::string::npos);
 }
 
-TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
+TEST_F(Run, RefusesToReplaceARunWithoutAFlag) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
   EXPECT_NE(test::thrown_message([&] {
@@ -91,7 +91,7 @@ TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints"), (std::vector<int64_t>{5}));
 }
 
-TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
+TEST_F(Run, KeepsAnOverwrittenRunUntilACheckpoint) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
   const auto old = report::read_metrics(c.run.folder + "/metrics.jsonl");
@@ -109,7 +109,7 @@ TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
   EXPECT_NE(log_of(c).find("ended before its first checkpoint"), std::string::npos);
 }
 
-TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
+TEST_F(Run, RemovesAnOverwrittenRunAfterACheckpoint) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New);
   train_and_die(c, Start::Overwrite, 2);
@@ -123,7 +123,7 @@ TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
   EXPECT_EQ(report::read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
 }
 
-TEST_F(Run, AKillWhileARunIsSetAsideLosesNothing) {
+TEST_F(Run, SurvivesAKillDuringOverwrite) {
   const run::Config c = make("run", 1, 1);
   train(c, Start::New);
   // the first of several renames
@@ -133,7 +133,7 @@ TEST_F(Run, AKillWhileARunIsSetAsideLosesNothing) {
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
 }
 
-TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
+TEST_F(Run, SkipsDamagedCheckpointsWithAWarning) {
   const auto whole = train(make("whole", 2, 1), Start::New);
   const run::Config c = make("run", 2, 1);
   train(c, Start::New, 12);
@@ -148,7 +148,7 @@ TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
   EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000012.unused/manifest.json"));
 }
 
-TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
+TEST_F(Run, ReportsDamageAndNotAChangedConfig) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New, 5);
   std::filesystem::remove(c.run.folder + "/checkpoints/step-000005/rank-00000.safetensors");
@@ -158,7 +158,7 @@ TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
   EXPECT_EQ(message.find("Restore these values"), std::string::npos) << message;
 }
 
-TEST_F(Run, ResumesFromTheStepThatIsNamed) {
+TEST_F(Run, ResumesFromTheNamedStep) {
   const run::Config c = make("run", 1, 1);
   const auto whole = train(c, Start::New);
   EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("complete steps: 15, 20"),
@@ -171,7 +171,7 @@ TEST_F(Run, ResumesFromTheStepThatIsNamed) {
   EXPECT_EQ(report::read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
 }
 
-TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
+TEST_F(Run, ContinuesWithoutWritableMetrics) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is absent";
   const run::Config c = make("run", 1, 1);
   std::filesystem::create_directories(c.run.folder);
@@ -183,7 +183,7 @@ TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
   EXPECT_EQ(times("the report of this run cannot be written", log), 1u) << log;
 }
 
-TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
+TEST_F(Run, ContinuesAfterAFailedCheckpoint) {
   const run::Config c = make("run", 1, 1);
   const std::string folder = c.run.folder + "/checkpoints";
   const auto block = [&] {  // a file in the place of the folder stops every save, even by root
@@ -216,7 +216,7 @@ TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
   EXPECT_NE(first.find("cannot create the folder " + folder), std::string::npos) << "nothing to go on from: " << first;
 }
 
-TEST_F(Run, WhatCannotFitIntoMemoryIsRefusedBeforeItIsTaken) {
+TEST_F(Run, RefusesModelsLargerThanMemory) {
   run::Config c = make("run", 2, 1);
   c.model.layers = 1'000'000'000;
   const std::string message = test::thrown_message([&] { train(c, Start::New); });
@@ -251,7 +251,7 @@ TEST_F(Run, RefusesToResumeFromIncompleteCheckpointsOnly) {
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
 }
 
-TEST_F(Run, OverwriteSetsIncompleteCheckpointsAside) {
+TEST_F(Run, SetsIncompleteCheckpointsAsideOnOverwrite) {
   run::Config c = make("run", 1, 1);
   train(c, Start::New, 7);
   const std::string folder = c.run.folder + "/checkpoints";
@@ -280,7 +280,7 @@ TEST_F(Run, NamesIncompleteCheckpointsAndSetsNewerOnesAside) {
   EXPECT_EQ(steps_in(c), (Steps{10, 11}));
 }
 
-TEST_F(Run, EndsIfItsFolderIsMadeAnew) {
+TEST_F(Run, EndsIfItsFolderIsRecreated) {
   for (const int64_t data : {1, 2}) {
     const run::Config c = make(concat("run-", data), data, 1);
     std::unique_ptr<RunLock> other;

@@ -66,7 +66,7 @@ int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches
   return count;
 }
 
-TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
+TEST(Waits, StayConstantForLayersAndMicroBatches) {
   for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()}) {
     const int64_t one = waits_of(shape, 1, 1);
     EXPECT_GE(one, 2) << "the loss and the norm are read";
@@ -76,7 +76,7 @@ TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
   }
 }
 
-TEST(Waits, DoNotGrowWithLayersUnderAnyRule) {
+TEST(Waits, StayConstantForLayersUnderEveryRule) {
   for (const std::string& rule : optim::rule_names())
     EXPECT_EQ(waits_of(test::tiny_gpt2(), 3, 1, {.optimizer = rule}),
               waits_of(test::tiny_gpt2(), 1, 1, {.optimizer = rule}))

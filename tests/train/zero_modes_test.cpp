@@ -21,7 +21,7 @@ namespace {
 // ----------------------------------------------------------------------------------------------------------------
 // master weights
 
-TEST(Masters, HoldWhatHalfPrecisionLoses) {
+TEST(Masters, KeepSmallUpdates) {
   run::Config with = config_of({.precision = "bf16"});
   with.optimizer.learning_rate = 1e-5;  // steps far below half a unit in the last place of most weights
   run::Config without = with, by_chance = with;
@@ -43,7 +43,7 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
   EXPECT_LT(moved(lost), 0.5 * moved(chance));  // values rounded to nearest mostly do not change
 }
 
-TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
+TEST(Masters, StayOptionalForBf16WithMicroBatches) {
   for (const char* rule : {"adamw", "sgd", "lion", "lamb", "adam8bit"}) {
     run::Config config = config_of({.zero = 2, .data = 2, .precision = "bf16", .optimizer = rule});
     config.precision.masters = false;
@@ -85,7 +85,7 @@ TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
   EXPECT_GT(skipped, 50);
 }
 
-TEST(LossScale, IsOneWhereItIsNotAskedFor) {
+TEST(LossScale, IsOneWithoutFp16) {
   run::PrecisionConfig config;
   for (const char* mode : {"fp32", "fp64", "bf16", "fp8"}) {
     config.mode = mode;
@@ -94,7 +94,7 @@ TEST(LossScale, IsOneWhereItIsNotAskedFor) {
   }
 }
 
-TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
+TEST(LossScale, RestartsIfTheCheckpointHasNone) {
   run::PrecisionConfig bf16, fp16;
   bf16.mode = "bf16";
   fp16.mode = "fp16";
@@ -103,7 +103,7 @@ TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
   EXPECT_EQ(scale.value(), 65536);
 }
 
-TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
+TEST(LossScale, ClipsByValueWithinTheRangeOfFp16) {
   run::Config config = config_of({.precision = "fp16"});
   config.training.clip_by = "value";
   config.training.clip = 10;  // times the scale it exceeds the range of fp16
@@ -111,7 +111,7 @@ TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
 }
 
 // An overflow on one rank counts on all: all ranks skip the step, and the results equal a run without it.
-TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
+TEST(LossScale, SkipsTheStepOnAllRanksIfOneOverflows) {
   for (const int64_t zero : {0, 1, 2, 3})
     comm::run_ranks(4, [&](comm::World& world) {
       const auto engine =
@@ -134,7 +134,7 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
     });
 }
 
-TEST(LossScale, TooLargeAScaleFindsItsWayDown) {
+TEST(LossScale, HalvesATooLargeScaleUntilItFits) {
   run::Config config = config_of({.zero = 2, .data = 2, .precision = "fp16"});
   config.precision.loss_scale = std::pow(2.0, 30);
   comm::run_ranks(2, [&](comm::World& world) {
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints,
                          [](const auto& info) { return std::get<0>(info.param).name + "_" + std::get<1>(info.param); });
 
 // Saving and resuming continues exactly: later losses are bitwise equal, with loss scale, amax histories and moments.
-TEST(Resume, GoesOnBitForBitInEveryFormat) {
+TEST(Resume, ContinuesBitwiseInEveryFormat) {
   for (const std::string precision : {"fp32", "bf16", "fp16", "fp8"}) {
     run::Config config = config_of({.zero = 3, .data = 2, .precision = precision});
     config.precision.fp8.scaling = "delayed";
@@ -235,7 +235,7 @@ TEST(Resume, GoesOnBitForBitInEveryFormat) {
 // ---------------------------------------------------------------------------------------------------- messages and
 // sizes
 
-TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
+TEST(ZeroConfig, RefusesConflictingKeys) {
   const auto message = [](const auto& change) {
     run::Config c = config_of({.data = 4});
     c.training.batch_size = 16;
@@ -256,7 +256,7 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
             std::string::npos);
 }
 
-TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
+TEST(Zero3, HoldsAtMostTwoUnitsAndTheNext) {
   for (const char* recompute : {"none", "block"})
     comm::run_ranks(2, [&](comm::World& world) {
       run::Config config = config_of({.zero = 3, .data = 2});
@@ -275,7 +275,7 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
 }
 
 // Two micro-batches per step: resident chunks are gathered once per step, others up to four times.
-TEST(Zero3, GathersLessTheMoreParametersMayStayWhole) {
+TEST(Zero3, GathersLessWithMoreResidentParameters) {
   struct Outcome {
     std::vector<at::Tensor> weights;
     int64_t gathers = 0, peak = 0;
