@@ -1,5 +1,5 @@
-// How a run changes a model that it trains: which parameters train, which checkpoints keep, and what wraps the products
-// of linear layers (nn/low_rank.h).
+// How a run changes a model that it trains: which parameters train, which of them checkpoints save, and what wraps the
+// products of linear layers (nn/low_rank.h).
 //
 //   const nn::Adapter head_only{.treatment = [](const std::string& name) {
 //     return nn::Treatment{.trains = name.starts_with("head.")};
@@ -13,15 +13,17 @@
 
 namespace colossal::nn {
 
-/// Changes nothing by default. All ranks must pass the same.
+/// Changes to a model; none by default. All ranks must pass the same.
 struct Adapter {
-  /// Parameters::Options::treatment.
+  /// Decides whether a parameter trains and is saved; see Parameters::Options::treatment. Null = all train and are
+  /// saved.
   std::function<Treatment(const std::string& name)> treatment{};
-  /// One of Parameters::Options::products, around those of the precision; null: none.
+  /// Wraps the product of each linear layer, outside the wrapper of the precision (Parameters::Options::products); null
+  /// = none.
   Parameters::Options::ProductOf product{};
 };
 
-/// Freezes the whole model. Checkpoints hold it.
+/// Returns an adapter that freezes the whole model. Checkpoints save its parameters.
 inline Adapter frozen() {
   return {.treatment = [](const std::string&) { return Treatment{.trains = false}; }};
 }

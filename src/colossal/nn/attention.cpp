@@ -18,7 +18,7 @@ bool all_equal(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers.front(); });
 }
 
-/// Of sequences that a rank has whole.
+/// Attention of a rank that has whole sequences.
 class WholeAttention final : public Attention {
  public:
   WholeAttention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options)
@@ -48,18 +48,18 @@ class WholeAttention final : public Attention {
 
  private:
   struct Documents {
-    at::Tensor ids;                                 // undefined: there are none
-    std::shared_ptr<const ops::DocumentRuns> runs;  // of them; null: nobody has looked yet
+    at::Tensor ids;                                 // undefined = no documents
+    std::shared_ptr<const ops::DocumentRuns> runs;  // runs of the documents; null = not computed so far
   };
 
-  // q [T, N, D] -> [T, N, D].
+  // Returns the attention of q to keys in pages: q [T, N, D] -> [T, N, D].
   at::Tensor to_pages(const at::Tensor& q, const PagedKeys& keys, const std::vector<int64_t>& lengths) const {
     require(options_.causal, "model", "attention to a paged cache must be causal");
     return ops::paged_attention(q, *keys.pages, *keys.sequences, lengths,
                                 {options_.scale, options_.window, slopes_, options_.soft_cap});
   }
 
-  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
+  // Returns q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v come from a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,
                     const std::vector<int64_t>& lengths, bool grows) const {
     ops::AttentionMask mask = mask_of(options_, slopes_);
@@ -69,7 +69,7 @@ class WholeAttention final : public Attention {
     return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
   }
 
-  // `count` sequences of equal length a row are that many rows.
+  // Computes `count` sequences of equal length per row as that many rows.
   at::Tensor at_once(const Heads& heads, const Documents& documents, const KeysValues& held, int64_t count) const {
     const auto cut = [&](const at::Tensor& x) {
       return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
@@ -80,7 +80,7 @@ class WholeAttention final : public Attention {
     return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
   }
 
-  // The same sequence of all rows at a time.
+  // Computes sequences of unequal lengths: one sequence of all rows at a time.
   at::Tensor one_by_one(const Heads& heads, const Documents& documents, const KeysValues& held,
                         const std::vector<int64_t>& lengths) const {
     const auto split = [&](const at::Tensor& x) {
@@ -104,7 +104,7 @@ class WholeAttention final : public Attention {
 
   int64_t layer_, heads_;
   AttentionOptions options_;
-  at::Tensor slopes_;  // of the heads here, made when they are known
+  at::Tensor slopes_;  // slopes of this rank's heads, made when the heads are known
 };
 
 }  // namespace

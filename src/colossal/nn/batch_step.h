@@ -1,4 +1,4 @@
-// The step of a micro-batch: what layers read of its fields.
+// Makes the Step of a micro-batch: the fields of the batch that layers read.
 //
 //   nn::Step step = nn::step_of(micro_batch);                        // positions and documents are fields of it
 //   step.training = true;
@@ -10,10 +10,10 @@
 namespace colossal::nn {
 
 /// Returns `step` with that micro-batch. step.positions and step.documents are its fields `positions` and `documents`,
-/// or undefined if it has no such field; what a step knew about the documents of another batch is dropped.
+/// or undefined if it has no such field. Values that `step` cached for the documents of another batch are dropped.
 Step step_of(tensor::Batch micro_batch, Step step = {});
 
-/// A batch of tokens to read, without labels: fields `ids` [B, S] and, if defined, `positions` [B, S], int64.
+/// Returns a batch of tokens without labels: fields `ids` [B, S] and, if defined, `positions` [B, S], int64.
 tensor::Batch token_batch(at::Tensor ids, at::Tensor positions = {});
 
 }  // namespace colossal::nn

@@ -1,6 +1,6 @@
-// Products that multiply the blocks which they are given, and of all that they compute send results alone. A wrapper
-// that computes more or otherwise (nn/fp8_product.h, nn/low_rank.h) overrides the local parts. All that communicates
-// is that of the product inside:
+// Products that multiply only the blocks that this rank holds, and communicate only results. A wrapper that computes
+// more or in another way (nn/fp8_product.h, nn/low_rank.h) overrides the local parts. The product inside does all of
+// the communication:
 //
 //   class Watched final : public nn::DirectWrapper {
 //    public:
@@ -23,35 +23,37 @@
 
 namespace colossal::nn {
 
-/// y, dx and dW of a rank are x Wt + bias, dy W and dyt x of its blocks, but for sums over ranks of y or of dx.
-/// forward() is complete_y() of local_y(). backward() makes local_dx(), begins complete_dx(), makes local_gradients()
-/// meanwhile, and waits.
+/// A product whose y, dx and dW on a rank are x Wt + bias, dy W and dyt x of the rank's blocks, except for sums of y or
+/// dx over ranks. forward() is complete_y() of local_y(). backward() makes local_dx(), begins complete_dx(), computes
+/// local_gradients() during it, and waits.
 class DirectProduct : public Product {
  public:
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const final;
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override;
 
-  // The local parts: no communication. Shapes and `saved` as in Product, of the blocks of this rank alone.
+  // The local parts do not communicate. Shapes and `saved` are as in Product, for the blocks of this rank only.
 
-  /// x Wt, a new tensor [T, out], with `bias`, which is undefined if ranks sum.
+  /// Returns x Wt, a new tensor [T, out], plus `bias`, which is undefined if ranks sum.
   virtual at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                              Saved* saved) const;
-  /// dy W, a new tensor [T, in].
+  /// Returns dy W, a new tensor [T, in].
   virtual at::Tensor local_dx(const at::Tensor& dy, const Saved& saved) const;
-  /// Sets d.weight to dyt x if it is wanted, and appends the gradients of the product's own parameters to d.own if
-  /// these are wanted.
+  /// Sets d.weight to dyt x if it is wanted. Appends the gradients of the product's own parameters to d.own if they are
+  /// wanted.
   virtual void local_gradients(const at::Tensor& dy, const Saved& saved, const Wanted& wanted, Gradients& d) const;
 
-  /// Returns true if y is a sum over ranks, after which the bias is added.
+  /// Returns true if y is a sum over ranks. The bias is then added after the sum.
   virtual bool sums_y() const { return false; }
-  /// y of this rank's x Wt, which it may overwrite; with the bias already where ranks do not sum. Collective.
+  /// Makes y from this rank's x Wt, which it may overwrite; x Wt already includes the bias if ranks do not sum.
+  /// Collective.
   virtual at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const;
-  /// Begins to make dx of this rank's dy W, in place; it is there behind a call of what is returned. Collective.
+  /// Begins to turn this rank's dy W into dx, in place. `dx` is ready after a call of the returned function.
+  /// Collective.
   virtual std::function<void()> complete_dx(at::Tensor& dx) const;
 };
 
-/// A direct product around another one: what it does not override is that of the product inside.
+/// A direct product around another one. Functions that a subclass does not override are passed to the product inside.
 class DirectWrapper : public DirectProduct {
  public:
   explicit DirectWrapper(std::shared_ptr<const DirectProduct> inner) : inner_(std::move(inner)) {}

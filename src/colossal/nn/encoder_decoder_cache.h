@@ -1,5 +1,5 @@
-// The cache of decoding for a model with an encoder: keys and values of the source, which come once, and those of the
-// answer, which grow.
+// The KV cache of decoding for a model with an encoder. It holds keys and values: those for the source are appended
+// once, those for the target grow.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,12 +8,13 @@
 
 namespace colossal::nn {
 
-/// Holds one sequence a row. Layers may bring unequal numbers of tokens: those that look at the source bring all of it
-/// in the first step and none afterwards. lengths() and `capacity` are of what the decoder reads, the answer.
+/// A cache of one sequence per row. Layers may append different numbers of tokens. Layers that attend to the source
+/// append all of it in the first step and no tokens afterwards. lengths() and `capacity` count the tokens that the
+/// decoder reads, the target.
 ///
-/// Errors ("kv_cache"): rows of several sequences, more rows than before, no more room, a step that does not say
+/// Errors ("kv_cache"): rows of several sequences; another number of rows than before; no more room; a step without
 ///                      Step::source_tokens.
-/// Cost:   a token copies what its layer holds, which attention reads anyway.
+/// Cost:   each new token copies the keys and values that its layer holds, which attention reads anyway.
 /// Thread safety: none.
 class EncoderDecoderCache final : public AttentionCache {
  public:
@@ -25,7 +26,7 @@ class EncoderDecoderCache final : public AttentionCache {
  private:
   int64_t capacity_;
   std::vector<int64_t> lengths_;
-  std::vector<at::Tensor> keys_, values_;  // of layers; undefined where the rank has none
+  std::vector<at::Tensor> keys_, values_;  // one per layer; undefined for layers that this rank does not have
 };
 
 }  // namespace colossal::nn

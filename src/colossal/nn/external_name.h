@@ -1,9 +1,9 @@
-// How a Hugging Face folder names and stores what a model has as one parameter. Models say it, checkpoints read it:
+// How a Hugging Face folder names and stores what a model has as one parameter. Models declare it; checkpoints read it:
 //
 //   {"blocks.0.attention.qkv.weight", {"h.0.q.weight", "h.0.k.weight", "h.0.v.weight"}}
 //
-// Or a folder has in one tensor what lies apart in ours, or in another order. Of heads of 4 features, whose q, k and v
-// the file has one behind the other for each of 2 heads:
+// A folder may also store in one tensor what a model has as several, or in another order. The next example has 2 heads
+// of 4 features; the file stores q, k and v of the first head, then q, k and v of the second:
 //
 //   {"blocks.0.attention.qkv.weight", {{fused, 0, 4}, {fused, 12, 4},      // q of both
 //                                      {fused, 4, 4}, {fused, 16, 4},      // k
@@ -16,8 +16,8 @@
 
 namespace colossal::nn {
 
-/// A tensor of a folder, or of its dimension 0 (after it was transposed, where it is) some rows: first, first + stride,
-/// and so on, `count` of them.
+/// A whole tensor of a folder, or `count` rows of it along dimension 0: first, first + stride, and so on. If the tensor
+/// is transposed, these are rows of the transposed tensor.
 struct ExternalRows {
   ExternalRows(const char* whole) : name(whole) {}
   ExternalRows(std::string whole) : name(std::move(whole)) {}
@@ -31,12 +31,12 @@ struct ExternalRows {
   int64_t first = 0, count = -1, stride = 1;
 };
 
-/// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0. Either all of them
-/// are whole tensors, in the order of the parameter's segments (one part: the whole); or all say which rows of a tensor
-/// they are. Rows of one tensor may be of several parameters; together they are all of its rows, each once, so that an
-/// export knows what to write.
-/// `transposed`: the file stores [in, out] where we store [out, in] (GPT-2's Conv1D). `leading_ones`: dimensions of
-/// size 1 that the file's shape has in front of ours ([1, N, H] for a table [N, H]).
+/// The place of a parameter in a Hugging Face folder. `parts` are concatenated along dimension 0. Either all parts are
+/// whole tensors, in the order of the parameter's segments (one part: the whole parameter), or all parts give the rows
+/// of a tensor. Rows of one tensor may belong to several parameters. Together these must cover all of its rows, each
+/// once, because an export must write the whole tensor.
+/// `transposed`: the file stores [in, out] where the model stores [out, in] (GPT-2's Conv1D).
+/// `leading_ones`: number of dimensions of size 1 at the front of the file's shape ([1, N, H] for a table [N, H]).
 struct ExternalName {
   std::string ours;
   std::vector<ExternalRows> parts;
@@ -44,11 +44,11 @@ struct ExternalName {
   int64_t leading_ones = 0;
 };
 
-/// A tensor that a folder may hold twice. The values of both must be equal.
+/// A tensor that a folder may store a second time. The values of both must be equal.
 struct ExternalCopy {
   std::string name, original;
   std::string reason;  ///< why both are one parameter: "REASON makes them one weight"
-  std::string remedy;  ///< what to do if they differ
+  std::string remedy;  ///< remedy for the user if they differ
 };
 
 }  // namespace colossal::nn

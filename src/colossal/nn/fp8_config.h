@@ -1,4 +1,4 @@
-// The keys of [precision] that say how fp8 scales.
+// The keys of [precision] that select how fp8 operands are scaled.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@ namespace colossal::nn {
 
 struct Fp8Recipe;
 
-/// Part of the section of number formats: fields() adds fp8_scaling, fp8_history and fp8_margin to the one it is called
-/// in. They count in fp8 alone.
+/// A part of a config section: fields() adds the keys fp8_scaling, fp8_history and fp8_margin to the section that calls
+/// it. They have an effect only with fp8.
 struct Fp8Config {
   std::string scaling = "current";
   int64_t history = 16;
@@ -18,7 +18,7 @@ struct Fp8Config {
   void fields(Fields& f);
 };
 
-/// As the products of fp8 take it (nn/fp8_product.h).
+/// Returns the recipe that the fp8 products take (nn/fp8_product.h).
 /// Errors ("precision"): a scaling other than "current" and "delayed".
 Fp8Recipe fp8_recipe(const Fp8Config& config);
 

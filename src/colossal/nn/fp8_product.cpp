@@ -18,25 +18,26 @@ enum Operand : int64_t { kInput, kWeight, kGradient, kOperands };
 Fp8 format_of(Operand operand) { return operand == kGradient ? Fp8::E5m2 : Fp8::E4m3; }
 
 ops::Scaled quantized(const at::Tensor& x, Operand operand, const at::Tensor& scale) {
-  // What was forgotten and computed again is quantised again.
+  // An operand that was freed and recomputed is quantised again.
   const bool has_codes = x.scalar_type() == ops::dtype_of(format_of(operand));
   return {has_codes ? x : ops::quantize(x, format_of(operand), scale), scale};
 }
 
 at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops::dequantize(x.codes, x.scale, dtype); }
 
-/// The codes of the operands of one layer, whichever product multiplies them.
+/// The quantized operands of one layer, for either of its products.
 class Operands {
  public:
   Operands(const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
       : recipe_(recipe), state_(std::move(state)) {}
 
-  /// `records`: the largest magnitude becomes history.
+  /// `records`: whether the largest magnitude is added to the history.
   ops::Scaled codes(const at::Tensor& x, Operand operand, bool records) const {
     return quantized(x, operand, scale_for(x, operand, records));
   }
 
-  /// Keeps x as codes. The weight is there anyway: its codes would be bytes more, once a micro-batch.
+  /// Keeps x as quantized values. The weight is kept as it is, because it exists anyway: its quantized values would
+  /// need more memory, once per micro-batch.
   static void keep_x(const ops::Scaled& codes, Product::Saved& saved) {
     saved.x = codes.codes, saved.own[kInput] = codes.scale, saved.takes_given_x = true;
   }
@@ -44,7 +45,7 @@ class Operands {
     saved.weight = weight, saved.own[kWeight] = codes.scale;
   }
 
-  /// multiply(dequantised x, dequantised weight), which fills `saved`.
+  /// Returns multiply(dequantised x, dequantised weight), which also fills `saved`.
   template <class Multiply>
   static at::Tensor emulated(const at::Tensor& x, const ops::Scaled& x_codes, const at::Tensor& weight,
                              const ops::Scaled& weight_codes, Product::Saved* saved, const Multiply& multiply) {
@@ -53,13 +54,13 @@ class Operands {
     const at::Tensor y = multiply(given_x, given_weight);
     if (!saved) return y;
     require(saved->own.empty(), "fp8", "the product inside must keep nothing but its operands");
-    saved->own.resize(kOperands - 1);  // scales of those operands that were kept as they were given
+    saved->own.resize(kOperands - 1);  // scales of the operands that were kept as they were given
     if (saved->x.is_same(given_x)) keep_x(x_codes, *saved);
     if (saved->weight.is_same(given_weight)) keep_weight(weight, weight_codes, *saved);
     return y;
   }
 
-  /// What a product inside takes in backward for what is wanted of it.
+  /// Returns the operands that the product inside reads in backward for the wanted gradients.
   static Product::Saved given(const Product::Saved& saved, at::ScalarType type, bool wants_x, bool wants_weight) {
     Product::Saved given{.out = saved.out};
     if (wants_weight) given.x = operand_of(saved.x, kInput, saved, type);
@@ -68,7 +69,7 @@ class Operands {
   }
 
  private:
-  /// As the product inside wants it: dequantised, unless it kept it as it is.
+  /// Returns an operand as the product inside expects it: dequantised, unless that product kept the operand unchanged.
   static at::Tensor operand_of(const at::Tensor& kept, Operand operand, const Product::Saved& saved,
                                at::ScalarType dtype) {
     const at::Tensor& scale = saved.own[operand];
@@ -81,7 +82,7 @@ class Operands {
       at::Tensor now = state_->now.select(0, operand);
       if (records) now.copy_(at::maximum(now, amax));
       const at::Tensor past = state_->history.select(0, operand).max();
-      // The difference is NaN where this operand is not finite, whatever came before.
+      // The difference makes the scale NaN if this operand is not finite, whatever the history.
       amax = at::where(past > 0, past, amax) + (amax - amax);
     }
     const at::Tensor scale = ops::scale_of(amax, format_of(operand), recipe_.margin);
@@ -89,10 +90,10 @@ class Operands {
   }
 
   Fp8Recipe recipe_;
-  std::shared_ptr<Fp8Layers::State> state_;  // null: current scaling
+  std::shared_ptr<Fp8Layers::State> state_;  // null = current scaling
 };
 
-/// Around a product that gathers blocks or scatters results.
+/// The fp8 product around a product that gathers blocks or scatters results.
 class Fp8Product final : public Product {
  public:
   Fp8Product(std::shared_ptr<const Product> inner, Operands operands)
@@ -117,7 +118,7 @@ class Fp8Product final : public Product {
   Operands operands_;
 };
 
-/// Around a direct product: its products may be made of codes.
+/// The fp8 product around a direct product, which may multiply quantized values directly.
 class DirectFp8Product final : public DirectWrapper {
  public:
   DirectFp8Product(std::shared_ptr<const DirectProduct> inner, Operands operands)

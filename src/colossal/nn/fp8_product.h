@@ -1,5 +1,5 @@
-// Linear layers whose operands have 8 bits: values in e4m3, gradients in e5m2, scaled a tensor at a time (Micikevicius
-// et al. 2022, arXiv:2209.05433).
+// Linear layers with 8-bit operands: values in e4m3, gradients in e5m2, with one scale per tensor (Micikevicius et al.
+// 2022, arXiv:2209.05433).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,69 +14,75 @@
 
 namespace colossal::nn {
 
-/// How the scale of an operand follows from largest magnitudes ("amax"): ops::scale_of(amax, format, margin).
+/// How the scale of an operand is computed from its largest magnitude ("amax"): ops::scale_of(amax, format, margin).
 struct Fp8Recipe {
   enum class Scaling {
-    Current,  ///< the operand's own amax. No state
-    Delayed,  ///< the largest amax of earlier steps, so that hardware need not read an operand twice; its own until
-              ///< there are some. What grew since saturates
+    Current,  ///< amax of the operand itself; no state
+    /// Largest amax of earlier steps, so that the hardware need not read an operand twice; the operand's own amax until
+    /// there are some. Values above the scale's range saturate
+    Delayed,
   };
   Scaling scaling = Scaling::Current;
-  int64_t history = 16;  ///< Delayed: steps that count
-  double margin = 0;     ///< powers of two left free above the amax
-  /// Scales rounded down to powers of two: dequantised operands are then exact in bf16, too, which otherwise rounds
-  /// them once more.
+  int64_t history = 16;  ///< number of earlier steps that Delayed considers
+  double margin = 0;     ///< headroom above the amax, in powers of two
+  /// True = scales are rounded down to powers of two. Dequantised operands are then exact in bf16, too; other scales
+  /// would make bf16 round them a second time.
   bool power_of_two = true;
 };
 
-/// The linear layers of a model that compute in fp8, and their state. Each is a Product around that of the layout:
+/// The linear layers of a model that compute in fp8, and their state. Each is a Product around the product of the
+/// layout:
 ///
 ///   y = q(x) q(W)t + bias    dx = q(dy) q(W)    dW = q(dy)t q(x)
 ///
-/// where q(t) is the dequantised codes of t: e4m3 of x and W, e5m2 of dy.
+/// where q(t) is the dequantised value of t quantized to e4m3 (x and W) or e5m2 (dy).
 ///
-/// Numbers:       the products are made of dequantised operands in the dtype of the model; on a device that multiplies
-///                8-bit numbers of the codes themselves, where the product inside is a DirectProduct, the dtype is
-///                fp32 or bf16 and the sizes fit (ops/scaled_product.h). Both agree up to the order of a sum: a product
-///                of two such numbers has at most 8 significant bits, so it is exact in fp32, in which sums are made.
-///                Bias and its gradient, results and sums over ranks are not quantised. Scales are of a rank's own
-///                block; what ranks send is already dequantised, so all see one value.
-/// Memory:        for backward the codes of x, 1 byte an element, and the weight itself, whose codes are made again.
-///                What the product inside keeps other than the blocks it was given (gathered ones) is kept as it is.
-/// Communication: that of the product inside.
-/// Cost:          three passes more over each operand, each time it is used; with products of codes in place of one of
-///                them a copy, a byte an element, of W and x for dx and dW, and of dy for dW.
-/// Thread safety: none: the ranks of one process have one each.
+/// Numbers:       the products are computed from dequantised operands in the dtype of the model. They are computed from
+///                the quantized values directly if the device multiplies 8-bit numbers, the product inside is a
+///                DirectProduct, the dtype is fp32 or bf16, and the sizes fit (ops/scaled_product.h). Both agree up to
+///                the order of a sum: a product of two such numbers has at most 8 significant bits, so it is exact in
+///                fp32, in which sums are made. The bias and its gradient, results and sums over ranks are not
+///                quantised. Each rank scales its own block. Ranks send dequantised values, so all of them see the same
+///                value.
+/// Memory:        for backward the quantized values of x, 1 byte per element, and the weight itself, which is quantized
+///                again. Tensors that the product inside keeps instead of the blocks it was given (gathered ones) are
+///                kept unchanged.
+/// Communication: only the product inside communicates.
+/// Cost:          three more passes over each operand, each time it is used. Direct products of quantized values
+///                replace one of these by a copy, one byte per element, of W and x for dx and dW, and of dy for dW.
+/// Thread safety: none; each rank of a process has its own object.
 class Fp8Layers {
  public:
-  /// The state of one layer.
+  /// The state of one layer, used by delayed scaling.
   struct State {
-    std::string name;        ///< "<weight>.fp8_history"
-    at::Tensor history;      ///< [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0: none.
-                             ///< The value of the buffer of that name
-    tensor::ShardSpec spec;  ///< of `history`: whole on all ranks of the stages that use the weight
-    at::Tensor now;          ///< [3]: the same of the step under way
+    std::string name;  ///< "<weight>.fp8_history"
+    /// [3, recipe.history] fp32: amax of x, W and dy in earlier steps, latest first; 0 = none. It is the value of the
+    /// buffer of that name
+    at::Tensor history;
+    tensor::ShardSpec spec;  ///< spec of `history`: whole on all ranks of the stages that use the weight
+    at::Tensor now;          ///< [3]: amax of x, W and dy in the current step
   };
 
   /// Errors ("precision"): a history shorter than one step.
   explicit Fp8Layers(const Fp8Recipe& recipe);
 
-  /// A wrapper for Parameters::Options::products: `product` in fp8, or `product` itself of weights that are no hidden
-  /// matrices. It shares the layer's state with this object, and products of one weight (Parameters::Redeclaration)
-  /// share one. With delayed scaling the history is a buffer of `parameters`, BufferUse::Training.
+  /// A wrapper for Parameters::Options::products. Returns `product` in fp8, or `product` itself if the weight is not a
+  /// hidden matrix. It shares the layer's state with this object. Products of one weight (Parameters::Redeclaration)
+  /// share one state. With delayed scaling the history is a buffer of `parameters`, BufferUse::Training.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight,
                                       Parameters& parameters);
 
-  /// After each step: what it saw becomes history, what was not finite does not count. Scales change here alone, so
-  /// micro-batches, recomputation and deferred gradients of a step all quantise alike. Passes without grad mode leave
-  /// no trace.
+  /// Ends a step: its amax values become history, except those that are not finite. Scales change only here, so
+  /// micro-batches, recomputation and deferred gradients of a step all quantise in the same way. Passes without grad
+  /// mode are not recorded.
   ///
-  /// `ranks`: those that hold the same layers, all but those of other stages. With it the state is the same on all of
-  /// them, and that of one process from the second step on: a checkpoint may keep one copy, replicated.
-  /// Communication: one maximum over 3 values a layer, where scaling is delayed.
+  /// `ranks`: the ranks that hold the same layers, which are all ranks except the ranks of other stages. It makes the
+  ///          state the same on all of them. From the second step on it is also the state of one process, so a
+  ///          checkpoint may store one copy as replicated.
+  /// Communication: one maximum over 3 values per layer, if scaling is delayed.
   void end_step(ops::RankReduction& ranks);
 
-  /// States of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
+  /// The states of the layers that this rank computes, in the order of wrap(). Empty with current scaling.
   const std::deque<std::shared_ptr<State>>& states() const { return states_; }
 
  private:

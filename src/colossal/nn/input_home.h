@@ -1,4 +1,5 @@
-// Where the inputs of recomputed functions lie between forward and backward: what is left of activations to move away.
+// Storage for the inputs of recomputed functions between forward and backward, which moves the kept activations off the
+// device.
 //
 //   memory::InputsAt inputs(home);                                    // an nn::InputHome: host memory and disk
 //   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);   // without &inputs it keeps them itself
@@ -12,28 +13,30 @@
 
 namespace colossal::nn {
 
-/// The inputs of one function. Its end frees their place, also when backward never comes.
+/// Handle to the stored inputs of one function. Destroying it frees the storage, even if no backward pass has run.
 class KeptInputs {
  public:
   KeptInputs() = default;
   virtual ~KeptInputs() = default;
   KeptInputs(const KeptInputs&) = delete;
   KeptInputs& operator=(const KeptInputs&) = delete;
-  /// Tensors of the values, sizes, strides and device that keep() was given, in its order; the caller owns them. Once.
+  /// Returns tensors with the values, sizes, strides and device that keep() was given, in its order. The caller owns
+  /// them. May be called once.
   virtual std::vector<at::Tensor> take() = 0;
 };
 
-/// Keeps inputs. It outlives them. Thread safety: take() may be called by another thread than keep().
+/// A store for inputs. It must outlive the handles that it returns. Thread safety: take() may be called by another
+/// thread than keep().
 class InputHome {
  public:
   virtual ~InputHome() = default;
-  /// Keeps the inputs of one function. They may be freed or overwritten when this returns.
+  /// Stores the inputs of one function. The caller may free or overwrite them when this returns.
   virtual std::unique_ptr<KeptInputs> keep(const std::vector<at::Tensor>& inputs) = 0;
 };
 
-/// recomputed(function, inputs), but the inputs are kept by `home` (null: as they are). Nothing of the node holds their
-/// memory meanwhile. Gradients are the same bit by bit. Errors: those of `home`; "recompute": a second backward through
-/// it, whose inputs are gone.
+/// Returns recomputed(function, inputs), with the inputs stored in `home` (null = kept as they are). The autograd node
+/// does not hold their memory between forward and backward. Gradients are the same bit by bit. Errors: the errors of
+/// `home`; "recompute": a second backward pass, for which the inputs no longer exist.
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home);
 
 }  // namespace colossal::nn

@@ -9,7 +9,7 @@
 
 namespace colossal::nn {
 
-// Tokens of each sequence with those of a step.
+// Returns the tokens of each sequence including the tokens of a step.
 std::vector<int64_t> KvCache::after(const Sequences& sequences, int64_t tokens) const {
   std::vector<int64_t> all = sequences.in(tokens);
   require(lengths_.empty() || lengths_.size() == all.size(), "kv_cache", "every step must have the cache's ",
@@ -31,7 +31,7 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
   if (!keys_[layer].defined()) {
     const std::vector<int64_t> shape{rows * count, capacity_, k.size(2), k.size(3)};
-    // Zeros, not anything: what is masked is multiplied by 0, which does not hide a NaN.
+    // Zero-filled, because masked values are multiplied by 0, and 0 * NaN would be NaN.
     keys_[layer] = at::zeros(shape, k.options().requires_grad(false));
     values_[layer] = at::zeros(shape, v.options().requires_grad(false));
   }

@@ -1,4 +1,4 @@
-// The cache of decoding as one block of memory a sequence.
+// The KV cache of decoding with one contiguous piece of memory per sequence.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace colossal::nn {
 
-/// Holds up to `capacity` tokens of each sequence. What append() gives back are views.
+/// A cache for up to `capacity` tokens of each sequence. append() returns views.
 ///
-/// Errors ("kv_cache"): those of append(); a step whose tokens are dealt out to ranks (Step::cut).
-/// Memory:        a pair [sequences, capacity, N_kv, D] a layer, allocated when the layer first appends: a stage of a
-///                pipeline has some layers.
+/// Errors ("kv_cache"): the errors of append(); a step whose tokens are split over ranks (Step::cut).
+/// Memory:        two tensors [sequences, capacity, N_kv, D] per layer, allocated when the layer first appends. A
+///                pipeline stage allocates only the tensors of its layers.
 /// Thread safety: none.
 class KvCache final : public AttentionCache {
  public:
@@ -25,7 +25,7 @@ class KvCache final : public AttentionCache {
 
   int64_t capacity_;
   std::vector<int64_t> lengths_;
-  std::vector<at::Tensor> keys_, values_;  // of layers; undefined where the rank has none
+  std::vector<at::Tensor> keys_, values_;  // one per layer; undefined for layers that this rank does not have
 };
 
 }  // namespace colossal::nn

@@ -21,25 +21,25 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// As a matrix, whose rows may have gaps between them.
+/// Returns x as a matrix whose rows may have gaps between them.
 at::Tensor rows_of(const at::Tensor& x) {
   const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   return rows.stride(-1) == 1 || rows.size(-1) == 1 ? rows : rows.contiguous();
 }
 
-/// `rows` [T', features] with the leading sizes of `x` [B, .., _], where a product that gathered or scattered tokens
-/// made T' of T rows: dimension 0 takes the difference.
+/// Returns `rows` [T', features] with the leading sizes of `x` [B, .., _]. If a product gathered or scattered tokens,
+/// T' differs from the T rows of x, and dimension 0 takes the difference.
 at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = rows.size(-1);
-  int64_t behind = 1;  // rows of one index of dimension 0; x may have none where others, gathered, have some
+  int64_t behind = 1;  // rows per index of dimension 0; x may have no rows on a rank that gathers the rows of others
   for (size_t dim = 1; dim + 1 < sizes.size(); ++dim) behind *= sizes[dim];
   if (sizes.size() > 1 && behind > 0) sizes.front() = rows.size(0) / behind;
   return rows.view(sizes);
 }
 
-/// Where, of the tensors that a layer saves, those begin that its product keeps for itself. Before them: x and weight
-/// as the product wants them, the weight itself, and what `before` starts from.
+/// Index of the first saved tensor that the product keeps for itself. The four before it are x and weight as the
+/// product reads them, the weight itself, and the input of `before`.
 constexpr int kOwnTensors = 4;
 
 struct Linear : torch::autograd::Function<Linear> {
@@ -48,14 +48,15 @@ struct Linear : torch::autograd::Function<Linear> {
                             int64_t deferred, const std::optional<c10::IValue>& before, bool keeps) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     Product::Saved saved;
-    // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
+    // Contiguous, because a kept view would keep the larger tensor alive that it is a part of.
     const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
     const auto& multiply = *reinterpret_cast<const Product*>(product);
     const at::Tensor y = multiply.forward(rows, weight, bias.value_or(at::Tensor()), out, keeps ? &saved : nullptr);
     if (!keeps) return with_leading_sizes_of(input, y);
-    // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
+    // The output of `before` is computed again from x, unless the product keeps another tensor, such as gathered rows.
     const bool forgets = before && (saved.x.is_same(rows) || saved.takes_given_x);
-    // Of a frozen weight without parameters of the product's own only dx is made, which needs the weight alone.
+    // For a frozen weight, without parameters of the product's own, backward makes only dx, which needs only the
+    // weight.
     const bool uses_x = weight.requires_grad() || !own.empty();
     variable_list kept{forgets || !uses_x ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()};
     kept.insert(kept.end(), saved.own.begin(), saved.own.end());
@@ -66,7 +67,7 @@ struct Linear : torch::autograd::Function<Linear> {
     context->saved_data["deferred"] = deferred;
     context->saved_data["bias"] = bias.has_value() && bias->requires_grad();
     context->saved_data["own"] = static_cast<int64_t>(own.size());
-    context->saved_data["first_own"] = int64_t{bias.has_value() ? 3 : 2};  // among the inputs of autograd
+    context->saved_data["first_own"] = int64_t{bias.has_value() ? 3 : 2};  // index among the inputs of autograd
     return with_leading_sizes_of(input, y);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -78,7 +79,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor dy = rows_of(gradients[0]);
     const bool wants_x = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
     const bool defers = wants_weight && deferred && deferred->active(), wants_own = wants_own_of(*context);
-    at::Tensor source, input;  // with autograd between them, where something comes before
+    at::Tensor source, input;  // connected by autograd if `before` is given
     const bool uses_x = wants_weight || wants_own;
     if (before && (wants_x || (uses_x && !saved[0].defined()))) {
       const at::AutoGradMode again(wants_x);
@@ -100,7 +101,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor dbias = context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none;
     variable_list all{dx, sum.defined() ? none : d.weight, dbias};
     all.insert(all.end(), d.own.begin(), d.own.end());
-    all.resize(3 + context->saved_data["own"].toInt() + 5);  // the others have none
+    all.resize(3 + context->saved_data["own"].toInt() + 5);  // the other arguments have no gradients
     return all;
   }
 
@@ -111,8 +112,8 @@ struct Linear : torch::autograd::Function<Linear> {
     return false;
   }
 
-  /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to
-  /// its leaf.
+  /// Defers the weight gradient. The task passes it from the weight on as backward would have: through the operations
+  /// that made the weight, to its leaf.
   static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy,
                       const Product::Saved& saved, const Unary& before, const at::Tensor& source,
                       const at::Tensor& weight) {
@@ -140,7 +141,7 @@ at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor&
   const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   const bool keeps = at::GradMode::is_enabled() &&
                      (wants(x) || wants(weight) || wants(bias) || std::any_of(own.begin(), own.end(), wants));
-  // An undefined tensor may not be an argument of a Function; an absent optional may.
+  // A Function does not accept an undefined tensor as an argument, but accepts an absent optional.
   return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, at::TensorList(own),
                        reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
                        before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt, keeps);

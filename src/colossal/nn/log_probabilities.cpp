@@ -54,7 +54,7 @@ struct Slice : torch::autograd::Function<Slice> {
   }
 };
 
-/// The log-probabilities of labels [rows], from the columns that this rank has of their logits.
+/// Returns the log-probabilities of labels [rows], computed from this rank's columns of their logits.
 at::Tensor of_logits(const at::Tensor& given, const at::Tensor& labels, const VocabularyPart& words) {
   at::Tensor logits = ops::soft_capped(given.to(ops::wide_type(given)), words.soft_cap);
   const int64_t columns = logits.size(-1), valid = words.range.valid < 0 ? columns : words.range.valid;

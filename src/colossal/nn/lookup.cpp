@@ -10,8 +10,8 @@
 namespace colossal::nn {
 namespace {
 
-/// table[ids[i]] += rows[i], on the CPU. A word comes thousands of times: narrow rows are added up in fp32, and each
-/// row of the table is rounded once.
+/// Computes table[ids[i]] += rows[i] on the CPU. A word may occur thousands of times, so rows of narrow dtypes are
+/// summed in fp32 and each row of the table is rounded once.
 void add_rows(at::Tensor& table, const at::Tensor& ids, const at::Tensor& rows) {
   const auto type = ops::wide_type(table);
   if (table.scalar_type() == type) {
@@ -27,7 +27,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table, const at::Tensor& ids) {
     context->save_for_backward({table, ids});
     if (!table.is_meta()) return at::embedding(table, ids);
-    const tensor::ReadScope read({table});  // LibTorch's has no kernel there, nor has its backward
+    const tensor::ReadScope read({table});  // LibTorch has no kernel of embedding or its backward on meta
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(table.size(1));
     return at::empty(sizes, table.options());
@@ -43,7 +43,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
       if (table.is_cpu()) add_rows(sum, ids.reshape({-1}), rows);
       return {kept.defined() ? none : sum, none};
     }
-    // On an accelerator index_add_ adds in any order: copies of a table would drift apart.
+    // On an accelerator index_add_ adds in any order, so replicas of a table would diverge.
     const at::Tensor sum =
         at::embedding_dense_backward(rows.to(ops::wide_type(table)).contiguous(), ids.reshape({-1}), table.size(0),
                                      /*padding_idx=*/-1, /*scale_grad_by_freq=*/false);

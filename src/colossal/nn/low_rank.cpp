@@ -26,10 +26,10 @@ struct Matrices {
     parameters.push_back(&b);
     return parameters;
   }
-  /// Rows of B that belong to outputs: stored pieces may have padding behind them.
+  /// Returns the rows of B that belong to outputs; stored pieces may have padding rows at the end.
   at::Tensor outputs(int64_t out) const { return b.value.detach().narrow(0, 0, std::min(out, b.value.size(0))); }
   at::Tensor inputs() const { return a.value.detach(); }
-  /// The gradient of B of that of its first rows.
+  /// Pads the gradient of the first rows of B to all of its rows.
   at::Tensor whole(const at::Tensor& gradient) const {
     const int64_t padding = b.value.size(0) - gradient.size(0);
     return padding == 0 ? gradient : at::constant_pad_nd(gradient, {0, 0, 0, padding});
@@ -46,7 +46,7 @@ class DirectLowRank final : public DirectWrapper {
   at::Tensor local_y(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     at::Tensor y = inner().local_y(x, weight, bias, out, saved);
-    // dA and dB are made of x itself, so a product inside need not keep it in another form beside it.
+    // dA and dB are computed from x itself, so a product inside need not keep x in another form as well.
     if (saved && saved->takes_given_x) saved->x = x;
     return y.add_(ops::matmul_nt(ops::matmul_nt(x, m_.inputs()), m_.outputs(out)), m_.scale);
   }
@@ -79,7 +79,7 @@ class GatheredLowRank final : public Product {
     const at::Tensor sum = sum_with(weight);
     const at::Tensor y = inner_->forward(x, sum, bias, out, saved);
     if (!saved) return y;
-    // W is there anyway: the sum is made again in backward, unless the product kept something else, such as a gathered
+    // W is kept anyway, so backward computes the sum again, unless the product kept another tensor, such as a gathered
     // one.
     const bool kept_sum = saved->weight.is_same(sum);
     saved->own.push_back(kept_sum ? weight : at::Tensor());
@@ -114,8 +114,8 @@ void add_axes(std::vector<std::string>& axes, const std::vector<std::string>& mo
     if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
 }
 
-/// The spec of a matrix of `shape` whose dimension `dim` is divided like that dimension of W. Ranks that hold other
-/// parts of the other side make a part of its gradient each.
+/// Returns the spec of a matrix of `shape` whose dimension `dim` is sharded like that dimension of W. Ranks that hold
+/// other parts of the other side each contribute a part of its gradient.
 tensor::ShardSpec spec_like(const tensor::ShardSpec& weight, std::vector<int64_t> shape, size_t dim) {
   auto spec = tensor::ShardSpec::whole(std::move(shape));
   spec.splits[dim] = weight.splits[dim];

@@ -1,10 +1,11 @@
-// The cache of decoding in pages: sequences of any lengths share one pool, and come and go.
+// The KV cache of decoding in pages: sequences of any lengths share one pool of pages, and may start and end at any
+// step.
 //
 //   nn::PagedCache cache(256, 64);                              // 256 pages of 64 tokens
 //   cache.take({{.pages = {0, 1}}, {.pages = {7}, .held = 30}});  // the sequences of the next steps
 //   nn::Step step{.positions = ..., .sequences = {{5, 1}}, .cache = &cache};   // 5 tokens of one, 1 of the other
 //
-// The caller that runs the model says which sequence has which page.
+// The caller that runs the model decides which sequence owns which page.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,26 +17,28 @@
 
 namespace colossal::nn {
 
-/// What append() gives back are pages (KeysValues::paged); of a share of the sequences, for an attention that merges
-/// what ranks have (parallel/sequence/decoding.h), with an empty KeysValues::part.
+/// A cache whose append() returns pages (KeysValues::paged). If the cache holds a share of each sequence,
+/// KeysValues::part is also set, to an empty list; the attention must then merge the ranks' results
+/// (parallel/sequence/decoding.h).
 ///
-/// Errors ("paged_cache"): steps of more than one row, or of other numbers of sequences than were taken; those of
-///                         ops::write_pages.
-/// Memory:        a pair of pools a layer, [pages, page tokens, N_kv, D], allocated when the layer first appends and
-///                touched when pages are written.
+/// Errors ("paged_cache"): a step of more than one row, with a Step::cut, or with another number of sequences than
+///                         take() was given; those of ops::write_pages.
+/// Memory:        two pools [pages, page tokens, N_kv, D] per layer, allocated when the layer first appends. Memory of
+///                a page is touched when the page is written.
 /// Thread safety: none.
 class PagedCache final : public AttentionCache {
  public:
-  /// Whether there is a kernel for attention to pages there.
+  /// Returns true if there is a kernel for attention to pages on that device with that dtype.
   static bool serves(at::Device device, at::ScalarType dtype) { return ops::has_paged_attention(device, dtype); }
-  /// Makes the cache of one of `ranks` ranks that share each sequence by pages. It has every ranks-th page, from the
-  /// rank-th on. `dtype` is that of the pages: of 8-bit quantized values (ops::make_pages); none = that of keys and
-  /// values.
+  /// Makes the cache of one of `ranks` ranks that split each sequence by pages. It holds every ranks-th page, starting
+  /// with page number `rank`. `dtype` is the dtype of the pages: a dtype of 8-bit quantized values (ops::make_pages);
+  /// none = the dtype of keys and values.
   PagedCache(int64_t pages, int64_t page_tokens, int64_t rank = 0, int64_t ranks = 1,
              std::optional<at::ScalarType> dtype = {})
       : count_(pages), page_tokens_(page_tokens), rank_(rank), ranks_(ranks), dtype_(dtype) {}
-  /// One that has taken a sequence, with pages for `capacity` tokens.
+  /// Returns a cache that has taken one sequence, with pages for `capacity` tokens.
   static std::unique_ptr<PagedCache> of_one_sequence(int64_t capacity);
+  /// Sets the sequences of the next steps, with their pages.
   void take(std::vector<ops::PagedSequence> sequences);
   KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) override;
   void advance(const Step& step, int64_t tokens) override;
@@ -48,7 +51,7 @@ class PagedCache final : public AttentionCache {
   std::optional<at::ScalarType> dtype_;
   std::vector<ops::PagedSequence> sequences_;
   std::vector<int64_t> lengths_;
-  std::vector<ops::Pages> layers_;  // without pages where the rank has none
+  std::vector<ops::Pages> layers_;  // one per layer; without pages for layers that this rank does not have
 };
 
 }  // namespace colossal::nn

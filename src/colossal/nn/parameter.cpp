@@ -12,7 +12,7 @@
 namespace colossal::nn {
 namespace {
 
-/// Gradients are partial sums over the replicas of a parameter, too.
+/// Adds the replica axes of a parameter, because its gradients are partial sums over its replicas, too.
 void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
   std::vector<std::string> axes = tensor::replicas(spec, place);
   for (const std::string& own : spec.gradient_axes)

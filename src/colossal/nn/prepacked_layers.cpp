@@ -40,14 +40,14 @@ class PrepackedProduct final : public DirectWrapper {
   bool keeps_values_;
 };
 
-/// Whether there are kernels for it, which want it laid out.
+/// Returns true if there are kernels for the weight that read a packed layout.
 bool has_panels(const at::Tensor& weight) {
   return weight.is_cpu() && (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
 
 bool is_bf16(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16; }
 
-/// What codes are made of.
+/// Returns the dtype from which quantized values are computed.
 at::ScalarType narrow_or_fp32(const at::Tensor& x) { return is_bf16(x) ? at::kBFloat16 : at::kFloat; }
 
 }  // namespace

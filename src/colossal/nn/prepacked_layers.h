@@ -1,5 +1,5 @@
-// Linear layers over weights laid out for inference when they are loaded (ops/prepacked_matrix.h): in the dtype of the
-// model, or in codes of few bits.
+// Linear layers whose weights are packed for inference when they are loaded (ops/prepacked_matrix.h), either in the
+// dtype of the model or as quantized values of few bits.
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
 //   options.products = {[=](auto product, auto& weight, auto&) { return layers->wrap(product, weight); }};
@@ -7,7 +7,7 @@
 //   for (nn::Parameter& p : parameters) load(layers->loaded(p));
 //   layers->finish();
 //
-// A model that trains keeps its values as well, and packs them again before it generates:
+// A model that trains also keeps its values, and packs them again before it generates:
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.keeps_values = true});
 //   const nn::Adapter packing{.product = [=](auto product, const nn::Parameter& weight, auto&) {
@@ -33,54 +33,63 @@
 
 namespace colossal::nn {
 
+/// How weights are packed.
 struct WeightPacking {
-  int64_t bits = 0;     ///< of codes, 8 or 4: each group rounded to nearest (ops::round_to_codes); 0: the model's dtype
-  int64_t group = 128;  ///< inputs that share a scale
-  bool floating = false;  ///< of 8 bits: floating point (e4m3) with a scale an output, whatever the group
-  /// A weight stays where it is beside its packed form. Then passes that want gradients use the product inside, and
-  /// repack() works. Without it the packed form is all that remains
+  /// Bits of quantized values, 8 or 4, each group rounded to nearest (ops::round_to_codes); 0 = the model's dtype
+  int64_t bits = 0;
+  int64_t group = 128;    ///< number of inputs that share a scale
+  bool floating = false;  ///< for 8 bits: floating point (e4m3) with one scale per output, for any group
+  /// True = the weight keeps its value in addition to its packed form. Passes that need gradients then use the product
+  /// inside, and repack() works. False = only the packed form remains
   bool keeps_values = false;
 };
 
-/// Numbers:       in fp32 and bf16 on the CPU those of ops::PrepackedMatrix: what a token is multiplied to does not
-///                depend on the tokens beside it. Of other devices and dtypes weights in codes have those of
-///                ops::CodedMatrix, others are left as they are. With 4 bits the head has 8, as its errors are those of
-///                every word at once.
-/// Memory:        a weight is there once: packed, unless rows of it are looked up, too (a tied embedding), or
-///                keeps_values. While weights are loaded one of them is there in full.
-/// Gradients:     with keeps_values a pass that wants some multiplies with the values, by the product inside; so does
-///                every pass until finish() or repack() has packed the weight. Without it they are refused.
-/// Communication: that of the products inside.
-/// Errors ("prepacked"): a pass that wants gradients, without keeps_values; an adapter inside. ("quantization"): codes
-///                wanted of a weight whose product gathers blocks (2D, 2.5D, 3D, Megatron's sequence form).
-/// Thread safety: none: the ranks of one process have one each.
+/// A wrapper of products that multiplies with packed weights.
+///
+/// Numbers:       in fp32 and bf16 on the CPU the results of ops::PrepackedMatrix: the result for a token does not
+///                depend on the other tokens. On other devices and with other dtypes quantized weights give the results
+///                of ops::CodedMatrix; other weights are not packed. With 4 bits the head has 8, because its errors
+///                affect every word at once.
+/// Memory:        a weight exists once, in packed form, unless rows of it are looked up, too (a tied embedding), or
+///                keeps_values is set. While weights are loaded one of them exists in full.
+/// Gradients:     with keeps_values a pass that needs gradients multiplies with the values, by the product inside.
+///                Until finish() or repack() has packed the weight, every pass does so. Without keeps_values such
+///                passes are refused.
+/// Communication: only the products inside communicate.
+/// Errors ("prepacked"): a pass that needs gradients, without keeps_values; an adapter inside.
+/// Errors ("quantization"): quantized values for a weight whose product gathers blocks (2D, 2.5D, 3D, Megatron's
+///                          sequence form).
+/// Thread safety: none; each rank of a process has its own object.
 class PrepackedLayers {
  public:
-  /// Errors ("quantization"): bits and groups that GroupCodes does not have.
+  /// Errors ("quantization"): bits or groups that GroupCodes does not support.
   explicit PrepackedLayers(const WeightPacking& packing);
 
-  /// A wrapper for Parameters::Options::products: a product that multiplies with the packed weight, or `product` itself
-  /// where that is of other matrices than it is given, or there is nothing to be packed for it.
+  /// A wrapper for Parameters::Options::products. Returns a product that multiplies with the packed weight. Returns
+  /// `product` itself if it does not multiply with the given matrices (it gathers blocks), or if there is no packed
+  /// form for the weight.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
-  /// The value of a parameter without memory, to be written once. The one before is packed then.
+  /// Returns the value of a parameter without memory, to be written once. Opening it packs the parameter that was
+  /// opened before.
   tensor::Stored loaded(Parameter& parameter);
-  /// Takes a weight in codes instead of its value. True: its value is not needed then. False: loaded() is to be filled,
-  /// as it is not packed, was asked for in codes of its own (WeightPacking::bits), or rows of it are looked up, too.
+  /// Takes a weight as quantized values instead of its value. Returns true if the value is not needed then. Returns
+  /// false if the caller must fill loaded(): the weight is not packed, it is quantized on loading
+  /// (WeightPacking::bits), rows of it are looked up, too, or keeps_values is set.
   bool take(const Parameter& parameter, const ops::GroupCodes& codes);
-  /// Packs the last one.
+  /// Packs the last parameter that loaded() returned.
   void finish();
-  /// Packs every weight again, in place of its packed form, from the values that the parameters have now: after an
-  /// update, before generation. Until the next call passes without gradients use these. Collective as the reads of the
-  /// parameters are (under ZeRO 3 they are gathered, one chunk at a time). Cost: a pass over the weights.
+  /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an
+  /// update, before generation. Passes without gradients use these packed forms until the next call. Collective if
+  /// reads of the parameters are (under ZeRO 3 they are gathered, one chunk at a time). Cost: a pass over the weights.
   /// Errors ("prepacked"): without keeps_values.
   void repack();
-  /// Frees the packed forms: until the next repack() all passes use the values. To be called before training goes on,
-  /// because recomputed blocks run forward without gradients. Errors: those of repack().
+  /// Frees the packed forms; all passes use the values until the next repack(). Call it before training continues,
+  /// because recomputed blocks run forward without gradients. Errors: as repack().
   void release();
-  /// Bytes of all packed weights.
+  /// Returns the bytes of all packed weights.
   int64_t bytes() const;
 
-  /// What one weight is packed as; empty until it is packed.
+  /// The packed form of one weight; empty until it is packed.
   using Packed = std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>>;
 
  private:
@@ -93,8 +102,8 @@ class PrepackedLayers {
   void pack(const Parameter& parameter, Packed& packed) const;
 
   WeightPacking packing_;
-  std::map<std::string, Layer> packed_;  // by the weight's name
-  Parameter* pending_ = nullptr;         // filled, not yet packed
+  std::map<std::string, Layer> packed_;  // packed weights by the name of their parameter
+  Parameter* pending_ = nullptr;         // filled by loaded(), not packed so far; null = none
 };
 
 }  // namespace colossal::nn

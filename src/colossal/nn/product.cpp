@@ -22,7 +22,7 @@ Product::Gradients DirectProduct::backward(const at::Tensor& dy, const Saved& sa
   std::function<void()> wait;
   if (wanted.x) {
     d.x = local_dx(dy, saved);
-    wait = complete_dx(d.x);  // while the other gradients are computed
+    wait = complete_dx(d.x);  // communicates while the other gradients are computed
   }
   local_gradients(dy, saved, wanted, d);
   if (wait) wait();

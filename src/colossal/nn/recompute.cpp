@@ -18,15 +18,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What a node holds besides saved tensors.
+/// State of a node besides its saved tensors.
 struct Held : torch::CustomClassHolder {
   Held(Nary function, const std::vector<at::Tensor>& inputs) : function(std::move(function)) {
     for (const at::Tensor& x : inputs) has_gradient.push_back(x.requires_grad());
   }
   Nary function;
-  std::vector<bool> has_gradient;      // of the inputs
-  std::vector<at::Tensor> known{};     // the outputs, if forward has them already
-  bool is_elsewhere = false;           // kept by a home
+  std::vector<bool> has_gradient;      // one per input
+  std::vector<at::Tensor> known{};     // the outputs, if forward has computed them already
+  bool is_elsewhere = false;           // true = the inputs are in an InputHome
   std::unique_ptr<KeptInputs> kept{};  // null after backward
 };
 
@@ -42,8 +42,8 @@ std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  /// `given` has the inputs, and a tensor with a gradient behind them if none of them has one. Then the outputs are
-  /// known.
+  /// `given` has the inputs. If none of them has a gradient, it has one more tensor that does, at the end, and the
+  /// outputs are known.
   static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
                                InputHome* home) {
     const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
@@ -58,7 +58,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     }
     context->saved_data["held"] = c10::IValue::make_capsule(held);
     context->saved_data["given"] = static_cast<int64_t>(given.size());
-    context->set_materialize_grads(false);  // an output that nothing reads brings none
+    context->set_materialize_grads(false);  // an output that is not used gets no gradient
     const bool is_known = !held->known.empty();
     std::vector<at::Tensor> outputs = is_known ? std::exchange(held->known, {}) : held->function(inputs);
     std::vector<at::Tensor> without;
@@ -86,7 +86,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
       }
       if (!from.empty()) torch::autograd::backward(from, gradients_there);
     }
-    // One entry per tensor that was given, and those of the other two arguments.
+    // One entry per tensor that was given, and one for each of the other two arguments.
     variable_list of_inputs(static_cast<size_t>(context->saved_data["given"].toInt()) + 2);
     for (size_t i = 0; i < inputs.size(); ++i) of_inputs[i] = inputs[i].grad();
     return of_inputs;
@@ -103,8 +103,8 @@ std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::T
   const auto held = c10::make_intrusive<Held>(function, inputs);
   std::vector<at::Tensor> given = inputs;
   if (have_none(inputs)) {
-    // Only the outputs say whether the function uses something that is trained. Autograd goes through a node only if
-    // one of its inputs has a gradient, and parameters are not among them.
+    // The outputs alone show whether the function uses a trained parameter. Autograd visits a node only if one of its
+    // inputs has a gradient, and parameters are not among the inputs.
     held->known = held->function(inputs);
     if (have_none(held->known)) return std::exchange(held->known, {});
     given.push_back(at::empty({0}, held->known.front().options().dtype(at::kFloat)).requires_grad_());

@@ -13,13 +13,13 @@
 namespace colossal::nn {
 namespace {
 
-/// Pairs of a query and a key that the rule lets through.
+/// Returns the number of pairs of a query and a key that are not masked.
 double pairs_of(int64_t queries, int64_t keys, bool causal) {
   const auto all = static_cast<double>(queries) * static_cast<double>(keys);
   return causal ? all - static_cast<double>(queries) * static_cast<double>(queries - 1) / 2 : all;
 }
 
-/// True where a query must not see a key, [.., T, S]; undefined: it sees all.
+/// Returns true for each query that must not attend to a key, [.., T, S]; undefined = none is masked.
 at::Tensor hidden_pairs(const BiasedScores& rules, int64_t queries, int64_t keys, at::Device device) {
   at::Tensor hidden;
   if (rules.causal && queries > 1)
@@ -42,7 +42,7 @@ at::Tensor RelativeBuckets::of(int64_t queries, int64_t keys) const {
   const at::Tensor from = at::arange(keys - queries, keys, ids).unsqueeze(1), to = at::arange(keys, ids).unsqueeze(0);
   const at::Tensor relative = to - from;
   const at::Tensor distance = both_sides ? relative.abs() : (-relative).clamp_min(0);
-  // In fp32 and in this order, so that distances at the borders fall where transformers has them.
+  // Computed in fp32 and in this order, so that distances at the borders fall into the same buckets as in transformers.
   const double steps = static_cast<double>(of_side - exact);
   const double growth = std::log(static_cast<double>(farthest) / static_cast<double>(exact));
   const at::Tensor wide =
@@ -65,7 +65,7 @@ Inside biased_attention(const Heads& heads, const BiasedScores& rules) {
   const at::Tensor hidden = hidden_pairs(rules, queries, keys, q.device());
   if (hidden.defined()) scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
   at::Tensor weights = scores.softmax(-1);
-  // A query without a key of its document has equal weights here, and must see nothing.
+  // A query without a key of its document has equal weights here, but must attend to no key.
   if (rules.query_documents.defined()) weights = weights.masked_fill(hidden, 0);
   const at::Tensor out = at::matmul(weights.to(v.scalar_type()), v).transpose(1, 2).flatten(2);
   tensor::announce_flops_in_backward(out, 2 * operations, attention);

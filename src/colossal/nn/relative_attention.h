@@ -1,6 +1,6 @@
-// Attention whose scores have a learned number added for each distance between a token and one that it sees, as T5 has
-// it: Raffel et al. 2020, arXiv:1910.10683, section 2.1. Distances are put in buckets, narrow ones for neighbours and
-// wider ones farther away.
+// Attention with learned relative position biases, as in T5: Raffel et al. 2020, arXiv:1910.10683, section 2.1. A
+// learned value is added to the score for each distance between query and key. Distances are grouped into buckets,
+// narrow ones for neighbours and wider ones farther away.
 //
 //   const nn::RelativeBuckets buckets{.count = 32, .farthest = 128, .both_sides = true};
 //   const at::Tensor bias = nn::lookup(table, buckets.of(6, 6).to(device)).permute({2, 0, 1});  // table [32, N_local]
@@ -14,30 +14,31 @@
 
 namespace colossal::nn {
 
-/// Which bucket a distance falls into: half of them hold one distance each, the others grow with the logarithm of the
-/// distance up to `farthest`, from which on the last one serves.
+/// The mapping from distances to buckets. Half of the buckets hold one distance each. The others grow with the
+/// logarithm of the distance up to `farthest`; all longer distances share the last bucket.
 struct RelativeBuckets {
   int64_t count = 32, farthest = 128;
-  /// Half of the buckets are of later tokens; else all are of earlier ones, and what is later has that of distance 0
+  /// True = half of the buckets are for later tokens. False = all are for earlier tokens, and a later token has the
+  /// bucket of distance 0
   bool both_sides = false;
   bool operator==(const RelativeBuckets&) const = default;
 
-  /// [queries, keys] int64 on the CPU, where the queries are the last of the keys' tokens.
-  /// Errors ("model"): counts that leave a bucket out, a `farthest` within the buckets of one distance each.
+  /// Returns the bucket of each pair, [queries, keys] int64 on the CPU. The queries are the last of the keys' tokens.
+  /// Errors ("model"): counts that leave a bucket out; a `farthest` within the buckets of one distance each.
   at::Tensor of(int64_t queries, int64_t keys) const;
 };
 
-/// What is added to scores and what they leave out.
+/// The bias that is added to scores, and the pairs that are masked.
 struct BiasedScores {
-  at::Tensor bias{};    ///< [N_local, T, S] of a dtype that is rounded no coarser than q; undefined: none
-  bool causal = false;  ///< a query sees no later token; the queries are the last of the keys' tokens
-  /// [B_local, T] and [B_local, S] int64: a query sees the keys of its own document, and gives zeros where there are
-  /// none; undefined: it sees all of them
+  at::Tensor bias{};    ///< [N_local, T, S] of a dtype that rounds no coarser than the dtype of q; undefined = none
+  bool causal = false;  ///< a query attends to no later token; the queries are the last of the keys' tokens
+  /// [B_local, T] and [B_local, S] int64. A query attends to the keys of its own document, and gives zeros if there are
+  /// none; undefined = it attends to all keys
   at::Tensor query_documents{}, key_documents{};
 };
 
-/// softmax(q k^T + bias) v of whole sequences, features [B_local, T, N_local D] for from_heads(): q is not scaled.
-/// Written in LibTorch's operators, on every device and on meta: it keeps the weights [B_local, N_local, T, S] for
+/// Returns softmax(q k^T + bias) v of whole sequences, features [B_local, T, N_local D] for from_heads(). q is not
+/// scaled. It uses LibTorch's operators, on every device and on meta. It keeps the weights [B_local, N_local, T, S] for
 /// backward, which ops::attention does not.
 Inside biased_attention(const Heads& heads, const BiasedScores& scores);
 

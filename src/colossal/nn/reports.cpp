@@ -17,8 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// y, with `loss` behind it in backward. `gradient`: that of the loss, made in forward so that backward, which may run
-/// on another thread, reads nothing that the next step changes.
+/// Returns y, connected in backward with `loss`. `gradient` is the gradient of the loss. It is computed in forward,
+/// because backward may run on another thread and must not read a value that the next step changes.
 struct AttachedLoss : torch::autograd::Function<AttachedLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& y, const at::Tensor& /*loss*/,
                             const at::Tensor& gradient) {
@@ -48,7 +48,7 @@ Reports::Reports(const tensor::Place& place, const std::vector<std::string>& lay
     if (!contains(parts, axis)) parts.push_back(axis);
   ranks_ = place.size(parts);
   is_first_part_ = place.index(parts) == 0;
-  // Along the pipeline ranks have other blocks, or other micro-batches of the same ones: all of them are joined.
+  // Along the pipeline ranks have other blocks, or other micro-batches for the same blocks, so all of them are joined.
   for (const tensor::Place::Axis& axis : place.axes())
     if (axis.name != "pipeline" && !contains(parts, axis.name) && axis.index > 0) is_first_copy_ = false;
 }
@@ -118,7 +118,8 @@ at::Tensor ReportAccumulator::attach(const Report& term, const at::Tensor& loss,
   const Reports::Declared& declared = reports_.at(term);
   require(declared.is_loss, "model", "a loss term must be declared with add_loss(): got `", declared.name,
           "`, which is a value; declare it with add_loss(), or report it with step.report()");
-  // A scaled gradient overflows in fp16, and then the scale would follow the loss term instead of the gradients.
+  // The loss term must be fp32 or fp64: a scaled gradient overflows in fp16, and the scale would then follow the loss
+  // term instead of the gradients.
   require(loss.numel() == 1 && (loss.scalar_type() == at::kFloat || loss.scalar_type() == at::kDouble), "model",
           "the loss term `", declared.name, "` must be one number in fp32 or fp64: got sizes ", loss.sizes(), " of ",
           c10::toString(loss.scalar_type()), "; add it up in fp32");

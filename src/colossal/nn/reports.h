@@ -33,26 +33,27 @@ enum class Over : uint8_t {
   Sum,
   Mean,  ///< every micro-batch and every rank counts the same
   Max,
-  /// Of loss terms: the layer has joined the ranks itself, so all of them report the same value; the mean over
-  /// micro-batches. Backward of its collectives must give each rank the gradient of the rank's own part
+  /// For loss terms that the layer has already joined over the ranks, so that all of them report the same value; the
+  /// mean is taken over micro-batches. Backward of the layer's collectives must give each rank the gradient of the
+  /// rank's own part
   Same,
 };
 
-/// A value of `size` elements. Example: tokens of each expert.
+/// A reported value of `size` elements, e.g. the number of tokens of each expert.
 struct ReportOptions {
   std::string name;  ///< dotted path, the same under every layout: "blocks.3.router.load"
   int64_t size = 1;
   Over over = Over::Sum;  ///< Sum, Mean or Max
 };
 
-/// A scalar that is added to the loss. The name is also that of its row in metrics.jsonl.
+/// A scalar that is added to the loss. Its name is also the name of its row in metrics.jsonl.
 struct LossTermOptions {
   std::string name;
-  double weight = 1;       ///< factor of its gradient. The reported value has no factor
+  double weight = 1;       ///< factor of its gradient; the reported value is not multiplied by it
   Over over = Over::Mean;  ///< Mean or Same
 };
 
-/// Handle to a declared report. A default one was not declared: its use is refused.
+/// Handle to a declared report. A default-constructed one was not declared and is refused.
 struct Report {
   int64_t index = -1;
 };
@@ -65,8 +66,8 @@ class Reports {
     int64_t size = 1;
     Over over = Over::Sum;
     bool is_loss = false;
-    double weight = 0;  ///< of a loss term
-    int64_t first = 0;  ///< index of its first element: of maxima among the maxima, of all others among the sums
+    double weight = 0;  ///< weight of a loss term; 0 for other values
+    int64_t first = 0;  ///< index of its first element: among the maxima for Over::Max, otherwise among the sums
   };
 
   Reports() = default;
@@ -79,16 +80,17 @@ class Reports {
   /// Over::Max.
   Report add_loss(const LossTermOptions& options);
 
-  /// Errors ("model"): a report that was not declared here.
+  /// Returns the declaration of a report. Errors ("model"): a report that was not declared here.
   const Declared& at(const Report& report) const;
   const std::vector<Declared>& declared() const { return declared_; }
-  /// Elements of all sums, means and loss terms, and of all maxima.
+  /// Returns the number of elements of all sums, means and loss terms (sums()), and of all maxima (maxima()).
   int64_t sums() const { return sums_; }
   int64_t maxima() const { return maxima_; }
-  /// The number of ranks that have other rows or tokens of a micro-batch.
+  /// Returns the number of ranks that have other rows or tokens of a micro-batch.
   int64_t ranks() const { return ranks_; }
-  /// Returns true if the values of this rank are joined with those of others. Of ranks that hold the same hidden states
-  /// or other features of the same tokens, the first one's are; with Over::Same the first rank's of the stage alone.
+  /// Returns true if the values of this rank are joined with the values of others. If several ranks hold the same
+  /// hidden states, or other features of the same tokens, the values of the first one are joined. With Over::Same, only
+  /// the values of the first rank of the stage are joined.
   bool joins(const Declared& declared) const {
     return is_first_copy_ && (declared.over != Over::Same || is_first_part_);
   }
@@ -101,23 +103,23 @@ class Reports {
   bool is_first_copy_ = true, is_first_part_ = true;
 };
 
-/// What the layers of this rank report in the passes of a training step, on the device of the model. Nothing waits for
-/// the device. Recorded passes (tensor/graph.h) may add to it: its tensors stay where they are.
+/// Values that the layers of this rank report in the passes of a training step, on the device of the model. No function
+/// waits for the device. Recorded passes (tensor/graph.h) may add to it, because its tensors keep their addresses.
 class ReportAccumulator {
  public:
   ReportAccumulator(Reports reports, at::Device device);
 
-  /// Empties all values: sums are 0, maxima -infinity. `loss_factor`: factor of the gradients of loss terms beside
-  /// their weight, which is the loss scale divided by the number of micro-batches.
+  /// Resets all values: sums to 0, maxima to -infinity. `loss_factor`: factor of the gradients of loss terms in
+  /// addition to their weight. It is the loss scale divided by the number of micro-batches.
   void begin(double loss_factor);
   /// Adds a value of a micro-batch, of any dtype and of the declared number of elements.
   /// Errors ("model"): a report that was not declared, or another number of elements.
   void add(const Report& report, const at::Tensor& value);
-  /// Returns y. Backward also goes through `loss`, whose gradient is weight x loss_factor, with Over::Mean divided by
-  /// Reports::ranks(). Without grad mode it is y alone.
-  /// Errors ("model"): a report that is no loss term; a loss that is not one fp32 or fp64 number.
+  /// Returns y. Backward also goes through `loss`, with gradient weight x loss_factor; with Over::Mean it is divided by
+  /// Reports::ranks(). Without grad mode, it only returns y.
+  /// Errors ("model"): a report that is not a loss term; a loss that is not one fp32 or fp64 number.
   at::Tensor attach(const Report& term, const at::Tensor& loss, const at::Tensor& y) const;
-  /// fp64 [sums() + maxima()]: the sums, then the maxima. A copy.
+  /// Returns a copy of all values, fp64 [sums() + maxima()]: the sums, then the maxima.
   at::Tensor values() const;
 
   const Reports& reports() const { return reports_; }
@@ -125,17 +127,18 @@ class ReportAccumulator {
  private:
   Reports reports_;
   at::Tensor sums_, maxima_;  // fp64
-  at::Tensor loss_factor_;    // fp64, a scalar of the device, because recorded passes must read what changes
+  // fp64 scalar on the device, because recorded passes must read values that change from memory
+  at::Tensor loss_factor_;
 };
 
-/// The reports of a step over all micro-batches, ranks and stages. The same on all ranks, bit by bit.
+/// The reports of a step, joined over all micro-batches, ranks and stages. The same on all ranks, bit by bit.
 struct Reported {
-  std::vector<std::vector<double>> values;  ///< by Report::index
-  bool skipped =
-      false;  ///< gradients overflowed in fp16: parameters are as they were, the values are those of the step
+  std::vector<std::vector<double>> values;  ///< indexed by Report::index
+  /// True if gradients overflowed in fp16: the parameters are unchanged, and the values belong to the skipped step
+  bool skipped = false;
 
-  /// Returns the values of a report; zeros, or -infinity of Over::Max, if no pass used it. Errors ("model"): a report
-  /// that was not declared.
+  /// Returns the values of a report. If no pass used it, they are zeros, or -infinity for Over::Max.
+  /// Errors ("model"): a report that was not declared.
   const std::vector<double>& at(const Report& report) const;
 };
 

@@ -19,7 +19,8 @@ namespace {
 
 using tensor::ShardSpec;
 
-/// Nothing is split here, but the segments of a fused weight's rows are recorded: import and export cut it there.
+/// Sets the segments of a fused weight's rows. Nothing is split here, but import and export split the weight at these
+/// borders.
 LinearOptions with_segments(LinearOptions options, std::vector<tensor::Segment> segments) {
   options.segments = std::move(segments);
   return options;
@@ -39,7 +40,7 @@ struct SerialLinear {
   Parameter& weight;
   Parameter* bias;
   DeferredGradients& deferred;
-  std::shared_ptr<const Product> product{std::shared_ptr<void>(), &serial_product()};  // nobody's to delete
+  std::shared_ptr<const Product> product{std::shared_ptr<void>(), &serial_product()};  // static: never deleted
 };
 
 struct BlockLinear : SerialLinear {
@@ -180,7 +181,7 @@ struct SerialLossHead : LossHead {
                                      nullptr, 0, nullptr, bias_value(), soft_cap);
   }
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
-    // A cap keeps the order of logits, but makes equal what it rounds to its ends: they are compared without it.
+    // Logits are compared without the soft cap. A cap keeps their order, but rounds large ones to the same value.
     const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
     const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
     at::Tensor count = at::zeros({}, labels.options());
@@ -240,7 +241,8 @@ std::unique_ptr<Expand> SerialLayers::expand(const std::string& name, int64_t in
 
 std::unique_ptr<Contract> SerialLayers::contract(const std::string& name, int64_t in, int64_t out,
                                                  const LinearOptions& o) {
-  return std::make_unique<SerialContract>(parameters(), name, in, out, with_segments(o, {}));  // o's are of the inputs
+  // the segments of the options describe the inputs
+  return std::make_unique<SerialContract>(parameters(), name, in, out, with_segments(o, {}));
 }
 
 std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, const AttentionShape& s,

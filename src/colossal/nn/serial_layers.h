@@ -1,11 +1,11 @@
-// The single-process factory: plain layers, every parameter whole. The reference that every parallel factory is tested
-// against.
+// The factory of one process: plain layers, every parameter whole. It is the reference that every parallel factory is
+// tested against.
 #pragma once
 #include "colossal/nn/layers.h"
 
 namespace colossal::nn {
 
-/// Communication: none.
+/// Factory of unsharded layers. Communication: none.
 class SerialLayers : public Layers {
  public:
   using Layers::Layers;

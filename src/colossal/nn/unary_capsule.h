@@ -1,4 +1,4 @@
-// A function among the saved data of an autograd node, which holds IValues.
+// Stores a function in the saved data of an autograd node, which holds IValues.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <torch/custom_class.h>
