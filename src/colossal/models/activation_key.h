@@ -1,4 +1,5 @@
-// The activation of the feed-forward layers as a key of [model] and of config.json, for families that leave it open.
+// The activation of the feed-forward layers as a key of [model] and of config.json, for families that let the user
+// choose it.
 #pragma once
 #include <string>
 
@@ -8,10 +9,11 @@ namespace colossal::models {
 
 class FolderConfig;
 
-/// The key `activation`: a name that ops::activation() knows.
+/// Visits the key `activation`, a name that ops::activation() supports.
 void activation_field(Fields& f, std::string& activation);
 
-/// What config.json has under `key`, where it is missing `otherwise`. Errors ("model"): one that is none of ours.
+/// Returns the activation in config.json under `key`, or `otherwise` if the key is missing. Errors ("model"): an
+/// activation that is not supported here.
 std::string read_activation(const FolderConfig& config, const char* key, const char* otherwise);
 
 }  // namespace colossal::models

@@ -25,7 +25,7 @@ void BertSizes::fields(Fields& f) {
   activation_field(f, activation);
 }
 
-namespace bert {  // the same names in every family
+namespace bert {  // a namespace of its own, because every family has functions of these names
 
 bool classifies(const ModelShape& s) { return s.own.as<BertSizes>().objective == "class"; }
 
@@ -107,10 +107,11 @@ std::vector<Preset> presets() {
 constexpr const char* kTiedBias = "cls.predictions.bias";
 constexpr const char* kOwnBias = "cls.predictions.decoder.bias";
 
-/// The bias that transformers adds: a head with a weight of its own has a bias of its own, too.
+/// Returns the name of the head's bias. transformers gives a head with its own weight also its own bias.
 std::string head_bias(const ModelShape& s) { return classifies(s) ? "classifier.bias" : s.tied ? kTiedBias : kOwnBias; }
 
-/// Tensors of heads that the objective does not have. Those that it has are read, whatever is listed here.
+/// Returns the tensors of heads that the objective does not have. Tensors of the objective's own head are read, even if
+/// this list contains them.
 std::vector<IgnoredTensor> ignored_tensors() {
   std::vector<IgnoredTensor> tensors;
   const std::string buffer = "positions are counted", pooler = "the head for masked tokens does not pool",
@@ -157,7 +158,7 @@ ModelShape from_json(const nlohmann::json& j) {
       sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
             std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("max_position_embeddings"));
   s.ffn = c.at<int64_t>("intermediate_size");
-  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
+  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // validate() refuses values that do not fit
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
   s.dropout = c.value("hidden_dropout_prob", 0.1);
   s.tied = c.value("tie_word_embeddings", true);
@@ -168,7 +169,8 @@ ModelShape from_json(const nlohmann::json& j) {
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
     own.objective = "class";
     c.must_be("classifier_dropout", s.dropout);
-    own.class_names = classes_of(j).names;  // the head for hidden tokens has no use for them, whatever they are
+    // the head for masked tokens does not use the names, so they are not checked
+    own.class_names = classes_of(j).names;
   }
   s.own = own;
   c.must_be("position_embedding_type", "absolute");
@@ -218,7 +220,7 @@ Architecture bert_architecture() {
                            .head = "cls.predictions.decoder.weight",
                            .copies = {tied_copy(kOwnBias, kTiedBias)},
                            .ignored = ignored_tensors(),
-                           // Before version 5 transformers wrote the one bias of both under the first name.
+                           // Before version 5 transformers wrote the one bias that both share under the first name.
                            .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"},
                                            {"LayerNorm.bias", "LayerNorm.beta"},
                                            {"predictions.decoder.bias", "predictions.bias"}},

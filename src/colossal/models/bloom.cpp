@@ -10,7 +10,7 @@
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
-namespace bloom {  // the same names in every family
+namespace bloom {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   return make_decoder(s,
@@ -50,7 +50,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"mlp.dense_4h_to_h"}}}});
 }
 
-/// Under either name: transformers writes the first, the folders of BigScience have the second.
+/// Returns a size under either of its names: transformers writes the first, the folders of BigScience have the second.
 int64_t either(const FolderConfig& c, const char* name, const char* other) {
   return c.has(other) ? c.at<int64_t>(other) : c.at<int64_t>(name);
 }
@@ -59,7 +59,7 @@ ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "BLOOM");
   ModelShape s = gpt_layout(c.at<int64_t>("vocab_size"), either(c, "hidden_size", "n_embed"),
                             either(c, "n_layer", "num_hidden_layers"), either(c, "n_head", "num_attention_heads"));
-  s.positions = c.value("seq_length", s.positions);  // no numbers depend on it
+  s.positions = c.value("seq_length", s.positions);  // no result depends on it
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("hidden_dropout", 0.0);
   s.tied = c.value("tie_word_embeddings", true);

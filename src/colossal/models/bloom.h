@@ -1,4 +1,4 @@
-// BLOOM (arXiv:2211.05100): ALiBi in place of positions, a norm behind the embedding.
+// BLOOM (arXiv:2211.05100): ALiBi instead of positions, and a norm after the embedding.
 #pragma once
 #include "colossal/models/registry.h"
 

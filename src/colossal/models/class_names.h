@@ -1,4 +1,4 @@
-// What classes are called, in a config and in a Hugging Face folder.
+// The names of classes in a config and in a Hugging Face folder.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -7,25 +7,25 @@
 
 namespace colossal::models {
 
-/// Classes as config.json knows them. Those without names are LABEL_0, LABEL_1, ... there.
+/// Classes as config.json stores them. It names classes without names LABEL_0, LABEL_1, ...
 struct Classes {
   int64_t count = 0;
-  std::vector<std::string> names{};  ///< one each, in their order; empty: they have none
+  std::vector<std::string> names{};  ///< one per class, in their order; empty = no names
 };
 
-/// How many id2label has, whatever its keys and values, or else num_labels, or 2 as below.
+/// Returns the number of classes: the size of id2label, whatever its keys and values, or else num_labels, or else 2.
 int64_t count_classes(const nlohmann::json& config);
-/// Those of id2label, or else num_labels, which has none, or 2, transformers' default, which it does not write.
-/// A name that is a number is that number in digits.
+/// Returns the classes of id2label. Without it, the classes have no names and their number is num_labels, or else 2,
+/// the default that transformers does not write. A name that is a number becomes its digits.
 /// Errors ("model"): keys of id2label that are not 0, 1, and so on.
 Classes classes_of(const nlohmann::json& config);
 /// Writes id2label and label2id.
 void write_classes(const Classes& classes, nlohmann::json& config);
 
-/// Errors ("model"): names that are not one for each class.
+/// Errors ("model"): a number of names that differs from the number of classes.
 void check_class_names(const Classes& classes);
-/// Checks names that a config gives. Published folders may have two classes of one name (ImageNet's "crane").
-/// Errors ("model"): a name that is there twice.
+/// Checks the names in a config. Published folders may have two classes with one name (ImageNet's "crane").
+/// Errors ("model"): a name that occurs twice.
 void check_class_names_differ(const std::vector<std::string>& names);
 
 }  // namespace colossal::models

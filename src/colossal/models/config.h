@@ -1,4 +1,4 @@
-// [model]: the config section that chooses a model and its sizes. Needs no LibTorch.
+// [model]: the config section that selects a model and its sizes. This header needs no LibTorch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,22 +7,22 @@
 
 namespace colossal::models {
 
-/// [model]: a preset, and what to change in it. 0 (dropout: -1) keeps the preset's value.
+/// The section [model]: a preset and the changes to it. 0 keeps the preset's value (dropout: -1).
 struct ModelConfig {
   std::string name = "gpt2-tiny";
   std::string from;
   int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, positions = 0;
   double dropout = -1;
-  /// All other keys of the section. Which there are, the architecture says that `name` or `from` chooses:
-  /// Registry::resolve() reads them into Architecture::own and refuses those that it does not have.
+  /// All other keys of the section. The architecture that `name` or `from` selects defines which exist:
+  /// Registry::resolve() reads them into Architecture::own and refuses unknown ones.
   ConfigDocument own{};
   void fields(Fields& f);
-  /// The fields that every architecture has: all but `own`.
+  /// Visits the fields that every architecture has: all except `own`.
   void common_fields(Fields& f);
 };
 
-/// `own` of a config that a program makes: own_keys({"side=48", "patch=8"}).
-/// Errors: those of ConfigDocument::set().
+/// Returns the value of ModelConfig::own for a config made in code: own_keys({"side=48", "patch=8"}).
+/// Errors: the errors of ConfigDocument::set().
 ConfigDocument own_keys(const std::vector<std::string>& assignments);
 
 }  // namespace colossal::models

@@ -15,7 +15,7 @@
 namespace colossal::models {
 namespace {
 
-constexpr double kForwardAndBackward = 3;  // each product has two in backward: the gradients of its factors
+constexpr double kForwardAndBackward = 3;  // each product has two more in backward, for the gradients of its factors
 
 using Loss = std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>;
 
@@ -50,7 +50,7 @@ Costs announced(const ModelShape& shape, const tensor::Batch& example, const Los
   return costs;
 }
 
-/// What LibTorch says, which begins with the operator, without the backends that it lists behind.
+/// Returns LibTorch's message, which begins with the operator, without the list of backends after it.
 std::string first_sentence(const std::string& message) {
   return message.substr(0, std::min(message.find(". "), message.find('\n')));
 }

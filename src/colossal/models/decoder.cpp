@@ -7,14 +7,15 @@
 namespace colossal::models {
 namespace {
 
-/// x times the factor as x's dtype has it: transformers multiplies by a number that it has rounded twice.
+/// Returns x times the factor as rounded to x's dtype, because transformers multiplies by a factor that it has rounded
+/// twice.
 at::Tensor scaled(const at::Tensor& x, double factor) {
   if (factor == 1) return x;
   const at::Tensor rounded = at::scalar_tensor(static_cast<float>(factor), at::kFloat).to(x.scalar_type());
   return x * rounded.to(at::kDouble).item<double>();
 }
 
-/// Between rows of the embedding and hidden states. Null: they are equally wide.
+/// Makes the projection between the embedding's rows and hidden states; null if both have the same width.
 std::shared_ptr<nn::Dense> make_projection(const std::string& name, int64_t in, int64_t out, nn::Layers& layers) {
   if (in == out) return nullptr;
   return layers.dense(name, in, out, {.bias = false, .deviation = kDeviation});
@@ -53,7 +54,7 @@ ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_
           .layers = layers,
           .heads = heads,
           .kv_heads = heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),  // whatever they are: validate() refuses
+          .head_dim = hidden / std::max<int64_t>(1, heads),  // validate() refuses values that do not fit
           .ffn = 4 * std::clamp<int64_t>(hidden, 0, kLargestSize),
           .positions = positions};
 }

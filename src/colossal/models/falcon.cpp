@@ -23,10 +23,10 @@ void FalconSizes::fields(Fields& f) {
   rotary.fields(f);
 }
 
-namespace falcon {  // the same names in every family
+namespace falcon {  // a namespace of its own, because every family has functions of these names
 
-/// Folders of the first architecture say whether all heads share k and v or none do; those of the new one how many k
-/// and v there are, and have parallel branches alone.
+/// Returns true for the new architecture. Folders of the first one say only whether all heads share k and v or none do.
+/// Folders of the new one give the number of kv heads, and have only parallel branches.
 bool is_new(const ModelShape& s) {
   const auto own = s.own.as<FalconSizes>();
   return own.parallel && (own.norms == 2 || (s.kv_heads != 1 && s.kv_heads != s.heads));
@@ -39,7 +39,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   BlockVariant block{.branches = own.parallel ? both : Branches::InTurn,
                      .activation = ops::activation(own.activation).plain,
                      .bias = {.qkv = own.bias, .out = own.bias, .mlp = own.bias}};
-  if (own.alibi)  // Falcon scales scores with their biases in them
+  if (own.alibi)  // Falcon also scales the ALiBi biases
     block.attention = {.alibi = true, .alibi_scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
   else
     block.rotary = own.rotary.table(s.head_dim);
@@ -107,7 +107,7 @@ ModelShape from_json(const nlohmann::json& j) {
                   .bias = c.value("bias", false),
                   .alibi = c.value("alibi", false)};
   if (!own.alibi) own.rotary = read_rotary(c);
-  if (is_new) c.must_be("parallel_attn", true);  // transformers looks for norms there that it has not made
+  if (is_new) c.must_be("parallel_attn", true);  // because transformers expects norms there that it has not made
   if (!is_new) c.must_be("num_ln_in_parallel_attn", 1);
   if (!is_new && !shares_all) c.must_be("num_kv_heads", heads);
   ModelShape s = sized(c.at<int64_t>("vocab_size"), hidden, c.at<int64_t>("num_hidden_layers"), heads,

@@ -1,4 +1,5 @@
-// Falcon (arXiv:2311.16867): multi-query or grouped attention beside the feed-forward layer, rotary positions or ALiBi.
+// Falcon (arXiv:2311.16867): multi-query or grouped attention parallel to the feed-forward layer, rotary positions or
+// ALiBi.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,10 +11,10 @@ namespace colossal::models {
 
 struct FalconSizes {
   std::string activation = "gelu";
-  bool parallel = true;  ///< both branches read the block's input
-  int64_t norms = 1;     ///< where they do: one for both (7B), or one each (40B, 180B)
-  bool bias = false;     ///< of linear layers
-  bool alibi = false;    ///< in place of rotary positions
+  bool parallel = true;  ///< true = both branches read the block's input
+  int64_t norms = 1;     ///< norms of parallel branches: 1 = one for both (7B), 2 = one each (40B, 180B)
+  bool bias = false;     ///< whether linear layers have biases
+  bool alibi = false;    ///< ALiBi instead of rotary positions
   RotaryKeys rotary{};
   void fields(Fields& f);
   bool operator==(const FalconSizes&) const = default;

@@ -1,12 +1,12 @@
-// config.json of a Hugging Face folder, as a family reads it. What changes numbers is either read or must have the one
-// value with which it changes none: then it is refused by its name.
+// The config.json of a Hugging Face folder, as a family reads it. A key that affects results is either read, or must
+// have the one value with which it has no effect. Otherwise it is refused by name.
 //
 //   const FolderConfig c(json, "LLaMA");
 //   s.hidden = c.at<int64_t>("hidden_size");
 //   s.norm_epsilon = c.value("rms_norm_eps", 1e-6);                   // of a key that is null or not there
 //   c.must_be("attention_dropout", 0);                                // or null, or not there
 //
-// Keys that transformers' class of the family does not know pass, as they do there.
+// Keys that the family's config class in transformers does not know are ignored, as they are there.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -16,24 +16,25 @@
 
 namespace colossal::models {
 
+/// A reader for one config.json, with checked conversions.
 class FolderConfig {
  public:
-  /// Of a folder of `family`, as messages call it. Errors ("model"), of what no family of ours computes: quantized
-  /// weights (quantization_config), removed heads (pruned_heads), layers that differ (per_layer_config), attention to
-  /// an encoder (add_cross_attention).
+  /// Reads the config of a folder of `family`, a name for messages. Errors ("model"): features that no family here
+  /// computes: quantized weights (quantization_config), removed heads (pruned_heads), layers that differ
+  /// (per_layer_config), attention to an encoder (add_cross_attention).
   FolderConfig(const nlohmann::json& config, std::string family);
 
   const std::string& family() const { return family_; }
-  /// There, and neither null nor an empty object.
+  /// Returns true if the key exists and is neither null nor an empty object.
   bool has(const char* key) const {
     const auto found = config_.find(key);
     return found != config_.end() && !found->is_null() && !(found->is_object() && found->empty());
   }
-  /// There, and null, where absent would be something else.
+  /// Returns true if the key exists and is null, for keys whose absence has another meaning.
   bool says_null(const char* key) const { return config_.contains(key) && config_[key].is_null(); }
-  /// An integer may be written with a point, as 64.0. Errors ("model") of these three, with key and value: one of
-  /// another type, and a number that is no int64_t where one is wanted. Of a key that at() does not find:
-  /// nlohmann::json's, which the registry words.
+  /// The next three return the value of a key. An integer may be written with a decimal point, as 64.0.
+  /// Errors ("model"), with key and value: a value of another type; a number that does not fit an int64_t. If at() does
+  /// not find the key it throws the exception of nlohmann::json, which the registry turns into a message.
   template <class T>
   T at(const char* key) const {
     return as<T>(key, config_.at(key));
@@ -43,10 +44,10 @@ class FolderConfig {
     return has(key) ? as<T>(key, config_[key]) : otherwise;
   }
   std::string value(const char* key, const char* otherwise) const { return value(key, std::string(otherwise)); }
-  /// The object under `key`, whose keys messages call `key.name`; an empty one where there is none.
+  /// Returns the object under `key`, or an empty one if there is none. Messages call its keys `key.name`.
   FolderConfig object(const char* key) const;
 
-  /// Errors ("model"): a key that is there, not null and none of `allowed`.
+  /// Errors ("model"): a key that exists, is not null and has none of the allowed values.
   void must_be(const char* key, const nlohmann::json& allowed) const { must_be_one_of(key, {allowed}); }
   void must_be_one_of(const char* key, const std::vector<nlohmann::json>& allowed) const;
 
@@ -73,8 +74,9 @@ class FolderConfig {
   std::string family_, prefix_;
 };
 
-/// Where transformers' config class gives token ids (pad, bos, eos) up to `largest` to a folder that says none, and the
-/// vocabulary has no such token, writes that there are none: it would pad or begin with rows that the embedding lacks.
+/// Writes null for the pad, bos and eos token ids if the vocabulary has no id `largest`. transformers' config class
+/// would otherwise assume default ids up to `largest`, and would pad or begin with rows that the embedding does not
+/// have.
 void write_tokens(nlohmann::json& config, int64_t vocabulary, int64_t largest);
 
 }  // namespace colossal::models

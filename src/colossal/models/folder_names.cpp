@@ -10,7 +10,7 @@
 namespace colossal::models {
 namespace {
 
-/// The row of `rows` that is of the parameter `name`, with the names that it then has there, behind `theirs`.
+/// Returns the row of `rows` for the parameter `name`, with its names in the folder, each after the prefix `theirs`.
 std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& rows, const std::string& name,
                                          const std::string& theirs) {
   const std::string ending = name.substr(std::min(name.rfind('.'), name.size()));

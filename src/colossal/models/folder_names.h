@@ -1,5 +1,5 @@
-// How the Hugging Face folders of a family name what our models have, as one table: which of the parameters a model of
-// some shape has (biases, a head of its own, a second norm) is found by declaring it.
+// The names of our parameters in the Hugging Face folders of a family, as one table. The parameters that a model of
+// some shape has (biases, an untied head, a second norm) are found by declaring the model.
 //
 //   std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 //     return names_in_folder(s, {.outside = {{"embedding", {"model.embed_tokens"}}, {"norm", {"model.norm"}}},
@@ -18,28 +18,30 @@
 
 namespace colossal::models {
 
-/// A row is of a layer, whose parameters end alike there and here (".weight", ".bias"), or of the one parameter that it
-/// names whole. Of those that a shape does not have nothing is said.
+/// A table of names in a folder. A row names either a layer, whose parameters have the same endings in both (".weight",
+/// ".bias"), or one parameter by its whole name. Rows for parameters that a shape does not have are ignored.
 struct FolderNames {
-  std::vector<nn::ExternalName> outside{};   ///< of what stands outside the blocks
-  std::string blocks{};                      ///< what stands in front of the number of a block there
-  std::vector<nn::ExternalName> in_block{};  ///< of what a block has, behind "blocks.<i>." here and that number there
+  std::vector<nn::ExternalName> outside{};  ///< layers outside the blocks
+  std::string blocks{};                     ///< prefix of a block's number in the folder
+  /// Layers of a block; names follow "blocks.<i>." here, and the block's number in the folder
+  std::vector<nn::ExternalName> in_block{};
 };
 
-/// Where each parameter of a model of `shape` lies. Errors ("model"): a parameter without a row.
+/// Returns the place of each parameter of a model of `shape` in the folder. Errors ("model"): a parameter without a
+/// row.
 /// Cost: the model is declared once, without memory.
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
 
-/// Tensors that a folder of `shape` may hold beside those: the head of a model whose embedding is its head, too, and
+/// Returns further tensors that a folder of `shape` may contain: the head of a model with a tied head, and
 /// HuggingFace::copies.
 std::vector<nn::ExternalCopy> copies_in_folder(const ModelShape& shape);
 
-/// A copy of `original` for models whose tie_word_embeddings is true.
+/// Returns a copy of `original` for models whose tie_word_embeddings is true.
 nn::ExternalCopy tied_copy(std::string name, std::string original);
 
-/// The frequencies of rotary positions, which folders of older versions hold.
+/// Returns the tensor of rotary frequencies that folders of older versions contain.
 IgnoredTensor rotary_table(std::string name = "*.rotary_emb.inv_freq");
-/// The causal mask, or the score of what it hides, which folders of older versions hold.
+/// Returns the tensor of the causal mask, or of the score of masked pairs, that folders of older versions contain.
 IgnoredTensor causal_mask(std::string name);
 
 }  // namespace colossal::models

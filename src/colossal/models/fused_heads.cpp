@@ -3,7 +3,7 @@
 namespace colossal::models {
 
 std::vector<nn::ExternalRows> heads_in_groups(const std::string& tensor, const nn::AttentionShape& s) {
-  if (s.kv_heads == 1) return {tensor};  // q, k, v, as ours
+  if (s.kv_heads == 1) return {tensor};  // already in our order, q, k, v
   const int64_t q = s.heads / s.kv_heads * s.head_dim, group = q + 2 * s.head_dim;
   std::vector<nn::ExternalRows> rows;
   for (int64_t i = 0; i < s.kv_heads; ++i) rows.emplace_back(tensor, i * group, q);

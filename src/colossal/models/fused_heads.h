@@ -1,4 +1,4 @@
-// Where Hugging Face folders have the heads of attention in another order than ours, which is q of all heads, k, v.
+// Conversion of the order of attention heads in Hugging Face folders. Our order is q of all heads, then k, then v.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,12 +9,13 @@
 
 namespace colossal::models {
 
-/// q, k and v of a tensor that has, for each head of k, the heads of q that read it, then itself, then its v (GPT-NeoX
-/// and BLOOM of each head, Falcon of each group).
+/// Returns the rows of q, k and v in a tensor that stores groups. A group is the q heads that share one k head, then
+/// this k head, then its v head (GPT-NeoX and BLOOM: one group per head; Falcon: per kv head).
 std::vector<nn::ExternalRows> heads_in_groups(const std::string& tensor, const nn::AttentionShape& shape);
 
-/// `heads` heads of `size` features, the first `turned` of which the folder turns by pairs of neighbours, 0 and 1, 2
-/// and 3 (GPT-J), and ours by halves: scores are the same where q and k are both in that order.
+/// Returns the rows of `heads` heads of `size` features whose first `turned` features are rotated. The folder rotates
+/// pairs of neighbours, 0 and 1, 2 and 3 (GPT-J); our models rotate pairs from the two halves. Scores are the same if q
+/// and k are both reordered.
 std::vector<nn::ExternalRows> heads_of_pairs(const std::string& tensor, int64_t heads, int64_t size, int64_t turned);
 
 }  // namespace colossal::models

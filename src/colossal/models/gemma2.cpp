@@ -16,7 +16,7 @@ void Gemma2Sizes::fields(Fields& f) {
   windows.fields(f);
 }
 
-namespace gemma2 {  // the same names in every family
+namespace gemma2 {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Gemma2Sizes>();

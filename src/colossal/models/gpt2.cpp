@@ -18,7 +18,7 @@ void Gpt2Sizes::fields(Fields& f) {
          "division of attention scores by the layer number, counted from 1");
 }
 
-namespace gpt2 {  // the same names in every family
+namespace gpt2 {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Gpt2Sizes>();
@@ -67,7 +67,7 @@ ModelShape from_json(const nlohmann::json& j) {
   s.tied = c.value("tie_word_embeddings", true);
   require(c.value("embd_pdrop", 0.1) == s.dropout, "model", "embd_pdrop of a GPT-2 must be its resid_pdrop, ",
           s.dropout, ": got ",
-          c.value("embd_pdrop", 0.1));  // ours is one for all; that of the scores, attn_pdrop, is left out
+          c.value("embd_pdrop", 0.1));  // our dropout is one for all; the dropout of scores, attn_pdrop, is ignored
   s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
                     .scale_scores = c.value("scale_attn_weights", true),
                     .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};

@@ -9,8 +9,8 @@ namespace colossal::models {
 
 struct Gpt2Sizes {
   std::string activation = "gelu_new";
-  bool scale_scores = true;            ///< by 1 / sqrt(head_dim)
-  bool scale_scores_by_layer = false;  ///< by 1 / (index of the layer + 1), too
+  bool scale_scores = true;            ///< scores are multiplied by 1 / sqrt(head_dim)
+  bool scale_scores_by_layer = false;  ///< scores are also multiplied by 1 / (index of the layer + 1)
   void fields(Fields& f);
   bool operator==(const Gpt2Sizes&) const = default;
 };

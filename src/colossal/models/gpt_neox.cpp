@@ -25,7 +25,7 @@ int64_t NeoxSizes::turned(int64_t head_dim) const {
   return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share);
 }
 
-namespace gpt_neox {  // the same names in every family
+namespace gpt_neox {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   using Branches = BlockVariant::Branches;
@@ -38,7 +38,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                       layers);
 }
 
-/// `key` is the name of the share where the user set it. Returns the features that positions turn.
+/// `key`: name of the share at the place where the user set it, for messages. Returns the number of rotated features.
 int64_t checked_features(const NeoxSizes& own, int64_t head_dim, const std::string& key) {
   const int64_t turned = own.turned(head_dim);
   require(turned > 0 && turned % 2 == 0, "model", key, " must rotate an even number of features of each head: got ",
@@ -91,7 +91,7 @@ NeoxSizes own_from_json(const FolderConfig& c) {
                 .attention_bias = c.value("attention_bias", true),
                 .rotary_share = c.value("rotary_pct", 0.25),
                 .rotary = read_rotary(c)};
-  // Folders of transformers 4 have base and share under names of their own.
+  // Folders of transformers 4 store base and share under names of their own.
   const FolderConfig rotary = c.object(rotary_object(c));
   own.rotary.theta = rotary.value("rope_theta", c.value("rotary_emb_base", 10000.0));
   own.rotary_share = rotary.value("partial_rotary_factor", own.rotary_share);
@@ -110,7 +110,7 @@ ModelShape from_json(const nlohmann::json& j) {
   const NeoxSizes own = own_from_json(c);
   const bool is_in_object = c.object(rotary_object(c)).has("partial_rotary_factor");
   const bool has_valid_sizes = s.heads > 0 && s.hidden % s.heads == 0 && own.rotary_share >= 0 && own.rotary_share <= 1;
-  if (has_valid_sizes)  // else the registry refuses them
+  if (has_valid_sizes)  // otherwise the registry refuses the sizes
     checked_features(
         own, s.hidden / s.heads,
         is_in_object ? concat(rotary_object(c), ".partial_rotary_factor of config.json") : "rotary_pct of config.json");

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia (arXiv:2204.06745, arXiv:2304.01373): attention and feed-forward layer side by side, rotary
-// positions of a part of each head.
+// GPT-NeoX and Pythia (arXiv:2204.06745, arXiv:2304.01373): attention parallel to the feed-forward layer, rotary
+// positions for a part of each head.
 #pragma once
 #include <string>
 
@@ -10,14 +10,14 @@ namespace colossal::models {
 
 struct NeoxSizes {
   std::string activation = "gelu";
-  bool parallel = true;        ///< both branches read the block's input, each through a norm of its own
-  bool attention_bias = true;  ///< of q, k, v and of what comes out of attention
-  double rotary_share = 0.25;  ///< of each head's features that positions turn
+  bool parallel = true;        ///< true = both branches read the block's input, each through its own norm
+  bool attention_bias = true;  ///< whether the projections to q, k, v and from the heads have biases
+  double rotary_share = 0.25;  ///< share of each head's features that is rotated
   RotaryKeys rotary{};
   void fields(Fields& f);
   bool operator==(const NeoxSizes&) const = default;
 
-  /// Features of a head that are turned.
+  /// Returns the number of features of a head that are rotated.
   int64_t turned(int64_t head_dim) const;
 };
 

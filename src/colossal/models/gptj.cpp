@@ -20,7 +20,7 @@ void GptjSizes::fields(Fields& f) {
             kLargestSize);
 }
 
-namespace gptj {  // the same names in every family
+namespace gptj {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<GptjSizes>();

@@ -1,5 +1,5 @@
-// GPT-J (Wang and Komatsuzaki 2021): attention and feed-forward layer read one norm, rotary positions turn the first
-// features of each head, the head has a bias.
+// GPT-J (Wang and Komatsuzaki 2021): attention and feed-forward layer read one norm, rotary positions rotate the first
+// features of each head, and the head has a bias.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@ namespace colossal::models {
 
 struct GptjSizes {
   std::string activation = "gelu_new";
-  int64_t rotary_features = 64;  ///< of each head that positions turn; its folders have them as pairs of neighbours
+  int64_t rotary_features = 64;  ///< rotated features of each head; its folders store them as pairs of neighbours
   void fields(Fields& f);
   bool operator==(const GptjSizes&) const = default;
 };

@@ -15,7 +15,7 @@ void LlamaSizes::fields(Fields& f) {
             kLargestSize);
 }
 
-namespace llama {  // the same names in every family
+namespace llama {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<LlamaSizes>();

@@ -49,7 +49,8 @@ FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular) 
                                      {"norm_2", {"post_attention_layernorm"}},
                                      {"mlp.gate_up", {"mlp.gate_proj", "mlp.up_proj"}},
                                      {"mlp.down", {"mlp.down_proj"}}};
-  names.in_block.insert(names.in_block.end(), std::begin(common), std::end(common));  // the first row counts
+  // added last, because the first matching row counts
+  names.in_block.insert(names.in_block.end(), std::begin(common), std::end(common));
   return names;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 size_t state_count(const Model& model) { return std::max<size_t>(1, model.states.size()); }
 
-/// The index of the norm, which stands behind the blocks.
+/// Returns the index of the norm, which is one past the last block.
 int64_t end_of(const Model& model) { return static_cast<int64_t>(model.blocks.size()); }
 
 const Block& part_of(const Model& model, int64_t index) {
@@ -37,7 +37,7 @@ std::string state_names(const Model& model) {
                               "`: got an undefined tensor"));
 }
 
-/// For each block and, last, the norm: which states it or something behind it reads before they are written again.
+/// Returns, for each block and finally the norm, which states it or a later part reads before they are written again.
 std::vector<std::vector<bool>> lives_of(const Model& model) {
   std::vector<std::vector<bool>> lives(model.blocks.size() + 1);
   std::vector<bool> live(state_count(model));
@@ -61,8 +61,8 @@ std::vector<at::Tensor> inputs_of(const Block& block, const States& states) {
   return inputs;
 }
 
-/// What a block (or the norm) writes, given what it reads, each in the order of its list. It sees nothing else, so that
-/// it computes the same when backward runs it again.
+/// Returns the states that a block (or the norm) writes, given the states that it reads, both in the order of its
+/// lists. It sees no other states, so it computes the same when backward runs it again.
 std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std::vector<at::Tensor>& inputs,
                                    const nn::Step& step) {
   const Block& block = part_of(model, index);
@@ -81,7 +81,8 @@ void run_block(const Model& model, int64_t index, States& states, const nn::Step
   const Block& block = model.blocks[index];
   const std::vector<at::Tensor> inputs = inputs_of(block, states);
   const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block;
-  // The node of a recomputed block has one copy of this function: what calls it again does so in backward.
+  // Backward runs the copy of this function in the recomputed block's node, so every call after the first is a
+  // recomputation.
   auto again = [&model, index, step = step](const std::vector<at::Tensor>& read) mutable {
     std::vector<at::Tensor> written = written_by(model, index, read, step);
     step.is_recomputed = true;
@@ -92,7 +93,7 @@ void run_block(const Model& model, int64_t index, States& states, const nn::Step
   for (size_t i = 0; i < written.size(); ++i) states[block.writes[i]] = written[i];
 }
 
-/// Backward does not go through a state without a gradient, wherever a pipeline is cut.
+/// Detaches the states without a gradient, so that backward does not go through them, wherever a pipeline is cut.
 void cut_gradients(const Model& model, const std::vector<int>& written, States& states) {
   if (model.states.empty()) return;
   for (const int state : written)
@@ -185,7 +186,7 @@ std::vector<StateTransfer> state_transfers(const Model& model, const std::vector
         writes = writes || names(model.blocks[i].writes, state);
       }
       reads = reads || (stage == last && names(model.norm.reads, state));
-      // If it lives here, what is read is what came in, before anything is written.
+      // If the state is live here, the stage reads the incoming value before anything is written.
       const bool takes = reads && stage > 0 && lives[cuts[stage]][state];
       if (takes && holder >= 0) transfers.push_back({state, holder, stage});
       if (takes || writes) holder = stage;

@@ -1,5 +1,5 @@
-// A model as every runtime sees it: an embedding, a list of blocks, a norm, most often a head. Pipelines cut it;
-// recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
+// A model as every runtime uses it: an embedding, a list of blocks, a norm and usually a head. Pipelines cut it between
+// blocks. Recomputation and prefetch work block by block. Decoding passes a cache through the same blocks.
 //
 //   Model make(const ModelShape& s, nn::Layers& layers) {                  // by hand; a language model: decoder.h
 //     Model model;
@@ -13,7 +13,8 @@
 //     return model;
 //   }
 //
-// Blocks hand on one hidden state, or several of different sizes (State). Here a block reads two and changes one:
+// Blocks pass on one hidden state, or several of different sizes (State). In this example a block reads two and changes
+// one:
 //
 //   const State pair{.name = "pair",
 //                    .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
@@ -25,9 +26,9 @@
 //                             states[1] = states[1] + block->forward(states[0], step);
 //                           }});
 //
-// The names of parameters say which part of the model uses them, and so in a pipeline where they are: "blocks.<i>." the
-// block i, "norm." and "head." the end, all others the beginning; a tied "embedding." both ends. make_model() refuses
-// names that say nothing of this.
+// The names of parameters show which part of the model uses them, and thereby which pipeline stage holds them:
+// "blocks.<i>." = block i, "norm." and "head." = the end, all others = the beginning; a tied "embedding." = both ends.
+// make_model() refuses names that do not show this.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -47,150 +48,159 @@
 
 namespace colossal::models {
 
-/// The hidden states of a micro-batch by index in Model::states, this rank's part of each. Undefined outside its life:
-/// before something writes it, and after the last block that reads it.
+/// This rank's part of the hidden states of a micro-batch, indexed like Model::states. A state is undefined before it
+/// is first written and after the last block that reads it.
 using States = std::vector<at::Tensor>;
 
-/// A hidden state: what blocks hand on.
+/// A hidden state, which blocks pass on.
 struct State {
   std::string name;  ///< "hidden", "pair", "skip.3"
-  /// How the layout divides it, one kind per dimension as in tensor::Field; the first is Row, and no other one
+  /// How the layout splits it: one kind per dimension, as in tensor::Field. The first dimension, and only that one, is
+  /// Row
   std::vector<tensor::Dim> dims;
-  /// Returns its whole sizes after that block (-1: the embedding). `step` has the micro-batch, uncut. Every rank of a
-  /// pipeline computes them, so they may follow from the sizes of fields, and from no value of them
+  /// Returns its logical sizes after that block (-1 = the embedding). `step` has the whole micro-batch. Every rank of a
+  /// pipeline calls it, so sizes may depend on the sizes of fields, but not on their values
   std::function<std::vector<int64_t>(const nn::Step& step, int64_t block)> sizes;
-  std::optional<at::ScalarType> dtype{};  ///< default: that of the model's parameters
-  bool has_gradient = true;               ///< false: backward does not go through it; of integers it must be false
+  std::optional<at::ScalarType> dtype{};  ///< default: the dtype of the model's parameters
+  bool has_gradient = true;               ///< false = backward does not go through it; must be false for integers
 };
 
-/// The state `hidden` [B, S, hidden] of a model that names none. S: tokens of the batch, or `positions` (at least one)
-/// if it has none, as images.
+/// Returns the state `hidden` [B, S, hidden], which a model has if it names none. S is the number of tokens of the
+/// batch, or `positions` (at least one) if the batch has none, as with images.
 State hidden_state(int64_t hidden, int64_t positions);
 
-/// A function of a single hidden state, or of several. It may read fields of step.batch too (nn::Layers::field_part).
+/// A function of one hidden state, or of several. It may also read fields of step.batch (nn::Layers::field_part).
 struct Block {
   using OfOne = std::function<at::Tensor(const at::Tensor& hidden, const nn::Step&)>;
   using OfStates = std::function<void(States& states, const nn::Step&)>;
 
   Block(std::nullptr_t = nullptr) {}
-  /// Reads and writes state 0 alone: hidden [B, S, H] -> hidden [B, S, H].
+  /// Makes a block that reads and writes only state 0: hidden [B, S, H] -> hidden [B, S, H].
   Block(OfOne run);
   template <class Run>
     requires(!std::is_same_v<Run, Block>) && std::is_invocable_r_v<at::Tensor, Run&, const at::Tensor&, const nn::Step&>
   Block(Run run) : Block(OfOne(std::move(run))) {}
-  /// Reads and writes the states with these indices. `run` is given those that it reads, the others undefined. It must
-  /// define all that it writes; what else it assigns is dropped. A state that it changes is in both lists. One that it
-  /// writes and does not read begins a new life: what blocks before wrote ends there.
+  /// Makes a block that reads and writes the states with these indices. `run` gets the states that it reads; the others
+  /// are undefined. It must define every state that it writes; other assignments are dropped. A state that it changes
+  /// must be in both lists. A state that it writes without reading is new: values that earlier blocks wrote to it end
+  /// there.
   Block(std::vector<int> reads, std::vector<int> writes, OfStates run)
       : reads(std::move(reads)), writes(std::move(writes)), run(std::move(run)) {}
 
   explicit operator bool() const { return bool(run); }
-  /// Calls a block of state 0 alone. Errors ("model"): a block of others.
+  /// Calls a block of state 0. Errors ("model"): a block that uses other states.
   at::Tensor operator()(const at::Tensor& hidden, const nn::Step& step) const;
 
   std::vector<int> reads{}, writes{};
   OfStates run{};
 };
 
-/// From the fields of a micro-batch, which the family names, to hidden states: token `ids` [B, S], or `images`
-/// [B, C, side, side].
+/// The first part of a model: computes the hidden states from the fields of a micro-batch that the family names, such
+/// as token `ids` [B, S] or `images` [B, C, side, side].
 struct Embed {
   using OfOne = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;
   using OfStates = std::function<void(States& states, const tensor::Batch& micro_batch, const nn::Step&)>;
 
   Embed(std::nullptr_t = nullptr) {}
-  /// Writes state 0 alone: hidden [B, S, H].
+  /// Makes an embedding that writes only state 0: hidden [B, S, H].
   Embed(OfOne run);
   template <class Run>
     requires(!std::is_same_v<Run, Embed>) &&
             std::is_invocable_r_v<at::Tensor, Run&, const tensor::Batch&, const nn::Step&>
   Embed(Run run) : Embed(OfOne(std::move(run))) {}
-  /// Writes the states with these indices.
+  /// Makes an embedding that writes the states with these indices.
   Embed(std::vector<int> writes, OfStates run) : writes(std::move(writes)), run(std::move(run)) {}
 
   explicit operator bool() const { return bool(run); }
-  /// Calls an embedding of state 0 alone. Errors ("model"): one of others.
+  /// Calls an embedding of state 0. Errors ("model"): an embedding that writes other states.
   at::Tensor operator()(const tensor::Batch& micro_batch, const nn::Step& step) const;
 
   std::vector<int> writes{};
   OfStates run{};
 };
 
-/// Called once per training step after the update, on all ranks with the same values. May add rows to the metrics of
-/// the step, the same on all ranks. Not called if the step throws.
+/// Function that runs once per training step after the update, on all ranks with the same values. It may add rows to
+/// the metrics of the step, the same on all ranks. It is not called if the step throws.
 using EndStep = std::function<void(const nn::Reported& reported, std::vector<Metric>& rows)>;
 
+/// A model with its layers. make_model() builds it.
 struct Model {
   ModelShape shape;
-  /// Names of fields that the embedding or blocks read. A pass refuses a batch without one of them before any
-  /// communication. The head and its labels are the caller's, so labels are not among them
+  /// Names of the fields that the embedding or blocks read. A pass refuses a batch without one of them before any
+  /// communication. Labels are not listed, because the caller uses the head and its labels
   std::vector<std::string> fields{};
-  std::vector<State> states{};  ///< empty: hidden_state() alone
+  std::vector<State> states{};  ///< empty = only hidden_state()
   Embed embed;
   std::vector<Block> blocks;
-  /// What stands behind the last block. Head and losses are given the states that it reads or writes; the head takes
-  /// state 0. Of a model of images it also chooses the class token: [B, S, H] -> [B, 1, H]
+  /// The function after the last block. Head and losses get the states that it reads or writes; the head gets state 0.
+  /// In a model of images it also selects the class token: [B, S, H] -> [B, 1, H]
   Block norm;
-  /// Null if the objective computes its loss from the end of the model (nn::Outputs). Users of a head call head_of()
+  /// Null if the objective computes its loss from the end of the model (nn::Outputs). Callers that use a head call
+  /// head_of()
   std::shared_ptr<nn::LossHead> head;
-  int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
-  EndStep end_step{};       ///< null: the model does nothing at the end of a step
-  nn::Reports reports{};    ///< of the model's layers (nn::Layers::reports()); make_model() sets it
+  /// Number by which the rows of every batch must be divisible (nn::Layers::batch_parts() of the layout)
+  int64_t batch_parts = 1;
+  EndStep end_step{};     ///< null = no action at the end of a step
+  nn::Reports reports{};  ///< reports of the model's layers (nn::Layers::reports()); set by make_model()
 };
 
-/// A run of blocks, with what stands before the first and behind the last of the model.
+/// A range of blocks, with the embedding before it and the norm after it where they belong to the range.
 struct Stage {
   int64_t first = 0, last = 0;  ///< blocks [first, last)
-  bool embeds = true;           ///< starts from the micro-batch of the step instead of a hidden state
-  bool ends = true;             ///< applies the final norm
+  bool embeds = true;           ///< true = starts from the micro-batch of the step instead of a hidden state
+  bool ends = true;             ///< true = applies the final norm
 };
 
-/// A stage of the forward pass: from step.batch, or from the states that the stages before have left (empty if
-/// stage.embeds). Returns the states that live behind it; with stage.ends those that the norm reads or writes.
-/// step.cache is the caller's to advance.
-/// Errors: "data", a field that the model reads and the batch does not have; "model", a state that a block is to write
-///         and leaves undefined.
+/// Runs one stage of the forward pass, starting from step.batch or from the `states` that earlier stages left (empty if
+/// stage.embeds). Returns the states that are live after it; with stage.ends, the states that the norm reads or writes.
+/// The caller advances step.cache.
+/// Errors ("data"): a field that the model reads and the batch lacks.
+/// Errors ("model"): a state that a block must write and leaves undefined.
 States run_stage(const Model& model, const Stage& stage, States states, const nn::Step& step);
 
-/// A state that stage `from` of a chain leaves and stage `to`, which is not always the next one, is the next to read.
+/// The transfer of a state from stage `from` to the next stage that reads it, `to`, which may be several stages later.
 struct StateTransfer {
   int state, from, to;
   bool operator==(const StateTransfer&) const = default;
 };
 
-/// All transfers between the stages of a chain, where stage k has blocks [cuts[k], cuts[k+1]), by state and stage. They
-/// follow from what the blocks read and write. Where a stage writes a state without reading it before, none is.
+/// Returns all transfers between the stages of a chain, by state and stage. Stage k has blocks [cuts[k], cuts[k+1]).
+/// They follow from what the blocks read and write. A stage that writes a state before reading it needs no transfer of
+/// it.
 std::vector<StateTransfer> state_transfers(const Model& model, const std::vector<int64_t>& cuts);
 
-/// Errors ("model"): states without sizes, with dimensions of which not the first one alone is Row, with a name that is
-///                   taken, or of integers with a gradient; a block that reads or writes a state that the model does
-///                   not have, or reads one that nothing before it writes. make_model() calls it.
+/// Checks the states of a model; make_model() calls it.
+/// Errors ("model"): states without sizes; dimensions of which not exactly the first is Row; a name that is taken;
+///                   integers with a gradient; a block that reads or writes a state that the model does not have, or
+///                   reads one that no earlier part writes.
 void check_states(const Model& model);
 
-/// Errors ("model"): `states`, which have not been divided among ranks, have other sizes or another dtype than
-///                   Model::states says for those behind that block (-1: the embedding).
+/// Checks `states`, which must be whole, not sharded.
+/// Errors ("model"): other sizes or another dtype than Model::states gives for the states after that block (-1 = the
+///                   embedding).
 void check_sizes(const Model& model, const States& states, const nn::Step& step, int64_t block);
 
-/// The block that the parameter of that name is of; none: of no block.
-/// Errors ("model"): "blocks." without the number of one of `layers` blocks and a name behind.
+/// Returns the block to which the parameter of that name belongs; none = no block.
+/// Errors ("model"): "blocks." without the number of one of `layers` blocks and a name after it.
 std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 
-/// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of
-/// "blocks.<i>...." the one with that block; of "norm...." and "head...." the last; of others the first, and of a tied
-/// embedding both; of one that blocks share (Architecture::shared) all that have one of these blocks.
+/// Returns the stages of a chain that use the parameter of that name. Stage k has blocks [cuts[k], cuts[k+1]).
+/// "blocks.<i>...." is used by the stage with that block, "norm...." and "head...." by the last, other names by the
+/// first. A tied embedding is used by the first and the last, and a parameter that blocks share (Architecture::shared)
+/// by all stages that have one of these blocks.
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 
-/// Errors ("data"): a field of model.fields that the batch does not have. All ranks must call it before they
-/// communicate, because in a pipeline one stage alone reads the field.
+/// Errors ("data"): a field of model.fields that the batch lacks. All ranks must call it before they communicate,
+///                  because in a pipeline only one stage reads the field.
 void check_fields(const Model& model, const tensor::Batch& batch);
 
 /// Returns the head. Errors ("model"): the model has none. All ranks must call it before they communicate, because in a
 /// pipeline only the last stage uses the head.
 nn::LossHead& head_of(const Model& model);
 
-/// Tokens of a sample in the hidden states that blocks hand on: those of the batch, or the model's positions (at least
-/// one) if the batch has none, as images.
+/// Returns the number of tokens of a sample in the hidden states between blocks: the tokens of the batch, or the
+/// model's positions (at least one) if the batch has none, as with images.
 int64_t tokens_of(const Model& model, const tensor::Batch& batch);
 
 }  // namespace colossal::models

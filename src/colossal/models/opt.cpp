@@ -21,9 +21,9 @@ void OptSizes::fields(Fields& f) {
             kLargestSize);
 }
 
-namespace opt {  // the same names in every family
+namespace opt {  // a namespace of its own, because every family has functions of these names
 
-constexpr double kEpsilon = 1e-5;  // of all its norms: no folder says it
+constexpr double kEpsilon = 1e-5;  // epsilon of all its norms; folders do not store it
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   using Placement = BlockVariant::Placement;

@@ -1,4 +1,4 @@
-// OPT (arXiv:2205.01068): learned positions that begin at row 2 of their table, relu.
+// OPT (arXiv:2205.01068): learned positions that start at row 2 of their table, and ReLU.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,12 +9,12 @@ namespace colossal::models {
 
 struct OptSizes {
   std::string activation = "relu";
-  bool norm_first =
-      true;  ///< norms before the branches; otherwise behind the sums, and none in front of the head (350m)
-  bool final_norm = true;  ///< one in front of the head, where norms come first
-  bool bias = true;        ///< of linear layers
-  int64_t word_features =
-      0;  ///< of the rows of the embedding, projected to hidden ones and back; 0: hidden (350m: 512)
+  /// True = norms before the branches; false = norms after the sums, and none before the head (350m)
+  bool norm_first = true;
+  bool final_norm = true;  ///< a norm before the head, if norm_first
+  bool bias = true;        ///< whether linear layers have biases
+  /// Number of features in the embedding's rows, projected to hidden features and back; 0 = hidden (350m: 512)
+  int64_t word_features = 0;
   void fields(Fields& f);
   bool operator==(const OptSizes&) const = default;
 };

@@ -23,7 +23,7 @@ class RangeChecker : public Fields {
             field.least, " and ", field.most, ": got ", value);
   }
   static void check(const Field& field, double value) {
-    const bool inside = value >= field.low && value <= field.high;  // NaN is not
+    const bool inside = value >= field.low && value <= field.high;  // false for NaN
     require(inside, "model", field.name, " must be between ", print_number(field.low), " and ",
             print_number(field.high), ": got ", print_number(value));
   }

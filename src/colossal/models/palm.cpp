@@ -9,7 +9,7 @@
 #include "colossal/ops/rotary.h"
 
 namespace colossal::models {
-namespace palm {  // the same names in every family
+namespace palm {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   return make_decoder(s,
@@ -19,7 +19,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                                  .gated = true,
                                  .bias = {.qkv = false, .out = false, .mlp = false},
                                  .rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, 10000)},
-                       .embedding_deviation = 1,  // section 5: no norm stands behind it
+                       .embedding_deviation = 1,  // section 5 of the paper: there is no norm after the embedding
                        .head_scale = 1 / std::sqrt(static_cast<double>(s.hidden))},
                       layers);
 }

@@ -13,7 +13,7 @@ void Phi3Sizes::fields(Fields& f) {
   f.integer("window", window, "tokens", "attention window, including the token itself; 0 = no limit", 0, kLargestSize);
 }
 
-namespace phi3 {  // the same names in every family
+namespace phi3 {  // a namespace of its own, because every family has functions of these names
 
 int64_t turned_features(const ModelShape& s, const Phi3Sizes& own) {
   return static_cast<int64_t>(static_cast<double>(s.head_dim) * own.rotary);

@@ -11,7 +11,7 @@ void Qwen2Sizes::fields(Fields& f) {
   windows.fields(f);
 }
 
-namespace qwen2 {  // the same names in every family
+namespace qwen2 {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Qwen2Sizes>();

@@ -1,5 +1,5 @@
-// Qwen2 and Qwen2.5 (arXiv:2407.10671, arXiv:2412.15115): LLaMA's blocks with biases of q, k and v, and perhaps windows
-// in some layers.
+// Qwen2 and Qwen2.5 (arXiv:2407.10671, arXiv:2412.15115): LLaMA's blocks with biases of q, k and v, and optional
+// windows in some layers.
 #pragma once
 #include "colossal/models/llama_layout.h"
 #include "colossal/models/registry.h"

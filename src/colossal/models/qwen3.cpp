@@ -12,7 +12,7 @@ void Qwen3Sizes::fields(Fields& f) {
   windows.fields(f);
 }
 
-namespace qwen3 {  // the same names in every family
+namespace qwen3 {  // a namespace of its own, because every family has functions of these names
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Qwen3Sizes>();

@@ -1,5 +1,5 @@
-// Qwen3 (arXiv:2505.09388), the dense models: LLaMA's blocks with norms of the heads of q and k, whose size is chosen
-// freely, and perhaps windows in some layers.
+// Qwen3 (arXiv:2505.09388), the dense models: LLaMA's blocks with norms of the q and k heads, a free head size, and
+// optional windows in some layers.
 #pragma once
 #include "colossal/models/llama_layout.h"
 #include "colossal/models/registry.h"

@@ -110,7 +110,7 @@ ModelShape Registry::read_shape(const nlohmann::json& config) const {
 
 namespace {
 
-/// What stages_using() goes by.
+/// Checks the names of parameters, on which stages_using() relies.
 void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
   bool behind_blocks = false;
   for (const nn::Parameter& parameter : parameters.declared()) {

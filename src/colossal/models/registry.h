@@ -1,7 +1,7 @@
-// The architectures that a program knows. A registry is a value: whoever resolves a config or reads a Hugging Face
-// folder is given one, and a program adds its own architectures to built_in() before.
+// The registry of the architectures that a program supports. A registry is a value: the caller passes it to whatever
+// resolves a config or reads a Hugging Face folder. A program first adds its own architectures to built_in().
 //
-//   struct PalmSizes {                                        // keys of [model] beside those of all
+//   struct PalmSizes {                                        // keys of [model] of this architecture only
 //     bool parallel = true;
 //     void fields(Fields& f) { f.flag("parallel", parallel, "attention and mlp read the same norm"); }
 //     bool operator==(const PalmSizes&) const = default;
@@ -31,76 +31,79 @@ namespace colossal::models {
 
 struct ModelConfig;
 
-/// A shape that people ask for by name. Its `architecture` is set by the registry, and so is an empty `own`.
+/// A named shape, such as "gpt2-small". The registry sets its `architecture`, and its `own` if that is empty.
 struct Preset {
   std::string name;
   ModelShape shape;
 };
 
-/// What a training step on one sample costs, forward and backward, in floating point operations: those that layers
-/// announce (tensor/flops.h). A pipeline is cut by it, and the share of the machine's peak that a run reaches is told
-/// by it.
+/// Costs of a training step on one sample, forward and backward, in floating point operations as layers announce them
+/// (tensor/flops.h). Pipelines are cut by these costs, and the reported share of the machine's peak is computed from
+/// them.
 struct Costs {
-  double first = 0;  ///< what stands before the blocks; of images with a gradient of theirs, which nobody makes
-  std::vector<double> blocks;  ///< each of them
+  /// Layers before the blocks; for images it counts a gradient of the images, which no pass computes
+  double first = 0;
+  std::vector<double> blocks;  ///< one per block
   double last = 0;             ///< final norm and head
   double sum() const;
 };
 
-/// A tensor of a folder that is not read.
+/// A tensor that a folder may contain and that is not read.
 struct IgnoredTensor {
-  std::string name;    ///< its full name; `*` may stand for what is in front of it, or for the number of a block
-  std::string reason;  ///< why it cannot change a result
+  std::string name;    ///< its full name; `*` may stand for a prefix, or for the number of a block
+  std::string reason;  ///< the reason why it cannot change a result
 };
 
-/// How an architecture is written by `transformers`. None of the functions is called where model_type is empty.
+/// How `transformers` stores an architecture. No function is called if model_type is empty.
 struct HuggingFace {
-  std::string model_type{};  ///< of config.json; empty: the architecture is not exchanged
-  /// Others that from_json reads, and to_json may write, because they are this architecture with some size fixed.
+  std::string model_type{};  ///< model_type in config.json; empty = the architecture is neither imported nor exported
+  /// Other model types that from_json reads and to_json may write, because they are this architecture with some size
+  /// fixed.
   std::vector<std::string> also{};
-  /// Where each parameter of ours is found.
+  /// Returns the place of each of our parameters in the folder.
   std::vector<nn::ExternalName> (*names)(const ModelShape&) = nullptr;
-  /// From and to config.json. Errors: Error("model", ...) of what the architecture cannot compute, and those of
-  /// nlohmann::json, which the registry words.
+  /// Converts from and to config.json. Errors: Error("model", ...) for values that the architecture cannot compute;
+  /// exceptions of nlohmann::json, which the registry turns into messages.
   ModelShape (*from_json)(const nlohmann::json&) = nullptr;
   nlohmann::json (*to_json)(const ModelShape&) = nullptr;
-  std::string prefix{};  ///< of all names but the head's; folders of the bare model leave it out
-  /// The head's weight. A folder of a model whose head is the embedding may hold it as well, equal to that
-  /// (copies_in_folder). Empty: there is none that could be.
+  std::string prefix{};  ///< prefix of all names except the head's; folders of the model without a head omit it
+  /// The name of the head's weight. A folder of a model with a tied head may contain it as a copy equal to the
+  /// embedding (copies_in_folder). Empty = no such tensor.
   std::string head{};
-  /// Tensors that a folder may hold as well. Each counts for shapes that have its original and not itself
-  /// (copies_in_folder).
+  /// Further tensors that a folder may contain as copies. A copy counts for shapes that have its original but not the
+  /// copied parameter (copies_in_folder).
   std::vector<nn::ExternalCopy> copies{};
   std::vector<IgnoredTensor> ignored{};
-  /// Ends of names, and what folders of older versions have in their place.
+  /// Endings of names, each with the ending that folders of older versions have instead.
   std::vector<std::pair<std::string, std::string>> old_endings{};
-  /// Own keys that may differ from the folder's, because they change the head alone: what of "head." the folder does
-  /// not hold then starts anew.
+  /// Own keys that may differ from the folder's values, because they change only the head. Tensors of "head." that the
+  /// folder lacks are then initialized.
   std::vector<std::string> own_head{};
-  /// Own keys (own_keys()) under which the head begins with the pooler of such a folder. Empty: it has none.
+  /// Own keys (own_keys()) with which the head begins with the pooler that such a folder contains. Empty = no such
+  /// head.
   std::vector<std::string> pooler{};
 
-  /// The names of `ignored`.
+  /// Returns the names of `ignored`.
   std::vector<std::string> ignored_names() const;
 };
 
-/// A family of models. Required: name, make.
+/// A family of models, e.g. GPT-2. Required: name, make.
 struct Architecture {
   std::string name{};
-  OwnSizes own{};  ///< as they are where nobody says otherwise
+  OwnSizes own{};  ///< keys of [model] of this architecture only, with their defaults
   std::vector<Preset> presets{};
-  /// Builds the model over layers of the factory, with the names of parameters that model.h wants.
+  /// Builds the model with layers of the factory. Parameters must have the names that model.h defines.
   Model (*make)(const ModelShape&, nn::Layers&) = nullptr;
-  /// Null: it continues text.
+  /// Returns the task of a shape; null = the model continues text.
   Task (*task)(const ModelShape&) = nullptr;
-  /// Sizes of ModelShape that the architecture does not use, such as {"heads", "kv_heads", "head_dim", "ffn",
-  /// "positions"}: they may be 0, and [model] cannot set them.
+  /// Names of sizes of ModelShape that the architecture does not use, such as {"heads", "kv_heads", "head_dim", "ffn",
+  /// "positions"}. They may be 0, and [model] cannot set them.
   std::vector<std::string> unused{};
-  /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
+  /// Sets the sizes that follow from others and refuses sizes that do not fit. Null = no size follows and all fit.
   /// Errors: Error("model", ...) that names key, rule and value.
   void (*settle)(ModelShape&) = nullptr;
-  /// The blocks [first, last) that use the parameter of that name, which none of them has for itself (a table of
-  /// relative positions); none: it is of the beginning or the end of the model. Null: there are no such parameters.
+  /// Returns the blocks [first, last) that share the parameter of that name, such as a table of relative positions.
+  /// Returns none for parameters before or after the blocks. Null = blocks share no parameters.
   std::optional<std::pair<int64_t, int64_t>> (*shared)(const ModelShape&, const std::string& parameter) = nullptr;
   HuggingFace hugging_face{};
 
@@ -108,30 +111,32 @@ struct Architecture {
   bool uses(const std::string& size) const;
 };
 
+/// The set of architectures of a program, by name.
 class Registry {
  public:
-  /// Errors ("model"): no name or make; a model_type without names, from_json or to_json; a name, preset or
-  ///                   model_type that another architecture has; own keys called as those that all models have.
+  /// Adds an architecture and returns this registry.
+  /// Errors ("model"): no name or make; a model_type without names, from_json or to_json; a name, preset or model_type
+  ///                   that another architecture has; own keys with the name of a key that all models have.
   Registry& add(Architecture architecture);
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }
-  /// Errors ("model"): unknown name, with the nearest.
+  /// Returns the architecture of that name. Errors ("model"): unknown name; the message names the nearest.
   std::shared_ptr<const Architecture> at(const std::string& name) const;
   std::vector<std::string> preset_names() const;
 
-  /// The preset of config.name, or the shape of the Hugging Face folder config.from, with the changes that `config`
-  /// asks for. A preset's vocabulary is `tokenizer_vocabulary` unless that is 0.
-  /// Errors ("model"):  an unknown preset (with the nearest name), changed sizes of a folder, a vocabulary or positions
-  ///                    of a model that reads no text, whatever ModelShape::validate() refuses.
-  /// Errors ("config"): keys of [model] that the architecture does not have, with the nearest that it has or the
-  ///                    architecture that has them; values out of range.
+  /// Returns the preset config.name, or the shape of the Hugging Face folder config.from, with the changes in `config`.
+  /// The vocabulary of a preset is `tokenizer_vocabulary`, unless that is 0.
+  /// Errors ("model"): an unknown preset (the message names the nearest); changed sizes of a folder; a vocabulary or
+  ///                   positions for a model that reads no text; shapes that ModelShape::validate() refuses.
+  /// Errors ("config"): keys of [model] that the architecture does not have (the message names its nearest key, or the
+  ///                    architecture that has the key); values out of range.
   ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary = 0) const;
-  /// The shape that a Hugging Face config.json describes.
-  /// Errors ("model"): an unknown model_type, a missing or unsupported key.
+  /// Returns the shape that a Hugging Face config.json describes.
+  /// Errors ("model"): an unknown model_type; a missing or unsupported key.
   ModelShape shape_of(const nlohmann::json& config) const;
 
  private:
-  // Both before sizes that follow from others are set, since the config may change those others.
+  // Both return shapes before sizes that follow from others are set, because the config may change those others.
   ModelShape preset(const std::string& name) const;
   ModelShape read_shape(const nlohmann::json& config) const;
   static void settle(ModelShape& shape);
@@ -140,28 +145,29 @@ class Registry {
   std::vector<std::shared_ptr<const Architecture>> rows_;
 };
 
-/// The registry of the architectures that the library has itself.
+/// Returns the registry of the library's own architectures.
 Registry built_in();
 
-/// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
-/// an architecture that makes no embed or norm or not its number of blocks; those of
-/// check_states(); names of parameters that do not say which part of the model uses them (model.h).
+/// Builds the model of `shape` with layers from `layers`, whose Parameters it fills.
+/// Errors: the errors of shape.validate() and check_states(); an architecture that makes no embed or norm, or another
+///         number of blocks; names of parameters that do not show which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// Costs that cannot be found. The model may train all the same, but no pipeline can be cut by them.
+/// Error for costs that cannot be computed. The model can train all the same, but a pipeline cannot be cut by its
+/// costs.
 class UnknownCosts : public Error {
  public:
   using Error::Error;
 };
 
-/// Returns what a training step on `example` costs, a batch of sizes alone (at::kMeta). The batch is taken through the
-/// model, a block after the other, and then through `loss`, which gets the states at its end; null: the loss of the
-/// head for the field `labels`. What a mask hides, a window too, does not count; documents are not looked at. Time:
-/// some microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets
-/// through.
-/// Errors: those of make_model() and of check_sizes(); UnknownCosts("model"), with the operator, of blocks that look at
-/// numbers or call an operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs,
-/// index_select).
+/// Returns the costs of a training step on `example`, a batch of sizes without values (at::kMeta). The batch passes
+/// through the model block by block, and then through `loss`, which gets the states at the end of the model; null = the
+/// loss of the head for the field `labels`. Pairs that a mask or a window hides are not counted; documents are not
+/// considered.
+/// Cost:   some microseconds per layer, plus one step per token of the sequence to count the pairs of each attention.
+/// Errors: the errors of make_model() and check_sizes(). UnknownCosts("model"), with the operator, for blocks that read
+///         values or call an operator that LibTorch cannot run on sizes alone (in C++ those without a meta kernel: abs,
+///         index_select).
 Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
                const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});
 

@@ -11,7 +11,7 @@
 namespace colossal::models {
 namespace {
 
-/// [model] as it is read once its architecture is known: the keys of all, and those of `own`.
+/// [model] as it is read when the architecture is known: the common keys and the architecture's own keys.
 struct ModelSection {
   struct Keys {
     ModelConfig common;
@@ -41,13 +41,14 @@ void change(int64_t& size, int64_t wanted) {
   if (wanted) size = wanted;
 }
 
-/// Sizes that all families have.
+/// Changes the sizes that all families have.
 void change_sizes(const ModelConfig& config, ModelShape& shape) {
-  const bool heads_fill_hidden = shape.heads * shape.head_dim == shape.hidden;  // or their size is chosen freely
-  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;      // keeps the preset's ratio
+  // otherwise the head size is independent of hidden
+  const bool heads_fill_hidden = shape.heads * shape.head_dim == shape.hidden;
+  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;  // keeps the preset's ratio
   change(shape.hidden, config.hidden);
   change(shape.layers, config.layers);
-  const bool shares_one = shape.kv_heads == 1;  // so it does with however many heads (PaLM, Falcon)
+  const bool shares_one = shape.kv_heads == 1;  // one kv head remains one with any number of heads (PaLM, Falcon)
   change(shape.kv_heads, config.heads && !config.kv_heads && !shares_one ? config.heads : config.kv_heads);
   change(shape.heads, config.heads);
   change(shape.ffn, config.ffn);
@@ -67,7 +68,7 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
             ", which does not use it: got ", size, "; remove it from [model]");
 }
 
-/// Keys of `now` that have another value in `then`, without those of the head.
+/// Returns the keys of `now` that have another value in `then`, without the keys of the head.
 std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now,
                                        const std::vector<std::string>& of_head) {
   const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);

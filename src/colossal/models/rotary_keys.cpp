@@ -32,7 +32,7 @@ Kind kind_of(const std::string& type) {
   throw Error("model", concat("rope_type must be one of ", all, ": got ", printable(type)));
 }
 
-/// The numbers that a type does not have, which nobody may set then: they would change nothing.
+/// Resets the parameters that a type uses. A user must not set the others, because they would have no effect.
 ops::RotaryScaling without_those_of(Kind kind, ops::RotaryScaling s) {
   const ops::RotaryScaling none;
   s.kind = none.kind;

@@ -1,4 +1,4 @@
-// The sizes that one family of models has in addition to those of all families.
+// The sizes that one family of models has in addition to the sizes of all families.
 #pragma once
 #include <cstdint>
 
@@ -6,10 +6,10 @@
 
 namespace colossal::models {
 
-/// The largest value of any size: no product of two sizes that a run can have overflows.
+/// The largest value of any size. With this limit, no product of two sizes in a run overflows.
 inline constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;
 
-/// Keys of [model] of one family.
+/// Keys of [model] that one family has.
 using OwnSizes = OwnKeys;
 
 }  // namespace colossal::models

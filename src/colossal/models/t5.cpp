@@ -30,7 +30,7 @@ void T5Sizes::fields(Fields& f) {
   f.flag("scaled_head", scaled_head, "division of the head's input by the square root of hidden (v1.0)");
 }
 
-namespace t5 {  // the same names in every family
+namespace t5 {  // a namespace of its own, because every family has functions of these names
 
 double root(int64_t size) { return std::sqrt(static_cast<double>(size)); }
 
@@ -55,7 +55,7 @@ void settle(ModelShape& s) {
   s.own = own;
 }
 
-/// The learned numbers of a stack, which its blocks share.
+/// The learned relative positions of a stack, which its blocks share.
 class Positions {
  public:
   Positions(const std::string& name, const ModelShape& s, bool both_sides, nn::Layers& make)
@@ -71,13 +71,13 @@ class Positions {
  private:
   nn::RelativeBuckets buckets_;
   std::unique_ptr<nn::HeadTable> table_;
-  at::Tensor ids_;  // of the lengths that were asked for last: all blocks ask for the same ones
+  at::Tensor ids_;  // buckets for the last requested lengths; all blocks request the same ones
 };
 
-/// The states of a row, [source | answer]. The answer is the first, which the head reads.
+/// Indices of the states of a row, [source | answer]. The answer is the first, because the head reads the first.
 constexpr int kAnswer = 0, kSource = 1;
 
-/// One of them, with the documents of its tokens; undefined: one document a row.
+/// One of the two states, with the documents of its tokens; undefined = one document per row.
 struct Part {
   at::Tensor hidden, documents;
 };
@@ -89,14 +89,14 @@ int64_t source_of(const Task& task, int64_t tokens, const nn::Step& step) {
   return source;
 }
 
-/// Of all tokens of the rows; undefined: one document a row.
+/// Returns the documents of all tokens of the rows; undefined = one document per row.
 at::Tensor documents_of(const nn::Step& step) {
   const at::Tensor& documents = step.documents;
   const bool is_plain = documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents);
   return is_plain ? at::Tensor() : documents;
 }
 
-/// The state whose tokens stand behind `first` others of the row.
+/// Returns the state whose tokens follow `first` other tokens of the row.
 Part part_of(const at::Tensor& hidden, const at::Tensor& documents, int64_t first) {
   return {hidden, documents.defined() ? documents.narrow(1, first, hidden.size(1)) : documents};
 }
@@ -117,10 +117,10 @@ std::vector<State> states(const ModelShape& s) {
   return {state("answer", kAnswer), state("source", kSource)};
 }
 
-/// Attention of one part of the rows to another, or to itself, and what is added to the first.
+/// Attention of one state to itself or to the other state, and the sum of the branch with the first.
 class AttentionBranch {
  public:
-  /// `layer`: its number to a cache, where it decodes. `positions` null: none, of attention to the other part.
+  /// `layer`: number of the layer in a cache, for decoding. `positions`: null for attention to the other state.
   AttentionBranch(const std::string& name, const ModelShape& s, int64_t layer, std::shared_ptr<Positions> positions,
                   bool causal, nn::Layers& make)
       : layer_(layer), positions_(std::move(positions)), causal_(causal) {
@@ -183,7 +183,7 @@ std::unique_ptr<nn::Norm> make_rms(const std::string& name, const ModelShape& s,
   return make.rms_norm(name, s.hidden, {.epsilon = s.norm_epsilon});
 }
 
-/// Works on the source. The last one norms it, which all blocks of the decoder read.
+/// A block that works on the source. The last one also applies the norm; all decoder blocks read its output.
 class EncoderBlock {
  public:
   EncoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make) {
@@ -205,13 +205,13 @@ class EncoderBlock {
   }
 
  private:
-  std::unique_ptr<nn::Norm> norm_1_, norm_2_, end_;  // the last null: not the last block
+  std::unique_ptr<nn::Norm> norm_1_, norm_2_, end_;  // end_: null unless this is the last block
   std::unique_ptr<AttentionBranch> attention_;
   std::unique_ptr<FeedForwardBranch> feed_forward_;
   std::unique_ptr<nn::Dropout> end_dropout_;
 };
 
-/// Works on the answer and reads the source.
+/// A block that works on the answer and reads the source.
 class DecoderBlock {
  public:
   DecoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make) {
@@ -308,7 +308,7 @@ ModelShape sized(int64_t hidden, int64_t blocks, int64_t heads, int64_t head_dim
           .own = own};
 }
 
-/// The paper's, table of appendix A.2 of its sizes; v1.1: those that its authors released.
+/// Returns the presets: sizes of the paper, the table of appendix A.2; v1.1: the sizes that its authors released.
 std::vector<Preset> presets() {
   return {
       {"t5-tiny", sized(128, 2, 4, 32, 256, false)},           {"t5-small", sized(512, 6, 8, 64, 2048, true)},

@@ -1,13 +1,13 @@
-// T5 (arXiv:1910.10683): an encoder, which reads a text, and a decoder, which writes the answer and attends to what the
-// encoder has made of it. In the form of the paper (v1.0: relu, one table of words for both ends), and as T5 v1.1 and
-// Flan-T5 are (gated GELU, a head of its own).
+// T5 (arXiv:1910.10683): an encoder that reads a text, and a decoder that writes the answer and attends to the
+// encoder's output. It covers the paper's form (v1.0: ReLU, one table of words for both ends) and T5 v1.1 and Flan-T5
+// (gated GELU, an untied head).
 //
-// A row is the source with the answer behind it, [source | answer]. The hidden states are two: `answer`, which is the
-// first, and `source`. A block of the encoder works on the source, a block of the decoder works on the answer and reads
-// the source. Step::source_tokens, or the key model.source_tokens, says how many tokens are the source's. What fills up
-// a source is a document of its own. The head is given the answer alone.
+// A row is the source followed by the answer, [source | answer]. There are two hidden states: `answer`, the first, and
+// `source`. An encoder block works on the source. A decoder block works on the answer and reads the source.
+// Step::source_tokens, or the key model.source_tokens, sets the number of source tokens. Padding of a source is a
+// separate document. The head gets only the answer.
 //
-// The encoder by itself, to read texts for another model: its hidden states are what comes out of its blocks,
+// The encoder can be used alone, to read texts for another model. Its hidden states are the output of its blocks:
 //
 //   nn::Step step = nn::step_of(nn::token_batch(ids));
 //   step.source_tokens = ids.size(1);                                             // no answer
@@ -19,8 +19,8 @@
 
 namespace colossal::models {
 
-/// Dropout counts behind the embedding, on each branch and behind the norm of each stack; of attention weights and
-/// inside feed-forward layers there is none.
+/// Returns the architecture. Dropout applies after the embedding, on each branch and after the norm of each stack.
+/// Attention weights and the inside of feed-forward layers have none.
 Architecture t5_architecture();
 
 }  // namespace colossal::models

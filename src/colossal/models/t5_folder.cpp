@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kForward = "feed_forward_proj";
 
-/// Of one block, whose branches are numbered there: attention, in the decoder attention to the source, feed-forward.
+/// Adds the names of one block. The folder numbers its branches: attention, attention to the source (decoder only),
+/// feed-forward.
 void add_block(std::vector<nn::ExternalName>& names, const std::string& ours, const std::string& theirs,
                bool is_decoder, bool gated) {
   const std::string end = ".weight";
@@ -60,7 +61,7 @@ std::vector<nn::ExternalName> t5_names(const ModelShape& s) {
   return names;
 }
 
-/// `relu`, or of gates `gated-gelu`, whose GELU is the one of tanh whatever its name says.
+/// Reads `relu`, or for gates `gated-gelu`, whose GELU is the tanh approximation despite its name.
 void read_feed_forward(const FolderConfig& c, T5Sizes& own) {
   constexpr std::string_view kGated = "gated-";
   const std::string name = c.value(kForward, "relu");
@@ -82,7 +83,8 @@ ModelShape t5_from_json(const nlohmann::json& j) {
   own.farthest = c.value("relative_attention_max_distance", int64_t{128});
   own.start_id = c.value("decoder_start_token_id", c.value("pad_token_id", int64_t{0}));
   read_feed_forward(c, own);
-  // Today's transformers tie in any case and say by another key whether the head's input is scaled.
+  // Current versions of transformers always tie the tables, and store in another key whether the head's input is
+  // scaled.
   const bool tied = c.value("tie_word_embeddings", true);
   own.scaled_head = c.value("scale_decoder_outputs", tied);
   return {.vocabulary = c.at<int64_t>("vocab_size"),
@@ -101,7 +103,7 @@ ModelShape t5_from_json(const nlohmann::json& j) {
 
 nlohmann::json t5_to_json(const ModelShape& s) {
   const auto own = s.own.as<T5Sizes>();
-  // behind `gated-` the name of the exact GELU means the other
+  // after `gated-`, the name of the exact GELU means the tanh approximation
   const std::string activation = !own.gated                     ? own.activation
                                  : own.activation == "gelu_new" ? "gelu"
                                  : own.activation == "gelu"     ? "gelu_python"
@@ -129,7 +131,8 @@ nlohmann::json t5_to_json(const ModelShape& s) {
   return config;
 }
 
-/// Whatever tie_word_embeddings says: it ties the head alone.
+/// Returns a copy of the shared table. It must be equal whatever tie_word_embeddings says, because that ties only the
+/// head.
 nn::ExternalCopy table_copy(std::string name) {
   return {std::move(name), "shared.weight", "model_type t5",
           "remove it from the folder if shared.weight is the right table; a T5 with two tables is not read"};

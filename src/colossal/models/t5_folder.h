@@ -4,8 +4,9 @@
 
 namespace colossal::models {
 
-/// Reads those of v1.0 and of v1.1 (Flan). A folder's n_positions is half of our positions: of source and answer each,
-/// and no more than a limit of ours, since positions are relative. `dropout_rate` is the shape's dropout.
+/// Returns the reader of the folders of v1.0 and v1.1 (Flan). Our positions are twice a folder's n_positions: that many
+/// for source and answer each. They are only a limit of ours, because T5's positions are relative. `dropout_rate` is
+/// the shape's dropout.
 HuggingFace t5_folder();
 
 }  // namespace colossal::models

@@ -1,4 +1,4 @@
-// The sizes that a T5 has beside those of all models: what the model (t5.h) and its folders (t5_folder.h) share.
+// The own keys of T5, shared by the model (t5.h) and its folders (t5_folder.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,13 +8,13 @@
 namespace colossal::models {
 
 struct T5Sizes {
-  int64_t decoder_layers = 0;            ///< of ModelShape::layers, behind those of the encoder; 0: half
-  int64_t source_tokens = 0;             ///< of a row that nobody says more of; 0: half
-  int64_t start_id = 0;                  ///< what the decoder reads in front of an answer, and what fills up rows
-  int64_t buckets = 32, farthest = 128;  ///< of relative positions (nn::RelativeBuckets)
+  int64_t decoder_layers = 0;            ///< decoder layers, the last ones of ModelShape::layers; 0 = half
+  int64_t source_tokens = 0;             ///< source tokens of a row if no step sets them; 0 = half
+  int64_t start_id = 0;                  ///< token id that the decoder reads before an answer, and padding of rows
+  int64_t buckets = 32, farthest = 128;  ///< relative positions (nn::RelativeBuckets)
   std::string activation = "relu";
   bool gated = false;
-  bool scaled_head = true;  ///< what the head reads is divided by the root of hidden
+  bool scaled_head = true;  ///< whether the head's input is divided by the square root of hidden
   void fields(Fields& f);
   bool operator==(const T5Sizes&) const = default;
 };

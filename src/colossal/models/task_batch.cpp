@@ -46,7 +46,7 @@ tensor::Batch example_batch(const ModelShape& s, int64_t rows, int64_t sequence)
   const Task task = s.task();
   const auto ids = at::TensorOptions().dtype(at::kLong).device(at::kMeta);
   tensor::Batch batch;
-  if (task.answers())  // or a stack would have no tokens
+  if (task.answers())  // otherwise encoder or decoder would have no tokens
     sequence = std::max({sequence, int64_t{2}, task.source_tokens + 1});
   if (task.reads == Reads::Images)
     batch.add(kImages, {at::empty({rows, task.channels, task.side, task.side}, at::TensorOptions().device(at::kMeta)),

@@ -1,4 +1,4 @@
-// The batch of a model's task: its shapes, its check, and the sums that training and evaluation take of it.
+// The batch of a model's task: its sizes, its check, and the sums that training and evaluation compute from it.
 //
 //   models::check_batch(model.shape, batch);                                  // before any communication
 //   const double labels = tensor::host_value(models::counted_labels(batch));
@@ -11,21 +11,24 @@
 
 namespace colossal::models {
 
-/// A batch on meta with the fields of the task, which shows sizes alone. Texts have `sequence` tokens, and at least
-/// those that the model needs.
+/// Returns a batch on meta with the fields of the task; it has sizes but no values. Texts have `sequence` tokens, or
+/// the minimum that the model needs if that is more.
 tensor::Batch example_batch(const ModelShape& shape, int64_t rows, int64_t sequence);
 
-/// Errors, of a batch that the model does not have: a field that is not there, ids or labels outside the vocabulary,
-/// images of other sizes, labels that are no classes ("data"), more tokens than positions ("model"). What the layers
-/// are given was checked by this before any communication.
+/// Checks a batch against the model. Every batch passes this check before layers read it, before any communication.
+/// Errors ("data"): a missing field; ids or labels outside the vocabulary; images of other sizes; labels that are not
+///                  classes.
+/// Errors ("model"): more tokens than positions.
 void check_batch(const ModelShape& shape, const tensor::Batch& batch);
 
-/// Scalar, int64, on the device of the labels: how many of them count.
+/// Returns the number of labels that count (are not ignored), an int64 scalar on the device of the labels.
 at::Tensor counted_labels(const tensor::Batch& batch);
 
-/// The sum of the losses of step.batch, from the head's input: nn::LossHead::loss_sum of its labels. Errors: head_of().
+/// Returns the sum of the losses of step.batch, from the head's input: nn::LossHead::loss_sum of its labels. Errors: as
+/// head_of().
 at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::Step& step);
-/// The number of labels of step.batch that the model finds most probable: nn::LossHead::found. Errors: head_of().
+/// Returns the number of labels of step.batch that the model finds most probable: nn::LossHead::found. Errors: as
+/// head_of().
 at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::Step& step);
 
 }  // namespace colossal::models

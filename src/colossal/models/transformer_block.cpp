@@ -14,12 +14,13 @@ namespace {
 using Placement = BlockVariant::Placement;
 using Branches = BlockVariant::Branches;
 
-/// Of the weights that end a branch: keeps the variance of the residual stream, which grows where no norm stands in it.
+/// Returns the deviation of the weights that end a branch. It keeps the variance of the residual stream constant, which
+/// would grow without norms in it.
 double residual_deviation(const ModelShape& s, Placement placement) {
   return placement == Placement::After ? kDeviation : kDeviation / std::sqrt(2.0 * static_cast<double>(s.layers));
 }
 
-/// What a branch gives, normed and dropped out as the variant says.
+/// The end of a branch: norm and dropout of its output, as the variant says.
 class BranchEnd {
  public:
   BranchEnd(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
@@ -30,7 +31,7 @@ class BranchEnd {
   }
 
  private:
-  std::unique_ptr<nn::Norm> norm_;  // null: none
+  std::unique_ptr<nn::Norm> norm_;  // null = no norm
   std::unique_ptr<nn::Dropout> dropout_;
 };
 
@@ -62,7 +63,7 @@ class AttentionBranch {
  private:
   std::shared_ptr<const ops::RotaryTable> rotary_;
   std::unique_ptr<nn::HeadProjection> qkv_;
-  std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null: none
+  std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null = no norm
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::OutputProjection> out_;
   std::unique_ptr<BranchEnd> end_;
@@ -122,7 +123,7 @@ class TransformerBlock {
  private:
   bool norms_after_;
   Branches branches_;
-  std::unique_ptr<nn::Norm> norm_1_, norm_2_;  // the second null: both branches read the first
+  std::unique_ptr<nn::Norm> norm_1_, norm_2_;  // norm_2_: null if both branches read norm_1_
   std::unique_ptr<AttentionBranch> attention_;
   std::unique_ptr<FeedForwardBranch> feed_forward_;
 };

@@ -1,4 +1,4 @@
-// The block of a transformer, attention and a feed-forward layer, in the variants that our families have:
+// The block of a transformer, attention and a feed-forward layer, in the variants that our families use:
 //
 //   add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);                                      // GPT-2
 //   add_transformer_blocks(model, s, {.branches = BlockVariant::Branches::OneNorm, .activation = ops::gelu}, layers);
@@ -20,33 +20,36 @@ namespace colossal::models {
 
 /// Standard deviation of the initial weights of all our families.
 inline constexpr double kDeviation = 0.02;
-/// As many as labels of data may name.
+/// Largest number of classes, which is also the limit for labels in data.
 inline constexpr int64_t kMostClasses = 1 << 24;
 
+/// The kind of a norm and its options.
 struct NormVariant {
   enum class Kind { Layer, Rms } kind = Kind::Layer;
   bool unit_offset = false;  ///< factors are 1 + w (nn::NormOptions, Gemma)
-  bool bias = true;          ///< of a LayerNorm (PaLM: none)
+  bool bias = true;          ///< bias of a LayerNorm (PaLM: none)
 
   nn::NormOptions options(const ModelShape& shape) const { return {shape.norm_epsilon, unit_offset, bias}; }
 };
 
-/// The norm of that variant over whole hidden states, with the shape's epsilon.
+/// Makes the norm of that variant over whole hidden states, with the shape's epsilon.
 std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& variant, const ModelShape& shape,
                                     nn::Layers& layers);
 
-/// A block has two branches, attention and the feed-forward layer, which are added to its input.
+/// The variant of a block. A block has two branches, attention and the feed-forward layer, which are added to its
+/// input.
 struct BlockVariant {
-  /// Where norms stand at a branch f.
+  /// Placement of the norms on a branch f.
   enum class Placement {
     Before,  ///< x + f(norm(x))
-    After,   ///< norm(x + f(x)), as the first transformers and BERT
-    Around,  ///< x + norm(f(norm(x))), as Gemma 2
+    After,   ///< norm(x + f(x)), as in the first transformers and BERT
+    Around,  ///< x + norm(f(norm(x))), as in Gemma 2
   };
+  /// The inputs of the two branches.
   enum class Branches {
-    InTurn,    ///< the feed-forward layer reads what attention has been added to
-    TwoNorms,  ///< both read the block's input, each through a norm of its own (GPT-NeoX); not with norms After
-    OneNorm,   ///< both read the block's input through one norm (GPT-J, Falcon, PaLM); not with norms After
+    InTurn,    ///< the feed-forward layer reads the sum after attention
+    TwoNorms,  ///< both read the block's input, each through its own norm (GPT-NeoX); not with Placement::After
+    OneNorm,   ///< both read the block's input through one norm (GPT-J, Falcon, PaLM); not with Placement::After
   };
   struct Biases {
     bool qkv = true, out = true, mlp = true;
@@ -55,31 +58,34 @@ struct BlockVariant {
   NormVariant norm{};
   Placement placement = Placement::Before;
   Branches branches = Branches::InTurn;
-  /// Inside the feed-forward layer. Where that is `gated`, it is given [..., 2 ffn], gate and up, and gives [..., ffn].
+  /// Activation of the feed-forward layer. If `gated`, it maps [..., 2 ffn], gate and up, to [..., ffn].
   nn::Unary activation;
   bool gated = false;
-  Biases bias{};            ///< of linear layers
-  bool head_norms = false;  ///< an RMSNorm of each head of q and of k, in front of `rotary` (Qwen3)
+  Biases bias{};            ///< biases of the linear layers
+  bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
   nn::AttentionOptions attention{};
-  std::shared_ptr<const ops::RotaryTable> rotary{};  ///< of positions; null: the hidden state says them
+  /// Table that rotates q and k by their positions; null = off, e.g. if the hidden state contains positions
+  std::shared_ptr<const ops::RotaryTable> rotary{};
 };
 
-/// The variant of each block, by its index in the model: windows of every second one (Gemma 2), of the last (Qwen2).
+/// Returns the variant of each block by its index in the model, e.g. windows in every second block (Gemma 2) or in the
+/// last ones (Qwen2).
 using BlockVariants = std::function<BlockVariant(int64_t layer)>;
 
-/// The blocks of a model of `shape`, behind those that `model` has. Their parameters are called "blocks.<index>." and
-/// then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm), attention.out, norm_2 (OneNorm: none), mlp.up
-/// (gated: mlp.gate_up), mlp.down; norms Around a branch: attention.post_norm and mlp.post_norm, too.
-/// Errors ("model"): branches that both read the block's input and norms After.
+/// Adds the blocks of a model of `shape` after the blocks that `model` has. Their parameters are named
+/// "blocks.<index>." and then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm), attention.out, norm_2
+/// (OneNorm: none), mlp.up (gated: mlp.gate_up), mlp.down. Norms Around a branch add attention.post_norm and
+/// mlp.post_norm.
+/// Errors ("model"): Placement::After with branches that both read the block's input.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariants& variants, nn::Layers& layers);
-/// All blocks of one variant.
+/// Adds the blocks of a model, all in one variant.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariant& variant, nn::Layers& layers);
 
-/// What a family calls in its `settle` whose Hugging Face folders know no grouped queries.
-/// Errors ("model"): kv_heads that are not heads.
+/// Check for the `settle` of a family whose Hugging Face folders do not support grouped queries.
+/// Errors ("model"): kv_heads that differ from heads.
 void refuse_grouped_queries(const ModelShape& shape);
-/// What one calls there whose folders say no size of a head; `family` with its article, as "a BLOOM".
-/// Errors ("model"): heads that do not have hidden features together.
+/// Check for the `settle` of a family whose folders store no head size. `family` includes its article, as in "a BLOOM".
+/// Errors ("model"): heads x head_dim that differs from hidden.
 void refuse_free_heads(const ModelShape& shape, const char* family);
 
 }  // namespace colossal::models

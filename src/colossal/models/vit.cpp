@@ -29,9 +29,9 @@ void VitSizes::fields(Fields& f) {
          "second head that reads the distillation token (deit); the logits are the mean of both heads");
 }
 
-namespace vit {  // the same names in every family
+namespace vit {  // a namespace of its own, because every family has functions of these names
 
-/// What tells the two families apart.
+/// The differences between the two families.
 struct Kind {
   const char *family, *model_type, *transformers_class;
   int64_t class_tokens;
@@ -51,7 +51,7 @@ Task task(const ModelShape& s) {
           .side = image.side};
 }
 
-/// The positions are those of the class tokens and of the patches.
+/// Sets the positions to the number of class tokens plus patches.
 template <const Kind& kind>
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
@@ -67,8 +67,8 @@ void settle(ModelShape& s) {
   s.positions = kind.class_tokens + image.patches();
 }
 
-/// The mean of two classifiers: of the class token, and of the distillation token behind it. Every rank has the logits
-/// of the whole batch, and so the whole loss. Communication: LossHead::logits() of both.
+/// The mean of two classifiers, one for the class token and one for the distillation token after it. Every rank has the
+/// logits of the whole batch, so it computes the whole loss. Communication: LossHead::logits() of both.
 class MeanHead : public nn::LossHead {
  public:
   MeanHead(std::shared_ptr<nn::LossHead> first, std::shared_ptr<nn::LossHead> second)
@@ -99,7 +99,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   require(!i.distillation_head || !layers.deals_out_tokens(), "parallel",
           "a model with a distillation_head must have all tokens of an image on one rank: got a layout that splits "
           "tokens; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
-  // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
+  // The scale of pixels is kept: pixels have variance 1, and with this deviation a sum over a patch has variance 1,
+  // too.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
   std::shared_ptr<nn::PatchEmbedding> patches = layers.patch_embedding(
       "patches", {i.channels, i.side, i.patch, kind.class_tokens}, s.hidden, of_patch, "class_token", kDeviation);
@@ -118,7 +119,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
       {.activation = ops::activation(i.activation).plain, .bias = {.qkv = i.qkv_bias}, .attention = {.causal = false}},
       layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  // Heads read the class tokens alone, and a norm sees each token by itself: that of the others would be thrown away.
+  // Heads read only the class tokens. A norm treats each token separately, so norms of other tokens would be wasted.
   model.norm = [norm, heads = i.distillation_head ? 2 : 1](const at::Tensor& x, const nn::Step&) {
     return norm->forward(x.narrow(1, 0, heads));
   };
@@ -151,7 +152,8 @@ std::vector<Preset> presets() {
           {"vit-huge-16", sized(imagenet, 1280, 32, 16, 5120)}};
 }
 
-/// Table 1 of the paper, with its distillation token; each size also for the 10 classes of small images.
+/// Returns the presets: table 1 of the paper, with its distillation token; each size also for small images of 10
+/// classes.
 std::vector<Preset> deit_presets() {
   const VitSizes imagenet{.side = 224, .channels = 3, .patch = 16, .classes = 1000};
   return {{"deit-tiny-cifar", sized(VitSizes{.side = 32, .channels = 3, .patch = 4, .classes = 10}, 128, 4, 4, 256)},
@@ -202,7 +204,7 @@ ModelShape from_json(const nlohmann::json& j) {
           "image_size of config.json must be a multiple of patch_size: got ", image.side, " and ", image.patch);
   ModelShape s = sized(image, c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
                        std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("intermediate_size"));
-  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
+  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // validate() refuses values that do not fit
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
   s.dropout = c.value("hidden_dropout_prob", 0.0);
   c.must_be("attention_probs_dropout_prob", 0);
