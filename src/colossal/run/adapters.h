@@ -1,5 +1,5 @@
-// Adapters that a program adds: each has a table of the config, and says what of a model trains and what wraps its
-// linear layers.
+// The adapters that a program adds. Each has a table of the config and decides which parameters of a model train and
+// what wraps its linear layers.
 //
 //   struct AdapterKeys {                                                // the table [adapter]
 //     int64_t rank = 4;
@@ -24,15 +24,16 @@ namespace colossal::run {
 
 /// A kind of adapter. Required: table, make.
 struct AdapterRow {
-  std::string table{};  ///< its own table of the config, which selects it
+  std::string table{};  ///< its own table of the config; a config with this table selects the adapter
   OwnKeys keys{};       ///< the keys of that table, with their defaults
-  /// Makes the adapter of a run: treatment and product. Called on every rank.
+  /// Makes the adapter of a run: treatment and product. It is called on every rank.
   std::function<nn::Adapter(const Config&, const OwnKeys&, const models::ModelShape&)> make{};
 };
 
-/// The adapters that a program knows.
+/// The set of adapters of a program.
 class Adapters {
  public:
+  /// Adds an adapter and returns this set.
   /// Errors ("adapter"): no table or make; a table that another adapter has, or that every config has.
   Adapters& add(AdapterRow row);
   const std::vector<AdapterRow>& rows() const { return rows_; }
@@ -41,18 +42,18 @@ class Adapters {
   std::vector<AdapterRow> rows_;
 };
 
-/// The tables of all adapters, with their defaults.
+/// Returns the tables of all adapters, with their defaults.
 std::vector<OwnTable> tables_of(const Adapters& adapters);
 
-/// The adapter of a run, and what the config is to keep.
+/// The adapter of a run, and its keys to be saved in the run's config.
 struct ChosenAdapter {
   nn::Adapter adapter{};    ///< changes nothing if the config has no table of an adapter
   ConfigDocument tables{};  ///< every key of its table
 };
 
-/// Makes the adapter whose table the config has. `others`: the tables that the program has beside those of adapters.
-/// Errors ("config"): tables of two adapters; those of read_tables(). ("adapter"): a table that is among `others`;
-///                    those of AdapterRow::make.
+/// Makes the adapter whose table the config has. `others`: the program's tables that do not belong to adapters.
+/// Errors ("config"): tables of two adapters; errors of read_tables().
+/// Errors ("adapter"): a table that is among `others`; errors of AdapterRow::make.
 ChosenAdapter choose_adapter(const Config& config, const Adapters& adapters, const models::ModelShape& shape,
                              const std::vector<OwnTable>& others = {});
 

@@ -190,7 +190,8 @@ int64_t Config::micro_batches() const {
 
 namespace {
 
-/// What a recording would hold for good.
+/// Refuses graphs with settings that move parameters or gradients, or communicate during a pass: a recording keeps
+/// fixed addresses.
 void check_graph(const Config& config) {
   if (!config.training.graph) return;
   const auto& parallel = config.parallel;
@@ -206,7 +207,7 @@ void check_graph(const Config& config) {
           parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.graph = false");
 }
 
-/// What the budget of the device does not go with.
+/// Refuses settings that do not work together with memory.device.
 void check_device(const Config& config) {
   require(config.memory.states_on_device == 0 || (config.memory.device > 0 && config.memory.placement == "static"),
           "memory",
@@ -231,7 +232,7 @@ void check_device(const Config& config) {
 
 namespace {
 
-/// The config is kept as TOML in the run folder and as JSON in checkpoints. Both are UTF-8.
+/// Requires UTF-8, because the config is saved as TOML in the run folder and as JSON in checkpoints.
 void check_utf8(const Config& config) {
   std::string section;
   std::istringstream lines(to_toml(config));

@@ -1,7 +1,7 @@
-// The one configuration file: every section of it.
+// The configuration of a run: all sections of the one config file. The help texts in config.cpp describe each key.
 //
 //   const run::GivenConfig given = run::read_given_config("examples/quickstart.toml", {"--training.steps=30"});
-//   given.config.validate();                                    // what no single key can say
+//   given.config.validate();                                    // rules that involve several keys
 //   write_file(folder.config(), to_toml(given.config));         // every key with its value; reads back equal
 #pragma once
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,7 @@
 
 namespace colossal::run {
 
-/// [run]
+/// The section [run]: run folder, device, transport and timeouts.
 struct RunConfig {
   std::string folder = "runs/default";
   std::string device = "auto";
@@ -31,7 +31,7 @@ struct RunConfig {
   void fields(Fields& f);
 };
 
-/// [data]
+/// The section [data]: training data, and how samples are made from it.
 struct DataConfig {
   std::string path = "builtin";
   std::vector<std::string> sources;
@@ -55,7 +55,7 @@ struct DataConfig {
   void fields(Fields& f);
 };
 
-/// [precision]
+/// The section [precision]: number formats, master weights and loss scaling.
 struct PrecisionConfig {
   std::string mode = "fp32";
   bool masters = true;
@@ -65,11 +65,11 @@ struct PrecisionConfig {
   void fields(Fields& f);
   /// Returns the dtype of parameters and activations.
   at::ScalarType dtype() const;
-  /// Whether the optimizer updates fp32 copies of parameters that have less.
+  /// Returns true if the optimizer updates fp32 master weights instead of the parameters (bf16, fp16, fp8).
   bool has_masters() const;
 };
 
-/// [memory]
+/// The section [memory]: memory budgets in bytes, offloading and recomputation. 0 and "" mean that a budget is off.
 struct MemoryConfig {
   std::string recompute = "none";
   int64_t device = 0;
@@ -78,11 +78,11 @@ struct MemoryConfig {
   std::string disk;
   std::string placement = "auto";
   void fields(Fields& f);
-  /// Whether parameters, gradients and states leave the memory that a step computes in.
+  /// Returns true if parameters, gradients and optimizer states are offloaded from the memory in which a step computes.
   bool has_tiers() const { return device > 0 || host > 0 || !disk.empty(); }
 };
 
-/// [training]
+/// The section [training]: steps, batches, checkpoints, evaluation and samples.
 struct TrainingConfig {
   int64_t steps = 100;
   int64_t batch_size = 16;
@@ -101,6 +101,7 @@ struct TrainingConfig {
   void fields(Fields& f);
 };
 
+/// A whole configuration, with the sections in the order of the file.
 struct Config {
   RunConfig run;
   models::ModelConfig model;
@@ -110,34 +111,36 @@ struct Config {
   MemoryConfig memory;
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
-  /// All other tables, such as that of an objective. A program knows which there are (run/own_tables.h).
+  /// All other tables, such as the table of an objective. The program defines which exist (run/own_tables.h).
   ConfigDocument tables{};
   void fields(Fields& f);
-  /// Visits the sections that every program has: all but `tables`.
+  /// Visits the sections that every program has: all except `tables`.
   void common_fields(Fields& f);
-  /// What data.tokenizer names, `auto` resolved.
+  /// Returns the tokenizer that data.tokenizer selects, with `auto` resolved.
   std::string tokenizer() const;
-  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica
-  /// that deal out its rows, with the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that
-  /// the pipeline's schedule cannot do; training.graph where passes cannot be recorded; memory.device where parameters
-  /// stay whole.
+  /// Checks rules that involve several keys.
+  /// Errors: a batch_size that is not divisible by data * accumulate * the ranks of a replica that split its rows (the
+  ///         message names the nearest sizes that are); a tensor.size that its mode does not support; sizes that the
+  ///         pipeline's schedule does not support; training.graph if passes cannot be recorded; memory.device if
+  ///         parameters stay whole; values that are not UTF-8.
   void validate() const;
-  /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those
-  /// of validate().
+  /// Returns the number of micro-batches into which each replica's share of a batch is split: training.accumulate, or
+  /// the pipeline's micro-batches. Errors: as validate().
   int64_t micro_batches() const;
 };
 
+/// A config as the user gave it.
 struct GivenConfig {
   Config config;
-  std::vector<std::string> notices{};  ///< what was made of the words that do not fit, a line each
+  std::vector<std::string> notices{};  ///< one line for each value that was changed because it did not fit
 };
 
-/// The config that a file (none: "") and the flags laid over it give, not validated.
+/// Reads the config from a file ("" = none) and the flags, which override it. The result is not validated.
 ///
-/// A warm-up that does not fit into a run which a flag made shorter, or which nobody asked for, becomes a tenth of the
-/// run, with a notice: where the file says optimizer.warmup_steps = 20 and a flag --training.steps=10, or nothing says
-/// how long it is. One that is asked for together with fewer steps stays, for validate() to refuse.
-/// Errors: those of ConfigDocument.
+/// If the warm-up is longer than the run, it is shortened to a tenth of the run, with a notice. This applies if a flag
+/// made the run shorter (the file says optimizer.warmup_steps = 20, a flag --training.steps=10), or if the user set no
+/// warm-up. A warm-up set together with fewer steps is kept, so that validate() refuses it.
+/// Errors: the errors of ConfigDocument.
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags);
 
 }  // namespace colossal::run

@@ -13,9 +13,9 @@ std::string changes_since(const std::string& then, const Config& now) {
   try {
     ConfigDocument::parse(then, "its config").read(saved);
   } catch (const std::exception&) {
-    return "";  // of a version with other keys
+    return "";  // saved by a version with other keys
   }
-  std::map<std::string, std::string> before;  // architectures have different keys
+  std::map<std::string, std::string> before;  // as a map, because architectures have different keys
   for (const KeyHelp& key : describe_config(saved)) before[key.key] = key.default_value;
   std::string changes;
   const auto see = [&](const std::string& key, const std::string& from, const std::string& to) {
@@ -27,7 +27,7 @@ std::string changes_since(const std::string& then, const Config& now) {
     see(key.key, before[key.key], key.default_value);
     before.erase(key.key);
   }
-  for (const auto& [key, value] : before) see(key, value, "");  // those that are no longer there
+  for (const auto& [key, value] : before) see(key, value, "");  // keys that no longer exist
   return changes;
 }
 

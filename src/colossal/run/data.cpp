@@ -28,7 +28,7 @@ void refuse_unused_noise(const DataConfig& d, const models::Task& task) {
           ": got ", d.noise_density, "; leave it out, or name a model with an encoder and a decoder");
 }
 
-/// Gives the model the names that the classes have in the data, if it can keep them and has none.
+/// Gives the model the class names of the data, if it can store names and has none.
 void learn_class_names(const std::vector<std::string>& names, const Config& config, const Program& program,
                        RunData& run) {
   constexpr const char* kKey = "class_names";

@@ -1,4 +1,4 @@
-// What a run reads, and the model that fits it. Its objective opens the data (run/objective.h).
+// Opens the data of a run and resolves the model that fits it. The objective opens the samples (run/objective.h).
 //
 //   run::RunData data = run::open_data(config, colossal::built_in(), sources, replica);
 //   const auto engine = train::initialize(world, config, data.shape, {}, data.objective.objective);
@@ -17,34 +17,38 @@
 
 namespace colossal::run {
 
+/// The model of a run before its data are opened.
 struct ResolvedModel {
   models::ModelShape shape;
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null for a model that reads no text
-  ChosenObjective objective;                   ///< for a model of this shape; its `tables` have the adapter's, too
-  nn::Adapter adapter{};                       ///< what the run changes of the model
+  /// Objective for a model of this shape; its `tables` also contain the adapter's
+  ChosenObjective objective;
+  nn::Adapter adapter{};  ///< changes that the run makes to the model
 };
 
-/// The model, objective and adapter of the config; the vocabulary of text is that of tokenizer and objective
-/// (Objective::ids), unless the config says otherwise.
-/// Errors: those of models::Registry::resolve(), of choose_objective() and choose_adapter(), and of the tokenizer.
+/// Resolves the model, objective and adapter of the config. The vocabulary of text covers the ids of tokenizer and
+/// objective (Objective::ids), unless the config sets one.
+/// Errors: the errors of models::Registry::resolve(), choose_objective(), choose_adapter() and the tokenizer.
 ResolvedModel resolve_model(const Config& config, const Program& program);
 
+/// The opened data of one replica, and the model that fits them.
 struct RunData {
   models::ModelShape shape;
   std::shared_ptr<text::Tokenizer> tokenizer;         ///< null for a model that reads no text
-  std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
-  /// What a sample is to the model: its sequence; patches and class token
+  std::unique_ptr<data::Batches> training, held_out;  ///< held_out: null = the run does not evaluate
+  /// Number of tokens of a sample in the model: its sequence; for an image, patches and class tokens
   int64_t sample_tokens = 0;
-  /// config.model with what the data says of it: model.class_names, where the classes of texts have names and the model
-  /// none. It is to be kept with the run
+  /// config.model plus model.class_names, if the classes of texts have names in the data and not in the model. The
+  /// caller saves it with the run
   models::ModelConfig model{};
-  ChosenObjective objective{};  ///< its `tables` are to be kept with the run
+  ChosenObjective objective{};  ///< the caller saves its `tables` with the run
   nn::Adapter adapter{};
 };
 
-/// Opens the data of replica `replica`, in batches that are pinned where the run computes on an accelerator. `builtin`:
-/// what data.path = "builtin" stands for. `device`: that batches are for; none: that of [run] device.
-/// Errors: resolve_model()'s; data that is missing, damaged, too short, or not what the model reads.
+/// Opens the data of replica `replica`, in batches that are pinned if the run computes on an accelerator.
+/// `builtin`: the folder that data.path = "builtin" stands for.
+/// `device`: the device that the batches are for; none = the device of [run].
+/// Errors: the errors of resolve_model(); data that are missing, damaged, too short, or not what the model reads.
 RunData open_data(const Config& config, const Program& program, const std::string& builtin, int replica,
                   std::optional<at::Device> device = {});
 

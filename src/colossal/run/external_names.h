@@ -11,8 +11,8 @@
 
 namespace colossal::run {
 
-/// Returns the names that the architecture of `shape` has in folders, with the tensors that a folder may hold in
-/// addition. `may_lack`: ExternalNames::may_lack. The architecture must have a Hugging Face mapping. Cost: the model is
+/// Returns the names of the parameters in folders of the architecture of `shape`, and further tensors that a folder may
+/// contain. `may_lack`: ExternalNames::may_lack. The architecture must have a Hugging Face mapping. Cost: the model is
 /// declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
 

@@ -1,4 +1,4 @@
-// Tables of the config that a program adds to those of the library: of objectives, for example.
+// Tables of the config that a program adds to the library's sections, such as tables of objectives.
 //
 //   std::vector<run::OwnTable> tables{{"regression", RegressionKeys{}}, {"ranking", RankingKeys{}}};
 //   run::read_tables(config, tables);                 // refuses a table or key that none of them has
@@ -12,6 +12,7 @@
 
 namespace colossal::run {
 
+/// A table of the config: its name, and its keys with their values or defaults.
 struct OwnTable {
   std::string name;
   OwnKeys keys;
@@ -23,15 +24,16 @@ bool has_table(const Config& config, const std::string& name);
 /// Returns true for the name of a section that every config has, such as "training".
 bool is_common_section(const std::string& name);
 
-/// Reads the tables of the config into `known`, all that the program knows.
-/// Errors ("config"): a table or key that is unknown, with the nearest name; values out of range; each with its place.
+/// Reads the tables of the config into `known`, which must list all tables of the program.
+/// Errors ("config"): an unknown table or key (the message names the nearest); values out of range. Each message names
+///                    the place.
 void read_tables(const Config& config, std::vector<OwnTable>& known);
 
-/// For commands that do not use the tables of a program. Errors ("config"): a table that is not in `known`, with the
-/// nearest section that every config has.
+/// Checks the tables of a config for commands that do not use a program's tables. Errors ("config"): a table that is
+/// not in `known`; the message names the nearest section that every config has.
 void refuse_other_tables(const Config& config, const std::vector<std::string>& known);
 
-/// The tables with every key, as the config of a run keeps them.
+/// Returns the tables with every key, in the form in which a run saves its config.
 ConfigDocument document_of(const std::vector<OwnTable>& tables);
 
 }  // namespace colossal::run

@@ -1,4 +1,4 @@
-// What a program knows in addition to its commands: models, objectives and adapters. A value, no global.
+// The extensions of a program: its models, objectives and adapters. It is a value; there is no global registry.
 //
 //   int main(int argc, char** argv) {
 //     colossal::Program program = colossal::built_in();
@@ -15,16 +15,19 @@
 
 namespace colossal::run {
 
+/// The models, objectives and adapters that the commands of a program can use.
 struct Program {
-  /// The objectives of the library, and these models.
+  /// Makes a program with these models and the objectives of the library.
   Program(models::Registry known = models::built_in()) : models(std::move(known)) {}
 
-  models::Registry models;                        ///< architectures that [model] may name
-  Objectives objectives = built_in_objectives();  ///< that a table of the config or an architecture may name
-  Adapters adapters{};                            ///< that a table of the config may name; the library has none
+  models::Registry models;  ///< architectures that [model] can name
+  /// Objectives that a table of the config or an architecture can select
+  Objectives objectives = built_in_objectives();
+  /// Adapters that a table of the config can select; the library has none
+  Adapters adapters{};
 };
 
-/// What `colossal` itself knows.
+/// Returns the program of the `colossal` command: only the library's own models and objectives.
 inline Program built_in() { return {}; }
 
 }  // namespace colossal::run

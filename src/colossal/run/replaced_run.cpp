@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 std::string replaced_path(const RunFolder& folder) { return folder.checkpoints() + ".replaced"; }
 
-/// What belongs to a run beside its checkpoints; logs go on from run to run.
+/// Returns the files that belong to a run in addition to its checkpoints; logs are continued from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
   return {folder.config(), folder.metrics(),        folder.metric_names(), folder.history(),     folder.ranks(),
           folder.report(), folder.pipeline_trace(), folder.tensorboard(),  folder.builtin_text()};
@@ -47,7 +47,7 @@ bool restore_run(const RunFolder& folder) {
     fs::remove_all(folder.checkpoints());
     rename(replaced_path(folder), folder.checkpoints());
   }
-  // also those of a run that a kill left half set aside, or half restored
+  // this also restores the files of a run that a killed process left half set aside or half restored
   for (const std::string& path : companions(folder)) {
     if (!fs::exists(in_checkpoints(folder, path))) continue;
     fs::remove_all(path);

@@ -1,10 +1,11 @@
-// The run that another one overwrites: set aside whole, and given up only when the new one has a complete checkpoint.
+// A run that another run overwrites. It is set aside whole, and deleted only when the new run has a complete
+// checkpoint.
 //
-//   <run folder>/checkpoints.replaced/step-000300/    its checkpoints, with what else was in the run folder:
+//   <run folder>/checkpoints.replaced/step-000300/    its checkpoints, and the other files of the run:
 //                                     metrics.jsonl, config.toml, report.html, tensorboard/, ...
 //
-// The folder gets that name, and the old one back, by one rename each: whenever a process dies, restore_run() finds
-// either run whole.
+// The folder is renamed to this name, and back, with one rename each. If a process is killed at any time, restore_run()
+// therefore finds one of the two runs whole.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,17 +14,18 @@
 
 namespace colossal::run {
 
-/// Sets the run in `folder` aside. Nothing may be set aside there yet. Errors: a file system that refuses.
+/// Sets the run in `folder` aside. No other run may be set aside there. Errors: a file system that refuses.
 void set_run_aside(const RunFolder& folder);
 
-/// Brings back a run whose replacement ended before its first complete checkpoint; what that left is removed. Removes
-/// one whose replacement has a checkpoint. Returns whether a run was brought back. Errors: a file system that refuses.
+/// Restores a run whose replacement ended before its first complete checkpoint, and deletes the replacement's files. If
+/// the replacement has a checkpoint, deletes the run that was set aside. Returns true if a run was restored. Errors: a
+/// file system that refuses.
 bool restore_run(const RunFolder& folder);
 
-/// The newest checkpoint of a run that is set aside, where its replacement has none.
+/// Returns the newest checkpoint of a run that is set aside, unless its replacement has a checkpoint.
 std::optional<std::string> checkpoint_set_aside(const RunFolder& folder);
 
-/// Gives up what is set aside, if anything is. What cannot be removed stays: it does no harm.
+/// Deletes the run that is set aside, if there is one. Files that cannot be deleted are left, because they do no harm.
 void remove_replaced_run(const RunFolder& folder);
 
 }  // namespace colossal::run

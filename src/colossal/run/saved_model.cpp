@@ -25,20 +25,20 @@
 namespace colossal::run {
 namespace {
 
-/// What a folder says about its model before any weight is read.
+/// The facts that a folder contains about its model, found before any weight is read.
 struct Description {
   models::ModelShape shape;
   std::string tokenizer;
-  std::string checkpoint;  ///< empty: a Hugging Face folder, or a GGUF file
+  std::string checkpoint;  ///< path of the checkpoint; empty = a Hugging Face folder or a GGUF file
   at::ScalarType dtype = at::kFloat;
-  // Of a run whose checkpoints leave parameters out:
+  // The members below are for a run whose checkpoints leave parameters out.
   nn::Adapter adapter{};
-  std::string from{};  ///< model.from: where their values come from; empty: they are drawn
+  std::string from{};  ///< model.from, the source of their values; empty = their values are drawn
   uint64_t seed = 0;   ///< training.seed
   at::ScalarType drawn_as = at::kFloat;
 };
 
-/// Of a folder's model with the head that begins with a pooler.
+/// Returns the shape of a folder's model with the head that begins with a pooler.
 models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
   const models::ModelShape shape = registry.shape_of(checkpoint::read_config(folder));
   const std::vector<std::string>& keys = shape.architecture->hugging_face.pooler;
@@ -49,7 +49,7 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
   return registry.resolve(config);
 }
 
-/// `steps`: those of its checkpoints, if it is a run.
+/// `steps`: the checkpoints of the folder, if it is a run.
 Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
                      const Program& program) {
   const RunFolder run(folder);
@@ -82,7 +82,7 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
           folder, "", at::kFloat};
 }
 
-/// What of the head a folder may lack, as names of parameters.
+/// Returns the names of the head's parameters that a folder may lack.
 std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.declared())
@@ -90,7 +90,8 @@ std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) 
   return names;
 }
 
-/// Of a model without memory: gives all parameters some, to be filled, those that are packed while they are.
+/// Allocates all parameters of a model without memory, and returns their tensors for filling. Weights that are packed
+/// get memory only while they are filled.
 std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PrepackedLayers* packed) {
   std::vector<checkpoint::NamedTensor> tensors;
   for (nn::Parameter& p : parameters) {
@@ -110,7 +111,7 @@ void add_buffers(const nn::Parameters& parameters, std::vector<checkpoint::Named
       tensors.push_back({buffer.name, buffer.value, buffer.spec});
 }
 
-/// What the folder holds, checked for what the caller wants to do with it; then its tokenizer and end ids go into
+/// Describes the folder and checks it for the caller's purpose. After that, it sets the tokenizer and end ids of
 /// `saved`. It does not communicate.
 Description open_folder(const std::string& folder, const checkpoint::StepFolders& steps,
                         const distributed::ParallelConfig& layout, const Loading& loading, const Program& program,
@@ -128,11 +129,12 @@ Description open_folder(const std::string& folder, const checkpoint::StepFolders
   require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), component, folder,
           " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");
   saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
-  saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);  // ids of its vocabulary
+  // end ids of the tokenizer's vocabulary
+  saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);
   return about;
 }
 
-/// The weights of a Hugging Face folder go into `tensors`. It does not communicate.
+/// Reads the weights of a Hugging Face folder into `tensors`. It does not communicate.
 void import_folder(const std::string& folder, const Description& about, const Loading& loading, SavedModel& saved,
                    std::vector<checkpoint::NamedTensor>& tensors) {
   nn::Parameters& parameters = saved.model->parameters();
@@ -146,8 +148,8 @@ void import_folder(const std::string& folder, const Description& about, const Lo
   checkpoint::import_weights(folder, parameters, tensors, external_names(about.shape, may_lack), take);
 }
 
-/// The values of parameters that the checkpoint leaves out go into `tensors`, which are these, as training began with
-/// them. It does not communicate.
+/// Writes the values of parameters that the checkpoint leaves out into `tensors`, as training started with them. It
+/// does not communicate.
 void restore_unsaved(const Description& about, const Loading& loading, SavedModel& saved,
                      std::vector<checkpoint::NamedTensor>& tensors) {
   if (tensors.empty()) return;
@@ -156,7 +158,7 @@ void restore_unsaved(const Description& about, const Loading& loading, SavedMode
   tensor::Held held;
   for (const checkpoint::NamedTensor& tensor : tensors) {
     const nn::Parameter& parameter = parameters.at(tensor.name);
-    // of the dtype in which training drew it, or digits would differ
+    // in the dtype in which training drew it, because rounding would change its values
     const at::Tensor whole = at::empty(parameter.spec.local_shape(parameters.place()), at::dtype(about.drawn_as));
     parameters.draw(parameter, whole);
     tensor.value.write_into(held);
@@ -164,7 +166,7 @@ void restore_unsaved(const Description& about, const Loading& loading, SavedMode
   }
 }
 
-/// Takes the parameters that checkpoints leave out away from `tensors`.
+/// Moves the parameters that checkpoints leave out from `tensors` into the result.
 std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& parameters,
                                                   std::vector<checkpoint::NamedTensor>& tensors) {
   std::set<std::string> unsaved;
@@ -177,7 +179,7 @@ std::vector<checkpoint::NamedTensor> take_unsaved(const nn::Parameters& paramete
   return taken;
 }
 
-/// The weights of a checkpoint go into `tensors`, each under the name that training gives it.
+/// Reads the weights of a checkpoint into `tensors`, each under the name that it has in training.
 void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::NamedTensor> tensors, comm::Mesh& mesh) {
   checkpoint::TrainingState state;
   for (checkpoint::NamedTensor& tensor : tensors) {
@@ -195,11 +197,11 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
-  // one looks, all follow
+  // one rank reads the folder, all others use its result
   const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   comm::agree(everyone, at::kCPU, [&] { about = open_folder(folder, steps, layout, loading, program, saved); });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
-  options.without_memory = true;  // nobody draws values that a file has
+  options.without_memory = true;  // values that a file has are not drawn
   options.seed = derive_seed(about.seed, "parameters");
   options.treatment = about.adapter.treatment;
   if (loading.packing && !loading.memory.has_tiers()) {

@@ -1,4 +1,4 @@
-// A model on disk, wherever it came from: a run folder of ours, a Hugging Face folder or a GGUF file.
+// A model on disk in any of three forms: a run folder, a Hugging Face folder or a GGUF file.
 //
 //   const run::SavedModel saved = run::load_model("runs/quickstart", mesh, layout, at::kCPU, {});
 //   infer::generate(*saved.model, {.prompt = saved.tokenizer->encode_prompt("TEST("), .end_ids = saved.end_ids},
@@ -21,37 +21,41 @@ namespace colossal::run {
 
 /// How a model is loaded.
 struct Loading {
-  std::string tokenizer{};  ///< as data.tokenizer; empty: the run's, or the folder's; "none": it is not needed
-  /// Of weights and activations, whatever the folder holds; none: that of the run, its masters' if it has some; fp32 of
-  /// a Hugging Face folder or GGUF file
+  std::string tokenizer{};  ///< as data.tokenizer; empty = the run's or the folder's; "none" = not needed
+  /// Dtype of weights and activations, whatever the folder stores. Default: the run's dtype, or the dtype of its master
+  /// weights if it has some; fp32 for a Hugging Face folder or GGUF file
   std::optional<at::ScalarType> dtype{};
-  MemoryConfig memory{};  ///< its device, host, disk and placement: where weights lie (StreamedWeights)
-  /// Weights of linear layers are packed as they are read: for who computes forward alone, and asks for no values of
-  /// parameters. None, or with tiers: they are not
+  MemoryConfig memory{};  ///< device, host, disk and placement, the budgets of the weights (StreamedWeights)
+  /// Packs the weights of linear layers while they are read, for callers that only run forward passes and do not read
+  /// values of parameters. They are not packed if it is empty, or with tiers
   std::optional<nn::WeightPacking> packing{};
-  /// Of any model of text its hidden states are wanted: weights of the head that a Hugging Face folder lacks have any
-  /// value
+  /// True = the caller needs only the hidden states, of any model of text. Weights of the head that a Hugging Face
+  /// folder lacks then have arbitrary values
   bool headless = false;
-  /// Beside `headless`, of a Hugging Face folder: BERT's pooler is wanted, which is then the beginning of the head
+  /// With `headless` and a Hugging Face folder: true = the caller needs BERT's pooler, which becomes the start of the
+  /// head
   bool pooler = false;
 };
 
+/// A loaded model.
 struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
-  std::unique_ptr<StreamedWeights> weights;     ///< of the model, with tiers; null: they lie where it computes
-  std::unique_ptr<nn::PrepackedLayers> packed;  ///< with Loading::packing
+  /// The model's weights, with tiers; null = they are resident on its device
+  std::unique_ptr<StreamedWeights> weights;
+  std::unique_ptr<nn::PrepackedLayers> packed;  ///< packed weights, with Loading::packing; null = none
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
-  std::string tokenizer_source;    ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
+  /// Source of the tokenizer, even if it was not made: "bytes", a folder, a tokenizer.json
+  std::string tokenizer_source;
 };
 
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of
-/// `layout`. No initial values are drawn. With tiers weights are read chunk by chunk, within the budget.
-/// Communication: every rank of the mesh must call; small messages.
-/// Errors: a path that is none of them, or that holds no complete checkpoint, or a model that does not continue text
-///         where a tokenizer is needed (headless: that reads none), or a pooler that it has not, or a hidden size that
-///         does not divide, or fewer blocks than stages; those of StreamedWeights, before a weight is read; the same
-///         on every rank.
+/// `layout`. No initial values are drawn. With tiers, weights are read chunk by chunk, within the budget.
+/// Communication: every rank of the mesh must call it; small messages.
+/// Errors: a path of another kind; a run without a complete checkpoint; a model that does not continue text if a
+///         tokenizer is needed (headless: that reads no text); a pooler that the model lacks; a hidden size that does
+///         not divide; fewer blocks than stages; the errors of StreamedWeights, before a weight is read. They are the
+///         same on every rank.
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                       at::Device device, const Loading& loading, const Program& program = built_in());
 

@@ -18,7 +18,7 @@ tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece)
           shard.identity()};
 }
 
-/// name_of(parameter): its name; empty: it is left out.
+/// Returns the weights of a store. name_of(parameter) is the name of its weight; empty = the parameter is left out.
 template <class NameOf>
 std::vector<checkpoint::NamedTensor> named_weights(memory::ChunkStore& store, const NameOf& name_of) {
   std::vector<checkpoint::NamedTensor> weights;

@@ -1,4 +1,4 @@
-// The weights of a chunk store as tensors that a checkpoint saves and fills, chunk after chunk.
+// The weights of a chunk store as tensors that a checkpoint saves and fills, chunk by chunk.
 #pragma once
 #include <vector>
 
@@ -7,12 +7,13 @@
 
 namespace colossal::run {
 
-/// What this rank has of each parameter of `store`, trained and frozen, under the parameter's name; shard after shard,
-/// so that each is brought once. After filling them: ChunkStore::updated(). `store` need not outlive them.
+/// Returns this rank's part of each parameter of `store`, trained and frozen, under the parameter's name. They are
+/// ordered by shard, so that each shard is loaded once. After filling them call ChunkStore::updated(). `store` need not
+/// outlive them.
 std::vector<checkpoint::NamedTensor> weights_of(memory::ChunkStore& store);
 
-/// What this rank has of the parameters that checkpoints keep (nn::Treatment::saved), under the names that they have
-/// there (nn::Parameter::saved_name).
+/// Returns this rank's part of the parameters that checkpoints save (nn::Treatment::saved), under their names in the
+/// checkpoint (nn::Parameter::saved_name).
 std::vector<checkpoint::NamedTensor> saved_weights_of(memory::ChunkStore& store);
 
 }  // namespace colossal::run

@@ -25,7 +25,7 @@ memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dt
   return options;
 }
 
-/// The smallest budgets that work for all ranks, each for one of them: stages of a pipeline need unequally much.
+/// Returns the smallest budgets that work for every rank, because stages of a pipeline need different amounts.
 WeightBudget least_of_all(WeightBudget budget, comm::Mesh& mesh) {
   at::Tensor most = at::tensor({budget.least_device, budget.least_host}, at::kLong);
   mesh.all().all_reduce(most, comm::Reduce::Max).wait();

@@ -1,10 +1,10 @@
-// The weights of a model that generates, as far as budgets allow on an accelerator and in host memory, and on a disk
-// beyond these.
+// Weights of a model for generation within memory budgets. They are kept on an accelerator and in host memory as far as
+// the budgets allow, and the rest on disk.
 //
 //   run::StreamedWeights weights(model, mesh, {.host = int64_t{2} << 30, .disk = "scratch/"});
 //   checkpoint::import_weights(folder, model.parameters(), weights.tensors(), names);
 //   weights.loaded();
-//   for (...) logits = model.next_logits(pass);   // brings chunk after chunk, the next ones on their way
+//   for (...) logits = model.next_logits(pass);   // loads chunk after chunk and prefetches the next ones
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,39 +21,41 @@
 
 namespace colossal::run {
 
-/// Where they are says WeightBudget.
+/// The weights of a model that only computes forward. WeightBudget decides where each weight is stored.
 ///
-/// Memory:        the budgets; activations and caches are beside them.
-/// Cost:          of a pass on an accelerator a copy of each weight that does not stay there, beside what it computes;
-///                the host waits for none of them, unless the disk is to fill the buffer of one.
-/// Passes:        the constructor sets what ends the passes of the model (DistributedModel::set_end_of_pass). Then
-///                errors are thrown, on all ranks: what went wrong with weights since the last pass. What was computed
-///                of them is NaN on some rank.
-/// Communication: of the constructor, of loaded() and of the end of a pass what comm::agree() sends, over all ranks of
-///                the mesh, and of the constructor an all_reduce of 16 bytes. None of weights: each rank has what it
-///                reads.
+/// Memory:        the budgets; activations and caches are not included in them.
+/// Cost:          a pass on an accelerator copies each weight that is not resident there, while it computes. The host
+///                waits for a copy only before the disk overwrites its buffer.
+/// Errors:        the constructor sets the function that ends the model's passes (DistributedModel::set_end_of_pass).
+///                It throws, on all ranks, the errors of weights since the last pass. Results computed from such
+///                weights are NaN on some rank.
+/// Communication: the constructor, loaded() and the end of a pass send what comm::agree() sends, over all ranks of the
+///                mesh. The constructor also does an all_reduce of 16 bytes. Weights are not sent, because each rank
+///                stores what it reads.
 class StreamedWeights {
  public:
-  /// The parameters of `model` have no memory (nn::Parameters::Options), and want no gradients from here on. The model
-  /// makes no pass when this object is gone.
-  /// Errors, of all ranks, before anything is read: ("memory") a budget that is too small, with the smallest that
-  /// works; memory.device for ranks that compute on the CPU; ("disk") the folder's.
+  /// Plans the budgets for `model`, whose parameters must have no memory (nn::Parameters::Options). They require no
+  /// gradients from then on. After this object is destroyed the model must not run a pass.
+  /// Errors, on all ranks, before anything is read. ("memory"): a budget that is too small (the message names the
+  /// smallest that works); memory.device for ranks that compute on the CPU. ("disk"): errors of the folder.
   StreamedWeights(distributed::DistributedModel& model, comm::Mesh& mesh, const MemoryConfig& memory);
   StreamedWeights(const StreamedWeights&) = delete;
   StreamedWeights& operator=(const StreamedWeights&) = delete;
 
-  /// To be filled, once, before the first pass. Errors of a disk that cannot take them reach whoever reads them.
+  /// Returns the tensors that the caller fills once, before the first pass. If the disk cannot store one, reading it
+  /// throws.
   std::vector<checkpoint::NamedTensor> tensors();
-  /// To be called when they are filled. Errors, of all ranks: what went wrong with them.
+  /// Must be called when the tensors are filled. Errors, on all ranks: errors of filling them.
   void loaded() { end_pass(); }
 
   const memory::TieredHome& tiers() const { return *tiers_; }
-  /// Bytes of weights that stay in host memory for good, beside what tiers() counts.
+  /// Returns the bytes of weights that are always in host memory, in addition to what tiers() counts.
   int64_t stayed_bytes() const { return home_->stayed_bytes(); }
-  /// Bytes of weights that stay on the accelerator for good, and all of those there at most so far; on the CPU none.
+  /// device_bytes(): bytes of weights that are always on the accelerator. peak_device_bytes(): largest number of bytes
+  /// of all weights there so far. Both are 0 on the CPU.
   int64_t device_bytes() const { return device_bytes_; }
   int64_t peak_device_bytes() const;
-  /// What comes and goes.
+  /// Returns the store of the weights that are loaded and freed during a pass.
   const memory::ChunkStore& store() const { return *store_; }
 
  private:
@@ -63,7 +65,7 @@ class StreamedWeights {
   std::shared_ptr<memory::TieredHome> tiers_;
   std::shared_ptr<memory::LoadedHome> home_;
   std::unique_ptr<memory::ChunkStore> store_;
-  std::vector<checkpoint::NamedTensor> on_device_;  // for good
+  std::vector<checkpoint::NamedTensor> on_device_;  // weights that are always on the device
   int64_t device_bytes_ = 0;
 };
 

@@ -15,17 +15,18 @@ namespace {
 
 using memory::kBlock;
 
-constexpr int64_t kChunksOfBudget = 64;  // small ones make the part of the budget small that is not for staying
+// small chunks, because the part of the budget for chunks in transit is then small
+constexpr int64_t kChunksOfBudget = 64;
 constexpr int64_t kLargestChunk = int64_t{64} << 20;
-/// At once there may be whole: the chunk in use, the next one, and another that the same operator reads.
+/// Number of chunks that may be whole at once: the one in use, the next one, and another that the same operator reads.
 constexpr size_t kAtOnce = 3;
-/// Beside these, so that the disk has something to do while they are computed with.
+/// Number of further chunks that are read ahead, so that the disk is busy during computation.
 constexpr int64_t kAhead = 3;
 
 int64_t bytes_of(const nn::Parameter& p) { return memory::whole_blocks(static_cast<int64_t>(p.value.nbytes())); }
 
 struct Sizes {
-  std::vector<int64_t> tables, others;  // bytes of parameters, whole blocks; the largest first
+  std::vector<int64_t> tables, others;  // bytes of parameters in whole blocks, largest first
   int64_t all = 0;
 };
 
@@ -41,7 +42,7 @@ Sizes sizes_of(const nn::Parameters& parameters) {
   return sizes;
 }
 
-/// Bytes of the largest chunks that may be whole at once, where parameters of these sizes travel.
+/// Returns the bytes of the largest chunks that may be whole at once, if parameters of these sizes are transferred.
 int64_t bytes_at_once(std::vector<int64_t> sizes, int64_t chunk) {
   sizes.resize(std::max(sizes.size(), kAtOnce), 0);
   std::partial_sort(sizes.begin(), sizes.begin() + kAtOnce, sizes.end(), std::greater<>());
@@ -54,12 +55,12 @@ int64_t chunk_of(int64_t budget, int64_t most) {
   return std::clamp(budget / kChunksOfBudget / kBlock * kBlock, kBlock, most);
 }
 
-/// A budget that holds whole parameters.
+/// A division of a budget for whole parameters.
 struct Split {
   int64_t chunk = 0;
-  int64_t largest = 0;     ///< of what comes and goes: larger ones stay for good
-  int64_t tables = 0;      ///< bytes of embeddings and heads larger than any other chunk, if they stay
-  int64_t travelling = 0;  ///< what is needed at least for what comes and goes
+  int64_t largest = 0;     ///< largest parameter that is transferred, in bytes; larger ones are always resident
+  int64_t tables = 0;      ///< bytes of the embeddings and heads larger than any chunk, if they are always resident
+  int64_t travelling = 0;  ///< minimum for the parameters that are transferred
 };
 
 Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
@@ -84,7 +85,7 @@ Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_c
   return parts;
 }
 
-/// The smallest budget that works, if `budget` does not; else `budget`.
+/// Returns the smallest budget that works if `budget` is too small, else `budget`.
 int64_t least_that_works(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
   for (;;) {
     const Split parts = split(sizes, budget, may_stay, most_of_chunk);
@@ -94,11 +95,11 @@ int64_t least_that_works(const Sizes& sizes, int64_t budget, bool may_stay, int6
   }
 }
 
-/// Weights that are read where they lie.
+/// Plans weights that are read directly from host memory.
 WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64_t ranks) {
   const bool may_stay = memory.placement == "auto";
   const auto least = [&](int64_t host) { return least_that_works(sizes, host, may_stay, kLargestChunk); };
-  // As little as transfers need: the least for what is read at once, and as much to read ahead.
+  // As little as transfers need: the minimum for chunks that are read at once, and as much again for reading ahead.
   const int64_t host = memory.host > 0       ? memory.host / ranks
                        : memory.disk.empty() ? sizes.all
                                              : std::min(2 * least(kBlock), sizes.all);
@@ -118,11 +119,11 @@ WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64
   return budget;
 }
 
-/// Of parameters that are copied to an accelerator: what is on it for good, and the size of chunks.
+/// Plans parameters that are copied to an accelerator: which are always on it, and the size of chunks.
 WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, const MemoryConfig& memory,
                          int64_t ranks) {
   const int64_t largest = std::min(sizes.others.empty() ? kBlock : sizes.others.front(), kLargestChunk);
-  // Without a disk the host has all of the rest, in chunks of any size.
+  // Without a disk, host memory holds all others, in chunks of any size.
   const bool is_cut = memory.host > 0 && !memory.disk.empty();
   const int64_t most = is_cut ? chunk_of(memory.host / ranks, largest) : largest;
   if (memory.device == 0) return {.chunk = most};
@@ -145,7 +146,7 @@ WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, c
   return budget;
 }
 
-/// Weights that are copied to an accelerator, from buffers of a chunk at most.
+/// Plans weights that are copied to an accelerator, from buffers of at most one chunk.
 WeightBudget plan_copied(const nn::Parameters& parameters, const Sizes& sizes, const MemoryConfig& memory,
                          int64_t ranks) {
   WeightBudget budget = plan_device(parameters, sizes, memory, ranks);
@@ -157,7 +158,7 @@ WeightBudget plan_copied(const nn::Parameters& parameters, const Sizes& sizes, c
   if (all <= budget.host) {
     budget.host = all, budget.travelling = may_stay ? 0 : all;
   } else {
-    // Chunks of a budget that does not have them at once are of one block already.
+    // If a budget does not hold the chunks at once, its chunks have the minimum size of one block already.
     budget.least_host = memory.disk.empty() ? all : std::max(std::min(at_once, all), budget.host);
     budget.travelling = may_stay ? std::min(budget.host, with_ahead) : budget.host;
   }

@@ -1,4 +1,4 @@
-// How the budgets of [memory] serve the weights of a model that generates.
+// Plans how the budgets of [memory] are used for the weights of a model that generates.
 //
 //   const run::WeightBudget budget = run::plan_weights(model.parameters(), memory, ranks_of_this_machine);
 //   require(memory.device >= budget.least_device, "memory", "the smallest that works is ", budget.least_device);
@@ -12,31 +12,33 @@
 
 namespace colossal::run {
 
-/// Where weights are that one rank only reads, in bytes of that rank.
+/// The storage plan for weights that one rank only reads, in bytes of that rank.
 ///
-/// On an accelerator a fixed set of parameters, spread evenly, stays for good, as far as memory.device has room for
-/// beside the chunks that are whole at a time; nothing of it is on the host or the disk. The others are copied there
-/// chunk by chunk, from buffers of the host that hold no more than a chunk each. On the CPU they are read where they
-/// lie in host memory.
+/// On an accelerator a fixed, evenly spread set of parameters is always resident. It is as large as memory.device
+/// allows in addition to the chunks that are whole at once; none of it is in host memory or on disk. The other
+/// parameters are copied to the accelerator chunk by chunk, from host buffers of at most one chunk each. On the CPU,
+/// parameters are read directly from host memory.
 ///
-/// With placement "auto" a fixed set of what is not on the accelerator stays on the host (memory::LoadedHome), and the
-/// rest comes from the disk in the order that the pass before had. With "lru" and "static" the policy decides on all of
-/// it.
+/// With placement "auto", a fixed set of the parameters that are not on the accelerator is always in host memory
+/// (memory::LoadedHome). The others are read from disk in the order of the previous pass. With "lru" and "static", the
+/// eviction policy decides on all of them.
 struct WeightBudget {
-  /// The smallest budgets that work: at most those that were given, if these do. Without a limit: 0, or at most `host`
+  /// Smallest budgets that work, but at most the given ones if those do. Without a limit: 0, or at most `host`
   int64_t least_device = 0, least_host = 0;
-  std::set<const nn::Parameter*> on_device{};  ///< that stay on the accelerator
-  int64_t chunk = 0;                           ///< of a chunk; larger parameters are alone
-  int64_t host = 0;                            ///< all of the host's, at most those of the weights that are there
-  int64_t travelling = 0;  ///< of these for what comes and goes: read at once, next, and ahead of that
-  memory::LoadedHome::Residence residence{};  ///< of the rest
+  std::set<const nn::Parameter*> on_device{};  ///< parameters that are always on the accelerator
+  int64_t chunk = 0;                           ///< bytes of a chunk; larger parameters have a chunk each
+  /// Bytes of host memory in use, at most the bytes of the weights stored there
+  int64_t host = 0;
+  int64_t travelling = 0;  ///< part of `host` for transfers: chunks in use, the next ones, and chunks read ahead
+  memory::LoadedHome::Residence residence{};  ///< residence of the other weights
 
-  bool needs_disk() const { return least_host > 0; }  ///< the host has not all that is not on the accelerator
+  /// True = not all weights that are off the accelerator fit into host memory
+  bool needs_disk() const { return least_host > 0; }
 };
 
-/// The budgets of one of `ranks`, which share memory.host, for its `parameters`, on the device that these are of.
-/// Without memory.device nothing stays there. Without memory.host: as little as transfers need, if there is a disk,
-/// else all weights.
+/// Plans the budgets of one of `ranks` ranks, which share memory.host, for its `parameters` on their device. Without
+/// memory.device, no parameter is resident there. Without memory.host the host gets as little as transfers need if
+/// there is a disk, otherwise all weights.
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks);
 
 }  // namespace colossal::run

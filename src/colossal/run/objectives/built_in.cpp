@@ -1,4 +1,4 @@
-// The objectives of the library. None has a table: the architecture of the model names its default.
+// The objectives of the library. They have no tables of their own: the architecture of the model names its default.
 #include "colossal/run/objectives/classes.h"
 #include "colossal/run/objectives/target.h"
 #include "colossal/run/objectives/tokens.h"
@@ -11,7 +11,7 @@ std::unique_ptr<Objective> make(const Config& config, const OwnKeys&, const mode
   return std::make_unique<Kind>(config, shape);
 }
 
-/// Pairs of texts, or the spans of one text.
+/// Makes the objective for pairs of texts or, with data.noise_density, for spans of one text.
 std::unique_ptr<Objective> make_target(const Config& config, const OwnKeys& keys, const models::ModelShape& shape) {
   return config.data.noise_density > 0 ? make<SpanCorruption>(config, keys, shape) : make<Target>(config, keys, shape);
 }

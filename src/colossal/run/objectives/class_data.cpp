@@ -13,7 +13,8 @@
 namespace colossal::run {
 namespace {
 
-/// The training and the held-out pictures: of folders called train and test (or val, validation), or of one.
+/// Opens the training and the held-out images: from folders named train and test (or val, validation), or from one
+/// folder.
 std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& config) {
   namespace fs = std::filesystem;
   const DataConfig& d = config.data;

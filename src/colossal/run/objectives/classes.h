@@ -4,7 +4,7 @@
 
 namespace colossal::run {
 
-/// Labels [B, 1]: the class of each sample.
+/// The objective of a classifier. Labels [B, 1]: the class of each sample.
 class Class : public CountingObjective {
  public:
   Class(const Config& config, const models::ModelShape& shape);

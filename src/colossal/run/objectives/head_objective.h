@@ -1,11 +1,11 @@
-// What the objectives of the library share: labels that the model's own head predicts.
+// The common base of the library's objectives: labels that the model's own head predicts.
 #pragma once
 #include "colossal/run/objective.h"
 
 namespace colossal::run {
 
-/// An objective whose field `labels` the head of the model predicts (nn::LossHead). Its loss is the head's, its weight
-/// the number of labels that count.
+/// An objective whose field `labels` the head of the model predicts (nn::LossHead). Its loss is the head's loss; its
+/// weight is the number of labels that count (are not ignored).
 class HeadObjective : public Objective {
  public:
   HeadObjective(const Config& config, models::ModelShape shape) : config_(config), shape_(std::move(shape)) {}
@@ -15,7 +15,8 @@ class HeadObjective : public Objective {
   void check(const tensor::Batch& batch) const override;
   double weight(const tensor::Batch& batch) const override;
   at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const override;
-  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;  ///< also perplexity
+  /// Returns eval_loss and perplexity.
+  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
  protected:
   const Config& config() const { return config_; }
@@ -26,16 +27,18 @@ class HeadObjective : public Objective {
   models::ModelShape shape_;
 };
 
-/// The same, and an evaluation also counts the labels that the head finds most probable.
+/// A HeadObjective whose evaluation also counts the labels that the head finds most probable.
 class CountingObjective : public HeadObjective {
  public:
   using HeadObjective::HeadObjective;
   int64_t sums() const override { return 2; }
   at::Tensor evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const override;
-  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;  ///< also accuracy
+  /// Returns eval_loss and accuracy.
+  std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 };
 
-/// Errors ("objective"): `fits` is false. `wanted` says what the head must predict: "predicts tokens of text".
+/// Errors ("objective"): `fits` is false. `wanted` describes a suitable head for the message: "predicts tokens of
+///                       text".
 void check_head(bool fits, const char* objective, const char* wanted, const models::ModelShape& shape);
 
 }  // namespace colossal::run

@@ -1,17 +1,18 @@
-// Objectives of models with an encoder and a decoder: the answer of a pair of texts, and spans hidden in a text.
+// Objectives of models with an encoder and a decoder: the target of a pair of texts, and hidden spans of a text.
 #pragma once
 #include "colossal/run/objectives/head_objective.h"
 
 namespace colossal::run {
 
-/// Labels [B, T]: the tokens that answer the source of each row. The data are pairs of texts.
+/// The objective for pairs of texts. Labels [B, T]: the target tokens for the source of each row.
 class Target : public HeadObjective {
  public:
   Target(const Config& config, const models::ModelShape& shape);
   OpenedData open(const DataRequest& request) const override;
 };
 
-/// Labels [B, T]: the spans of tokens that sentinels hide in the source (data.noise_density). The data are plain text.
+/// The objective for plain text. Labels [B, T]: the spans of tokens that sentinels hide in the source
+/// (data.noise_density).
 class SpanCorruption : public Target {
  public:
   using Target::Target;

@@ -1,17 +1,17 @@
-// Objectives of tokens: the one that follows, and the ones that were hidden.
+// Objectives of tokens: the next token, and masked tokens.
 #pragma once
 #include "colossal/run/objectives/head_objective.h"
 
 namespace colossal::run {
 
-/// Labels [B, S]: the token that follows.
+/// The objective of a language model. Labels [B, S]: the next token at each position.
 class NextToken : public HeadObjective {
  public:
   NextToken(const Config& config, const models::ModelShape& shape);
   OpenedData open(const DataRequest& request) const override;
 };
 
-/// Labels [B, S]: the tokens that were hidden, at their places.
+/// The objective of a masked language model. Labels [B, S]: the masked tokens, at their positions.
 class MaskedToken : public CountingObjective {
  public:
   MaskedToken(const Config& config, const models::ModelShape& shape);
