@@ -1,5 +1,5 @@
-// Every family in bf16 beside itself in fp64, from the same weights: no part of one computes in another dtype than the
-// model's or in too few digits.
+// Compares every family in bf16 with itself in fp64, from the same weights. This shows that no part computes in another
+// dtype than the model's, or with too few digits.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTokens = 40;
 
-/// Logits of two rows of tokens, of weights that bf16 holds exactly.
+/// Returns the logits of two rows of tokens, for weights that bf16 represents exactly.
 at::Tensor logits_in(at::ScalarType dtype, const ModelShape& shape) {
   nn::Parameters parameters({}, {.dtype = dtype});
   nn::SerialLayers layers(parameters);
@@ -22,7 +22,7 @@ at::Tensor logits_in(at::ScalarType dtype, const ModelShape& shape) {
   for (nn::Parameter& p : parameters) {
     const at::Tensor noise =
         at::randn(p.value.sizes(), at::detail::createCPUGenerator(seed++), at::TensorOptions(at::kDouble));
-    // norms and biases as they begin, 1 or 0, which bf16 has; but not all alike
+    // norms and biases start at 1 or 0, which bf16 represents exactly; the noise makes them differ
     const at::Tensor begin = p.value.dim() == 1 ? p.value.detach().to(at::kDouble) : at::zeros_like(noise);
     p.value.detach().copy_((begin + 0.02 * noise).to(at::kBFloat16));
   }
@@ -34,8 +34,8 @@ at::Tensor logits_in(at::ScalarType dtype, const ModelShape& shape) {
   return logits.detach().to(at::kDouble);
 }
 
-// A tensor of a block is rounded at the ends of its norms, products, heads, sums and activations, some 8 times, and the
-// hidden state carries what all blocks have added. Each rounding is of 2^-9 of a number at most.
+// A block's tensor is rounded at the ends of its norms, products, heads, sums and activations, about 8 times. The
+// hidden state adds up the roundings of all blocks. Each rounding changes a number by at most 2^-9 of it.
 TEST(Bf16, OfEveryFamilyIsItselfWithinRounding) {
   const auto preset = [](const char* name, const std::vector<std::string>& keys = {}) {
     return built_in().resolve({.name = name, .hidden = 64, .layers = 2, .own = own_keys(keys)});

@@ -1,4 +1,4 @@
-// Blocks in all their variants and the decoder around them against their formulas, written out with ATen.
+// Compares blocks in all variants, and the decoder around them, with their formulas written in ATen.
 #include "colossal/models/decoder.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ namespace {
 using Placement = BlockVariant::Placement;
 using Branches = BlockVariant::Branches;
 
-constexpr int64_t kTerms = 4096;  // of the longest chain of sums here
+constexpr int64_t kTerms = 4096;  // number of terms in the longest chain of sums in this file
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
@@ -30,7 +30,7 @@ at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
 
 at::Tensor gated_silu(const at::Tensor& both) { return ops::swiglu(both); }
 
-/// A model of random weights, those of norms and biases too, and its formulas.
+/// A model with random weights, including norms and biases, and its formulas.
 class Decoder {
  public:
   Decoder(ModelShape shape, const DecoderVariant& variant)
@@ -148,7 +148,7 @@ class Decoder {
   nn::Parameters parameters_;
 };
 
-/// Hidden states, logits and all gradients.
+/// Compares hidden states, logits and all gradients with the formulas.
 void expect_formulas(const ModelShape& shape, const DecoderVariant& variant, const std::string& what) {
   SCOPED_TRACE(what);
   Decoder decoder(shape, variant);
@@ -159,7 +159,7 @@ void expect_formulas(const ModelShape& shape, const DecoderVariant& variant, con
   (want * weights).sum().backward();
   std::map<std::string, at::Tensor> gradients;
   for (nn::Parameter& p : decoder.parameters())
-    std::swap(gradients[p.name], p.value.mutable_grad());  // undefined of the head alone
+    std::swap(gradients[p.name], p.value.mutable_grad());  // undefined for weights of the head only
   const at::Tensor got = hidden_states(decoder.model, ids, step);
   test::expect_close(got.detach(), want.detach(), kTerms, "hidden states");
   test::expect_close(decoder.model.head->logits(got, step).detach(), want_logits.detach(), kTerms, "logits");
@@ -258,7 +258,7 @@ TEST(Decoder, DropsTheEmbeddingWhereItsFamilyDoes) {
   }
 }
 
-// sqrt(24) in fp32, and what bf16 makes of that, as transformers has it.
+// The scale is sqrt(24) in fp32, rounded again to bf16, as in transformers.
 TEST(Decoder, RoundsItsScaleToTheDtypeOfTheEmbedding) {
   ModelShape shape = grouped();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {

@@ -37,7 +37,7 @@ TEST(FolderNames, AreThoseOfTheParametersThatAShapeHas) {
   EXPECT_TRUE(of("blocks.0.attention.out.weight").transposed);
   EXPECT_THAT(of("positions.weight").parts, testing::ElementsAre("wpe"));
   EXPECT_EQ(of("positions.weight").leading_ones, 1);
-  EXPECT_THAT(of("head.weight").parts, testing::ElementsAre());  // it is tied
+  EXPECT_THAT(of("head.weight").parts, testing::ElementsAre());  // the head is tied
   shape.tied = false;
   EXPECT_EQ(names_in_folder(shape, table()).size(), names.size() + 1);
 }
@@ -73,7 +73,7 @@ TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
     EXPECT_EQ(copies(preset), Copies()) << preset;
 }
 
-// transformers adds the decoder's bias, which is the other one only if the head is tied.
+// transformers adds the decoder's bias, which is the same tensor as the other one only if the head is tied.
 TEST(FolderNames, GiveAnUntiedBertTheBiasOfItsDecoder) {
   ModelConfig config{.name = "bert-tiny"};
   for (const bool tied : {true, false}) {
@@ -87,7 +87,7 @@ TEST(FolderNames, GiveAnUntiedBertTheBiasOfItsDecoder) {
   }
 }
 
-// Weights of words that differ from the shared table would be computed with.
+// A folder whose word tables differ must be refused, because transformers would compute with the differing table.
 TEST(FolderNames, OfAT5TheTablesOfWordsMustBeOne) {
   size_t count = 0;
   for (const nn::ExternalCopy& copy : copies_in_folder(built_in().resolve({.name = "t5-tiny"}))) {
@@ -101,7 +101,7 @@ TEST(FolderNames, OfAT5TheTablesOfWordsMustBeOne) {
   EXPECT_EQ(count, 2u);
 }
 
-// A wider pattern would pass over tensors that count, as "cls.*" did over a bias of BERT.
+// A wider pattern would ignore tensors that matter, as "cls.*" did with a bias of BERT.
 TEST(IgnoredTensors, AreNamedToTheEndWithAReason) {
   size_t count = 0;
   const Registry registry = built_in();
@@ -118,7 +118,7 @@ TEST(IgnoredTensors, AreNamedToTheEndWithAReason) {
       }
       ASSERT_GE(words.size(), 2u) << row->name << " " << tensor.name;
       for (size_t i = 0; i < words.size(); ++i) {
-        const bool is_star = words[i] == "*" && i + 2 < words.size();  // module and parameter are named
+        const bool is_star = words[i] == "*" && i + 2 < words.size();  // module and parameter must be named
         EXPECT_TRUE(is_star || (!words[i].empty() && words[i].find('*') == std::string::npos))
             << row->name << " " << tensor.name;
       }

@@ -1,5 +1,5 @@
-// GPT-2, GPT-NeoX, GPT-J, Falcon, OPT, BLOOM and PaLM: sizes, config.json there and back, what is refused. That they
-// compute what transformers does is tests/interop/families_interop.py's.
+// GPT-2, GPT-NeoX, GPT-J, Falcon, OPT, BLOOM and PaLM: sizes, conversion to config.json and back, and refusals.
+// tests/interop/families_interop.py checks that they compute what transformers computes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 ModelShape preset(const std::string& name) { return built_in().resolve({.name = name}); }
 
-/// Parameters of the preset, in millions.
+/// Returns the number of parameters of the preset, in millions.
 double count(const std::string& name) {
   nn::Parameters parameters({}, {.without_memory = true});
   nn::SerialLayers layers(parameters);
@@ -53,7 +53,7 @@ TEST(GptFamilies, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(count("palm-540b") / 1000, 540.35, 0.01);
 }
 
-/// Shapes with all that their folders can say in another way than the presets.
+/// Shapes in which every key of their folders differs from the presets.
 std::vector<ModelShape> odd_shapes() {
   const auto with = [](const char* name, const OwnSizes& own, const std::function<void(ModelShape&)>& change = {}) {
     ModelShape s = preset(name);
@@ -103,7 +103,8 @@ TEST(GptFamilies, EveryParameterHasAPlaceInAFolder) {
   }
 }
 
-// On shapes alone, where LibTorch has not every operator: pipelines are cut by it, and runs say what they reach of it.
+// Costs are found on sizes alone, where LibTorch lacks some operators. Pipelines are cut by these costs, and runs
+// report their share of the peak from them.
 TEST(GptFamilies, CostsAreThoseOfTheProductsWhateverTheActivation) {
   ModelShape s = preset("gpt2-tiny");
   const double gelu = costs_of(s, example_batch(s, 1, 8)).sum();

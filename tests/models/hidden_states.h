@@ -1,4 +1,4 @@
-// A model run whole, without a pipeline.
+// Runs a whole model without a pipeline.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,7 +6,7 @@
 
 namespace colossal::models {
 
-/// What the head is given, this rank's part of it, of token ids [B, S] or images [B, C, side, side].
+/// Returns the input of the head, this rank's part, for token ids [B, S] or images [B, C, side, side].
 inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, nn::Step step) {
   using tensor::Dim;
   tensor::Batch batch;

@@ -1,5 +1,5 @@
-// Decoding with a cache equals recomputing the whole sequence, and sequences packed into one row equal each alone: on
-// one rank and in every tensor mode.
+// Decoding with a cache equals recomputing the whole sequence, and sequences packed into one row equal each sequence
+// alone. Checked on one rank and in every tensor mode.
 #include "colossal/nn/kv_cache.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Lengths = std::vector<int64_t>;
 
-/// A model of random weights over the ranks of a mesh, and the rows of tokens that it is asked about.
+/// A model with random weights over the ranks of a mesh, and the rows of tokens that it reads.
 struct Asked {
   Asked(comm::World& world, const ModelShape& shape, const parallel::TensorConfig& tensor, int64_t rows_a_part,
         int64_t tokens)
@@ -30,12 +30,12 @@ struct Asked {
         rows(rows_a_part * model.model().batch_parts),
         ids((at::arange(rows * tokens, at::kLong) * 7).remainder(shape.vocabulary).view({rows, tokens})) {}
 
-  /// Whole logits [rows, S, V].
+  /// Returns the whole logits [rows, S, V].
   at::Tensor logits(const at::Tensor& inputs, const nn::Step& step) {
     const auto head = [&](int, const States& end, const nn::Step& s) { return model.model().head->logits(end[0], s); };
     return model.forward({nn::step_of(nn::token_batch(inputs, step.positions), step)}, head).front();
   }
-  /// Of tokens [from, to) of the rows, without a cache.
+  /// Returns the logits of tokens [from, to) of the rows, without a cache.
   at::Tensor alone(int64_t from, int64_t to) {
     return logits(ids.slice(1, from, to), {.positions = at::arange(to - from, at::kLong).expand({rows, -1})});
   }
@@ -67,7 +67,7 @@ TEST_P(KvCache, EqualsFullRecomputation) {
   on_ranks(2, 12, [](Asked& a) {
     const at::Tensor positions = at::arange(12, at::kLong).expand({a.rows, 12});
     nn::KvCache cache(12);
-    // 5 tokens at once, then one at a time.
+    // The first step has 5 tokens, each later step one.
     for (int64_t from = 0, to = 5; from < 12; from = to, ++to) {
       const nn::Step step{.positions = positions.slice(1, from, to), .cache = &cache};
       a.expect_close(a.logits(a.ids.slice(1, from, to), step).select(1, -1), a.alone(0, to).select(1, -1),
@@ -101,7 +101,7 @@ TEST_P(KvCache, PackedSequencesEqualEachAlone) {
 
 TEST_P(KvCache, PackedSequencesOfUnequalLengthsAreDecodedTogether) {
   on_ranks(1, 36, [](Asked& a) {
-    // Three sequences of up to 12 tokens. Prompts, a token of each, then some go on alone.
+    // Three sequences of up to 12 tokens: first the prompts, then one token of each, then tokens of some of them only.
     const Lengths first{0, 12, 24};
     Lengths held{0, 0, 0};
     nn::KvCache cache(12);
@@ -127,7 +127,7 @@ TEST_P(KvCache, PackedSequencesOfUnequalLengthsAreDecodedTogether) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Serial, KvCache, testing::Values(parallel::TensorConfig{}));
-/// Those under which a model decodes: without tensor.sequence (DistributedModel::decoding_model).
+/// Returns the modes in which a model can decode: all without tensor.sequence (DistributedModel::decoding_model).
 std::vector<parallel::TensorConfig> decoding_modes() {
   std::vector<parallel::TensorConfig> modes = test::tensor_modes();
   std::erase_if(modes, [](const parallel::TensorConfig& c) { return c.sequence; });

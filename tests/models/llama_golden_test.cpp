@@ -1,5 +1,5 @@
-// A real trained LLaMA (stories260K, in the Hugging Face layout) reproduces its reference: logits and greedy
-// continuations. The weights are no part of the project: the test skips where ../shared/data is absent.
+// A real trained LLaMA (stories260K, in the Hugging Face layout) reproduces its reference logits and greedy
+// continuations. The weights are not part of the project: the test is skipped if ../shared/data does not exist.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
     comm::Mesh mesh(world, GetParam().axes());
     const auto loaded = load(mesh, GetParam(), at::kDouble);
     const Model& model = loaded->decoding_model();
-    const int64_t rows = model.batch_parts;  // the prompt once for each of the ranks that split the batch
+    const int64_t rows = model.batch_parts;  // the prompt once for each rank that splits the batch
     const at::NoGradGuard no_grad;
     int checked = 0;
     for (const auto& item : reference.at("cases")) {
@@ -63,8 +63,8 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
             return model.head->logits(end[0].select(1, -1), s)[rows - 1];
           },
           at::empty({model.shape.vocabulary}, at::kDouble));
-      // The reference is float64 arithmetic rounded to float32: half a unit in the last place of the largest logit, and
-      // no more.
+      // The reference is float64 arithmetic rounded to float32, so the error is at most half a unit in the last place
+      // of the largest logit.
       const at::Tensor want = at::tensor(want_logits, at::kDouble);
       EXPECT_LE((logits - want).abs().max().item<double>(), want.abs().max().item<double>() * 0x1p-23);
       const auto got = infer::generate(
@@ -114,7 +114,7 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
     for (const nn::Parameter& p : loaded->parameters())
       EXPECT_TRUE(at::equal(p.value, again->parameters().at(p.name).value)) << p.name;
   });
-  // What any layout writes, one process reads as the original.
+  // An export by any layout must load in one process as the original.
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"tensor", 1}});
     const auto original = load(mesh, {}, at::kFloat), exported = load(mesh, {}, at::kFloat, folder);

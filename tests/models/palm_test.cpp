@@ -1,4 +1,5 @@
-// PaLM against the formulas of its paper, written out with ATen: there is no other implementation to compare with.
+// Compares PaLM with the formulas of its paper written in ATen, because there is no other implementation to compare
+// with.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) {
   return at::layer_norm(x, {x.size(-1)}, weight, {}, 1e-5);
 }
 
-/// x [B, S, N, D] turned by pairs (i, i + D/2).
+/// Returns x [B, S, N, D] rotated in pairs (i, i + D/2).
 at::Tensor turned(const at::Tensor& x) {
   const int64_t half = x.size(3) / 2;
   const at::Tensor frequencies = at::pow(10000.0, at::arange(half, at::kDouble) / half).reciprocal();
@@ -35,7 +36,7 @@ at::Tensor turned(const at::Tensor& x) {
                  -1);
 }
 
-/// y = x + MLP(LayerNorm(x)) + Attention(LayerNorm(x)), of one k and one v for all heads.
+/// Returns y = x + MLP(LayerNorm(x)) + Attention(LayerNorm(x)), with one k and one v for all heads.
 at::Tensor block(const at::Tensor& x, const ModelShape& s, const Weights& w, const std::string& name) {
   const at::Tensor read = norm(x, w.at(name + "norm_1.weight"));
   const auto parts = at::matmul(read, w.at(name + "attention.qkv.weight").t())
@@ -86,13 +87,13 @@ TEST(Palm, IsTheFormulasOfItsPaper) {
     test::expect_close(p.value.grad(), weights.at(p.name).grad(), kTerms, "gradient of " + p.name);
 }
 
-// Section 5: kernels aside, rows of the embedding begin with a deviation of 1.
+// Section 5 of the paper: embedding rows start with a standard deviation of 1, unlike other weights.
 TEST(Palm, RowsOfTheEmbeddingBeginWide) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   make_model(built_in().resolve({.name = "palm-tiny"}), layers);
   const double deviation = parameters.at("embedding.weight").value.detach().std().item<double>();
-  EXPECT_NEAR(deviation, 1, 0.05);  // 257 x 128 normal numbers: it is off by 0.004 in one of three draws
+  EXPECT_NEAR(deviation, 1, 0.05);  // 257 x 128 normal numbers; the error is 0.004 in one of three draws
 }
 
 }  // namespace

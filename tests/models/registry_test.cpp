@@ -1,4 +1,4 @@
-// A registry with an architecture that the library does not have: its keys in a config, its refusals, its model.
+// A registry with an architecture that is not in the library: its keys in a config, its refusals, its model.
 #include "colossal/models/registry.h"
 
 #include <ATen/ATen.h>
@@ -86,7 +86,7 @@ TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
   const Model model = make_model(shape, layers);
   EXPECT_EQ(parameters.at("blocks.2.mlp.gate_up.weight").spec.shape, (std::vector<int64_t>{32, 8}));
   EXPECT_EQ(hidden_states(model, at::zeros({2, 5}, at::kLong), {}).sizes(), (std::vector<int64_t>{2, 5, 8}));
-  // 6 for each element of a matrix and token, 12 for each of 15 pairs of tokens and feature of a head.
+  // 6 operations per matrix element and token, 12 per pair of tokens (15 pairs) and feature of a head.
   EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).blocks,
             std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
   EXPECT_EQ(costs_of(shape, example_batch(shape, 1, 5)).last, 6 * 5 * 8 * 30);
@@ -205,7 +205,7 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
               testing::AllOf(HasSubstr("aten::abs"), testing::Not(HasSubstr("\n"))));
 }
 
-/// A shape of the strange architecture when its model is made by `make`.
+/// Returns a shape of the strange architecture with its model made by `make`.
 ModelShape shape_of(Model (*make)(const ModelShape&, nn::Layers&)) {
   Architecture row = strange();
   row.make = make;
@@ -213,7 +213,7 @@ ModelShape shape_of(Model (*make)(const ModelShape&, nn::Layers&)) {
   return registry.add(row).resolve({.name = "strange-tiny"});
 }
 
-/// What make_model() says of it.
+/// Returns the error message of make_model().
 std::string refusal_of_model(Model (*make)(const ModelShape&, nn::Layers&)) {
   const ModelShape shape = shape_of(make);
   nn::Parameters parameters({}, {});
@@ -257,7 +257,7 @@ TEST(Registry, AModelWithoutAHeadIsRefusedByItsUsers) {
                 HasSubstr("[model] strange has no head, which losses of labels, accuracy, logits and generation need"));
 }
 
-/// A network over fields of its own: no attention, no head.
+/// A network with its own fields, without attention or a head.
 Architecture network() {
   return {.name = "network",
           .presets = {{"network-tiny", {.hidden = 8, .layers = 2}}},

@@ -45,7 +45,7 @@ TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {
   EXPECT_EQ(read({{"rope_scaling", yarn}}),
             (RotaryKeys{.type = "yarn",
                         .scaling = {.factor = 2, .original_positions = 64, .beta_fast = 8, .truncate = false}}));
-  // without a factor it is what the positions say; a number outside of the scaling is the one that counts
+  // If the factor is missing, it follows from the positions. A value outside of the scaling object takes precedence.
   const json longrope{{"rope_type", "longrope"},
                       {"original_max_position_embeddings", 8},
                       {"short_factor", {1.0, 2.0}},

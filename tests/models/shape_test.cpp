@@ -13,7 +13,7 @@
 namespace colossal::models::shape_test {
 namespace {
 
-// The parameter counts that the models are known by.
+// The published parameter counts of the models.
 TEST(Presets, HaveThePublishedNumberOfParameters) {
   const auto count = [](const char* name) {
     nn::Parameters parameters({}, {.without_memory = true});
@@ -175,7 +175,7 @@ TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
   EXPECT_NE(message.find("sizes come from the folder"), std::string::npos);
   EXPECT_NE(message.find(": remove types from [model]"), std::string::npos) << message;
 
-  // And back: the head for hidden tokens shares the embedding's weight again.
+  // The change back: the head for masked tokens shares the embedding's weight again.
   folder.write("config.json", built_in().at("bert")->hugging_face.to_json(classifier).dump());
   EXPECT_EQ(built_in().resolve(from({})), classifier);
   ModelShape again = built_in().resolve(from(own_keys({"objective=masked-token", "classes=2"})));
@@ -206,7 +206,7 @@ TEST(HuggingFaceConfig, NamesOfClassesAreAskedForWhereThereIsUseForThem) {
   EXPECT_EQ(built_in().shape_of(j).task().objective, "masked-token");
   const ModelShape classifier = built_in().resolve({.name = "bert-tiny", .own = own_keys({"objective=class"})});
   j = classifier.architecture->hugging_face.to_json(classifier);
-  j["id2label"] = {{"0", 7}, {"1", "crane"}, {"2", "crane"}};  // ImageNet has two classes of that name
+  j["id2label"] = {{"0", 7}, {"1", "crane"}, {"2", "crane"}};  // ImageNet has two classes with that name
   EXPECT_EQ(built_in().shape_of(j).task().class_names, (std::vector<std::string>{"7", "crane", "crane"}));
 }
 

@@ -1,4 +1,4 @@
-// Models of several hidden states: what their stages hand on, what is alive when, and what is refused.
+// Models with several hidden states: what their stages pass on, the lifetime of each state, and refusals.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ State state(const std::string& name, std::vector<int64_t> sizes_of_a_row) {
           }};
 }
 
-/// A block that adds up what it reads and writes the sum, times its factor, to all that it writes.
+/// Returns a block that adds up the states that it reads, and writes the sum times `factor` to all states that it
+/// writes.
 Block sum(std::vector<int> reads, std::vector<int> writes, at::Tensor factor = at::ones({}, at::kDouble)) {
   return {reads, writes, [=](States& states, const nn::Step&) {
             at::Tensor all = at::zeros({2, 3}, at::kDouble);
@@ -36,7 +37,7 @@ Block sum(std::vector<int> reads, std::vector<int> writes, at::Tensor factor = a
           }};
 }
 
-/// States a and b: a goes through all blocks, b is made by block 1 and read by block 4.
+/// Returns a model with states a and b: a passes through all blocks, b is written by block 1 and read by block 4.
 Model with_skip(const std::vector<at::Tensor>& factors = std::vector<at::Tensor>(5, at::ones({}, at::kDouble))) {
   Model model;
   model.states = {state("a", {3}), state("b", {3})};
@@ -58,7 +59,8 @@ TEST(States, StagesHandOnWhatIsReadLater) {
   EXPECT_THAT(state_transfers(model, {0, 1, 2, 3, 5}), ElementsAre(StateTransfer{0, 0, 1}, StateTransfer{0, 1, 2},
                                                                    StateTransfer{0, 2, 3}, StateTransfer{1, 1, 3}));
   EXPECT_THAT(state_transfers(model, {0, 5}), ElementsAre());
-  // Read on the way, it travels from reader to reader; written anew without being read, it begins there.
+  // A state that is read on the way travels from reader to reader. A state that is overwritten without being read
+  // starts there.
   model.blocks[2] = sum({0, 1}, {0});
   EXPECT_THAT(state_transfers(model, {0, 1, 2, 3, 5}),
               ElementsAre(StateTransfer{0, 0, 1}, StateTransfer{0, 1, 2}, StateTransfer{0, 2, 3},
@@ -66,7 +68,7 @@ TEST(States, StagesHandOnWhatIsReadLater) {
   model.blocks[2] = sum({0}, {0, 1});
   EXPECT_THAT(state_transfers(model, {0, 2, 3, 5}),
               ElementsAre(StateTransfer{0, 0, 1}, StateTransfer{0, 1, 2}, StateTransfer{1, 1, 2}));
-  // A stage without blocks reads nothing; what a loss reads the norm names.
+  // A stage without blocks reads no state. A state that a loss reads is listed in the reads of the norm.
   model = with_skip();
   EXPECT_THAT(state_transfers(model, {0, 2, 2, 5}), ElementsAre(StateTransfer{0, 0, 2}, StateTransfer{1, 0, 2}));
   model.norm = sum({0, 1}, {0});
@@ -87,7 +89,7 @@ TEST(States, LiveFromTheirMakerToTheirLastReader) {
   EXPECT_TRUE(at::equal(run_stage(model, {.first = 3, .last = 5, .embeds = false}, first(3), step)[0], whole));
 }
 
-/// Remembers how many tensors each call brought.
+/// Counts the tensors that each call stores.
 struct Counting final : nn::InputHome {
   struct Here final : nn::KeptInputs {
     explicit Here(std::vector<at::Tensor> inputs) : inputs(std::move(inputs)) {}
@@ -111,7 +113,8 @@ TEST(States, RecomputedBlocksKeepThoseTheyReadAndGiveTheSameGradients) {
     step.training = true;
     const auto home = std::make_shared<Counting>();
     if (is_recomputed) step.recompute = nn::Recompute::Block, step.inputs = home;
-    run_stage(model, {.last = 5}, {}, step)[0].sum().backward();  // the batch, and so the first input, has no gradient
+    // the batch, and so the first input, has no gradient
+    run_stage(model, {.last = 5}, {}, step)[0].sum().backward();
     for (size_t i = 0; i < factors.size(); ++i) {
       ASSERT_TRUE(factors[i].grad().defined()) << i;
       if (is_recomputed)
@@ -127,7 +130,7 @@ std::string refusal_of(const Model& model) {
   return test::thrown_message([&] { check_states(model); });
 }
 
-// A pipeline sends no gradient of such a state, so one stage must not make one either.
+// A pipeline sends no gradient of such a state, so one stage must not compute one either.
 TEST(States, WithoutAGradientPassNoneWithinAStage) {
   const std::vector<at::Tensor> factors = [] {
     std::vector<at::Tensor> list;
@@ -135,7 +138,7 @@ TEST(States, WithoutAGradientPassNoneWithinAStage) {
     return list;
   }();
   Model model = with_skip(factors);
-  model.blocks[2] = sum({1}, {0}, factors[2]);  // from here on all follows from b
+  model.blocks[2] = sum({1}, {0}, factors[2]);  // from this block on, every value follows from b
   for (const bool has_gradient : {true, false}) {
     model.states[1].has_gradient = has_gradient;
     for (const at::Tensor& factor : factors) factor.mutable_grad() = at::Tensor();
@@ -176,7 +179,7 @@ TEST(States, ABlockThatLeavesOneUndefinedIsNamed) {
   model.blocks[1] = {{0}, {0, 1}, [](States&, const nn::Step&) {}};
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, {.last = 5}, {}, step_of_x()); }),
               HasSubstr("block 1 must write state `b`: got an undefined tensor"));
-  // It sees what it says that it reads, and no other state.
+  // A block gets only the states that it declares as read.
   model.blocks[1] = sum({0}, {0, 1});
   model.blocks[2] = {{0}, {0}, [](States& states, const nn::Step&) { states[0] = states[1]; }};
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, {.last = 5}, {}, step_of_x()); }),
@@ -193,7 +196,7 @@ TEST(States, ABlockOfSeveralIsNotCalledWithATensor) {
   EXPECT_THAT(test::thrown_message([&] { Embed({0, 1}, {})({}, {}); }), HasSubstr("got one of 2 states"));
 }
 
-/// A model that says of its state `pair` [B, 4, 4] and makes [B, 4, width].
+/// A model that declares its state `pair` as [B, 4, 4] and makes it [B, 4, width].
 template <int64_t width, bool in_double>
 Model make_paired(const ModelShape& s, nn::Layers& layers) {
   Model model;
@@ -212,7 +215,7 @@ Model make_paired(const ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-/// What costs_of() says, which every rank of a pipeline calls before anything is sent.
+/// Returns the error message of costs_of(), which every rank of a pipeline calls before anything is sent.
 std::string refusal_of(Model (*make)(const ModelShape&, nn::Layers&)) {
   const ModelShape shape{
       .architecture = std::make_shared<const Architecture>(Architecture{.name = "paired", .make = make}),

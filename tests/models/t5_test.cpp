@@ -1,5 +1,5 @@
-// T5: sizes, costs, its folder there and back, the encoder alone, and decoding. That it computes what transformers does
-// is tests/interop/t5_interop.py's.
+// T5: sizes, costs, conversion to its folder and back, the encoder alone, and decoding. tests/interop/t5_interop.py
+// checks that it computes what transformers computes.
 #include "colossal/models/t5.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +34,7 @@ double millions(const std::string& name) {
   return static_cast<double>(parameters.numel()) / 1e6;
 }
 
-// As transformers' models of the published folders have them.
+// The counts come from transformers' models of the published folders.
 TEST(T5, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(millions("t5-small"), 60.51, 0.01);
   EXPECT_NEAR(millions("t5-base"), 222.90, 0.01);
@@ -48,7 +48,7 @@ TEST(T5, FoldersSayTheShape) {
   for (const bool is_first : {true, false}) {
     ModelShape shape = test::tiny_t5(is_first);
     auto own = shape.own.as<T5Sizes>();
-    own.source_tokens = 0;  // of training alone
+    own.source_tokens = 0;  // a key for training only, which folders do not store
     shape.own = own;
     const nlohmann::json config = shape.architecture->hugging_face.to_json(shape);
     EXPECT_TRUE(built_in().shape_of(config) == shape) << config;
@@ -118,7 +118,7 @@ TEST(T5, EncoderAloneReadsWhatItReadsInFrontOfAnAnswer) {
               HasSubstr("source_tokens must be at most the row's length, 9: got 10"));
 }
 
-/// What fills up a source changes nothing.
+/// Padding of a source must not change results.
 TEST(T5, DoesNotSeeWhatFillsUpASource) {
   const at::NoGradGuard no_grad;
   nn::Parameters parameters({}, {.dtype = at::kDouble});
@@ -134,8 +134,8 @@ TEST(T5, DoesNotSeeWhatFillsUpASource) {
   EXPECT_TRUE(at::allclose(run_stage(model, all, {}, step)[0], run_stage(model, all, {}, exact)[0], 1e-12, 1e-12));
 }
 
-/// Greedy answers to a prompt on the ranks of a layout, with a cache, and on one process by reading all of the row
-/// anew for each token.
+/// Returns the greedy answer to a prompt: with a cache on the ranks of a layout, without one on one process, which
+/// recomputes the whole row for each token.
 std::vector<int64_t> answer(const ModelShape& shape, const distributed::ParallelConfig& config, bool with_cache) {
   std::vector<int64_t> tokens;
   std::mutex mutex;
@@ -144,7 +144,8 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
     distributed::DistributedModel model(mesh, config, shape, {at::kDouble, at::kCPU, 5}, {});
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : model.parameters())
-      if (p.name.starts_with("blocks.") && p.value.dim() > 1) p.value.mul_(4);  // or all answers repeat one token
+      // larger weights, because otherwise all answers repeat one token
+      if (p.name.starts_with("blocks.") && p.value.dim() > 1) p.value.mul_(4);
     std::vector<int64_t> row{5, 9, 2, 30, 7, 1}, found;
     if (with_cache) {
       found = infer::generate(

@@ -1,4 +1,4 @@
-// The Vision Transformer against the formulas of its paper written out with ATen, its counts, and what it refuses.
+// Compares the Vision Transformer with the formulas of its paper written in ATen; checks its counts and refusals.
 #include "colossal/models/vit.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ struct Made {
     nn::SerialLayers layers(parameters);
     model = make_model(shape, layers);
     uint64_t seed = 1;
-    // norms and biases too
+    // all parameters, including norms and biases
     for (nn::Parameter& p : parameters) p.value.detach().copy_(random(p.value.sizes(), seed++) * 0.3 + 0.1);
   }
   at::Tensor operator[](const std::string& name) { return parameters.at(name).value; }
@@ -37,7 +37,8 @@ struct Made {
   Model model;
 };
 
-/// Equations 1 to 4 of arXiv:2010.11929, with the patch projection as a convolution and attention head by head.
+/// Computes equations 1 to 4 of arXiv:2010.11929, with the patch projection as a convolution and attention head by
+/// head.
 at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
   const ModelShape& s = made.model.shape;
   auto norm = [&](const at::Tensor& x, const std::string& name) {
@@ -80,7 +81,7 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
 }
 
 TEST(Vit, EqualsItsFormulas) {
-  // 9 patches of 3 x 3 pixels in one channel, and more tokens than an attention kernel needs to start
+  // 9 patches of 3 x 3 pixels in one channel, and more tokens than the minimum of an attention kernel
   ModelShape wide = test::tiny_vit();
   wide.own = VitSizes{.side = 9, .channels = 1, .patch = 3, .classes = 4};
   wide.positions = 10;
@@ -119,8 +120,8 @@ TEST(Vit, TakesImagesOfAnotherPrecision) {
   EXPECT_EQ(hidden_states(made.model, images, {}).scalar_type(), at::kDouble);
 }
 
-// ViT-B/16 at 224 pixels is known for 17.6 billion multiply-adds a forward pass; a step is three such passes of two
-// operations each.
+// The published count for ViT-B/16 at 224 pixels is 17.6 billion multiply-adds per forward pass. A step is three such
+// passes with two operations each.
 TEST(Vit, FlopsAreThePublishedOnes) {
   const ModelShape base = built_in().resolve({.name = "vit-base-16"});
   EXPECT_NEAR(costs_of(base, example_batch(base, 1, 0)).sum() / 6e9, 17.58, 0.1);

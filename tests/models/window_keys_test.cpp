@@ -52,7 +52,7 @@ TEST(WindowKeys, OfAQwenAreReadInAllTheirForms) {
     json written;
     write_qwen_windows(keys, 3, written);
     EXPECT_EQ(read(written), keys);
-    written.erase("layer_types");  // as transformers wrote it before it had them
+    written.erase("layer_types");  // the form that transformers wrote before it had layer_types
     EXPECT_EQ(read(written), keys);
   }
 }
