@@ -1,4 +1,5 @@
-// The attention layer against the op's reference: every option reaches the op, and a cache changes nothing.
+// Compares the attention layer with the op's reference: every option reaches the op, and a cache does not change
+// results.
 #include "colossal/nn/attention.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +29,7 @@ Heads random_heads(int64_t batch, int64_t tokens) {
           normal({batch, tokens, kShape.kv_heads, kShape.head_dim}, 3)};
 }
 
-// Tokens [from, from + count).
+// Returns tokens [from, from + count).
 Heads run_of(const Heads& heads, int64_t from, int64_t count) {
   return {heads.q.narrow(1, from, count), heads.k.narrow(1, from, count), heads.v.narrow(1, from, count)};
 }
@@ -45,7 +46,7 @@ struct Case {
   ops::AttentionMask mask;
 };
 
-// Each option alone, then all of them.
+// Returns each option alone, then all of them together.
 std::vector<Case> cases() {
   const at::Tensor slopes = ops::alibi_slopes(kShape.heads);
   return {{"plain", {}, {}},
@@ -84,10 +85,10 @@ TEST(AttentionLayer, KeepsDocumentsApart) {
 }
 
 TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
-  // Two sequences of kSequence tokens in one row, in steps of unequal lengths: prompts, then on with one or both.
+  // Two sequences of kSequence tokens in one row, in steps of unequal lengths: first the prompts, then one or both.
   const Heads all = random_heads(1, 2 * kSequence);
   for (const Case& c : cases()) {
-    if (!c.options.causal) continue;  // an earlier token would have had to see later ones
+    if (!c.options.causal) continue;  // an earlier token would have had to attend to later ones
     const auto layer = layer_of(c.options);
     KvCache cache(kSequence);
     std::vector<int64_t> held{0, 0};
@@ -118,7 +119,7 @@ TEST(AttentionLayer, HeadsAreTurnedByTheLengthOfTheWholeSequence) {
   Heads whole = all;
   turn(whole, {.positions = positions}, table);
   EXPECT_TRUE(at::equal(whole.q, q) && at::equal(whole.k, k) && at::equal(whole.v, all.v));
-  // The first 4 of 13 tokens, of which this rank was given the positions of all, or of these alone.
+  // The first 4 of 13 tokens. The rank was given the positions of all tokens, or only of these.
   const SequenceCut cut{.lengths = {4, 9}, .held = {{0}, {1}}};
   SequenceCut given = cut;
   given.given = {0};
@@ -130,7 +131,7 @@ TEST(AttentionLayer, HeadsAreTurnedByTheLengthOfTheWholeSequence) {
     turn(part, step, table);
     EXPECT_TRUE(at::equal(part.q, q.narrow(1, 0, 4)) && at::equal(part.k, k.narrow(1, 0, 4)));
   }
-  // Two sequences in a row, the longer of 5 tokens and then 8: the cache's tokens count.
+  // Two sequences in a row, the longer with 5 tokens and then 8, because cached tokens count.
   KvCache cache(kSequence);
   const Step prompt{.positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4}, at::kLong).unsqueeze(0),
                     .sequences = {{3, 5}},

@@ -10,7 +10,7 @@
 namespace colossal::nn::fp8_config_test {
 namespace {
 
-/// As the section it becomes part of has them: beside other keys.
+/// A section that contains the fp8 keys in addition to its own, as [precision] does.
 struct Section {
   std::string mode = "fp32";
   Fp8Config fp8;

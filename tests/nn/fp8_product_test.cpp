@@ -1,5 +1,5 @@
-// Linear layers in fp8 on one process: against products of operands quantised here, their scales, their state and what
-// they keep.
+// Linear layers in fp8 on one process: compared with products of operands quantised in this file. Also their scales,
+// state and kept tensors.
 #include "colossal/nn/fp8_product.h"
 
 #include <gmock/gmock.h>
@@ -23,10 +23,10 @@ using ops::Fp8;
 using ops::normal;
 using ops::Tensors;
 
-const std::vector<at::ScalarType> kTypes{at::kDouble, at::kFloat, at::kBFloat16};  // fp8 beside fp16 is refused
+const std::vector<at::ScalarType> kTypes{at::kDouble, at::kFloat, at::kBFloat16};  // fp8 with fp16 is refused
 constexpr auto kDelayed = Fp8Recipe::Scaling::Delayed;
 
-/// The nearest number of the format after scaling, in fp64 by arithmetic alone.
+/// Returns the nearest number of the format after scaling, by plain arithmetic in fp64.
 at::Tensor quantised(const at::Tensor& x, Fp8 format, double scale) {
   const int bits = format == Fp8::E4m3 ? 3 : 2, lowest = format == Fp8::E4m3 ? -6 : -14;
   const double most = format == Fp8::E4m3 ? 448 : 57344;
@@ -47,7 +47,7 @@ double scale_from(double amax, Fp8 format, const Fp8Recipe& recipe) {
   return recipe.power_of_two ? std::exp2(std::floor(std::log2(scale))) : scale;
 }
 
-/// One layer, its leaves and a gradient.
+/// One layer with its leaves and an incoming gradient.
 struct Layer {
   Layer(Fp8Layers& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
       : weight{.name = name, .value = leaf({11, 7}, 2, type), .hidden_matrix = true},
@@ -67,13 +67,13 @@ struct Layer {
     y.backward(dy);
     return {y.detach(), x.grad(), weight.value.grad(), bias.grad()};
   }
-  Parameters parameters{{}, {}};  // of the history
+  Parameters parameters{{}, {}};  // hold the history
   Parameter weight;
   at::Tensor bias, x, dy;
   std::shared_ptr<const Product> product;
 };
 
-/// The same with operands that were quantised first, in fp64.
+/// Computes the layer's values and gradients in fp64 from operands that are quantised first.
 Tensors by_hand(const Layer& l, double x_scale, double weight_scale, double dy_scale) {
   const auto x = quantised(l.x, Fp8::E4m3, x_scale), w = quantised(l.weight.value, Fp8::E4m3, weight_scale),
              dy = quantised(l.dy, Fp8::E5m2, dy_scale);
@@ -97,8 +97,8 @@ TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
       const auto scale = [&](const at::Tensor& t, Fp8 format) { return scale_from(magnitude(t), format, recipe); };
       const auto expected =
           by_hand(layer, scale(layer.x, Fp8::E4m3), scale(layer.weight.value, Fp8::E4m3), scale(layer.dy, Fp8::E5m2));
-      // Scales are fp32 numbers: what they divide is no closer than that. Divided by one that is no power of two, both
-      // operands are rounded to the dtype.
+      // Scales are fp32 numbers, so results after a division by one are not more exact than fp32. If the scale is not a
+      // power of two, both operands are also rounded to the dtype.
       expect_all_close(layer.values_and_gradients(), expected,
                        recipe.power_of_two || type != at::kDouble ? type : at::kFloat, recipe.power_of_two ? 0 : 2);
     }
@@ -126,7 +126,7 @@ TEST(Fp8Product, KeepsOneByteAnElementOfItsInputAndNothingOfItsWeight) {
     EXPECT_EQ(saved.x.numel() * static_cast<int64_t>(saved.x.element_size()), layer.x.numel());
     EXPECT_EQ(saved.x.storage().nbytes(), static_cast<size_t>(layer.x.numel()));
     EXPECT_TRUE(saved.weight.is_alias_of(layer.weight.value));
-    // And the graph keeps no other.
+    // The graph must not keep another reference either.
     layer.x = layer.x.detach().clone();
     const at::Tensor y = layer.forward();
     EXPECT_EQ(layer.x.use_count(), 1u);
@@ -135,7 +135,8 @@ TEST(Fp8Product, KeepsOneByteAnElementOfItsInputAndNothingOfItsWeight) {
   }
 }
 
-// Selective recomputation: neither the activation nor its codes are kept, and quantising it again gives the same.
+// Selective recomputation keeps neither the activation nor its quantized values. Quantising it again gives the same
+// values.
 TEST(Fp8Product, ForgetsAnInputThatIsComputedAgain) {
   for (const auto scaling : {Fp8Recipe::Scaling::Current, kDelayed})
     for (const bool defers : {false, true}) {
@@ -177,7 +178,7 @@ TEST(Fp8Product, DeferredWeightGradientsAreThoseComputedAtOnce) {
   EXPECT_TRUE(test::same_bits(layer.weight.value.grad(), expected[2]));
 }
 
-/// Scales of delayed scaling as a recipe for a cook would have them.
+/// An independent, simple implementation of delayed scaling.
 struct Delayed {
   Fp8Recipe recipe;
   std::vector<double> history{}, now{};
@@ -192,7 +193,7 @@ struct Delayed {
   }
 };
 
-/// Sizes that grow, shrink and jump: what a scale from the past saturates is among them.
+/// Returns magnitudes that grow, shrink and jump, so that a scale from the past saturates some of them.
 double size_at(int step, int micro_batch) { return std::exp2(step * 5 % 7 - 3) * (1 + micro_batch); }
 
 void follow_history(const Fp8Recipe& recipe, at::ScalarType exactness) {
@@ -254,7 +255,8 @@ TEST(Fp8Product, WhatIsNotFiniteShowsAndIsNotRemembered) {
   expect_equal(layer.values_and_gradients(), expected);
 }
 
-// Saved and loaded into another object, which then goes on with the same bits; one that starts anew does not.
+// The state is saved and loaded into another object, which then continues with the same bits. An object without the
+// state does not.
 TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
   const auto steps = [](Fp8Layers& fp8, Layer& layer, int first, int last) {
     ops::RankReduction alone;
@@ -269,7 +271,8 @@ TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
     }
     return found;
   };
-  const Fp8Recipe recipe{.scaling = kDelayed, .history = 4, .power_of_two = false};  // every difference of scales shows
+  // no powers of two, so that every difference of scales is visible
+  const Fp8Recipe recipe{.scaling = kDelayed, .history = 4, .power_of_two = false};
   Fp8Layers all(recipe), before(recipe), after(recipe), anew(recipe);
   Layer all_layer(all, at::kFloat), before_layer(before, at::kFloat), after_layer(after, at::kFloat),
       anew_layer(anew, at::kFloat);
@@ -303,7 +306,7 @@ TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
   }
 }
 
-// A rank of a pipeline declares the layers of other stages, too, but has nothing of them to scale.
+// A rank of a pipeline also declares the layers of other stages, but has no state for them.
 TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
   Fp8Layers fp8({.scaling = kDelayed});
   Parameters parameters(

@@ -34,7 +34,8 @@ TEST(Linear, ComputesOnlyTheGradientsThatAreWanted) {
   for (int wanted = 1; wanted < 8; ++wanted) {
     Tensors leaves{normal({3, 4, 5}, 1), normal({6, 5}, 2), normal({6}, 3)};
     for (int i = 0; i < 3; ++i) leaves[i].requires_grad_(wanted >> i & 1);
-    linear(leaves[0], leaves[1], leaves[2]).sum().backward();  // an expanded gradient, too
+    // the gradient is an expanded tensor, which must work, too
+    linear(leaves[0], leaves[1], leaves[2]).sum().backward();
     Tensors expected{leaves[1].detach().sum(0).expand({3, 4, 5}), leaves[0].detach().sum({0, 1}).expand({6, 5}),
                      at::full({6}, 12.0, at::kDouble)};
     for (int i = 0; i < 3; ++i) {
@@ -52,7 +53,7 @@ TEST(Linear, WorksOnStridedAndEmptyInput) {
   EXPECT_EQ(linear(at::empty({0, 6}, at::kDouble), weight, bias).sizes(), (at::IntArrayRef{0, 4}));
 }
 
-/// Multiplies the rows of other ranks, too.
+/// A product that also multiplies the rows of other ranks.
 struct WithOthers : Product {
   explicit WithOthers(at::Tensor others) : others(std::move(others)) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
@@ -99,11 +100,11 @@ TEST(DeferredGradients, AreThoseComputedAtOnceBitByBit) {
       tasks.push_back(deferred.collect([&] { loss.backward(); }));
       EXPECT_FALSE(deferred.active());
       EXPECT_EQ(tasks.back().size(), 2u);
-      EXPECT_TRUE(x.grad().defined());  // what the stage before waits for is there
+      EXPECT_TRUE(x.grad().defined());  // the gradient for which the previous stage waits exists already
     }
     if (defers) {
       EXPECT_FALSE(first.grad().defined());
-      *hooks = 0;  // autograd runs a leaf's hook in the pass that brought it nothing, too
+      *hooks = 0;  // autograd also runs a leaf's hook in the pass that deferred its gradient
     }
     for (const auto& pass : tasks)
       for (const auto& task : pass) task();

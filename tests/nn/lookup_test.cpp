@@ -10,7 +10,7 @@ namespace {
 
 using namespace ops;
 
-// A word that comes often must not stand still in a narrow sum, whether or not its gradient is kept from before.
+// The gradient of a frequent word must not stop growing in a narrow dtype, with or without an earlier gradient.
 TEST(Lookup, LosesNoRowOfManyWhateverTheDtype) {
   constexpr int64_t kTokens = 16384, kRows = 2048, kHidden = 4;
   const auto numbers = at::arange(kTokens, at::kLong);

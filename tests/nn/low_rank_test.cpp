@@ -1,4 +1,4 @@
-// Low-rank adapters around every kind of product: values and gradients are those of a plain computation of W + s B A.
+// Low-rank adapters around every kind of product: values and gradients equal a plain computation of W + s B A.
 #include "colossal/nn/low_rank.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
 
 std::shared_ptr<const Product> serial() { return {std::shared_ptr<void>(), &serial_product()}; }
 
-/// A product that is no DirectProduct, as those that gather blocks.
+/// A product that is not a DirectProduct, like products that gather blocks.
 class Opaque final : public Product {
  public:
   explicit Opaque(std::shared_ptr<const Product> inner) : inner_(std::move(inner)) {}
@@ -48,7 +48,7 @@ using Wrap = std::function<std::shared_ptr<const Product>(const Parameter& weigh
 struct Case {
   std::string name;
   Wrap base;               ///< the product that the adapter wraps
-  bool takes_sum = false;  ///< it is given W + s B A
+  bool takes_sum = false;  ///< true = the product gets W + s B A
   at::ScalarType type = at::kDouble;
 };
 
@@ -168,7 +168,7 @@ TEST(LowRankNesting, TwoAdaptersAddUp) {
     weight.hidden_matrix = true;
     const std::shared_ptr<const Product> base = gathers ? std::make_shared<Opaque>(serial()) : serial();
     const auto inner = with_low_rank(base, weight, parameters, {.rank = 2});
-    Parameter other = weight;  // an adapter has the name of its layer
+    Parameter other = weight;  // a second layer, because an adapter has the name of its layer
     other.name = "v";
     const auto outer = with_low_rank(inner, other, parameters, {.rank = 1});
     std::vector<at::Tensor> values;

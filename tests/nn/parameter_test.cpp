@@ -1,4 +1,4 @@
-// Parameters that are declared twice, for two sets of layers over them, and those of several models.
+// Parameters that are declared twice, for two sets of layers over them, and parameters of several models.
 #include "colossal/nn/parameter.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ TEST(Parameters, ASecondLayoutMustStoreThemAsTheFirst) {
   const Parameter& weight = parameters.add("weight", split_by("row", "column"), Init::ones(), true);
   const Parameters::Redeclaration again(parameters);
   EXPECT_EQ(&parameters.add("weight", split_by("row", "column"), Init::ones(), true), &weight);
-  // Swapped, a rank has as much, of other places.
+  // With the axes swapped a rank has as many elements, but other ones.
   EXPECT_EQ(split_by("column", "row").local_shape(parameters.place()), weight.spec.local_shape(parameters.place()));
   EXPECT_THROW(parameters.add("weight", split_by("column", "row"), Init::ones(), true), Error);
   EXPECT_THROW(parameters.add("bias", tensor::ShardSpec::whole({4}), Init::ones(), true), Error);
@@ -54,7 +54,7 @@ TEST(Parameters, BuffersAreHeldWhereTheirStageIsAndAreNoParameters) {
   }
 }
 
-// Names, stages, treatments and wrappers are those that each model has alone; so are its values.
+// Names, stages, treatments and wrappers are the same as for each model alone, and so are the values.
 TEST(Parameters, OfSeveralModelsHaveTheNamesOfTheirModels) {
   std::vector<std::string> asked;
   const auto treatment = [&](const std::string& name) {

@@ -1,4 +1,5 @@
-// Packed weights beside their values: passes with gradients use the values, and packing again takes the current ones.
+// Packed weights that also keep their values: passes with gradients use the values, and packing again uses the current
+// ones.
 #include "colossal/nn/prepacked_layers.h"
 
 #include <ATen/ATen.h>

@@ -10,7 +10,7 @@
 namespace colossal::nn::recompute_test {
 namespace {
 
-/// x -> (2 x)^2, watching whether the tensor in between is still alive.
+/// Computes x -> (2 x)^2, and records whether the tensor in between is still alive.
 struct Watched {
   at::Tensor operator()(const at::Tensor& x) {
     const at::Tensor inner = x * 2;
@@ -85,7 +85,7 @@ TEST(Recompute, KeepsNothingIfNothingHasAGradient) {
   EXPECT_EQ(*function.calls, 1);
 }
 
-/// (x, index) -> (rows of x, the next index, 3 x): of several inputs, one of integers, to several outputs.
+/// Computes (x, index) -> (rows of x, the next index, 3 x): several inputs, one of integers, and several outputs.
 std::vector<at::Tensor> rows_and_next(const std::vector<at::Tensor>& in) {
   return {in[0].index_select(0, in[1]).square(), in[1] + 1, in[0] * 3};
 }
@@ -97,7 +97,7 @@ TEST(Recompute, OfSeveralTensorsIsTheFunction) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
   EXPECT_FALSE(got[1].requires_grad());
-  want[0].sum().backward();  // nothing reads the last output: it brings zeros
+  want[0].sum().backward();  // the last output is not read, so its gradient is zeros
   got[0].sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), same.grad()));
   recomputed(rows_and_next, {x, index})[2].sum().backward();

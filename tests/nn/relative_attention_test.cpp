@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Of token 200 of 401 to those at these distances.
+/// Returns the buckets of token 200 of 401 for the tokens at these distances.
 std::vector<int64_t> buckets_at(const RelativeBuckets& buckets, const std::vector<int64_t>& distances) {
   const at::Tensor row = buckets.of(401, 401)[200];
   std::vector<int64_t> found;
@@ -21,7 +21,7 @@ std::vector<int64_t> buckets_at(const RelativeBuckets& buckets, const std::vecto
   return found;
 }
 
-// What T5Attention._relative_position_bucket of transformers 5.23 gives.
+// The results of T5Attention._relative_position_bucket in transformers 5.23.
 TEST(RelativeBuckets, AreThoseOfTransformers) {
   const std::vector<int64_t> distances{-200, -129, -128, -127, -100, -64, -63, -16, -15, -8, -7,
                                        -1,   0,    1,    7,    8,    15,  16,  50,  127, 128};
@@ -70,7 +70,7 @@ TEST(BiasedAttention, SeesItsOwnDocumentAndNothingLater) {
           sum += score.exp() * heads.v[b][s][n];
           all += score.exp().item<double>();
         }
-        const at::Tensor wanted = all == 0 ? sum : sum / all;  // a document without keys
+        const at::Tensor wanted = all == 0 ? sum : sum / all;  // a document may have no keys
         EXPECT_TRUE(at::allclose(out[b][t].narrow(0, 4 * n, 4), wanted, 1e-12, 1e-12)) << b << t << n;
       }
 }

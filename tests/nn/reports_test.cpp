@@ -1,4 +1,4 @@
-// Reports and loss terms of layers on one rank: what is declared, what is added up, where gradients come from.
+// Reports and loss terms of layers on one rank: what is declared, what is added up, and the gradients of loss terms.
 #include "colossal/nn/reports.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ using tensor::Deals;
 using testing::HasSubstr;
 
 TEST(Reports, JoinTheRanksThatHaveOtherRowsOrTokens) {
-  // Of 2 stages, 3 replicas, 2 ranks that split the tokens of a layout and 4 that hold copies.
+  // 2 stages, 3 replicas, 2 ranks that split the tokens of a layout, and 4 ranks that hold the same hidden states.
   const auto reports_of = [](int stage, int data, int tokens, int copy) {
     const tensor::Place place(
         {{"pipeline", 2, stage}, {"data", 3, data, Deals::Rows}, {"tokens", 2, tokens}, {"copies", 4, copy}});
@@ -60,7 +60,7 @@ TEST(Reports, AddUpValuesInOneVector) {
   EXPECT_TRUE(at::equal(accumulator.values(), at::tensor({0.0, 0.0, 0.0, none}, at::kDouble)));
 }
 
-/// What x -> y with the loss sum(x^2) attached gives x, beside the 3 of y itself.
+/// Returns the gradient of x for x -> y with the loss sum(x^2) attached, without the 3 of y itself.
 double gradient_of_loss(const tensor::Place& place, Over over, double weight, double loss_factor) {
   Reports reports(place, {});
   const Report term = reports.add_loss({.name = "term", .weight = weight, .over = over});
@@ -90,13 +90,13 @@ TEST(LossTerm, IsAttachedAlsoToAStateWithoutAGradient) {
   EXPECT_EQ(w.grad().item<double>(), 12);
 }
 
-/// A step with reports of its own: a value and a loss term.
+/// A step with its own reports: a value and a loss term.
 struct Reporting {
   Reporting() {
     step.reports = std::make_shared<ReportAccumulator>(reports, at::kCPU);
     step.reports->begin(1);
   }
-  /// 2 x, reported, with the loss of x^2 attached.
+  /// Returns 2 x; reports the sum of x and attaches the loss of x^2.
   at::Tensor block(const at::Tensor& x, const Step& of) const {
     of.report(value, x.sum());
     return of.attach_loss(term, x.square().sum(), x * 2);

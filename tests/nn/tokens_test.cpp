@@ -1,4 +1,4 @@
-// Which tokens a rank holds: rows of a batch, runs of a sequence, one or several.
+// The tokens that a rank holds: rows of a batch, and one or several runs of a sequence.
 #include "colossal/nn/tokens.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ TEST(Tokens, OfOneRunAreAView) {
   EXPECT_TRUE(at::equal(tokens.rows_of(whole), whole.narrow(0, 2, 2)));
 }
 
-// Zigzag: of 2 n runs rank r has number r and, counted from the end, number r again.
+// Zigzag: of 2 n runs rank r has run r and run r counted from the end.
 TEST(Tokens, OfSeveralRunsFollowOneAnother) {
   const at::Tensor whole = numbered(2, 12);
   const Tokens tokens{.sequence = {4, {1, 2}}}, ends{.sequence = {4, {0, 3}}};
@@ -40,7 +40,7 @@ TEST(Tokens, OfSeveralRunsFollowOneAnother) {
   EXPECT_EQ(ends.sequence.whole_size(6), 12);
 }
 
-// Zigzag over two ranks of ten tokens: 0-2 and 8-9, 3-7.
+// Zigzag over two ranks of ten tokens: 0-2 and 8-9 on one, 3-7 on the other.
 TEST(Tokens, OfUnequalRunsAreThoseThatSomebodyPlanned) {
   const at::Tensor whole = numbered(2, 10);
   const SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {2, 1}}};
@@ -60,7 +60,7 @@ TEST(Tokens, OfNeighboursTogetherAreInTheOrderOfTheSequence) {
   EXPECT_TRUE(cut.share(0, 1).is_all());
 }
 
-// The second of two ranks, with three of the runs: a batch of 7 tokens, of which those of its own neighbour are 2.
+// A rank that was given three of the four runs, 7 of the 10 tokens, takes its own runs from these.
 TEST(Tokens, OfABatchThatHasAPartOfThemAreTakenFromThat) {
   SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0}, {3}, {1}, {2}}};
   cut.given = {1, 2, 3};
