@@ -1,4 +1,4 @@
-// Which adapter a config chooses, what the config keeps of it, and what is refused.
+// The adapter that a config selects, the keys that are saved with the run, and refusals.
 #include "colossal/run/adapters.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ struct AdapterKeys {
   bool operator==(const AdapterKeys&) const = default;
 };
 
-/// Trains the blocks from number `rank` on.
+/// Returns an adapter that trains the blocks from index `rank` on.
 AdapterRow row(const std::string& table) {
   return {.table = table, .keys = AdapterKeys{}, .make = [](const Config&, const OwnKeys& keys, const auto&) {
             const std::string prefix = concat("blocks.", keys.as<AdapterKeys>().rank, ".");

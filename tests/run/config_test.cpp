@@ -1,4 +1,4 @@
-// What a config file and flags are made of together.
+// How a config file and flags are combined.
 #include "colossal/run/config.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
   }
 }
 
-// What a stranger starts with: each is accepted as it is.
+// New users start with the examples, so each must be accepted unchanged.
 TEST(Examples, AreAccepted) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(COLOSSAL_SOURCE_DIR "/examples")) {

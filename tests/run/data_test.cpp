@@ -1,4 +1,4 @@
-// What a run reads, and which configs of data and model do not go together.
+// The data that a run reads, and combinations of data and model that are refused.
 #include "colossal/run/data.h"
 
 #include <ATen/ATen.h>
@@ -45,7 +45,7 @@ class OfABert : public testing::Test {
 
 TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
   const RunData masked = open_data(config("masked-token"), models::built_in(), "", 0);
-  EXPECT_EQ(masked.shape.vocabulary, 258);  // 257 of bytes and the one that hides
+  EXPECT_EQ(masked.shape.vocabulary, 258);  // 257 of bytes and the mask token
   EXPECT_EQ(masked.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 16}));
   const RunData classes = open_data(config("class"), models::built_in(), "", 0);
   EXPECT_EQ(classes.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 1}));
@@ -64,7 +64,7 @@ TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
   const auto config_of_folder = learnt.shape.architecture->hugging_face.to_json(learnt.shape);
   EXPECT_EQ(config_of_folder["id2label"], (nlohmann::json{{"0", "ham"}, {"1", "spam"}}));
 
-  // What a run wrote down is read again, and a model's own order counts.
+  // The saved config of a run is read again, and a model's own order of classes takes precedence.
   c.model = learnt.model;
   Config again;
   ConfigDocument::parse(to_toml(c), "config.toml").read(again);
@@ -94,7 +94,7 @@ TEST_F(OfABert, ManyNamesOfClassesOutliveTheirConfig) {
   c.model.own = models::own_keys({"objective=class", "classes=150"});
   const RunData learnt = open_data(c, models::built_in(), "", 0);
   c.model = learnt.model;
-  Config again;  // as `colossal export` reads it
+  Config again;  // this is how `colossal export` reads it
   ConfigDocument::parse(to_toml(c), "config.toml").read(again);
   const models::ModelShape shape = resolve_model(again, models::built_in()).shape;
   EXPECT_EQ(shape, learnt.shape);
@@ -117,7 +117,7 @@ TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
   for (int64_t i = 0; i < data.held_out->samples(); ++i)
     counted += data.held_out->next().at("labels").ne(data::kIgnored).sum().item<int64_t>();
   EXPECT_EQ(counted, data.held_out->samples());
-  EXPECT_NE(counted % 8, 0);  // or no batch would have gone on with the next epoch
+  EXPECT_NE(counted % 8, 0);  // otherwise no batch would have continued with the next epoch
 }
 
 TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
@@ -141,7 +141,7 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   }
 }
 
-/// A T5 that fills in spans of the text in `path`.
+/// Returns a config of a T5 that restores hidden spans of the text in `path`.
 Config of_hidden_spans(const std::string& path) {
   Config c;
   c.model = {.name = "t5-tiny", .hidden = 16, .layers = 2, .own = models::own_keys({"source_tokens=48"})};
@@ -165,12 +165,12 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
   };
   const RunData run = open_data(c, models::built_in(), folder.path(), 0);
   const int64_t spans = data::span_counts({.source = 48, .target = 16}, {}).spans;
-  EXPECT_EQ(run.shape.vocabulary, 257 + spans);  // bytes have no sentinels of their own
+  EXPECT_EQ(run.shape.vocabulary, 257 + spans);  // bytes have no sentinels, so these are added
   const tensor::Batch batch = run.training->next();
   EXPECT_EQ(batch.at("ids").sizes(), (std::vector<int64_t>{4, 64}));
   EXPECT_EQ(batch.at("labels").sizes(), (std::vector<int64_t>{4, 16}));
   EXPECT_TRUE(
-      batch.at("labels").select(1, 0).eq(257).all().item<bool>());  // each answer begins with the first sentinel
+      batch.at("labels").select(1, 0).eq(257).all().item<bool>());  // each target begins with the first sentinel
   EXPECT_EQ(run.held_out->next().at("labels").sizes(), (std::vector<int64_t>{4, 16}));
 
   Config other = c;
@@ -190,7 +190,8 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
 TEST(OfAT5, AHeldOutPartShorterThanASampleIsRefused) {
   const test::TemporaryFolder folder;
   const int64_t sample = data::span_counts({.source = 48, .target = 16}, {}).text;
-  Config c = of_hidden_spans(folder.write("text.txt", std::string(10 * sample - 1, 'x')));  // and an end token
+  // 10 samples, including the end token
+  Config c = of_hidden_spans(folder.write("text.txt", std::string(10 * sample - 1, 'x')));
   const auto opened = [&] { return open_data(c, models::built_in(), folder.path(), 0); };
   c.data.held_out = 0.05;
   const std::string rule = "the held-out part must hold a sample: ",
@@ -265,7 +266,7 @@ TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
   EXPECT_THAT(refusal(c), HasSubstr("set data.tokenizer to the one of that folder's model"));
 }
 
-/// A gray JPEG of 8 x 8, all of value 128.
+/// A gray JPEG of 8 x 8 pixels, all with value 128.
 const std::string kJpeg = std::string(
     "\377\330\377\333\000\103\000\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
     "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"

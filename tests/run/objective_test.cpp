@@ -1,4 +1,4 @@
-// Which objective a config chooses, what it refuses, and what the objectives of the library make of a model.
+// The objective that a config selects, refusals, and the way the library's objectives use a model.
 #include "colossal/run/objective.h"
 
 #include <ATen/ATen.h>
@@ -90,7 +90,7 @@ TEST(ChooseObjective, TakesTheOneWhoseTableTheConfigHas) {
   EXPECT_EQ(chosen(config_of("", {"--ordering.pairs=1"})).name, "ordering");
 }
 
-// The config that a run keeps has every key of the table, and reads back equal.
+// The config that a run saves has every key of the table, and reads back equal.
 TEST(ChooseObjective, KeepsEveryKeyOfItsTable) {
   Config config = config_of("[ranking]\npairs = 7\n");
   config.tables = chosen(config).tables;
@@ -154,7 +154,7 @@ TEST(Objectives, RefuseNamesAndTablesThatAreTaken) {
   EXPECT_THAT(refused({.name = "another"}), HasSubstr("must have a name and a make: got another"));
 }
 
-// An architecture may name an objective of the library that its head cannot serve.
+// An architecture may name an objective of the library that cannot use its head.
 TEST(Objectives, RefuseModelsWhoseHeadTheyCannotUse) {
   const auto refused = [](const char* objective, const char* preset) {
     return test::thrown_message(

@@ -1,5 +1,5 @@
-// Plans of weights for random models and budgets: none takes more than it was given, and the smallest budget that one
-// names works and is the smallest.
+// Plans of weights for random models and budgets. A plan must not use more than its budget. The smallest budget that a
+// plan names must work, and no smaller one may work.
 #include "colossal/run/weight_budget.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ using memory::kBlock;
 
 int64_t bytes_of(const nn::Parameter& p) { return memory::whole_blocks(p.value.numel() * p.value.element_size()); }
 
-/// Bytes of the three largest chunks of those that are not on the device.
+/// Returns the bytes of the three largest chunks that are not on the device.
 int64_t at_once(const nn::Parameters& parameters, const WeightBudget& budget) {
   std::vector<int64_t> sizes;
   for (const nn::Parameter& p : parameters)
@@ -30,7 +30,7 @@ int64_t at_once(const nn::Parameters& parameters, const WeightBudget& budget) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-/// A model, which has shapes alone, and budgets for it.
+/// A model with shapes only, and budgets for it.
 struct Random {
   Random(unsigned seed, at::Device device)
       : engine(seed),
@@ -58,7 +58,7 @@ struct Random {
   MemoryConfig memory;
 };
 
-/// `given`, a budget of `random`, of which `least` says what plan() says: that one works, and no smaller one does.
+/// Checks the smallest budget that plan() reports (`least`) in place of `given`: it works, and no smaller one does.
 void expect_smallest(Random& random, int64_t& given, int64_t unit, const std::function<int64_t()>& least,
                      const std::string& what) {
   const int64_t asked = std::exchange(given, least() * unit);
@@ -73,7 +73,7 @@ void expect_smallest(Random& random, int64_t& given, int64_t unit, const std::fu
 
 TEST(WeightBudget, OfAnAcceleratorFitsAndNamesTheSmallest) {
   for (unsigned seed = 0; seed < 300; ++seed) {
-    Random random(seed, at::kMeta);  // any device but the CPU
+    Random random(seed, at::kMeta);  // any device except the CPU
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
     if (random.plan().least_device > memory.device)
