@@ -36,7 +36,7 @@ at::Tensor logits_in(at::ScalarType dtype, const ModelShape& shape) {
 
 // A block's tensor is rounded at the ends of its norms, products, heads, sums and activations, about 8 times. The
 // hidden state adds up the roundings of all blocks. Each rounding changes a number by at most 2^-9 of it.
-TEST(Bf16, OfEveryFamilyIsItselfWithinRounding) {
+TEST(Bf16, EqualsFp64WithinRoundingForAllFamilies) {
   const auto preset = [](const char* name, const std::vector<std::string>& keys = {}) {
     return built_in().resolve({.name = name, .hidden = 64, .layers = 2, .own = own_keys(keys)});
   };

@@ -176,7 +176,7 @@ ModelShape grouped() {
   return shape;
 }
 
-TEST(TransformerBlock, EqualsItsFormulasInEveryVariant) {
+TEST(TransformerBlock, EqualsFormulasInAllVariants) {
   const auto rotary = std::make_shared<const ops::RotaryTable>(4, 100.0);
   const auto check = [&](const char* what, const BlockVariant& block) {
     expect_formulas(grouped(), {.block = block}, what);
@@ -207,7 +207,7 @@ TEST(TransformerBlock, EqualsItsFormulasInEveryVariant) {
                   "a window in the first block");
 }
 
-TEST(TransformerBlock, HasTheParametersOfItsVariant) {
+TEST(TransformerBlock, DeclaresParametersOfItsVariant) {
   const auto names = [](const BlockVariant& block) {
     ModelShape shape = grouped();
     shape.layers = 1;
@@ -223,7 +223,7 @@ TEST(TransformerBlock, HasTheParametersOfItsVariant) {
               ElementsAre("blocks.0.norm_1.bias", "blocks.0.attention.out.bias"));
 }
 
-TEST(TransformerBlock, BranchesSideBySideNeedNormsInFrontOfThem) {
+TEST(TransformerBlock, RefusesParallelBranchesWithNormsAfter) {
   const auto refusal = [](Branches branches) {
     return test::thrown_message([&] {
       Decoder(grouped(), {.block = {.placement = Placement::After, .branches = branches, .activation = ops::gelu}});
@@ -234,7 +234,7 @@ TEST(TransformerBlock, BranchesSideBySideNeedNormsInFrontOfThem) {
   EXPECT_EQ(refusal(Branches::InTurn), "");
 }
 
-TEST(Decoder, EqualsItsFormulas) {
+TEST(Decoder, EqualsFormulas) {
   const BlockVariant block{.activation = ops::gelu};
   ModelShape tied = grouped();
   tied.tied = true;
@@ -245,7 +245,7 @@ TEST(Decoder, EqualsItsFormulas) {
                   "a biased, capped head, and no norm");
 }
 
-TEST(Decoder, DropsTheEmbeddingWhereItsFamilyDoes) {
+TEST(Decoder, AppliesEmbeddingDropoutOfItsFamily) {
   for (const bool drops : {true, false}) {
     ModelShape shape = grouped();
     shape.dropout = 0.9;
@@ -259,7 +259,7 @@ TEST(Decoder, DropsTheEmbeddingWhereItsFamilyDoes) {
 }
 
 // The scale is sqrt(24) in fp32, rounded again to bf16, as in transformers.
-TEST(Decoder, RoundsItsScaleToTheDtypeOfTheEmbedding) {
+TEST(Decoder, RoundsScaleToEmbeddingDtype) {
   ModelShape shape = grouped();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     nn::Parameters parameters({}, {dtype});

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-TEST(FolderConfig, ReadsWhatIsThereAndWhatIsNot) {
+TEST(FolderConfig, ReadsPresentAndMissingKeys) {
   const FolderConfig c({{"a", 3}, {"b", nullptr}, {"inner", {{"c", 1.5}}}}, "Strange");
   EXPECT_TRUE(c.has("a"));
   EXPECT_FALSE(c.has("b") || c.has("z"));
@@ -22,7 +22,7 @@ TEST(FolderConfig, ReadsWhatIsThereAndWhatIsNot) {
   EXPECT_THROW(c.at<int64_t>("z"), json::exception);
 }
 
-TEST(FolderConfig, RefusesValuesOfOtherTypesByKeyAndValue) {
+TEST(FolderConfig, RefusesValuesOfWrongType) {
   const FolderConfig c({{"half", 2.5},
                         {"huge", 1e30},
                         {"most", UINT64_MAX},
@@ -52,7 +52,7 @@ TEST(FolderConfig, RefusesValuesOfOtherTypesByKeyAndValue) {
   EXPECT_THAT(of_type(std::vector<double>(), "list"), HasSubstr("list of an OPT must be of the type"));
 }
 
-TEST(FolderConfig, RefusesByName) {
+TEST(FolderConfig, RefusesUnsupportedValuesByKey) {
   const FolderConfig c({{"drop", 0.1}, {"none", nullptr}, {"act", "relu"}, {"list", {1}}, {"in", {{"k", true}}}},
                        "Strange");
   EXPECT_EQ(test::thrown_message([&] { c.must_be("drop", 0.1); }), "");
@@ -69,7 +69,7 @@ TEST(FolderConfig, RefusesByName) {
               HasSubstr("list of a Strange must be an object: got [1]"));
 }
 
-TEST(FolderConfig, OfWhatNoFamilyComputesIsRefused) {
+TEST(FolderConfig, RefusesFeaturesThatNoFamilySupports) {
   const auto refusal = [](const json& config) {
     return test::thrown_message([&] { FolderConfig(config, "Strange"); });
   };
@@ -81,7 +81,7 @@ TEST(FolderConfig, OfWhatNoFamilyComputesIsRefused) {
   EXPECT_EQ(refusal({{"pruned_heads", json::object()}, {"add_cross_attention", false}}), "");
 }
 
-TEST(FolderConfig, WritesNoTokensOutsideTheVocabulary) {
+TEST(FolderConfig, WritesNullForTokensOutsideVocabulary) {
   json small{{"eos_token_id", 7}}, large = json::object();
   write_tokens(small, 50256, 50256);
   write_tokens(large, 50257, 50256);

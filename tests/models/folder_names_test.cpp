@@ -24,7 +24,7 @@ FolderNames table() {
                        {"mlp.down", {"down"}}}};
 }
 
-TEST(FolderNames, AreThoseOfTheParametersThatAShapeHas) {
+TEST(FolderNames, CoversParametersOfTheShape) {
   ModelShape shape = test::tiny_gpt2();
   const auto names = names_in_folder(shape, table());
   EXPECT_EQ(names.size(), 4 + 2 * 12u);  // both norms and four linear layers have a weight and a bias
@@ -42,7 +42,7 @@ TEST(FolderNames, AreThoseOfTheParametersThatAShapeHas) {
   EXPECT_EQ(names_in_folder(shape, table()).size(), names.size() + 1);
 }
 
-TEST(FolderNames, NeedARowForEachParameter) {
+TEST(FolderNames, RefusesParametersWithoutRow) {
   FolderNames lacking = table();
   lacking.in_block.pop_back();
   EXPECT_THAT(test::thrown_message([&] { names_in_folder(test::tiny_gpt2(), lacking); }),
@@ -50,7 +50,7 @@ TEST(FolderNames, NeedARowForEachParameter) {
                   "hugging_face.names of a gpt2 must hold every parameter: got none for blocks.0.mlp.down.weight"));
 }
 
-TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
+TEST(FolderNames, AllowsCopyOfTiedHead) {
   using Copies = std::vector<std::pair<std::string, std::string>>;
   const auto copies = [](const char* preset) {
     Copies names;
@@ -74,7 +74,7 @@ TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
 }
 
 // transformers adds the decoder's bias, which is the same tensor as the other one only if the head is tied.
-TEST(FolderNames, GiveAnUntiedBertTheBiasOfItsDecoder) {
+TEST(FolderNames, UsesDecoderBiasForUntiedBert) {
   ModelConfig config{.name = "bert-tiny"};
   for (const bool tied : {true, false}) {
     ModelShape shape = built_in().resolve(config);
@@ -88,7 +88,7 @@ TEST(FolderNames, GiveAnUntiedBertTheBiasOfItsDecoder) {
 }
 
 // A folder whose word tables differ must be refused, because transformers would compute with the differing table.
-TEST(FolderNames, OfAT5TheTablesOfWordsMustBeOne) {
+TEST(FolderNames, RequiresOneWordTableForT5) {
   size_t count = 0;
   for (const nn::ExternalCopy& copy : copies_in_folder(built_in().resolve({.name = "t5-tiny"}))) {
     if (copy.name == "lm_head.weight") continue;
@@ -102,7 +102,7 @@ TEST(FolderNames, OfAT5TheTablesOfWordsMustBeOne) {
 }
 
 // A wider pattern would ignore tensors that matter, as "cls.*" did with a bias of BERT.
-TEST(IgnoredTensors, AreNamedToTheEndWithAReason) {
+TEST(IgnoredTensors, HaveFullNamesAndReasons) {
   size_t count = 0;
   const Registry registry = built_in();
   for (const auto& row : registry.architectures())

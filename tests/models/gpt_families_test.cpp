@@ -33,7 +33,7 @@ double count(const std::string& name) {
   return static_cast<double>(parameters.numel()) / 1e6;
 }
 
-TEST(GptFamilies, PresetsHaveThePublishedNumberOfParameters) {
+TEST(GptFamilies, MatchPublishedParameterCounts) {
   EXPECT_NEAR(count("pythia-70m"), 70.43, 0.01);
   EXPECT_NEAR(count("pythia-1b"), 1011.78, 0.01);
   EXPECT_NEAR(count("pythia-12b"), 11846.07, 0.01);
@@ -77,7 +77,7 @@ std::vector<ModelShape> odd_shapes() {
           with("opt-tiny", OptSizes{.norm_first = false}, [](ModelShape& s) { s.tied = false; })};
 }
 
-TEST(GptFamilies, ConfigsAreReadAsTheyAreWritten) {
+TEST(GptFamilies, RoundTripConfigs) {
   std::vector<ModelShape> shapes = odd_shapes();
   for (const char* name : {"gpt2-small", "pythia-70m", "gpt-neox-20b", "gptj-6b", "falcon-7b", "falcon-40b",
                            "falcon-rw-1b", "opt-125m", "opt-350m", "bloom-560m"})
@@ -89,7 +89,7 @@ TEST(GptFamilies, ConfigsAreReadAsTheyAreWritten) {
   }
 }
 
-TEST(GptFamilies, EveryParameterHasAPlaceInAFolder) {
+TEST(GptFamilies, HaveFolderNamesForAllParameters) {
   for (const ModelShape& s : odd_shapes()) {
     nn::Parameters parameters({}, {.without_memory = true});
     nn::SerialLayers layers(parameters);
@@ -105,7 +105,7 @@ TEST(GptFamilies, EveryParameterHasAPlaceInAFolder) {
 
 // Costs are found on sizes alone, where LibTorch lacks some operators. Pipelines are cut by these costs, and runs
 // report their share of the peak from them.
-TEST(GptFamilies, CostsAreThoseOfTheProductsWhateverTheActivation) {
+TEST(GptFamilies, CountCostsIndependentOfActivation) {
   ModelShape s = preset("gpt2-tiny");
   const double gelu = costs_of(s, example_batch(s, 1, 8)).sum();
   for (const ops::Activation& each : ops::activations()) {
@@ -121,7 +121,7 @@ TEST(GptFamilies, CostsAreThoseOfTheProductsWhateverTheActivation) {
     EXPECT_GT(costs_of(other, example_batch(other, 1, 8)).sum(), 0) << other.architecture->name;
 }
 
-TEST(GptFamilies, FoldersOfOlderVersionsAreRead) {
+TEST(GptFamilies, ReadFoldersOfOlderVersions) {
   // EleutherAI/pythia and tiiuae/falcon as transformers 4 wrote them, bigscience/bloom as it was published.
   const ModelShape neox = built_in().shape_of({{"model_type", "gpt_neox"},
                                                {"vocab_size", 300},
@@ -152,7 +152,7 @@ std::string refusal(const std::string& name, const std::string& key, const nlohm
   return test::complaint([&] { built_in().shape_of(j); });
 }
 
-TEST(GptFamilies, WhatTheyCannotComputeIsRefusedByItsName) {
+TEST(GptFamilies, RefuseUnsupportedKeysByName) {
   EXPECT_THAT(refusal("gpt2-tiny", "activation_function", "gelu_old"),
               HasSubstr("activation_function of a GPT-2 must"));
   EXPECT_THAT(refusal("gpt2-tiny", "add_cross_attention", true), HasSubstr("add_cross_attention"));
@@ -175,7 +175,7 @@ TEST(GptFamilies, WhatTheyCannotComputeIsRefusedByItsName) {
               HasSubstr("apply_residual_connection_post_layernorm of a BLOOM must be false"));
 }
 
-TEST(GptFamilies, SizesThatNoFolderSaysAreRefused) {
+TEST(GptFamilies, RefuseSizesThatFoldersCannotStore) {
   const auto settled = [](const ModelConfig& config) { return test::complaint([&] { built_in().resolve(config); }); };
   EXPECT_THAT(settled({.name = "bloom-tiny", .ffn = 100}), HasSubstr("must be 4 * hidden, 512"));
   EXPECT_THAT(settled({.name = "pythia-tiny", .kv_heads = 2}), HasSubstr("must have kv_heads = heads"));

@@ -83,7 +83,7 @@ at::Tensor positions_of(const Lengths& starts, const Lengths& lengths) {
   return at::cat(runs);
 }
 
-TEST_P(KvCache, PackedSequencesEqualEachAlone) {
+TEST_P(KvCache, MatchesSequencesComputedAlone) {
   on_ranks(1, 24, [](Asked& a) {
     for (const Lengths& lengths : {Lengths{3, 9, 12}, Lengths{12, 12}, Lengths{1, 14, 0, 9}}) {
       const at::Tensor positions = positions_of(Lengths(lengths.size()), lengths).expand({a.rows, -1});
@@ -99,7 +99,7 @@ TEST_P(KvCache, PackedSequencesEqualEachAlone) {
   });
 }
 
-TEST_P(KvCache, PackedSequencesOfUnequalLengthsAreDecodedTogether) {
+TEST_P(KvCache, DecodesUnequalSequencesTogether) {
   on_ranks(1, 36, [](Asked& a) {
     // Three sequences of up to 12 tokens: first the prompts, then one token of each, then tokens of some of them only.
     const Lengths first{0, 12, 24};
@@ -136,7 +136,7 @@ std::vector<parallel::TensorConfig> decoding_modes() {
 INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(decoding_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
-TEST(KvCacheLimit, WhatDoesNotFitIsAnError) {
+TEST(KvCacheLimit, RefusesTokensBeyondCapacity) {
   const auto tokens = [](int64_t rows, int64_t count) { return at::zeros({rows, count, 2, 8}); };
   nn::KvCache cache(4);
   const auto refused = [&](int64_t rows, int64_t count, const nn::Sequences& sequences) {

@@ -51,7 +51,7 @@ at::Tensor block(const at::Tensor& x, const ModelShape& s, const Weights& w, con
   return x + at::matmul(seen, w.at(name + "attention.out.weight").t()) + fed;
 }
 
-TEST(Palm, IsTheFormulasOfItsPaper) {
+TEST(Palm, EqualsFormulasOfItsPaper) {
   const ModelShape s =
       built_in().resolve({.name = "palm-tiny", .hidden = 24, .layers = 2, .heads = 3, .kv_heads = 1, .ffn = 20}, 31);
   nn::Parameters parameters({}, {.dtype = at::kDouble});
@@ -88,7 +88,7 @@ TEST(Palm, IsTheFormulasOfItsPaper) {
 }
 
 // Section 5 of the paper: embedding rows start with a standard deviation of 1, unlike other weights.
-TEST(Palm, RowsOfTheEmbeddingBeginWide) {
+TEST(Palm, InitializesEmbeddingWithUnitDeviation) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   make_model(built_in().resolve({.name = "palm-tiny"}), layers);

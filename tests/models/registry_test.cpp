@@ -76,7 +76,7 @@ std::string refusal(const Registry& registry, const ModelConfig& config) {
   return test::thrown_message([&] { registry.resolve(config); });
 }
 
-TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
+TEST(Registry, ResolvesAndBuildsAddedArchitecture) {
   const ModelShape shape =
       with_strange().resolve({.name = "strange-tiny", .layers = 3, .own = own_keys({"gated=true", "reach=4"})}, 30);
   EXPECT_EQ(shape.vocabulary, 30);
@@ -94,7 +94,7 @@ TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
               HasSubstr("unknown preset `strange-tiny`"));
 }
 
-TEST(Registry, KeysOfAnArchitectureAreReadFromTheConfigAndWrittenBack) {
+TEST(Registry, RoundTripsOwnKeysThroughConfig) {
   ModelConfig config;
   const auto read = [&](const std::string& toml) {
     struct File {
@@ -111,7 +111,7 @@ TEST(Registry, KeysOfAnArchitectureAreReadFromTheConfigAndWrittenBack) {
   EXPECT_EQ(again.model.own.values().size(), 2u);
 }
 
-TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
+TEST(Registry, RefusesUnknownKeysOfArchitecture) {
   const Registry registry = with_strange();
   EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"rech=3"})}),
               HasSubstr("unknown key `model.rech`, did you mean `model.reach`?"));
@@ -127,7 +127,7 @@ TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
                         "has no keys besides the common ones"));
 }
 
-TEST(Registry, PresetsOfOneFamilyDifferInItsOwnKeys) {
+TEST(Registry, KeepsOwnKeysOfPresets) {
   const ModelShape shape =
       built_in().resolve({.name = "llama3.1-8b", .own = own_keys({"rope_original_positions=4096"})});
   ModelShape preset = built_in().resolve({.name = "llama3.1-8b"});
@@ -136,7 +136,7 @@ TEST(Registry, PresetsOfOneFamilyDifferInItsOwnKeys) {
   EXPECT_THAT(to_toml(shape.own), HasSubstr("rope_original_positions = 4096"));
 }
 
-TEST(Registry, WhatIsThereAlreadyIsRefused) {
+TEST(Registry, RefusesTakenNames) {
   Registry registry = with_strange();
   const auto adding = [&](const Architecture& row) { return test::thrown_message([&] { registry.add(row); }); };
   Architecture other = strange();
@@ -159,7 +159,7 @@ TEST(Registry, WhatIsThereAlreadyIsRefused) {
   EXPECT_THAT(adding(other), HasSubstr("must have a name and a make: got empty"));
 }
 
-TEST(Registry, AHalfMadeHuggingFaceRowIsRefused) {
+TEST(Registry, RefusesIncompleteHuggingFaceRow) {
   Registry registry = built_in();
   Architecture row = strange();
   row.hugging_face = registry.at("gpt2")->hugging_face;
@@ -170,7 +170,7 @@ TEST(Registry, AHalfMadeHuggingFaceRowIsRefused) {
   EXPECT_EQ(registry.architectures().size(), built_in().architectures().size());
 }
 
-TEST(Registry, OwnKeysCalledAsThoseOfAllAreRefused) {
+TEST(Registry, RefusesOwnKeysNamedLikeCommonKeys) {
   struct Shadowing {
     double dropout = 0.5;
     void fields(Fields& f) { f.number("dropout", dropout, "", "of attention", 0, 1); }
@@ -183,7 +183,7 @@ TEST(Registry, OwnKeysCalledAsThoseOfAllAreRefused) {
               HasSubstr("keys of an architecture must differ from the keys of all models: got dropout of strange"));
 }
 
-TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
+TEST(Registry, RefusesCostsOfBlocksThatReadValues) {
   Architecture row = strange();
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
@@ -228,7 +228,7 @@ Model make_without(const ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
+TEST(Registry, RefusesModelsWithoutEmbedBlocksOrNorm) {
   EXPECT_EQ(refusal_of_model(make), "");
   EXPECT_THAT(refusal_of_model(make_without<&Model::embed>),
               HasSubstr("strange must make an embed, blocks and a norm: got "
@@ -242,7 +242,7 @@ Model make_headless(const ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-TEST(Registry, AModelWithoutAHeadIsRefusedByItsUsers) {
+TEST(Registry, RefusesUseOfMissingHead) {
   EXPECT_EQ(refusal_of_model(make_headless), "");
   const ModelShape shape = shape_of(make_headless);
   EXPECT_LT(costs_of(shape, example_batch(shape, 1, 4)).last,
@@ -274,7 +274,7 @@ Architecture network() {
           .unused = {"heads", "kv_heads", "head_dim", "ffn", "positions"}};
 }
 
-TEST(Registry, SizesThatAnArchitectureDoesNotUseMayBeZero) {
+TEST(Registry, AllowsZeroForUnusedSizes) {
   Registry registry;
   const ModelShape shape = registry.add(network()).resolve({.name = "network-tiny", .hidden = 12});
   EXPECT_EQ(shape.hidden, 12);
@@ -293,7 +293,7 @@ TEST(Registry, SizesThatAnArchitectureDoesNotUseMayBeZero) {
               HasSubstr("heads must be positive: got 0"));
 }
 
-TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
+TEST(Registry, RefusesParameterNamesWithoutPlace) {
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
                 layers.layer_norm("blocks.shared", s.hidden, {1e-5});
                 return make(s, layers);
@@ -316,7 +316,7 @@ TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
               HasSubstr("must be named `blocks.<i>.<name>`"));
 }
 
-TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
+TEST(Registry, RefusesOwnSizesOfAnotherArchitecture) {
   ModelShape shape = with_strange().resolve({.name = "strange-tiny"});
   shape.architecture = built_in().at("llama");
   nn::Parameters parameters({}, {});

@@ -20,7 +20,7 @@ RotaryKeys read(json config, const RotaryReading& reading = {}) {
   return read_rotary(FolderConfig(config, "Strange"), reading);
 }
 
-TEST(RotaryKeys, AreReadInTheFormsOfTransformers4And5) {
+TEST(RotaryKeys, ReadsFormsOfTransformers4And5) {
   const RotaryKeys based{.theta = 500};
   EXPECT_EQ(read({}), RotaryKeys());
   EXPECT_EQ(read({{"rope_theta", 500}}), based);
@@ -38,7 +38,7 @@ TEST(RotaryKeys, AreReadInTheFormsOfTransformers4And5) {
       based);
 }
 
-TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {
+TEST(RotaryKeys, ReadsParametersAndDefaultsOfEachType) {
   EXPECT_EQ(read({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}),
             (RotaryKeys{.type = "dynamic", .scaling = {.factor = 2, .original_positions = 64}}));
   const json yarn{{"rope_type", "yarn"}, {"factor", 2}, {"beta_fast", 8}, {"beta_slow", 0}, {"truncate", false}};
@@ -61,7 +61,7 @@ TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {
   EXPECT_EQ(read({{"rope_scaling", renamed}}, {.renamed = {{"su", "longrope"}}, .original = 16}), wanted);
 }
 
-TEST(RotaryKeys, OfAYarnMscalesCountTogetherAlone) {
+TEST(RotaryKeys, UsesYarnMscalesOnlyTogether) {
   json yarn{{"rope_type", "yarn"}, {"factor", 2}, {"mscale", 0.7}};
   EXPECT_EQ(read({{"rope_scaling", yarn}}).scaling.mscale, 0);
   yarn["mscale_all_dim"] = 0.5;
@@ -79,7 +79,7 @@ TEST(RotaryKeys, OfAYarnMscalesCountTogetherAlone) {
               HasSubstr("set either it or both"));
 }
 
-TEST(RotaryKeys, AreWrittenAsTheyAreRead) {
+TEST(RotaryKeys, RoundTripsThroughConfigJson) {
   for (const RotaryKeys& keys : std::vector<RotaryKeys>{
            {.theta = 77},
            {.type = "linear", .scaling = {.factor = 3}},
@@ -95,7 +95,7 @@ TEST(RotaryKeys, AreWrittenAsTheyAreRead) {
   }
 }
 
-TEST(RotaryKeys, OfWhatIsNotComputedAreRefusedByName) {
+TEST(RotaryKeys, RefusesUnsupportedKeysByName) {
   const auto refusal = [](const json& config) { return test::thrown_message([&] { read(config, {.whole = true}); }); };
   EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "proportional"}}}}),
               HasSubstr("rope_type must be one of default, linear, dynamic, yarn, llama3, longrope: got proportional"));
@@ -108,7 +108,7 @@ TEST(RotaryKeys, OfWhatIsNotComputedAreRefusedByName) {
   EXPECT_EQ(refusal({{"partial_rotary_factor", 1.0}}), "");
 }
 
-TEST(RotaryKeys, ThatAreOfAnotherTypeAreRefused) {
+TEST(RotaryKeys, RefusesKeysOfAnotherType) {
   const auto refusal = [](const std::vector<std::string>& keys) {
     return test::thrown_message([&] { built_in().resolve({.name = "llama-tiny", .own = own_keys(keys)}); });
   };
@@ -120,7 +120,7 @@ TEST(RotaryKeys, ThatAreOfAnotherTypeAreRefused) {
               HasSubstr("must have one value for each pair of the 16 rotated features: got 1"));
 }
 
-TEST(RotaryKeys, OfTypeDynamicMakeThePositions) {
+TEST(RotaryKeys, SetsPositionsForTypeDynamic) {
   const ModelShape shape = built_in().resolve(
       {.name = "llama-tiny", .own = own_keys({"rope_type=dynamic", "rope_factor=2", "rope_original_positions=100"})});
   EXPECT_EQ(shape.positions, 200);

@@ -14,7 +14,7 @@ namespace colossal::models::shape_test {
 namespace {
 
 // The published parameter counts of the models.
-TEST(Presets, HaveThePublishedNumberOfParameters) {
+TEST(Presets, MatchPublishedParameterCounts) {
   const auto count = [](const char* name) {
     nn::Parameters parameters({}, {.without_memory = true});
     nn::SerialLayers layers(parameters);
@@ -41,7 +41,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(count("gpt3-175b"), 175e3, 1500);
 }
 
-TEST(Presets, BuildWhatTheirShapeSays) {
+TEST(Presets, BuildModelsOfTheirShape) {
   for (const char* name :
        {"gpt2-tiny", "llama-tiny", "qwen2.5-tiny", "qwen3-tiny", "gemma2-tiny", "phi3-tiny", "bert-tiny"}) {
     const ModelShape shape = built_in().resolve({.name = name});
@@ -56,7 +56,7 @@ TEST(Presets, BuildWhatTheirShapeSays) {
   }
 }
 
-TEST(Resolve, ChangesWhatTheConfigNames) {
+TEST(Resolve, ChangesSizesGivenInConfig) {
   const ModelShape s = built_in().resolve({.name = "gpt2-tiny", .hidden = 64, .layers = 2, .dropout = 0.1}, 300);
   EXPECT_EQ(s.hidden, 64);
   EXPECT_EQ(s.ffn, 256);
@@ -67,7 +67,7 @@ TEST(Resolve, ChangesWhatTheConfigNames) {
   EXPECT_EQ(built_in().resolve({.name = "qwen3-tiny", .heads = 2}).head_dim, 32) << "chosen freely";
 }
 
-TEST(Resolve, RefusesWithTheNearestName) {
+TEST(Resolve, NamesNearestPresetAndRule) {
   EXPECT_NE(test::thrown_message([] { built_in().resolve({.name = "gpt2-smal"}); }).find("did you mean `gpt2-small`?"),
             std::string::npos);
   EXPECT_NE(test::thrown_message([] {
@@ -80,7 +80,7 @@ TEST(Resolve, RefusesWithTheNearestName) {
             std::string::npos);
 }
 
-TEST(Resolve, GroupedQueriesAreOfThoseThatCanBeWritten) {
+TEST(Resolve, RefusesGroupedQueriesThatFoldersCannotStore) {
   for (const char* name : {"gpt2-tiny", "bert-tiny", "vit-tiny-cifar"}) {
     const std::string message =
         test::thrown_message([&] { built_in().resolve({.name = name, .heads = 4, .kv_heads = 2}); });
@@ -91,14 +91,14 @@ TEST(Resolve, GroupedQueriesAreOfThoseThatCanBeWritten) {
   EXPECT_EQ(built_in().resolve({.name = "llama-tiny", .heads = 4, .kv_heads = 2}).kv_heads, 2);
 }
 
-TEST(Resolve, OneKeyHeadStaysOneWhereHeadsAreChanged) {
+TEST(Resolve, KeepsOneKvHeadWhenHeadsChange) {
   EXPECT_EQ(built_in().resolve({.name = "palm-tiny", .heads = 2}).kv_heads, 1);
   EXPECT_EQ(built_in().resolve({.name = "falcon-tiny", .heads = 8}).kv_heads, 1);
   EXPECT_EQ(built_in().resolve({.name = "falcon-tiny", .heads = 8, .kv_heads = 8}).kv_heads, 8);
   EXPECT_EQ(built_in().resolve({.name = "llama-tiny", .heads = 16}).kv_heads, 16);
 }
 
-TEST(Resolve, KeysThatWouldChangeNothingAreRefused) {
+TEST(Resolve, RefusesKeysWithoutEffect) {
   const auto refusal = [](const char* name, const std::vector<std::string>& keys) {
     return test::thrown_message([&] { built_in().resolve({.name = name, .own = own_keys(keys)}); });
   };
@@ -111,7 +111,7 @@ TEST(Resolve, KeysThatWouldChangeNothingAreRefused) {
   EXPECT_EQ(refusal("opt-tiny", {"final_norm=false"}), "");
 }
 
-TEST(HuggingFaceConfig, SaysNothingOfKeyHeadsAsTransformersReadsIt) {
+TEST(HuggingFaceConfig, DefaultsKvHeadsLikeTransformers) {
   const auto kv_heads = [](const char* preset, bool null) {
     const ModelShape shape = built_in().resolve({.name = preset});
     nlohmann::json j = shape.architecture->hugging_face.to_json(shape);
@@ -131,7 +131,7 @@ TEST(HuggingFaceConfig, SaysNothingOfKeyHeadsAsTransformersReadsIt) {
               std::string::npos);
 }
 
-TEST(Resolve, OfAMistralThatHasBiasesNoFolderTells) {
+TEST(Resolve, RefusesMistralWithBiases) {
   const std::string message =
       test::thrown_message([] { built_in().resolve({.name = "mistral-7b", .own = own_keys({"mlp_bias=true"})}); });
   EXPECT_NE(message.find("attention_bias and mlp_bias must be false with a window"), std::string::npos) << message;
@@ -158,7 +158,7 @@ TEST(HuggingFaceConfig, RoundTrips) {
   EXPECT_EQ(built_in().shape_of(mistral), built_in().resolve({.name = "llama3.1-8b"}));
 }
 
-TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
+TEST(Resolve, AllowsBertHeadThatDiffersFromFolder) {
   test::TemporaryFolder folder;
   const ModelShape saved = built_in().resolve({.name = "bert-tiny", .hidden = 32, .layers = 1});
   folder.write("config.json", built_in().at("bert")->hugging_face.to_json(saved).dump());
@@ -183,7 +183,7 @@ TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
   EXPECT_EQ(again, saved);
 }
 
-TEST(HuggingFaceConfig, KeepsTheNamesOfClasses) {
+TEST(HuggingFaceConfig, KeepsClassNames) {
   const ConfigDocument bert = own_keys({"objective=class", "classes=2", R"(class_names=["good","bad"])"});
   for (const ModelConfig& config :
        {ModelConfig{.name = "bert-tiny", .own = bert},
@@ -199,7 +199,7 @@ TEST(HuggingFaceConfig, KeepsTheNamesOfClasses) {
   }
 }
 
-TEST(HuggingFaceConfig, NamesOfClassesAreAskedForWhereThereIsUseForThem) {
+TEST(HuggingFaceConfig, ReadsClassNamesOnlyForClassifiers) {
   const ModelShape masked = built_in().resolve({.name = "bert-tiny"});
   nlohmann::json j = masked.architecture->hugging_face.to_json(masked);
   j["id2label"] = {{"0", nullptr}, {"7", 1}};
@@ -210,7 +210,7 @@ TEST(HuggingFaceConfig, NamesOfClassesAreAskedForWhereThereIsUseForThem) {
   EXPECT_EQ(built_in().shape_of(j).task().class_names, (std::vector<std::string>{"7", "crane", "crane"}));
 }
 
-TEST(HuggingFaceConfig, OwnSizesOutsideTheirRangesAreRefused) {
+TEST(HuggingFaceConfig, RefusesOwnSizesOutOfRange) {
   const auto refusal = [](const char* preset, const char* key, const nlohmann::json& value) {
     const ModelShape shape = built_in().resolve({.name = preset});
     nlohmann::json j = shape.architecture->hugging_face.to_json(shape);
@@ -230,14 +230,14 @@ TEST(HuggingFaceConfig, OwnSizesOutsideTheirRangesAreRefused) {
   expect(refusal("llama-tiny", "rope_theta", 0.5), "rope_theta must be between 1 and 1e+12: got 0.5");
 }
 
-TEST(ModelShape, SaysWhichSizeDoesNotFollowFromTheOthers) {
+TEST(ModelShape, NamesInconsistentSize) {
   ModelShape shape = built_in().resolve({.name = "bert-tiny", .own = own_keys({"objective=class"})});
   shape.tied = true;
   const std::string message = test::thrown_message([&] { shape.validate(); });
   EXPECT_NE(message.find("got tied 1, which must be 0"), std::string::npos) << message;
 }
 
-TEST(HuggingFaceConfig, OfABertSaysItsObjective) {
+TEST(HuggingFaceConfig, StoresObjectiveOfBert) {
   const auto bert = built_in().at("bert");
   for (const char* objective : {"masked-token", "class"}) {
     const ModelShape shape = built_in().resolve(
@@ -262,7 +262,7 @@ TEST(HuggingFaceConfig, OfABertSaysItsObjective) {
   EXPECT_NE(with("classifier_dropout", 0.5).find("classifier_dropout of a BERT must be 0"), std::string::npos);
 }
 
-TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
+TEST(HuggingFaceConfig, RefusesUnsupportedValues) {
   auto j = built_in().at("llama")->hugging_face.to_json(built_in().resolve({.name = "llama-tiny"}));
   auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json changed = j;

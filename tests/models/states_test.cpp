@@ -54,7 +54,7 @@ nn::Step step_of_x() {
   return nn::step_of(std::move(batch));
 }
 
-TEST(States, StagesHandOnWhatIsReadLater) {
+TEST(States, PassesStatesThatLaterStagesRead) {
   Model model = with_skip();
   EXPECT_THAT(state_transfers(model, {0, 1, 2, 3, 5}), ElementsAre(StateTransfer{0, 0, 1}, StateTransfer{0, 1, 2},
                                                                    StateTransfer{0, 2, 3}, StateTransfer{1, 1, 3}));
@@ -76,7 +76,7 @@ TEST(States, StagesHandOnWhatIsReadLater) {
                                                                 StateTransfer{1, 0, 1}, StateTransfer{1, 1, 2}));
 }
 
-TEST(States, LiveFromTheirMakerToTheirLastReader) {
+TEST(States, LivesFromFirstWriteToLastRead) {
   const Model model = with_skip();
   const nn::Step step = step_of_x();
   const auto first = [&](int64_t last) { return run_stage(model, {.last = last, .ends = false}, {}, step); };
@@ -103,7 +103,7 @@ struct Counting final : nn::InputHome {
   std::vector<size_t> counts;
 };
 
-TEST(States, RecomputedBlocksKeepThoseTheyReadAndGiveTheSameGradients) {
+TEST(States, KeepsOnlyReadStatesOfRecomputedBlocks) {
   std::vector<at::Tensor> want;
   for (const bool is_recomputed : {false, true}) {
     std::vector<at::Tensor> factors;
@@ -131,7 +131,7 @@ std::string refusal_of(const Model& model) {
 }
 
 // A pipeline sends no gradient of such a state, so one stage must not compute one either.
-TEST(States, WithoutAGradientPassNoneWithinAStage) {
+TEST(States, PassesNoGradientThroughStatesWithoutOne) {
   const std::vector<at::Tensor> factors = [] {
     std::vector<at::Tensor> list;
     for (int i = 0; i < 5; ++i) list.push_back(at::full({}, 0.5, at::kDouble).requires_grad_());
@@ -148,7 +148,7 @@ TEST(States, WithoutAGradientPassNoneWithinAStage) {
   }
 }
 
-TEST(States, ThatDoNotFitAreNamed) {
+TEST(States, RefusesInvalidStatesByName) {
   EXPECT_EQ(refusal_of(with_skip()), "");
   Model model = with_skip();
   model.blocks[3] = sum({0, 2}, {0});
@@ -174,7 +174,7 @@ TEST(States, ThatDoNotFitAreNamed) {
   EXPECT_EQ(refusal_of(model), "");
 }
 
-TEST(States, ABlockThatLeavesOneUndefinedIsNamed) {
+TEST(States, NamesBlockThatLeavesStateUndefined) {
   Model model = with_skip();
   model.blocks[1] = {{0}, {0, 1}, [](States&, const nn::Step&) {}};
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, {.last = 5}, {}, step_of_x()); }),
@@ -186,7 +186,7 @@ TEST(States, ABlockThatLeavesOneUndefinedIsNamed) {
               HasSubstr("block 2 must write state `a`: got an undefined tensor"));
 }
 
-TEST(States, ABlockOfSeveralIsNotCalledWithATensor) {
+TEST(States, RefusesTensorCallOfMultiStateBlock) {
   const Model model = with_skip();
   EXPECT_TRUE(at::equal(model.blocks[0](at::zeros({2, 3}, at::kDouble), {}), at::zeros({2, 3}, at::kDouble)));
   EXPECT_THAT(test::thrown_message([&] {
@@ -230,7 +230,7 @@ std::string refusal_of(Model (*make)(const ModelShape&, nn::Layers&)) {
   return test::thrown_message([&] { costs_of(shape, example_batch(shape, 1, 5)); });
 }
 
-TEST(States, OtherSizesThanTheModelSaysAreNamed) {
+TEST(States, NamesStatesOfWrongSize) {
   EXPECT_EQ(refusal_of(make_paired<4, false>), "");
   EXPECT_THAT(refusal_of(make_paired<3, false>),
               HasSubstr("after block 0 state `pair` must have the sizes that the model says, [1, 4, 4]: got [1, 4, 3]; "

@@ -35,7 +35,7 @@ double millions(const std::string& name) {
 }
 
 // The counts come from transformers' models of the published folders.
-TEST(T5, PresetsHaveThePublishedNumberOfParameters) {
+TEST(T5, MatchesPublishedParameterCounts) {
   EXPECT_NEAR(millions("t5-small"), 60.51, 0.01);
   EXPECT_NEAR(millions("t5-base"), 222.90, 0.01);
   EXPECT_NEAR(millions("t5-large"), 737.67, 0.01);
@@ -44,7 +44,7 @@ TEST(T5, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(millions("t5-v1.1-xl"), 2849.76, 0.01);
 }
 
-TEST(T5, FoldersSayTheShape) {
+TEST(T5, RoundTripsShapeThroughFolder) {
   for (const bool is_first : {true, false}) {
     ModelShape shape = test::tiny_t5(is_first);
     auto own = shape.own.as<T5Sizes>();
@@ -80,7 +80,7 @@ TEST(T5, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(refusal({"start_id=40000"}, 4), HasSubstr("start_id must lie in the vocabulary"));
 }
 
-TEST(T5, BlocksOfTheDecoderCostWhatTheyCompute) {
+TEST(T5, CountsCostsOfDecoderBlocks) {
   const ModelShape s = test::tiny_t5();
   const Costs costs = costs_of(s, example_batch(s, 1, 9));
   const double source = 4, answer = 5, heads = static_cast<double>(s.heads * s.head_dim),
@@ -92,7 +92,7 @@ TEST(T5, BlocksOfTheDecoderCostWhatTheyCompute) {
   EXPECT_EQ(costs.last, 6 * answer * hidden * static_cast<double>(s.vocabulary));
 }
 
-TEST(T5, StagesThatHoldItsBlocksUseATableOfPositions) {
+TEST(T5, UsesPositionTableOnStagesWithItsBlocks) {
   const ModelShape s = test::tiny_t5();  // two blocks of the encoder, three of the decoder
   const std::vector<int64_t> cuts{0, 1, 3, 5};
   EXPECT_THAT(stages_using("encoder_positions.weight", s, cuts), ElementsAre(0, 1));
@@ -100,7 +100,7 @@ TEST(T5, StagesThatHoldItsBlocksUseATableOfPositions) {
   EXPECT_THAT(stages_using("embedding.weight", s, cuts), ElementsAre(0, 2));
 }
 
-TEST(T5, EncoderAloneReadsWhatItReadsInFrontOfAnAnswer) {
+TEST(T5, EncodesAloneAsWithAnswer) {
   const at::NoGradGuard no_grad;
   const ModelShape s = test::tiny_t5();
   nn::Parameters parameters({}, {.dtype = at::kDouble});
@@ -119,7 +119,7 @@ TEST(T5, EncoderAloneReadsWhatItReadsInFrontOfAnAnswer) {
 }
 
 /// Padding of a source must not change results.
-TEST(T5, DoesNotSeeWhatFillsUpASource) {
+TEST(T5, IgnoresPaddingOfSource) {
   const at::NoGradGuard no_grad;
   nn::Parameters parameters({}, {.dtype = at::kDouble});
   nn::SerialLayers layers(parameters);
@@ -166,7 +166,7 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
   return tokens;
 }
 
-TEST(T5, AnswersWithACacheAsWithoutUnderEveryLayout) {
+TEST(T5, AnswersWithCacheAsWithoutInAllLayouts) {
   for (const bool is_first : {true, false}) {
     const ModelShape shape = test::tiny_t5(is_first);
     const std::vector<int64_t> wanted = answer(shape, {}, false);

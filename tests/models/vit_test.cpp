@@ -80,7 +80,7 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
   return (logits + linear(tokens.select(1, 1), "head.distillation")) / 2;
 }
 
-TEST(Vit, EqualsItsFormulas) {
+TEST(Vit, EqualsFormulas) {
   // 9 patches of 3 x 3 pixels in one channel, and more tokens than the minimum of an attention kernel
   ModelShape wide = test::tiny_vit();
   wide.own = VitSizes{.side = 9, .channels = 1, .patch = 3, .classes = 4};
@@ -114,7 +114,7 @@ TEST(Vit, EqualsItsFormulas) {
   }
 }
 
-TEST(Vit, TakesImagesOfAnotherPrecision) {
+TEST(Vit, AcceptsImagesOfAnotherPrecision) {
   Made made(test::tiny_vit());
   const at::Tensor images = random({2, 3, 8, 8}, 3).to(at::kFloat);
   EXPECT_EQ(hidden_states(made.model, images, {}).scalar_type(), at::kDouble);
@@ -122,12 +122,12 @@ TEST(Vit, TakesImagesOfAnotherPrecision) {
 
 // The published count for ViT-B/16 at 224 pixels is 17.6 billion multiply-adds per forward pass. A step is three such
 // passes with two operations each.
-TEST(Vit, FlopsAreThePublishedOnes) {
+TEST(Vit, MatchesPublishedFlops) {
   const ModelShape base = built_in().resolve({.name = "vit-base-16"});
   EXPECT_NEAR(costs_of(base, example_batch(base, 1, 0)).sum() / 6e9, 17.58, 0.1);
 }
 
-TEST(Vit, BuildsWhatItsShapeSays) {
+TEST(Vit, BuildsModelOfItsShape) {
   const ModelShape shape =
       built_in().resolve({.name = "vit-tiny-cifar", .layers = 2, .own = own_keys({"side=48", "patch=8", "classes=3"})});
   EXPECT_EQ(shape.positions, 37);
@@ -147,7 +147,7 @@ std::vector<tensor::Dim> kinds(const at::Tensor& field) {
   return kinds;
 }
 
-TEST(Vit, RefusesInputsItDoesNotHave) {
+TEST(Vit, RefusesInvalidInputs) {
   const ModelShape s = test::tiny_vit();
   const auto pictures = [](const at::Tensor& images, const at::Tensor& labels) {
     tensor::Batch batch;
@@ -183,7 +183,7 @@ TEST(Vit, RefusesSizesThatDoNotFit) {
             std::string::npos);
 }
 
-TEST(Vit, RefusesConfigurationsItCannotCompute) {
+TEST(Vit, RefusesUnsupportedConfigurations) {
   const auto j = built_in().at("vit")->hugging_face.to_json(built_in().resolve({.name = "vit-tiny-cifar"}));
   auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json changed = j;

@@ -22,7 +22,7 @@ std::vector<int64_t> windows(const WindowKeys& keys, WindowRule rule, int64_t la
   return all;
 }
 
-TEST(WindowKeys, SayWhichLayersHaveOne) {
+TEST(WindowKeys, SelectsWindowedLayers) {
   using testing::ElementsAre;
   EXPECT_THAT(windows({.window = 5}, every_layer, 3), ElementsAre(5, 5, 5));
   EXPECT_THAT(windows({.window = 5}, every_second_layer, 3), ElementsAre(5, 0, 5));
@@ -30,7 +30,7 @@ TEST(WindowKeys, SayWhichLayersHaveOne) {
   EXPECT_THAT(windows({}, every_second_layer, 3), ElementsAre(0, 0, 0));
 }
 
-TEST(WindowKeys, OfAQwenAreReadInAllTheirForms) {
+TEST(WindowKeys, ReadsAllFormsOfQwen) {
   const auto read = [](const json& config) { return read_qwen_windows(FolderConfig(config, "Qwen2"), 3); };
   const WindowKeys last{.window = 5, .layer_types = {kFull, kFull, kSliding}};
   EXPECT_EQ(read({{"sliding_window", 5}}), WindowKeys());
@@ -57,7 +57,7 @@ TEST(WindowKeys, OfAQwenAreReadInAllTheirForms) {
   }
 }
 
-TEST(WindowKeys, ThatDoNotFitTheLayersAreRefused) {
+TEST(WindowKeys, RefusesTypesThatDoNotFitLayers) {
   const auto refusal = [](const char* types) {
     return test::thrown_message([&] {
       built_in().resolve({.name = "qwen3-tiny", .layers = 2, .own = own_keys({"window=3", types})});
