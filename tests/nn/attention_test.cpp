@@ -70,13 +70,13 @@ void expect_close(const at::Tensor& got, const at::Tensor& want, const std::stri
   EXPECT_NO_THROW(test::expect_close(got, want, kSequence + kShape.head_dim, what)) << what;
 }
 
-TEST(AttentionLayer, HandsEveryOptionToTheOp) {
+TEST(AttentionLayer, PassesAllOptionsToOp) {
   const Heads heads = random_heads(kBatch, kSequence);
   for (const Case& c : cases())
     expect_close(layer_of(c.options)->forward(heads, {}).tensor, reference(heads, c.mask), c.name);
 }
 
-TEST(AttentionLayer, KeepsDocumentsApart) {
+TEST(AttentionLayer, SeparatesDocuments) {
   const Heads heads = random_heads(kBatch, kSequence);
   const at::Tensor documents =
       at::arange(kSequence, at::kLong).div(5, "floor").expand({kBatch, kSequence}).contiguous();
@@ -84,7 +84,7 @@ TEST(AttentionLayer, KeepsDocumentsApart) {
                reference(heads, {.documents = documents}), "documents");
 }
 
-TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
+TEST(AttentionLayer, EqualsWholeSequenceWithCache) {
   // Two sequences of kSequence tokens in one row, in steps of unequal lengths: first the prompts, then one or both.
   const Heads all = random_heads(1, 2 * kSequence);
   for (const Case& c : cases()) {
@@ -110,7 +110,7 @@ TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
   }
 }
 
-TEST(AttentionLayer, HeadsAreTurnedByTheLengthOfTheWholeSequence) {
+TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
   const ops::RotaryTable table(4, 10000,
                                {.kind = ops::RotaryScaling::Kind::Dynamic, .factor = 4, .original_positions = 6});
   const at::Tensor positions = at::arange(kSequence, at::kLong).expand({kBatch, kSequence}).contiguous();
@@ -151,7 +151,7 @@ TEST(AttentionLayer, HeadsAreTurnedByTheLengthOfTheWholeSequence) {
   EXPECT_FALSE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 6)));
 }
 
-TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {
+TEST(AttentionLayer, RefusesDocumentsWithCache) {
   const at::Tensor documents = at::zeros({kBatch, kSequence}, at::kLong);
   KvCache cache(kSequence);
   const Step carried{.documents = documents, .cache = &cache};
@@ -160,7 +160,7 @@ TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {
   EXPECT_TRUE(cache.lengths().empty());
 }
 
-TEST(AttentionLayer, RefusesAPartOfTheSequence) {
+TEST(AttentionLayer, RefusesPartialSequence) {
   Heads heads = random_heads(kBatch, kSequence);
   heads.tokens.sequence = {2, {1}};
   EXPECT_EQ(test::complaint([&] { layer_of({})->forward(heads, {}); }),
@@ -168,7 +168,7 @@ TEST(AttentionLayer, RefusesAPartOfTheSequence) {
             "gathers the sequence inside, or an attention that reads keys of other ranks");
 }
 
-TEST(AttentionLayer, RefusesAWindowBelowZero) {
+TEST(AttentionLayer, RefusesNegativeWindow) {
   EXPECT_THAT(test::complaint([] { layer_of({.window = -2}); }),
               testing::HasSubstr("window and soft_cap of attention must be 0 (none) or more: got -2"));
 }

@@ -31,7 +31,7 @@ Fp8Recipe recipe_of(const std::string& toml) {
   return fp8_recipe(root.precision.fp8);
 }
 
-TEST(Fp8Config, DefaultsAreThoseOfTheRecipe) {
+TEST(Fp8Config, HasDefaultsOfRecipe) {
   const Fp8Recipe found = recipe_of("mode = \"fp8\""), wanted;
   EXPECT_EQ(found.scaling, wanted.scaling);
   EXPECT_EQ(found.history, wanted.history);
@@ -39,14 +39,14 @@ TEST(Fp8Config, DefaultsAreThoseOfTheRecipe) {
   EXPECT_EQ(found.power_of_two, wanted.power_of_two);
 }
 
-TEST(Fp8Config, KeysBecomeTheRecipe) {
+TEST(Fp8Config, ConvertsKeysToRecipe) {
   const Fp8Recipe found = recipe_of("fp8_scaling = \"delayed\"\nfp8_history = 64\nfp8_margin = 1.5");
   EXPECT_EQ(found.scaling, Fp8Recipe::Scaling::Delayed);
   EXPECT_EQ(found.history, 64);
   EXPECT_EQ(found.margin, 1.5);
 }
 
-TEST(Fp8Config, RefusesWhatCannotBe) {
+TEST(Fp8Config, RefusesInvalidValues) {
   const auto refusal = [](const std::string& toml) { return test::thrown_message([&] { recipe_of(toml); }); };
   EXPECT_THAT(refusal("fp8_scaling = \"curent\""), testing::HasSubstr("precision.fp8_scaling"));
   EXPECT_THAT(refusal("fp8_history = 0"), testing::HasSubstr("`precision.fp8_history` must be between 1 and 1024"));

@@ -104,7 +104,7 @@ TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
     }
 }
 
-TEST(Fp8Product, ChangesNothingWhereOperandsHaveEightBits) {
+TEST(Fp8Product, KeepsEightBitOperandsExactly) {
   Fp8Layers fp8({});
   Layer layer(fp8, at::kDouble);
   const at::NoGradGuard no_grad;
@@ -117,7 +117,7 @@ TEST(Fp8Product, ChangesNothingWhereOperandsHaveEightBits) {
   }
 }
 
-TEST(Fp8Product, KeepsOneByteAnElementOfItsInputAndNothingOfItsWeight) {
+TEST(Fp8Product, KeepsOneBytePerInputElement) {
   Fp8Layers fp8({});
   for (const auto type : kTypes) {
     Layer layer(fp8, type);
@@ -137,7 +137,7 @@ TEST(Fp8Product, KeepsOneByteAnElementOfItsInputAndNothingOfItsWeight) {
 
 // Selective recomputation keeps neither the activation nor its quantized values. Quantising it again gives the same
 // values.
-TEST(Fp8Product, ForgetsAnInputThatIsComputedAgain) {
+TEST(Fp8Product, FreesRecomputedInput) {
   for (const auto scaling : {Fp8Recipe::Scaling::Current, kDelayed})
     for (const bool defers : {false, true}) {
       Fp8Layers fp8({.scaling = scaling});
@@ -167,7 +167,7 @@ TEST(Fp8Product, ForgetsAnInputThatIsComputedAgain) {
     }
 }
 
-TEST(Fp8Product, DeferredWeightGradientsAreThoseComputedAtOnce) {
+TEST(Fp8Product, DefersWeightGradientsBitwise) {
   Fp8Layers fp8({.scaling = kDelayed});
   Layer layer(fp8, at::kFloat);
   const auto expected = layer.values_and_gradients();
@@ -222,12 +222,12 @@ void follow_history(const Fp8Recipe& recipe, at::ScalarType exactness) {
   EXPECT_TRUE(saturated);
 }
 
-TEST(Fp8Product, DelayedScalesFollowTheirHistory) {
+TEST(Fp8Product, ComputesDelayedScalesFromHistory) {
   follow_history({.scaling = kDelayed, .history = 3, .margin = 1}, at::kDouble);
   follow_history({.scaling = kDelayed, .history = 3, .power_of_two = false}, at::kFloat);
 }
 
-TEST(Fp8Product, PassesWithoutGradModeLeaveNoTrace) {
+TEST(Fp8Product, IgnoresPassesWithoutGradMode) {
   Fp8Layers fp8({.scaling = kDelayed});
   Layer layer(fp8, at::kFloat);
   {
@@ -239,7 +239,7 @@ TEST(Fp8Product, PassesWithoutGradModeLeaveNoTrace) {
   EXPECT_EQ(fp8.states()[0]->now[0].item<double>(), magnitude(layer.x));
 }
 
-TEST(Fp8Product, WhatIsNotFiniteShowsAndIsNotRemembered) {
+TEST(Fp8Product, PropagatesNonFiniteValuesWithoutHistory) {
   Fp8Layers fp8({.scaling = kDelayed, .history = 2});
   Layer layer(fp8, at::kFloat);
   ops::RankReduction alone;
@@ -257,7 +257,7 @@ TEST(Fp8Product, WhatIsNotFiniteShowsAndIsNotRemembered) {
 
 // The state is saved and loaded into another object, which then continues with the same bits. An object without the
 // state does not.
-TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
+TEST(Fp8Product, ResumesBitwiseFromState) {
   const auto steps = [](Fp8Layers& fp8, Layer& layer, int first, int last) {
     ops::RankReduction alone;
     Tensors found;
@@ -287,7 +287,7 @@ TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
   EXPECT_TRUE(Fp8Layers({}).states().empty());
 }
 
-TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
+TEST(Fp8Product, WrapsOnlyLinearLayersOfBlocks) {
   for (const auto& [shape, up] :
        {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
     Fp8Layers fp8({.scaling = kDelayed});
@@ -307,7 +307,7 @@ TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
 }
 
 // A rank of a pipeline also declares the layers of other stages, but has no state for them.
-TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
+TEST(Fp8Product, KeepsNoStateForOtherStages) {
   Fp8Layers fp8({.scaling = kDelayed});
   Parameters parameters(
       tensor::Place({{"pipeline", 2, 0}}),
@@ -323,7 +323,7 @@ TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
   EXPECT_EQ(fp8.states()[0]->spec.shape, (std::vector<int64_t>{3, 16}));
 }
 
-TEST(Fp8Product, RefusesAHistoryOfNothing) {
+TEST(Fp8Product, RefusesEmptyHistory) {
   EXPECT_EQ(test::thrown_message([] { Fp8Layers({.history = 0}); }),
             "[precision] the amax history of fp8 must hold at least 1 step: got 0");
 }

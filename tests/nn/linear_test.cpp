@@ -12,7 +12,7 @@ namespace {
 
 using namespace ops;
 
-TEST(Linear, EqualsAtenForEveryShapeAndDtype) {
+TEST(Linear, EqualsAtenForAllShapesAndDtypes) {
   const ChoiceScope scope;
   const auto ours = [](const Tensors& t) { return Tensors{linear(t[0], t[1], t[2])}; };
   const auto reference = [](const Tensors& t) {
@@ -30,7 +30,7 @@ TEST(Linear, EqualsAtenForEveryShapeAndDtype) {
   }
 }
 
-TEST(Linear, ComputesOnlyTheGradientsThatAreWanted) {
+TEST(Linear, ComputesOnlyWantedGradients) {
   for (int wanted = 1; wanted < 8; ++wanted) {
     Tensors leaves{normal({3, 4, 5}, 1), normal({6, 5}, 2), normal({6}, 3)};
     for (int i = 0; i < 3; ++i) leaves[i].requires_grad_(wanted >> i & 1);
@@ -64,7 +64,7 @@ struct WithOthers : Product {
   at::Tensor others;
 };
 
-TEST(Linear, OfNoRowsHasThoseThatItsProductGathers) {
+TEST(Linear, GathersRowsForEmptyInput) {
   const auto weight = normal({4, 5}, 2), others = normal({6, 5}, 1);
   const WithOthers product(others);
   const auto y = linear(product, at::empty({0, 2, 5}, at::kDouble), weight, {}, 4, nullptr);
@@ -83,7 +83,7 @@ struct CountingHook : torch::autograd::PostAccumulateGradHook {
   int& count;
 };
 
-TEST(DeferredGradients, AreThoseComputedAtOnceBitByBit) {
+TEST(DeferredGradients, EqualImmediateGradientsBitwise) {
   const auto gradients = [](bool defers, int* hooks) {
     DeferredGradients deferred;
     auto first = normal({6, 5}, 2).requires_grad_(), second = normal({3, 6}, 3).requires_grad_(),
@@ -116,7 +116,7 @@ TEST(DeferredGradients, AreThoseComputedAtOnceBitByBit) {
   EXPECT_EQ(later, at_once);
 }
 
-TEST(DeferredGradients, AFailedPassLeavesNothingBehind) {
+TEST(DeferredGradients, DiscardTasksOfFailedPass) {
   DeferredGradients deferred;
   EXPECT_THROW(deferred.collect([] { throw Error("test", "stop"); }), Error);
   EXPECT_FALSE(deferred.active());

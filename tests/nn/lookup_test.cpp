@@ -11,7 +11,7 @@ namespace {
 using namespace ops;
 
 // The gradient of a frequent word must not stop growing in a narrow dtype, with or without an earlier gradient.
-TEST(Lookup, LosesNoRowOfManyWhateverTheDtype) {
+TEST(Lookup, SumsManyRowsInAllDtypes) {
   constexpr int64_t kTokens = 16384, kRows = 2048, kHidden = 4;
   const auto numbers = at::arange(kTokens, at::kLong);
   const auto ids = numbers.remainder(7).mul(numbers.remainder(3)).view({4, -1});
@@ -27,7 +27,7 @@ TEST(Lookup, LosesNoRowOfManyWhateverTheDtype) {
   }
 }
 
-TEST(Lookup, TouchesNoRowThatWasNotRead) {
+TEST(Lookup, ChangesOnlyReadRows) {
   for (const auto type : float_types()) {
     const auto table = normal({5, 3}, 1).to(type).requires_grad_(true);
     table.mutable_grad() = at::full({5, 3}, -0.0, type);
@@ -37,7 +37,7 @@ TEST(Lookup, TouchesNoRowThatWasNotRead) {
   }
 }
 
-TEST(Lookup, OfNothingIsNothing) {
+TEST(Lookup, AcceptsEmptyIds) {
   const auto table = normal({5, 3}, 1).to(at::kBFloat16).requires_grad_(true);
   lookup(table, at::empty({0, 2}, at::kLong)).sum().backward();
   EXPECT_EQ(table.grad().abs().sum().item<double>(), 0);

@@ -112,7 +112,7 @@ void expect_equal_gradients(const std::vector<at::Tensor>& got, const std::vecto
   }
 }
 
-TEST_P(LowRank, EqualsTheSumOfBothProducts) {
+TEST_P(LowRank, EqualsSumOfBothProducts) {
   const Case& c = GetParam();
   for (const bool trains_weight : {true, false})
     for (const bool needs_dx : {true, false}) {
@@ -132,7 +132,7 @@ TEST_P(LowRank, EqualsTheSumOfBothProducts) {
     }
 }
 
-TEST_P(LowRank, ComputesItsInputAgainAndPutsOffTheWeight) {
+TEST_P(LowRank, RecomputesInputAndDefersWeight) {
   const Case& c = GetParam();
   const Unary before = [](const at::Tensor& x) { return x.tanh(); };
   Layer layer(c);
@@ -148,7 +148,7 @@ TEST_P(LowRank, ComputesItsInputAgainAndPutsOffTheWeight) {
   expect_equal_gradients(got, layer.take_gradients(x), c.name);
 }
 
-TEST_P(LowRank, StartsAsTheLayerWithoutIt) {
+TEST_P(LowRank, StartsAsLayerWithoutAdapter) {
   Layer layer(GetParam());
   const at::NoGradGuard no_grad;
   layer.b().zero_();
@@ -161,7 +161,7 @@ TEST_P(LowRank, StartsAsTheLayerWithoutIt) {
 INSTANTIATE_TEST_SUITE_P(Products, LowRank, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(LowRankNesting, TwoAdaptersAddUp) {
+TEST(LowRankNesting, AddsNestedAdapters) {
   for (const bool gathers : {false, true}) {
     Parameters parameters({}, {.dtype = at::kDouble});
     Parameter& weight = parameters.add("w", tensor::ShardSpec::whole({kOut, kIn}), Init::normal(1), true);
@@ -191,7 +191,7 @@ TEST(LowRankNesting, TwoAdaptersAddUp) {
   }
 }
 
-TEST(LowRankMatrices, AreDividedLikeTheSidesOfTheirWeight) {
+TEST(LowRankMatrices, ShardLikeSidesOfTheirWeight) {
   Parameters parameters(tensor::Place({{"data", 2, 0, tensor::Deals::Rows}, {"row", 2, 1}, {"column", 2, 0}}), {});
   auto spec = tensor::ShardSpec::split({8, 4}, 0, {"column"});
   spec.splits[1].axes = {"row"};
@@ -205,7 +205,7 @@ TEST(LowRankMatrices, AreDividedLikeTheSidesOfTheirWeight) {
   EXPECT_EQ(b.spec.gradient_axes, (std::vector<std::string>{"data", "row"}));
 }
 
-TEST(LowRankErrors, NameTheRankAndTheOrderOfWrappers) {
+TEST(LowRankErrors, NameRankAndOrderOfWrappers) {
   Parameters parameters({}, {});
   Parameter& weight = parameters.add("layer.weight", tensor::ShardSpec::whole({8, 4}), Init::ones(), true);
   weight.hidden_matrix = true;

@@ -19,7 +19,7 @@ tensor::ShardSpec split_by(const std::string& rows, const std::string& columns) 
   return spec;
 }
 
-TEST(Parameters, ASecondLayoutMustStoreThemAsTheFirst) {
+TEST(Parameters, RefuseSecondLayoutThatStoresDifferently) {
   Parameters parameters(tensor::Place({{"row", 2, 0}, {"column", 2, 1}}), {});
   const Parameter& weight = parameters.add("weight", split_by("row", "column"), Init::ones(), true);
   const Parameters::Redeclaration again(parameters);
@@ -30,7 +30,7 @@ TEST(Parameters, ASecondLayoutMustStoreThemAsTheFirst) {
   EXPECT_THROW(parameters.add("bias", tensor::ShardSpec::whole({4}), Init::ones(), true), Error);
 }
 
-TEST(Parameters, BuffersAreHeldWhereTheirStageIsAndAreNoParameters) {
+TEST(Parameters, HoldBuffersOnTheirStage) {
   for (const int stage : {0, 1}) {
     Parameters parameters(tensor::Place({{"pipeline", 2, stage}}),
                           {.stages = [](const std::string&) { return std::vector<int>{1}; }});
@@ -55,7 +55,7 @@ TEST(Parameters, BuffersAreHeldWhereTheirStageIsAndAreNoParameters) {
 }
 
 // Names, stages, treatments and wrappers are the same as for each model alone, and so are the values.
-TEST(Parameters, OfSeveralModelsHaveTheNamesOfTheirModels) {
+TEST(Parameters, PrefixNamesOfSeveralModels) {
   std::vector<std::string> asked;
   const auto treatment = [&](const std::string& name) {
     asked.push_back(name);

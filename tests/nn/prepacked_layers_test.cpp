@@ -37,7 +37,7 @@ struct Layer {
 
 at::Tensor input() { return at::linspace(-1, 1, 4 * 16, at::kFloat).view({4, 16}); }
 
-TEST(PrepackedLayers, ThatKeepValuesHaveTheGradientsOfTheProductInside) {
+TEST(PrepackedLayers, ComputeGradientsFromKeptValues) {
   for (const int64_t bits : {0, 8}) {
     Layer layer({.bits = bits, .group = 16, .keeps_values = true});
     layer.layers.repack();
@@ -50,7 +50,7 @@ TEST(PrepackedLayers, ThatKeepValuesHaveTheGradientsOfTheProductInside) {
   }
 }
 
-TEST(PrepackedLayers, PackTheCurrentValuesAgain) {
+TEST(PrepackedLayers, RepackCurrentValues) {
   for (const int64_t bits : {0, 8}) {
     const WeightPacking packing{.bits = bits, .group = 16, .keeps_values = true};
     Layer layer(packing), fresh(packing);
@@ -73,7 +73,7 @@ TEST(PrepackedLayers, PackTheCurrentValuesAgain) {
   }
 }
 
-TEST(PrepackedLayers, WithoutValuesRefuseGradientsAndPackingAgain) {
+TEST(PrepackedLayers, RefuseGradientsAndRepackWithoutValues) {
   Layer layer({});
   EXPECT_THAT(test::thrown_message([&] { layer(input()); }),
               HasSubstr("got a pass that needs gradients; keep the values (WeightPacking::keeps_values)"));

@@ -23,7 +23,7 @@ struct Watched {
       std::make_shared<c10::weak_intrusive_ptr<c10::TensorImpl>>(at::empty({0}).getIntrusivePtr());
 };
 
-TEST(Recompute, ForgetsWhatIsInsideAndComputesItAgain) {
+TEST(Recompute, FreesAndRecomputesInnerTensors) {
   const at::Tensor x = at::arange(6, at::kDouble).requires_grad_();
   Watched kept, forgotten;
   const at::Tensor y = kept(x), z = recomputed(forgotten, x);
@@ -35,14 +35,14 @@ TEST(Recompute, ForgetsWhatIsInsideAndComputesItAgain) {
   EXPECT_TRUE(at::equal(x.grad(), 8 * x.detach()));
 }
 
-TEST(Recompute, WithoutGradModeItIsTheFunction) {
+TEST(Recompute, CallsFunctionWithoutGradMode) {
   const at::NoGradGuard no_grad;
   Watched function;
   recomputed(function, at::ones({2}));
   EXPECT_EQ(*function.calls, 1);
 }
 
-TEST(Recompute, TrainsBehindAnInputWithoutGradient) {
+TEST(Recompute, TrainsParametersAfterInputWithoutGradient) {
   const at::Tensor x = at::arange(6, at::kDouble), weight = at::full({6}, 3, at::kDouble).requires_grad_();
   Watched watched;
   int calls = 0;
@@ -60,7 +60,7 @@ TEST(Recompute, TrainsBehindAnInputWithoutGradient) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Recompute, ReachesParametersBehindInputsWithoutGradient) {
+TEST(Recompute, ReachesParametersOfSeveralInputsWithoutGradient) {
   const at::Tensor x = at::arange(3, at::kDouble);
   at::Tensor weight = at::ones({3}, at::kDouble).requires_grad_();
   int calls = 0;
@@ -77,7 +77,7 @@ TEST(Recompute, ReachesParametersBehindInputsWithoutGradient) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Recompute, KeepsNothingIfNothingHasAGradient) {
+TEST(Recompute, KeepsNoTensorWithoutGradients) {
   Watched function;
   const at::Tensor y = recomputed(function, at::ones({2}));
   EXPECT_FALSE(y.requires_grad());
@@ -90,7 +90,7 @@ std::vector<at::Tensor> rows_and_next(const std::vector<at::Tensor>& in) {
   return {in[0].index_select(0, in[1]).square(), in[1] + 1, in[0] * 3};
 }
 
-TEST(Recompute, OfSeveralTensorsIsTheFunction) {
+TEST(Recompute, EqualsFunctionOfSeveralTensors) {
   const at::Tensor index = at::tensor({2, 0}, at::kLong);
   at::Tensor x = at::arange(6, at::kDouble).view({3, 2}).requires_grad_(), same = x.detach().clone().requires_grad_();
   const std::vector<at::Tensor> want = rows_and_next({same, index}), got = recomputed(rows_and_next, {x, index});
@@ -104,7 +104,7 @@ TEST(Recompute, OfSeveralTensorsIsTheFunction) {
   EXPECT_TRUE(at::equal(x.grad(), same.grad() + 3));
 }
 
-TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {
+TEST(Recompute, KeepsOnlySourceBeforeLinearLayer) {
   for (const bool defers : {false, true}) {
     DeferredGradients deferred;
     const auto leaf = [](std::vector<int64_t> shape) {

@@ -22,7 +22,7 @@ std::vector<int64_t> buckets_at(const RelativeBuckets& buckets, const std::vecto
 }
 
 // The results of T5Attention._relative_position_bucket in transformers 5.23.
-TEST(RelativeBuckets, AreThoseOfTransformers) {
+TEST(RelativeBuckets, EqualTransformers) {
   const std::vector<int64_t> distances{-200, -129, -128, -127, -100, -64, -63, -16, -15, -8, -7,
                                        -1,   0,    1,    7,    8,    15,  16,  50,  127, 128};
   EXPECT_THAT(buckets_at({.both_sides = true}, distances),
@@ -31,12 +31,12 @@ TEST(RelativeBuckets, AreThoseOfTransformers) {
               testing::ElementsAre(31, 31, 31, 31, 30, 26, 26, 16, 15, 8, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0));
 }
 
-TEST(RelativeBuckets, OfTheLastQueriesAreTheLastRows) {
+TEST(RelativeBuckets, ReturnLastRowsForLastQueries) {
   const RelativeBuckets buckets{.count = 8, .farthest = 12};
   EXPECT_TRUE(at::equal(buckets.of(2, 7), buckets.of(7, 7).narrow(0, 5, 2)));
 }
 
-TEST(RelativeBuckets, RefuseCountsThatLeaveOneOut) {
+TEST(RelativeBuckets, RefuseCountsThatLeaveBucketsOut) {
   const auto refusal = [](const RelativeBuckets& buckets) { return test::thrown_message([&] { buckets.of(1, 1); }); };
   EXPECT_THAT(refusal({.count = 7, .both_sides = true}),
               HasSubstr("must be at least 4, and even if they cover both sides: got 7"));
@@ -51,7 +51,7 @@ Heads random_heads(int64_t queries, int64_t keys) {
   return {make(queries), make(keys), make(keys), {}};
 }
 
-TEST(BiasedAttention, SeesItsOwnDocumentAndNothingLater) {
+TEST(BiasedAttention, MasksOtherDocumentsAndLaterTokens) {
   const Heads heads = random_heads(3, 5);
   const at::Tensor bias = at::arange(45, at::kDouble).view({3, 3, 5}) / 20;
   const at::Tensor keys = at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0, 0}, at::kLong).view({2, 5});
@@ -75,7 +75,7 @@ TEST(BiasedAttention, SeesItsOwnDocumentAndNothingLater) {
       }
 }
 
-TEST(BiasedAttention, AnnouncesWhatItsRuleLetsThrough) {
+TEST(BiasedAttention, AnnouncesFlopsOfUnmaskedPairs) {
   const tensor::FlopCount all;
   biased_attention(random_heads(3, 5), {});
   EXPECT_EQ(all.total(), 4.0 * 2 * 3 * 4 * 15);
@@ -84,7 +84,7 @@ TEST(BiasedAttention, AnnouncesWhatItsRuleLetsThrough) {
   EXPECT_EQ(causal.total(), 4.0 * 2 * 3 * 4 * (3 + 4 + 5));
 }
 
-TEST(EncoderDecoderCache, KeepsTheSourceAndAppendsTheAnswer) {
+TEST(EncoderDecoderCache, KeepsSourceAndAppendsTarget) {
   EncoderDecoderCache cache(2);
   const auto ones = [](int64_t tokens) { return at::ones({2, tokens, 1, 1}); };
   Step first, next;

@@ -18,7 +18,7 @@ namespace {
 using tensor::Deals;
 using testing::HasSubstr;
 
-TEST(Reports, JoinTheRanksThatHaveOtherRowsOrTokens) {
+TEST(Reports, JoinRanksWithOtherRowsOrTokens) {
   // 2 stages, 3 replicas, 2 ranks that split the tokens of a layout, and 4 ranks that hold the same hidden states.
   const auto reports_of = [](int stage, int data, int tokens, int copy) {
     const tensor::Place place(
@@ -39,7 +39,7 @@ TEST(Reports, JoinTheRanksThatHaveOtherRowsOrTokens) {
         }
 }
 
-TEST(Reports, AddUpValuesInOneVector) {
+TEST(Reports, AddValuesInOneVector) {
   Reports reports;
   const Report counts = reports.add({.name = "counts", .size = 2});
   const Report largest = reports.add({.name = "largest", .over = Over::Max});
@@ -73,7 +73,7 @@ double gradient_of_loss(const tensor::Place& place, Over over, double weight, do
   return x.grad().item<double>() - 3;
 }
 
-TEST(LossTerm, HasAGradientOfWeightAndFactorThatRanksShareWithMean) {
+TEST(LossTerm, ScalesGradientByWeightAndFactor) {
   const tensor::Place one, four({{"data", 4, 1, Deals::Rows}});
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 1), 5) << "0.5 d(x^2) = 0.5 * 10";
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 64), 320);
@@ -81,7 +81,7 @@ TEST(LossTerm, HasAGradientOfWeightAndFactorThatRanksShareWithMean) {
   EXPECT_EQ(gradient_of_loss(four, Over::Same, 0.5, 64), 320) << "the layer has joined the ranks";
 }
 
-TEST(LossTerm, IsAttachedAlsoToAStateWithoutAGradient) {
+TEST(LossTerm, AttachesToStateWithoutGradient) {
   Reports reports;
   const Report term = reports.add_loss({.name = "term", .weight = 2});
   const ReportAccumulator accumulator(reports, at::kCPU);
@@ -106,7 +106,7 @@ struct Reporting {
   Step step;
 };
 
-TEST(StepReport, OfARecomputedBlockIsMadeOnceAndItsLossStaysAttached) {
+TEST(StepReport, ReportsRecomputedBlockOnce) {
   const Reporting reporting;
   const at::Tensor x = at::tensor({3.0, 4.0}, at::kDouble).requires_grad_();
   const auto block = [&reporting, step = reporting.step](const at::Tensor& h) mutable {
@@ -119,7 +119,7 @@ TEST(StepReport, OfARecomputedBlockIsMadeOnceAndItsLossStaysAttached) {
   EXPECT_TRUE(at::equal(x.grad(), at::tensor({8.0, 10.0}, at::kDouble))) << "2 + 2 x";
 }
 
-TEST(StepReport, IsSilentWithoutAReceiver) {
+TEST(StepReport, ReportsNothingWithoutReceiver) {
   const Reporting reporting;
   const at::Tensor x = at::tensor({3.0}, at::kDouble).requires_grad_();
   reporting.block(x, {}).sum().backward();
@@ -127,7 +127,7 @@ TEST(StepReport, IsSilentWithoutAReceiver) {
   EXPECT_EQ(reporting.step.reports->values()[0].item<double>(), 0);
 }
 
-TEST(Reports, RefuseNamesThatAreTakenAndWaysThatDoNotJoin) {
+TEST(Reports, RefuseTakenNamesAndInvalidJoins) {
   Reports reports;
   reports.add({.name = "blocks.0.load"});
   EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "blocks.0.load"}); }),
@@ -142,7 +142,7 @@ TEST(Reports, RefuseNamesThatAreTakenAndWaysThatDoNotJoin) {
   EXPECT_EQ(reports.declared().size(), 1U);
 }
 
-TEST(Reports, RefuseWhatWasNotDeclared) {
+TEST(Reports, RefuseUndeclaredReports) {
   Reporting reporting;
   const char* undeclared = "[model] a report must be declared when its layer is made";
   const at::Tensor one = at::ones({}, at::kDouble);

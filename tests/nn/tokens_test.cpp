@@ -15,13 +15,13 @@ at::Tensor numbered(int64_t batch, int64_t sequence) {
   return at::arange(batch * sequence, at::kLong).view({batch, sequence});
 }
 
-TEST(Tokens, AreAllWhereNothingIsCut) {
+TEST(Tokens, ReturnWholeTensorWithoutSplit) {
   const at::Tensor whole = numbered(2, 6);
   EXPECT_TRUE(Tokens().of(whole).is_same(whole));
   EXPECT_FALSE(Tokens().of(at::Tensor()).defined());
 }
 
-TEST(Tokens, OfOneRunAreAView) {
+TEST(Tokens, ReturnViewForOneRun) {
   const at::Tensor whole = numbered(4, 6);
   const Tokens tokens{.batch = {2, {1}}, .sequence = {3, {1}}};
   const at::Tensor own = tokens.of(whole);
@@ -31,7 +31,7 @@ TEST(Tokens, OfOneRunAreAView) {
 }
 
 // Zigzag: of 2 n runs rank r has run r and run r counted from the end.
-TEST(Tokens, OfSeveralRunsFollowOneAnother) {
+TEST(Tokens, ConcatenateSeveralRuns) {
   const at::Tensor whole = numbered(2, 12);
   const Tokens tokens{.sequence = {4, {1, 2}}}, ends{.sequence = {4, {0, 3}}};
   EXPECT_TRUE(at::equal(tokens.of(whole), whole.narrow(1, 3, 6)));
@@ -41,7 +41,7 @@ TEST(Tokens, OfSeveralRunsFollowOneAnother) {
 }
 
 // Zigzag over two ranks of ten tokens: 0-2 and 8-9 on one, 3-7 on the other.
-TEST(Tokens, OfUnequalRunsAreThoseThatSomebodyPlanned) {
+TEST(Tokens, FollowPlannedUnequalRuns) {
   const at::Tensor whole = numbered(2, 10);
   const SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {2, 1}}};
   const Share ends = cut.share(0, 2), middle = cut.share(1, 2);
@@ -54,14 +54,14 @@ TEST(Tokens, OfUnequalRunsAreThoseThatSomebodyPlanned) {
             "[parallel] the sequence must be the 10 that its runs add up to: got 12; plan them for this batch");
 }
 
-TEST(Tokens, OfNeighboursTogetherAreInTheOrderOfTheSequence) {
+TEST(Tokens, OrderRunsOfNeighboursBySequence) {
   const SequenceCut cut{.lengths = {1, 2, 3, 4, 5, 6, 7, 8}, .held = {{0, 7}, {1, 6}, {2, 5}, {3, 4}}};
   EXPECT_THAT(cut.share(1, 2).held, ElementsAre(2, 3, 4, 5));
   EXPECT_TRUE(cut.share(0, 1).is_all());
 }
 
 // A rank that was given three of the four runs, 7 of the 10 tokens, takes its own runs from these.
-TEST(Tokens, OfABatchThatHasAPartOfThemAreTakenFromThat) {
+TEST(Tokens, SelectFromPartialBatch) {
   SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0}, {3}, {1}, {2}}};
   cut.given = {1, 2, 3};
   EXPECT_EQ(cut.tokens(), 10);
@@ -81,7 +81,7 @@ TEST(Tokens, OfABatchThatHasAPartOfThemAreTakenFromThat) {
               testing::HasSubstr("the sequence must be the 7 that its runs add"));
 }
 
-TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
+TEST(Tokens, RefuseRunsNotHeldExactlyOnce) {
   EXPECT_EQ(test::complaint([] {
               SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2);
             }),
@@ -98,7 +98,7 @@ TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
             "that split the sequence");
 }
 
-TEST(Tokens, OfSizesThatDoNotDivideAreRefused) {
+TEST(Tokens, RefuseSizesThatDoNotDivide) {
   const Tokens tokens{.batch = {2, {0}}, .sequence = {3, {0}}};
   EXPECT_EQ(test::complaint([&] { tokens.of(numbered(3, 6)); }),
             "[parallel] the batch must be divisible by the 2 runs that it is split into: got 3");
