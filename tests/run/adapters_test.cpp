@@ -46,7 +46,7 @@ std::string refusal(const std::string& toml, const std::vector<std::string>& tab
   return test::thrown_message([&] { resolve_model(config_of(toml), program_with(tables)); });
 }
 
-TEST(Adapters, AreChosenByTheirTableWhichTheConfigKeeps) {
+TEST(Adapters, SelectByTableAndSaveKeys) {
   const Program program = program_with({"adapter", "other"});
   EXPECT_FALSE(resolve_model({}, program).adapter.treatment) << "no table, no adapter";
   const ResolvedModel model = resolve_model(config_of("[adapter]\n"), program);
@@ -59,7 +59,7 @@ TEST(Adapters, AreChosenByTheirTableWhichTheConfigKeeps) {
   EXPECT_TRUE(again.adapter.treatment("blocks.1.mlp.up.weight").trains);
 }
 
-TEST(Adapters, RefuseTwoTablesUnknownOnesAndBadKeys) {
+TEST(Adapters, RefuseTwoOrUnknownTablesAndBadKeys) {
   EXPECT_EQ(refusal("[adapter]\n[other]\n"),
             "[config] a config must have the table of one adapter: got [adapter] and [other]; leave one out");
   EXPECT_THAT(refusal("[adaptr]\nrank = 2\n"), HasSubstr("unknown key `adaptr.rank`, did you mean `adapter.rank`?"));
@@ -67,7 +67,7 @@ TEST(Adapters, RefuseTwoTablesUnknownOnesAndBadKeys) {
   EXPECT_THAT(refusal("[adapter]\n", {}), HasSubstr("unknown section `adapter`"));
 }
 
-TEST(Adapters, RefuseTablesThatAreTaken) {
+TEST(Adapters, RefuseTakenTables) {
   const auto refused = [](const AdapterRow& added) {
     return test::thrown_message([&] { program_with({"adapter"}).adapters.add(added); });
   };

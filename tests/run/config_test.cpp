@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class Given : public testing::Test {
+class ReadGivenConfig : public testing::Test {
  protected:
   GivenConfig read(const std::string& toml, const std::vector<std::string>& flags = {}) {
     write_file(folder / "run.toml", toml);
@@ -26,7 +26,7 @@ class Given : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
+TEST_F(ReadGivenConfig, ShortensWarmUpIfFlagShortensRun) {
   const auto given = read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 300\n", {"--training.steps=10"});
   EXPECT_EQ(given.config.optimizer.warmup_steps, 1);
   EXPECT_THAT(given.notices, ElementsAre(HasSubstr("optimizer.warmup_steps = 20 is more than the 10 steps of this run: "
@@ -34,7 +34,7 @@ TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
   given.config.validate();
 }
 
-TEST_F(Given, RefusesAValueThatIsNotUtf8) {
+TEST_F(ReadGivenConfig, RefusesValuesThatAreNotUtf8) {
   std::string message;
   try {
     read("", {"--data.path=caf\xe9.txt"}).config.validate();
@@ -44,19 +44,19 @@ TEST_F(Given, RefusesAValueThatIsNotUtf8) {
   EXPECT_THAT(message, HasSubstr("values must be UTF-8: got path = \"caf\xe9.txt\" in [data]"));
 }
 
-TEST_F(Given, SoIsOneThatNobodyAskedFor) {
+TEST_F(ReadGivenConfig, ShortensDefaultWarmUp) {
   EXPECT_EQ(read("[training]\nsteps = 5\n").config.optimizer.warmup_steps, 0);
   EXPECT_EQ(read("", {"--training={steps=8}"}).config.optimizer.warmup_steps, 0);
   EXPECT_EQ(read_given_config("", {"--training.steps=9"}).notices.size(), 1u);
 }
 
-TEST_F(Given, OneThatFitsStays) {
+TEST_F(ReadGivenConfig, KeepsWarmUpThatFits) {
   const auto given = read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 300\n", {"--training.steps=20"});
   EXPECT_EQ(given.config.optimizer.warmup_steps, 20);
   EXPECT_THAT(given.notices, IsEmpty());
 }
 
-TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
+TEST_F(ReadGivenConfig, RefusesRequestedWarmUpLongerThanRun) {
   for (const auto& given : {read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 10\n"),
                             read("[training]\nsteps = 300\n", {"--training.steps=10", "--optimizer.warmup_steps=20"}),
                             read("[training]\nsteps = 10\n", {"--optimizer.warmup_steps=20"})}) {
@@ -67,7 +67,7 @@ TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
 }
 
 // New users start with the examples, so each must be accepted unchanged.
-TEST(Examples, AreAccepted) {
+TEST(Examples, PassValidation) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(COLOSSAL_SOURCE_DIR "/examples")) {
     if (entry.path().extension() != ".toml") continue;

@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class OfABert : public testing::Test {
+class BertData : public testing::Test {
  protected:
   void SetUp() override {
     std::string texts;
@@ -43,7 +43,7 @@ class OfABert : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
+TEST_F(BertData, ReadsMaskedTokensAndClassesFromOneFile) {
   const RunData masked = open_data(config("masked-token"), models::built_in(), "", 0);
   EXPECT_EQ(masked.shape.vocabulary, 258);  // 257 of bytes and the mask token
   EXPECT_EQ(masked.training->next().at("labels").sizes(), (std::vector<int64_t>{8, 16}));
@@ -52,7 +52,7 @@ TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
   EXPECT_EQ(classes.training->samples() + classes.held_out->samples(), 60);
 }
 
-TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
+TEST_F(BertData, KeepsClassNamesOfTexts) {
   std::string texts;
   for (int i = 0; i < 60; ++i) texts += std::string(i % 2 ? "spam" : "ham") + "\ttext " + std::to_string(i) + "\n";
   folder.write("texts.tsv", texts);
@@ -86,7 +86,7 @@ TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
   EXPECT_THAT(refusal(c), HasSubstr("class_names must be one for each of the classes: got 2 for 3 classes"));
 }
 
-TEST_F(OfABert, ManyNamesOfClassesOutliveTheirConfig) {
+TEST_F(BertData, RoundTripsManyClassNames) {
   std::string texts;
   for (int i = 0; i < 150; ++i) texts += "cs.\"A\\" + std::to_string(i) + "\ttext\n";
   folder.write("texts.tsv", texts);
@@ -102,7 +102,7 @@ TEST_F(OfABert, ManyNamesOfClassesOutliveTheirConfig) {
             shape);
 }
 
-TEST_F(OfABert, NoTwoClassesHaveOneName) {
+TEST_F(BertData, RefusesDuplicateClassNames) {
   folder.write("texts.tsv", "LABEL_2\ta\nother\tb\n");
   Config c = config("class");
   EXPECT_THAT(refusal(c),
@@ -111,7 +111,7 @@ TEST_F(OfABert, NoTwoClassesHaveOneName) {
   EXPECT_THAT(refusal(c), HasSubstr("class_names must differ: got a twice"));
 }
 
-TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
+TEST_F(BertData, CountsHeldOutTextsOnce) {
   const RunData data = open_data(config("class"), models::built_in(), "", 0);
   int64_t counted = 0;
   for (int64_t i = 0; i < data.held_out->samples(); ++i)
@@ -120,7 +120,7 @@ TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
   EXPECT_NE(counted % 8, 0);  // otherwise no batch would have continued with the next epoch
 }
 
-TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
+TEST_F(BertData, RefusesMismatchedDataAndModel) {
   Config c = config("class");
   c.data.path = "builtin";
   EXPECT_THAT(refusal(c), HasSubstr("a model that classifies text reads labelled texts"));
@@ -155,7 +155,7 @@ Config of_hidden_spans(const std::string& path) {
   return c;
 }
 
-TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
+TEST(T5Data, ReadsPlainTextWithHiddenSpans) {
   const test::TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "word " + std::to_string(i) + " ";
@@ -187,7 +187,7 @@ TEST(OfAT5, PlainTextIsReadWithHiddenSpans) {
   EXPECT_THAT(refusal(other), HasSubstr("noise_density must be 0 for a model that continues text: got 0.15"));
 }
 
-TEST(OfAT5, AHeldOutPartShorterThanASampleIsRefused) {
+TEST(T5Data, RefusesHeldOutPartShorterThanSample) {
   const test::TemporaryFolder folder;
   const int64_t sample = data::span_counts({.source = 48, .target = 16}, {}).text;
   // 10 samples, including the end token
@@ -205,7 +205,7 @@ TEST(OfAT5, AHeldOutPartShorterThanASampleIsRefused) {
   EXPECT_EQ(opened().held_out, nullptr);
 }
 
-TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
+TEST_F(BertData, StreamsNamedColumnsOfJsonLines) {
   std::string lines;
   for (int i = 0; i < 200; ++i)
     lines += R"({"body": "text number )" + std::to_string(i) + R"(", "kind": ")" + (i % 2 ? "ham" : "spam") + "\"}\n";
@@ -234,7 +234,7 @@ TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
               testing::ElementsAre("ham", "spam", "LABEL_2"));
 }
 
-TEST_F(OfABert, ReportsFilesOfAFolderThatAreNotRead) {
+TEST_F(BertData, ReportsUnreadFilesOfFolder) {
   folder.write("lines/a.jsonl", [] {
     std::string lines;
     for (int i = 0; i < 200; ++i) lines += concat("{\"text\": \"text number ", i, "\"}\n");
@@ -257,7 +257,7 @@ TEST_F(OfABert, ReportsFilesOfAFolderThatAreNotRead) {
   EXPECT_THAT(open_data(c, models::built_in(), folder / "texts", 0).training->take_notices(), testing::IsEmpty());
 }
 
-TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
+TEST_F(BertData, RefusesVocabularyOfFolderModel) {
   models::ModelShape shape = models::built_in().resolve({.name = "bert-tiny"});
   shape.vocabulary = 200;
   folder.write("config.json", shape.architecture->hugging_face.to_json(shape).dump());
@@ -276,7 +276,7 @@ const std::string kJpeg = std::string(
     "\000\000\000\000\000\000\000\000\377\332\000\010\001\001\000\000\077\000\077\377\331",
     141);
 
-TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
+TEST(VitData, ReadsImagesFromFoldersOfClasses) {
   const test::TemporaryFolder folder;
   for (const char* name : {"ant", "bee"})
     for (int i = 0; i < 30; ++i) folder.write(concat("all/", name, "/", i, ".jpg"), kJpeg);

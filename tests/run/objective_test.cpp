@@ -74,7 +74,7 @@ std::string refusal(const Config& config) {
   return test::thrown_message([&] { chosen(config); });
 }
 
-TEST(ChooseObjective, TakesTheOneThatTheArchitectureNames) {
+TEST(ChooseObjective, UsesDefaultOfArchitecture) {
   EXPECT_EQ(chosen({}).name, "next-token");
   EXPECT_EQ(chosen({}, "bert-tiny").name, "masked-token");
   EXPECT_EQ(chosen({}, "t5-tiny").name, "target");
@@ -82,7 +82,7 @@ TEST(ChooseObjective, TakesTheOneThatTheArchitectureNames) {
   EXPECT_TRUE(chosen({}).tables.values().empty());
 }
 
-TEST(ChooseObjective, TakesTheOneWhoseTableTheConfigHas) {
+TEST(ChooseObjective, SelectsByTableOfConfig) {
   const ChosenObjective given = chosen(config_of("[ranking]\npairs = 7\n", {"--ranking.margin=0.25"}));
   EXPECT_EQ(given.name, "ranking");
   EXPECT_EQ(dynamic_cast<const Ranking&>(*given.objective).keys, (RankingKeys{7, 0.25}));
@@ -91,7 +91,7 @@ TEST(ChooseObjective, TakesTheOneWhoseTableTheConfigHas) {
 }
 
 // The config that a run saves has every key of the table, and reads back equal.
-TEST(ChooseObjective, KeepsEveryKeyOfItsTable) {
+TEST(ChooseObjective, SavesAllKeysOfItsTable) {
   Config config = config_of("[ranking]\npairs = 7\n");
   config.tables = chosen(config).tables;
   const std::string kept = to_toml(config);
@@ -101,7 +101,7 @@ TEST(ChooseObjective, KeepsEveryKeyOfItsTable) {
   EXPECT_EQ(dynamic_cast<const Ranking&>(*chosen(again).objective).keys, (RankingKeys{7, 0.5}));
 }
 
-TEST(ChooseObjective, KeepsATableWithoutKeys) {
+TEST(ChooseObjective, SavesTableWithoutKeys) {
   Objectives objectives = built_in_objectives();
   ObjectiveRow row = objectives.at("next-token");
   row.name = row.table = "keyless";
@@ -112,7 +112,7 @@ TEST(ChooseObjective, KeepsATableWithoutKeys) {
   EXPECT_EQ(choose_objective(again, objectives, shape_of("gpt2-tiny")).name, "keyless");
 }
 
-TEST(ChooseObjective, RefusesATableThatIsAnAdaptersToo) {
+TEST(ChooseObjective, RefusesTableOfAnAdapter) {
   EXPECT_THAT(test::thrown_message([&] {
                 choose_objective({}, two_more(), shape_of("gpt2-tiny"), {{"ranking", OwnKeys{}}});
               }),
@@ -124,7 +124,7 @@ TEST(ChooseObjective, RefusesTablesOfTwoObjectives) {
             "[config] a config must have the table of one objective: got [ranking] and [ordering]; leave one out");
 }
 
-TEST(ChooseObjective, RefusesUnknownTablesAndKeysWithTheNearest) {
+TEST(ChooseObjective, NamesNearestForUnknownTablesAndKeys) {
   EXPECT_EQ(refusal(config_of("[rankin]\npairs = 2\n")),
             "[config] x.toml:2: unknown key `rankin.pairs`, did you mean `ranking.pairs`?");
   EXPECT_EQ(refusal(config_of("[rankin]\n")), "[config] x.toml:1: unknown section `rankin`, did you mean `ranking`?");
@@ -135,7 +135,7 @@ TEST(ChooseObjective, RefusesUnknownTablesAndKeysWithTheNearest) {
   EXPECT_THAT(refusal(config_of("[ranking]\npairs = 0\n")), HasSubstr("`ranking.pairs` must be at least 1 (pairs)"));
 }
 
-TEST(ChooseObjective, RefusesANameThatNoObjectiveHas) {
+TEST(ChooseObjective, RefusesUnknownName) {
   models::Architecture row = *models::built_in().at("gpt2");
   row.task = [](const models::ModelShape&) { return models::Task{.objective = "next-tokens"}; };
   models::ModelShape shape = shape_of("gpt2-tiny");
@@ -144,7 +144,7 @@ TEST(ChooseObjective, RefusesANameThatNoObjectiveHas) {
             "[objective] unknown objective next-tokens, did you mean `next-token`?");
 }
 
-TEST(Objectives, RefuseNamesAndTablesThatAreTaken) {
+TEST(Objectives, RefuseTakenNamesAndTables) {
   const auto refused = [](const ObjectiveRow& row) { return test::thrown_message([&] { two_more().add(row); }); };
   EXPECT_THAT(refused(ranking("ranking", "another")), HasSubstr("the name of an objective must be new: ranking"));
   EXPECT_THAT(refused(ranking("another", "ranking")), HasSubstr("[ranking] belongs to ranking already"));
@@ -155,7 +155,7 @@ TEST(Objectives, RefuseNamesAndTablesThatAreTaken) {
 }
 
 // An architecture may name an objective of the library that cannot use its head.
-TEST(Objectives, RefuseModelsWhoseHeadTheyCannotUse) {
+TEST(Objectives, RefuseModelsWithUnsuitableHead) {
   const auto refused = [](const char* objective, const char* preset) {
     return test::thrown_message(
         [&] { built_in_objectives().at(objective).make(Config{}, OwnKeys{}, shape_of(preset)); });
@@ -169,7 +169,7 @@ TEST(Objectives, RefuseModelsWhoseHeadTheyCannotUse) {
   EXPECT_EQ(refused("next-token", "bert-tiny"), "");
 }
 
-TEST(Objectives, RefuseAModelWithoutAHead) {
+TEST(Objectives, RefuseModelsWithoutHead) {
   const ChosenObjective given = chosen({});
   models::Model model;
   EXPECT_EQ(test::thrown_message([&] { given.objective->check_model(model); }),
@@ -177,7 +177,7 @@ TEST(Objectives, RefuseAModelWithoutAHead) {
             "choose another objective");
 }
 
-TEST(Objectives, TellMetricsFromSums) {
+TEST(Objectives, ComputeMetricsFromSums) {
   EXPECT_THAT(chosen({}).objective->metrics({6}, 4),
               ElementsAre(known_metric("eval_loss", 1.5), known_metric("perplexity", std::exp(1.5))));
   EXPECT_THAT(chosen({}, "vit-tiny-cifar").objective->metrics({6, 3}, 4),

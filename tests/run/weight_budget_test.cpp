@@ -71,7 +71,7 @@ void expect_smallest(Random& random, int64_t& given, int64_t unit, const std::fu
   }
 }
 
-TEST(WeightBudget, OfAnAcceleratorFitsAndNamesTheSmallest) {
+TEST(WeightBudget, FitsAcceleratorAndNamesSmallest) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     Random random(seed, at::kMeta);  // any device except the CPU
     run::MemoryConfig& memory = random.memory;
@@ -98,7 +98,7 @@ TEST(WeightBudget, OfAnAcceleratorFitsAndNamesTheSmallest) {
   }
 }
 
-TEST(WeightBudget, OfTheCpuFitsAndNamesTheSmallest) {
+TEST(WeightBudget, FitsCpuAndNamesSmallest) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     Random random(seed, at::kCPU);
     run::MemoryConfig& memory = random.memory;
