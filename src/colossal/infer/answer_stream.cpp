@@ -18,7 +18,7 @@ AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, std::vector<std::st
   check_stops(stops_);
 }
 
-// Of what waits, the part before a stop string or before what may become one.
+// Removes and returns the part of waiting_ before a stop string, or before text that may become one.
 std::string AnswerStream::passed() {
   size_t found = std::string::npos, kept = 0;
   for (const std::string& stop : stops_) {

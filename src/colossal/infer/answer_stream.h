@@ -1,4 +1,4 @@
-// The text of an answer as it grows, up to a stop string.
+// Decodes the tokens of a completion to text as they arrive, up to a stop string.
 //
 //   infer::AnswerStream stream(*saved.tokenizer, {"\nUser:"});
 //   show(stream.push(token));
@@ -11,15 +11,16 @@
 
 namespace colossal::infer {
 
-/// Text that may be the beginning of a stop string waits until that is known, so what was shown never holds a part of
-/// one that came.
+/// A stream of completion text that ends at a stop string. It holds back text that may be the beginning of a stop
+/// string until later tokens decide. So the text it returns never contains any part of a stop string that occurred.
 class AnswerStream {
  public:
-  /// `stops` may be none. Errors ("sampling"): an empty stop string, one that is no UTF-8.
+  /// `tokenizer` must outlive the stream. `stops` may be empty. Errors ("sampling"): an empty stop string, one that is
+  /// not UTF-8.
   AnswerStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops);
-  /// The text that can be shown with this token, perhaps none; nothing any more once a stop string came.
+  /// Adds a token and returns the text that can be shown with it, perhaps "". Returns "" after a stop string occurred.
   std::string push(int64_t id);
-  /// What waited, at the end of the answer.
+  /// Returns the text still held back. Call it at the end of the completion.
   std::string finish();
   bool is_stopped() const { return stopped_; }
 
@@ -32,7 +33,7 @@ class AnswerStream {
   bool stopped_ = false;
 };
 
-/// Errors: those of AnswerStream, for who asks before a model is loaded.
+/// Checks stop strings before a model is loaded. Errors: the same as the constructor of AnswerStream.
 void check_stops(const std::vector<std::string>& stops);
 
 }  // namespace colossal::infer

@@ -1,5 +1,5 @@
-// Which blocks of a paged cache hold what: references, and blocks that keep a prefix for whoever begins with it next.
-// Numbers alone; the keys and values lie in a nn::PagedCache.
+// Tracks the blocks of a paged KV cache: their reference counts, and the prefixes that cached blocks hold for reuse.
+// The pool handles block numbers only; a nn::PagedCache stores the keys and values.
 //
 //   BlockPool pool(256, 64);
 //   std::vector<int32_t> blocks = pool.find(prompt);     // of the longest prefix that is there, shared
@@ -18,8 +18,12 @@
 
 namespace colossal::infer {
 
-/// A block is free (nobody refers to it, and it may keep a prefix until it is taken) or has references. Free blocks are
-/// taken in the order in which they were given back, those that keep nothing first.
+/// A pool of reference-counted cache blocks. A block either has references or is free. A free block may still hold a
+/// cached prefix, until take() returns it. take() prefers free blocks without a prefix, then the one that was freed
+/// first.
+///
+/// Prefixes are compared token by token, not only by a hash, so find() never returns a block of other tokens.
+/// Cost: find() and keep() search the cached blocks once for each block of tokens.
 ///
 /// Prefixes are compared token by token, not by a hash alone: what is found is what was kept.
 /// Cost: of find() and keep() a search among the kept blocks for each block of tokens.
@@ -28,42 +32,42 @@ class BlockPool {
   /// Errors ("cache"): sizes that are not positive.
   BlockPool(int64_t blocks, int64_t block_tokens);
 
-  /// A block with one reference; none: all have references.
+  /// Returns a block with one reference, or none if all blocks have references.
   std::optional<int32_t> take();
-  /// One reference less. Errors ("cache"): a block that has none.
+  /// Drops one reference; without references the block is free. Errors ("cache"): a block without references.
   void give_back(int32_t block);
-  /// The blocks of the longest kept prefix of `tokens`, whole blocks that are shorter than it, each with one reference
-  /// more: the last token is always left to be computed.
+  /// Returns the blocks of the longest cached prefix of `tokens` and adds a reference to each. The prefix consists of
+  /// full blocks and is shorter than `tokens`, because the last token must always be computed.
   std::vector<int32_t> find(const std::vector<int64_t>& tokens);
-  /// Makes the first blocks of a sequence that begins with `tokens` findable, those that are full. A prefix that others
-  /// keep already stays theirs. The first `given_back` of them the sequence no longer has: what they held must be kept
-  /// still for those behind to be found.
+  /// Caches the full blocks of a sequence that starts with `tokens`, so that find() returns them. If another block
+  /// already caches the same prefix, that block stays. The sequence has already freed its first `given_back` blocks:
+  /// the later ones are cached only if the prefixes of the freed ones still are.
   void keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens, int64_t given_back = 0);
 
   int64_t blocks() const { return static_cast<int64_t>(references_.size()); }
   int64_t block_tokens() const { return block_tokens_; }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
   int64_t references(int32_t block) const { return references_.at(block); }
-  /// Blocks that were needed for fewer than `tokens` tokens held.
+  /// Returns the number of blocks that hold `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens_ - 1) / block_tokens_; }
 
  private:
-  /// What a kept block stands for: itself, and all before it, by the number that was given to that.
+  /// Key of a cached block: the number of the prefix before it (0 = none) and its own tokens.
   using Prefix = std::pair<int64_t, std::vector<int64_t>>;
   Prefix prefix_at(int64_t before, const std::vector<int64_t>& tokens, int64_t index) const;
   void forget(int32_t block);
 
   struct Kept {
     int32_t block;
-    int64_t number;  ///< of this prefix, never used again
+    int64_t number;  ///< unique number of this prefix
   };
 
   int64_t block_tokens_;
   std::vector<int64_t> references_;
-  std::list<int32_t> free_;                          // in the order in which they are taken
-  std::vector<std::list<int32_t>::iterator> place_;  // of free blocks
+  std::list<int32_t> free_;                          // free blocks in the order in which take() returns them
+  std::vector<std::list<int32_t>::iterator> place_;  // iterator into free_ of each free block
   std::map<Prefix, Kept> kept_;
-  std::vector<std::map<Prefix, Kept>::iterator> kept_at_;  // of blocks; end: it keeps nothing
+  std::vector<std::map<Prefix, Kept>::iterator> kept_at_;  // by block; end() = no cached prefix
   int64_t next_number_ = 1;
 };
 

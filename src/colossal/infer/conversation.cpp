@@ -29,7 +29,7 @@ std::vector<int64_t> Conversation::ids() const {
   chat.messages = messages_;
   chat.add_generation_prompt = true;
   chat.variables = options_.variables;
-  return tokenizer_.encode(template_.render(chat).text);  // the template writes special tokens itself
+  return tokenizer_.encode(template_.render(chat).text);  // the template already writes special tokens
 }
 
 Ended Conversation::answer(const std::string& said, const std::function<bool(const std::string&)>& emit) {

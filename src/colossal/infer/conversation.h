@@ -4,8 +4,8 @@
 //   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, {.system = "Be brief"});
 //   conversation.answer("Hello", [](const std::string& text) { std::cout << text << std::flush; return true; });
 //
-// Each turn is a new request with all messages so far, as the template writes them. The engine finds the blocks of
-// earlier turns in its cache, so a turn costs its new tokens only.
+// Each turn is a new request with all messages so far, formatted by the template. The engine finds the blocks of
+// earlier turns in its cache, so a turn costs only its new tokens.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,34 +18,37 @@
 namespace colossal::infer {
 
 struct ConversationOptions {
-  std::string system{};                           ///< the first message, if any
-  GenerationOptions options{.max_tokens = 1024};  ///< of each answer; answer i draws by the seed + i
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
+  std::string system{};                           ///< content of the system message; "" = none
+  GenerationOptions options{.max_tokens = 1024};  ///< options of each completion; completion i uses seed + i
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< variables of the template (text::Chat)
 };
 
-/// Communication: that of the engine. All ranks of a layout must pass the same messages, and `emit` must return the
-/// same on each.
+/// Keeps the messages of a chat and generates the model's replies.
+///
+/// Communication: the same as Engine. All ranks of a layout must pass the same messages, and `emit` must return the
+/// same values on each rank.
 class Conversation {
  public:
-  /// All arguments must outlive it. `end_ids` are those of run::SavedModel.
-  /// Errors ("conversation"): an option of unused(). Those of json_constraints().
+  /// `engine`, `tokenizer` and `chat_template` must outlive the conversation. Pass the end_ids of run::SavedModel.
+  /// Errors ("conversation"): an option of unused(). Errors of json_constraints().
   Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
                std::vector<int64_t> end_ids, ConversationOptions options);
 
-  /// Calls `emit` with the answer, piece by piece, as far as it can be printed. The answer ends where `emit` returns
-  /// false. Returns how it ended.
-  /// The engine may have other requests: their callers hear their events while this waits.
-  /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
-  ///         tokenizer, of AnswerStream, of `emit` and of the constraint; the conversation is then what it was before.
+  /// Adds the user's message `said` and generates the reply. Calls `emit` with each piece of text that can be printed.
+  /// Returning false from `emit` ends the reply. Returns how the reply ended.
+  /// The engine may have other requests: their events are delivered during this call.
+  /// Errors: errors of the template, of Engine::add() (e.g. the conversation no longer fits), of the tokenizer, of
+  /// AnswerStream, of `emit` and of the constraint. After an error the messages are the same as before the call.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
-  /// Forgets all messages and sets the system message; "" = none.
+  /// Deletes all messages and sets the system message; "" = none.
   void begin(const std::string& system);
 
-  /// Generation options that have no effect on a conversation, by their names in JSON: it reports text alone.
+  /// Returns the names (in JSON) of the generation options that have no effect on a conversation, because it reports
+  /// text only.
   static std::vector<std::string> unused() { return {"logprobs", "prompt_logprobs"}; }
 
   const nlohmann::ordered_json& messages() const { return messages_; }
-  /// Tokens of the last request and of its answer.
+  /// Returns the number of tokens of the last request and its completion.
   int64_t tokens() const { return tokens_; }
 
  private:
@@ -56,7 +59,7 @@ class Conversation {
   const text::ChatTemplate& template_;
   std::vector<int64_t> end_ids_;
   ConversationOptions options_;
-  std::function<std::shared_ptr<TokenConstraint>()> constraint_;  // makes one for each answer
+  std::function<std::shared_ptr<TokenConstraint>()> constraint_;  // makes one constraint per completion
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   int64_t answers_ = 0, tokens_ = 0;
 };

@@ -17,21 +17,21 @@ SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftMod
   return {.blocks = options.cache.blocks,
           .block_tokens = options.cache.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
-          .most_running = std::numeric_limits<int64_t>::max(),  // who may run is said by whoever wants drafts
-          .keeps_prefixes = false,                              // a draft that was wrong is written over
-          // the next draft begins before the end of the last one
+          .most_running = std::numeric_limits<int64_t>::max(),  // the wishes of write() decide which sequences run
+          .keeps_prefixes = false,                              // rejected draft tokens are overwritten in their blocks
+          // the next draft starts before the end of the last one
           .window = window > 0 ? window + options.most : 0};
 }
 
-/// logits [V] of the ids of a vocabulary of another size: those beyond it go, those that lack are impossible.
+/// Returns logits [V] for a vocabulary of another size. Drops ids beyond it; missing ids get minus infinity.
 at::Tensor of_vocabulary(const at::Tensor& logits, int64_t vocabulary) {
   const int64_t own = logits.size(0);
   if (own >= vocabulary) return logits.narrow(0, 0, vocabulary);
   return at::constant_pad_nd(logits, {0, vocabulary - own}, -std::numeric_limits<double>::infinity());
 }
 
-/// Adds a token to the draft. Returns false if the draft ends there. An error of the constraint ends the draft too: the
-/// request meets the error by itself if it comes to the same token.
+/// Adds a token to the draft. Returns false if the draft ends there. An error of the constraint ends the draft too: if
+/// the request reaches the same token, the constraint reports the error there.
 bool continue_draft(DraftModel::Wish& wish, const at::Tensor& logits, std::vector<DraftedToken>& draft) {
   try {
     draft.push_back(wish.sampler.draft(constrained(logits, wish.constraint.get())));
@@ -62,7 +62,7 @@ bool DraftModel::fits(const Wish& wish) const {
          scheduler_.pool().blocks_for(length + wish.most) <= options_.cache.blocks;
 }
 
-// The scheduler has the tokens of the text, of which blocks hold those that are the same as they were.
+// Updates the scheduler's copy of the sequence, so that its blocks keep the entries of the unchanged first tokens.
 void DraftModel::follow(const Wish& wish) {
   if (known_.insert(wish.id).second) {
     scheduler_.add(wish.id, wish.tokens, wish.most);
@@ -70,7 +70,7 @@ void DraftModel::follow(const Wish& wish) {
   }
   const std::vector<int64_t>& own = scheduler_.tokens(wish.id);
   const auto differs = std::mismatch(own.begin(), own.end(), wish.tokens.begin(), wish.tokens.end());
-  // The last token is read in any case: a draft is written by what follows it.
+  // The model reads the last token in any case, because its logits give the first draft token.
   const auto same = std::min<int64_t>(differs.first - own.begin(), static_cast<int64_t>(wish.tokens.size()) - 1);
   scheduler_.rewind(wish.id, same);
   for (auto token = wish.tokens.begin() + same; token != wish.tokens.end(); ++token) scheduler_.append(wish.id, *token);
@@ -80,8 +80,8 @@ void DraftModel::forget(int64_t id) {
   if (known_.erase(id) > 0) scheduler_.remove(id);
 }
 
-// Texts that want no draft now give way: those that gave up their blocks to others are not read again, and where that
-// is not enough, one of those that still have some. So whoever came first of those that want one gets it.
+// Frees blocks of sequences that need no draft now. Removes first those whose blocks were preempted, so that they are
+// not computed again. If there are none, removes one that still has blocks. So wishes are served in arrival order.
 bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step) {
   for (const Scheduler::Run& run : step) needed.insert(run.id);
   std::vector<int64_t> others, without_blocks;
@@ -117,7 +117,7 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishe
     for (const Scheduler::Run& run : step) {
       if (!run.is_last) continue;
       const at::Tensor own = of_vocabulary(logits[row++], vocabulary_);
-      if (wanted.count(run.id) == 0) continue;  // it gave up its blocks, and was the next to have some
+      if (wanted.count(run.id) == 0) continue;  // it was preempted and then scheduled again
       Wish& wish = wishes[places.at(run.id)];
       std::vector<DraftedToken>& draft = drafts[places.at(run.id)];
       if (!continue_draft(wish, own, draft)) {

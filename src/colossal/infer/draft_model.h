@@ -1,5 +1,6 @@
-// What texts may go on with, as a smaller model of the same vocabulary says: it writes a few tokens of each, one after
-// another, and the model that is asked reads them all in one step.
+// A draft model proposes the next tokens of sequences for speculative decoding. It is a smaller model with the same
+// vocabulary. It generates a few tokens of each sequence one by one, and the target model evaluates them all in one
+// step.
 //
 //   infer::DraftModel drafts(small, vocabulary, {.cache = {.blocks = 256, .block_tokens = 64}, .most = 4});
 //   const auto drafted = drafts.write({{.id = 0, .tokens = text, .most = 4, .sampler = sampler.for_draft()}});
@@ -21,34 +22,40 @@
 
 namespace colossal::infer {
 
-/// Layouts, communication and numbers are those of ModelRunner: a pass for each token that is drafted, of all texts
-/// together, and those that a text needs which it has not read yet. With packed weights what is drafted for a text does
-/// not depend on the texts beside it.
+/// Generates draft tokens with a smaller model.
+///
+/// Layouts, numerics: the same as ModelRunner. With packed weights the draft of a sequence does not depend on the other
+///                    sequences.
+/// Communication: one forward pass per draft token for all sequences together, plus the passes that read tokens which
+///                the draft model has not seen.
 /// Thread safety: none.
 class DraftModel {
  public:
   struct Options {
-    ModelRunner::Cache cache;   ///< its own
-    int64_t step_tokens = 512;  ///< in a pass, at most
-    int64_t most = 4;           ///< tokens that are drafted at a time, at most
+    ModelRunner::Cache cache;   ///< KV cache of the draft model alone
+    int64_t step_tokens = 512;  ///< maximum number of tokens per pass
+    int64_t most = 4;           ///< maximum number of draft tokens per sequence and call
   };
-  /// A text that wants a draft.
+  /// A request for the draft of one sequence.
   struct Wish {
     int64_t id;
-    std::vector<int64_t> tokens;                    ///< the text so far
-    int64_t most;                                   ///< tokens wanted, at most Options::most
-    Sampler sampler;                                ///< Sampler::for_draft()
-    std::shared_ptr<TokenConstraint> constraint{};  ///< a copy of the text's own; or null
-    std::vector<int64_t> end_ids{};                 ///< with which a draft ends
+    std::vector<int64_t> tokens;                    ///< sequence so far
+    int64_t most;                                   ///< number of draft tokens wanted, at most Options::most
+    Sampler sampler;                                ///< result of Sampler::for_draft()
+    std::shared_ptr<TokenConstraint> constraint{};  ///< copy of the sequence's own constraint; null = none
+    std::vector<int64_t> end_ids{};                 ///< tokens that end a draft
   };
 
-  /// `vocabulary`: of the model that judges; what this one has beyond it is never drafted.
-  /// Errors ("engine"): a model that continues no text, a cache that holds no block.
+  /// `model` must outlive it. `vocabulary` is the size of the target model's vocabulary: tokens beyond it are never
+  /// drafted.
+  /// Errors ("engine"): a model that does not predict the next token. Errors ("cache"): a cache without blocks.
   DraftModel(distributed::DistributedModel& model, int64_t vocabulary, const Options& options);
 
-  /// A draft for each wish, in their order; none for a text that does not fit this model's positions or its cache.
+  /// Returns a draft for each wish, in the same order. A draft is empty if the sequence does not fit the draft model's
+  /// positions or cache, or has tokens outside its vocabulary.
+  /// Errors ("engine"): the cache has no room for a sequence. Errors of the model's passes.
   std::vector<std::vector<DraftedToken>> write(std::vector<Wish> wishes);
-  /// What was read of a text is not wanted any more. Unknown ids are none.
+  /// Frees the cache blocks of a sequence. Has no effect on an unknown id.
   void forget(int64_t id);
 
  private:
@@ -60,7 +67,7 @@ class DraftModel {
   Options options_;
   Scheduler scheduler_;
   ModelRunner runner_;
-  std::set<int64_t> known_;  // ids that the scheduler has
+  std::set<int64_t> known_;  // ids of the sequences in the scheduler
 };
 
 }  // namespace colossal::infer

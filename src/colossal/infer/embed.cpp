@@ -19,7 +19,7 @@ bool has_pooler(distributed::DistributedModel& model) {
   });
 }
 
-/// Where texts of these lengths begin, [texts], or end with `last`.
+/// Returns the index of the first token of each text, or of the last one if `last`: [texts].
 at::Tensor ends_of(const std::vector<int64_t>& lengths, bool last, at::Device device) {
   std::vector<int64_t> places;
   int64_t begin = 0;
@@ -33,7 +33,7 @@ at::Tensor ends_of(const std::vector<int64_t>& lengths, bool last, at::Device de
 }  // namespace
 
 const std::vector<std::string>& pooling_names() {
-  static const std::vector<std::string> names{"cls", "mean", "max", "last", "pooler"};  // in the order of Pooling
+  static const std::vector<std::string> names{"cls", "mean", "max", "last", "pooler"};  // same order as Pooling
   return names;
 }
 
@@ -71,7 +71,7 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
                                                                                         const nn::Step& step) {
     const std::vector<int64_t> lengths = step.sequences.in(x.size(1));
     if (pooling != Pooling::Pooler) return pooled(normed ? end(x, step) : x, lengths, pooling);
-    // a text a row, as the pooler takes the first token of each
+    // one row per text, because the pooler reads the first token of each row
     return end(x.index_select(1, ends_of(lengths, false, x.device())).transpose(0, 1), step).squeeze(1);
   };
 }

@@ -1,4 +1,4 @@
-// A vector for each text, from the hidden states of a model.
+// Computes an embedding vector for each text from the hidden states of a model.
 //
 //   infer::Embedder embedder(*saved.model, {.pooling = infer::Pooling::Mean, .normalize = true});
 //   const at::Tensor vectors = embedder.embed({tokenizer->encode_whole("a text").ids});   // [1, H]
@@ -13,46 +13,47 @@
 
 namespace colossal::infer {
 
-/// How the hidden states of a text's tokens, special ones included, become one vector.
+/// How the hidden states of a text's tokens, including special tokens, become one vector.
 enum class Pooling {
-  Cls,     ///< that of the first token
-  Mean,    ///< their mean
-  Max,     ///< the largest of each feature
-  Last,    ///< that of the last token
-  Pooler,  ///< BERT's own: the first token's through a dense layer and tanh
+  Cls,     ///< hidden state of the first token
+  Mean,    ///< mean of all hidden states
+  Max,     ///< maximum of each feature over all tokens
+  Last,    ///< hidden state of the last token
+  Pooler,  ///< BERT's pooler: a dense layer and tanh on the first token
 };
 
-/// Errors ("embed"): a name that is none of pooling_names().
+/// Returns the pooling with this name. Errors ("embed"): a name that is not in pooling_names().
 Pooling pooling_of(const std::string& name);
 const std::vector<std::string>& pooling_names();
 
-/// Returns one vector for each text: [texts, H] in at least fp32. `hidden` [1, T, H] has the hidden states of texts of
-/// these lengths, one after another. Pooling::Pooler, which has weights, is not allowed.
+/// Returns one vector for each text: [texts, H] in at least fp32. `hidden` [1, T, H] has the hidden states of all texts
+/// one after another, with these `lengths`. `pooling` must not be Pooling::Pooler, which has weights.
 at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling);
 
 struct EmbedOptions {
   Pooling pooling = Pooling::Mean;
-  bool normalize = false;  ///< to length 1; what is shorter than 1e-12 is divided by that (torch's normalize)
-  /// Maximum number of tokens that go through the model at once, but at least one text: bounds the memory of
-  /// activations
+  /// Scales vectors to length 1. Divides vectors shorter than 1e-12 by 1e-12, like torch's normalize.
+  bool normalize = false;
+  /// Maximum number of tokens per forward pass, which bounds the memory of activations. A longer text runs alone.
   int64_t tokens_at_once = 4096;
 };
 
 class Embedder {
  public:
-  /// Takes `model`, loaded with run::Loading::headless, over: from here on it ends with the pooling instead of its
-  /// head, whose weights nobody reads. Hidden states are those of the last block, behind the final norm where the model
-  /// continues text (what transformers calls last_hidden_state).
-  /// Errors ("embed"): a model that does not read text, or that reads a source and a target; Pooler of one without a
-  ///                   pooler.
+  /// Replaces the head of `model`, loaded with run::Loading::headless, by the pooling: use the model for nothing else
+  /// afterwards. The head's weights are not read. `model` must outlive the embedder. Hidden states are those of the
+  /// last layer, after the final norm if the model generates text (last_hidden_state in transformers).
+  /// Errors ("embed"): a model that does not read text, or that reads a source and a target; Pooling::Pooler for a
+  ///                   model without a pooler.
   Embedder(distributed::DistributedModel& model, const EmbedOptions& options);
 
-  /// fp32 [texts, H], on the CPU, in the order of `texts` (ids, special tokens included). Texts are packed into one row
-  /// without padding, and do not see one another.
+  /// Returns the vectors, fp32 [texts, H] on the CPU, in the order of `texts` (token ids, including special tokens).
+  /// Texts are packed into one row without padding, and attention does not cross texts.
   ///
-  /// Communication: that of a forward pass a row, and of a pipeline the vectors; all ranks must call with equal texts.
-  /// Errors ("embed"): a text without tokens or with more than the model's positions; ids outside the vocabulary;
-  ///                   before any communication.
+  /// Communication: one forward pass per row; a pipeline also sends the vectors. All ranks must call it with equal
+  /// texts.
+  /// Errors ("embed"): a text without tokens or with more tokens than the model's positions; ids outside the
+  ///                   vocabulary. They are raised before any communication.
   at::Tensor embed(const std::vector<std::vector<int64_t>>& texts);
 
  private:

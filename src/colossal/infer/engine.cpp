@@ -28,14 +28,14 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
   return options.cache_bytes / block;
 }
 
-/// How many tokens of a text behind its sinks go so that it is no longer than `longest`: always as many at a time, half
-/// of those that are no sinks, so that texts which begin alike stay alike.
+/// Returns how many tokens after the sinks to drop so that a sequence has at most `longest` tokens. It drops multiples
+/// of half of the non-sink tokens, so that sequences with equal beginnings stay equal.
 int64_t surplus(int64_t length, int64_t longest, int64_t sinks) {
   const int64_t part = (longest - sinks + 1) / 2;
   return length <= longest ? 0 : (length - longest + part - 1) / part * part;
 }
 
-/// Of errors in requests.
+/// Returns the component of errors in requests.
 const char* component_of(const EngineOptions& options) { return options.alone ? "generate" : "engine"; }
 
 std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const EngineOptions& options) {
@@ -116,7 +116,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
       length <= longest, component_of(options_), "the prompt must fit the model's positions: got ",
       request.prompt.size(), " tokens, ", longest, " positions",
       has_all_positions ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
-  // The last new token is not read again, so it needs no position.
+  // The model never reads the last new token, so that token needs no position.
   if (asked.sinks < 0) most_new = std::min(most_new, longest - length + 1);
   const int64_t id = next_id_;
   Sampler sampler(asked.sampling, request.prompt);
@@ -124,7 +124,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   if (most_new == 0 && !is_scored) {
     kept_.push_back({id, -1, Ended::AtLength});
   } else {
-    const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the last new token is not
+    const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the model does not read the last new token
     scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
     runner_->begin(id, text, most_new);
     if (options_.guesses > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.guesses);
@@ -146,7 +146,7 @@ void Engine::drop(int64_t id) {
   callers_.erase(id);
 }
 
-// Events that its caller has not heard were of tokens that the caller does not want any more.
+// Drops the request's undelivered events because the caller does not want its tokens any more.
 void Engine::forget(int64_t id) {
   if (running_.count(id) == 1) end(id);
   const auto is_own = [id](const Event& event) { return event.id == id; };
@@ -167,7 +167,8 @@ Event Engine::fail(int64_t id, const std::exception& error) {
   return {id, -1, Ended::Failed, own ? own->message() : error.what()};
 }
 
-// The next token of a request. Only what belongs to that request may throw here.
+// Draws the next token of a request. run_step() turns an error thrown here into the end of this request alone, so only
+// the request's own constraint and sampler may throw.
 int64_t Engine::draw(Running& running, const at::Tensor& logits) {
   TokenConstraint* constraint = running.request.constraint.get();
   const std::deque<DraftedToken>& expected = running.expected;
@@ -215,7 +216,7 @@ void Engine::score(const Scheduler::Run& run, const at::Tensor& logits) {
                                                running.request.options.prompt_logprobs));
 }
 
-// Of the logits after its last token and after each that was proposed behind it.
+// `logits` has a row after the last token of the request and one after each proposed token.
 void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits) {
   const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
   int64_t accepted = 0;
@@ -243,14 +244,15 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
   running_.at(id).expected = std::move(tokens);
 }
 
-// As many as can all be drawn and read: each gives one more.
+// Limits draft tokens to those that can all be accepted and read. A step also yields one token beyond the accepted
+// ones.
 int64_t Engine::most_guesses_of(int64_t id) const {
   const Running& running = running_.at(id);
   const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
   return std::max<int64_t>(0, std::min(readable, running.most_new - running.made - 1));
 }
 
-// No guess goes beyond the longest text, so with the token that does all of them were judged.
+// Draft tokens never exceed the maximum length. So when a token does, all draft tokens were judged already.
 void Engine::shorten(int64_t id) {
   const Running& running = running_.at(id);
   const auto length = static_cast<int64_t>(scheduler_.tokens(id).size());
@@ -268,9 +270,9 @@ void Engine::look_up(int64_t id) {
   expect(id, std::move(tokens));
 }
 
-// Of the requests that have none left. Where a step has no room for all tokens of a draft, those that are left stay
-// expected, and the token behind all of them is chosen as without a draft: what a request is answered does not depend
-// on that room.
+// Writes drafts for the requests that have no draft tokens left. If a step has no room for all tokens of a draft, the
+// remaining ones stay expected. The token after all of them is chosen as without a draft, so the completion of a
+// request does not depend on that room.
 void Engine::write_drafts() {
   std::vector<DraftModel::Wish> wishes;
   for (const auto& [id, running] : running_) {
@@ -279,7 +281,7 @@ void Engine::write_drafts() {
     std::shared_ptr<TokenConstraint> copy;
     try {
       if (constraint) copy = constraint->copy();
-    } catch (const std::exception&) {  // this request goes on without draft tokens
+    } catch (const std::exception&) {  // this request continues without draft tokens
       continue;
     }
     wishes.push_back({.id = id,
@@ -321,7 +323,7 @@ void Engine::run_step() {
   if (drafts_) write_drafts();
 }
 
-// The function of a caller may drop its own request, which must not end that function's life.
+// The function may drop its own request, so a shared pointer keeps it alive during the call.
 void Engine::deliver() {
   while (!ready_.empty()) {
     const Event event = std::move(ready_.front());

@@ -11,9 +11,9 @@ namespace colossal::infer {
 namespace {
 
 constexpr const char* kGenerationConfig = "generation_config";
-constexpr int64_t kDefaultTopK = 50;  // of transformers' GenerationConfig, where a file samples and names none
+constexpr int64_t kDefaultTopK = 50;  // default of transformers' GenerationConfig, used if a file samples without top_k
 
-/// Keys that change what is written, each with the value that changes nothing.
+/// Keys that change the generated text, each with the value that has no effect.
 std::vector<std::pair<const char*, nlohmann::json>> ignored_keys() {
   std::vector<std::pair<const char*, nlohmann::json>> keys{{"num_beams", 1},
                                                            {"typical_p", 1},
@@ -33,7 +33,7 @@ std::vector<std::pair<const char*, nlohmann::json>> ignored_keys() {
   return keys;
 }
 
-/// Replaces `to` by the value of `key`, if the file has one.
+/// Sets `to` to the value of `key`, if the file has one.
 void read_number(const nlohmann::json& config, const char* key, double& to) {
   if (!config.contains(key) || config[key].is_null()) return;
   require(config[key].is_number(), kGenerationConfig, key, " must be a number: got ", printable(config[key].dump()));

@@ -12,17 +12,19 @@ namespace colossal::infer {
 
 struct GenerationDefaults {
   SamplingOptions sampling{};
-  /// Keys of the file that change what `transformers` writes, and that are not applied here: beams for instance.
+  /// Keys of the file that change the output of `transformers` but are not applied here, e.g. beam search.
   std::vector<std::string> ignored{};
 };
 
-/// Reads temperature, top_k, top_p, min_p, repetition_penalty and do_sample as `transformers` understands them. Without
-/// do_sample = true the temperature is 0 (greedy). With it, a missing temperature is 1 and a missing top_k is 50. The
-/// other options apply as soon as the caller gives a temperature. Without the file all options have their own defaults.
-/// Errors ("generation_config"): a file that is no JSON object; a value of a wrong type or out of range, with the path.
+/// Reads temperature, top_k, top_p, min_p, repetition_penalty and do_sample with the meaning that `transformers` gives
+/// them. If do_sample is not true, the temperature is 0 (greedy), and the other options apply once the caller sets a
+/// temperature. If it is true, a missing temperature is 1 and a missing top_k is 50. If the file is missing, returns
+/// the options' own defaults.
+/// Errors ("generation_config"): a file that is not a JSON object; a value of a wrong type or out of range. The message
+///                               names the path.
 GenerationDefaults read_generation_defaults(const std::string& model);
 
-/// All options that are in force, as a line of a log has them: "temperature 0.7, top_k 20, top_p 0.8, seed 0".
+/// Returns all options that have an effect, for a line in a log: "temperature 0.7, top_k 20, top_p 0.8, seed 0".
 std::string description_of(const SamplingOptions& options);
 
 }  // namespace colossal::infer

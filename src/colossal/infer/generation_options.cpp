@@ -45,7 +45,7 @@ std::string listed(const std::vector<std::string>& names) {
 }  // namespace
 
 void GenerationOptions::fields(Fields& f) {
-  constexpr int64_t kAny = std::numeric_limits<int64_t>::min();  // check() says what top_k may be
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::min();  // check() checks the range of top_k
   f.integer_or_off("sinks", sinks, "tokens",
                    "number of first tokens to keep when a sequence outgrows the model's positions or the KV cache: "
                    "generation continues with them and the newest tokens (attention sinks); default: it ends there");

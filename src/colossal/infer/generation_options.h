@@ -1,4 +1,4 @@
-// The options of a generation. Flags, lines of prompts, chats and programs read the same ones.
+// Generation options, shared by flags, lines of prompt files, chats and programs.
 //
 //   infer::GenerationOptions options = defaults;
 //   const auto given = read_json(object, options, "generate");   // {"max_tokens": 20, "stop": ["\n"]}
@@ -15,38 +15,39 @@
 namespace colossal::infer {
 
 struct GenerationOptions {
-  int64_t max_tokens = 100;    ///< new tokens, at most
-  SamplingOptions sampling{};  ///< how tokens are drawn
-  /// Texts that end the answer and are left out of it. Callers that have a tokenizer apply them (AnswerStream); the
-  /// engine knows tokens only.
+  int64_t max_tokens = 100;    ///< maximum number of new tokens
+  SamplingOptions sampling{};  ///< how tokens are sampled
+  /// Stop strings: they end the completion and are not part of it. The engine handles only tokens, so callers that have
+  /// a tokenizer apply them (AnswerStream).
   std::vector<std::string> stop{};
-  /// Number of most probable tokens that are reported with the log-probability of each new token; -1 = off.
+  /// Number of most probable tokens to report with the log-probability of each new token; -1 = off.
   int64_t logprobs = -1;
-  /// As logprobs, for the tokens of the prompt, reported with the first event. Excludes sinks. The prompt is then
-  /// computed whole: blocks of earlier requests that begin alike are not reused. -1 = off.
+  /// Same as logprobs for the tokens of the prompt, reported with the first event. Cannot be combined with sinks. The
+  /// engine then computes the whole prompt and does not reuse cached prefixes. -1 = off.
   int64_t prompt_logprobs = -1;
-  /// Number of first tokens that stay when the text outgrows the longest that the engine can read (attention sinks).
-  /// The text then goes on with them and the newest tokens, about half of the others. -1 = off: the text ends there.
+  /// Number of first tokens to keep (attention sinks) when a sequence exceeds the maximum length that the engine can
+  /// read. Generation continues with them and about half of the other tokens, the newest ones. -1 = off: generation
+  /// ends there.
   int64_t sinks = -1;
-  /// JSON Schema that the answer must match; "" = any answer. Callers that have a tokenizer make
-  /// Request::constraint of it (json_constraints()).
+  /// JSON Schema that the completion must match; "" = any completion. Callers that have a tokenizer set
+  /// Request::constraint from it (json_constraints()).
   std::string json_schema{};
 
-  /// One line per option. The name is that in JSON; the flag of `max_tokens` is --max-tokens.
+  /// Visits one field per option, by its name in JSON. The flag of `max_tokens` is --max-tokens.
   void fields(Fields& f);
-  /// Errors: options that mean nothing ("sampling", "generate"), those of text::json_grammar().
+  /// Errors ("sampling", "generate"): an invalid option. Errors of text::json_grammar().
   void check() const;
 };
 
 /// Returns the names of the options whose values differ from those of a new GenerationOptions.
 std::vector<std::string> changed_options(const GenerationOptions& options);
 
-/// Refuses options that have no effect: "t5 does not use sinks: leave out --sinks". `who` is the runner or caller that
-/// states the list `unused`. `asked` are the options that its user gave. Both have names as JSON spells them.
-/// Errors (of `component`): a name that is in both.
+/// Refuses options that have no effect: "t5 does not use sinks: leave out --sinks". `asked` are the options that the
+/// user set, `unused` those that the runner or caller named `who` ignores. Both hold names as spelled in JSON.
+/// Errors (with `component`): a name that is in both lists.
 void refuse_unused(const std::vector<std::string>& asked, const std::vector<std::string>& unused,
                    const std::string& who, const char* component);
-/// Returns the flag of an option: "--max-tokens" of "max_tokens".
+/// Returns the flag of an option, e.g. "--max-tokens" for "max_tokens".
 std::string flag_of(std::string name);
 
 }  // namespace colossal::infer

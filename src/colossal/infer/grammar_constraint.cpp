@@ -15,7 +15,7 @@ at::Tensor constrained(const at::Tensor& logits, TokenConstraint* constraint) {
   return logits.masked_fill(allowed.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-// A model may have more rows of logits than its tokenizer has tokens: those are never allowed.
+// A model may have more logits than its tokenizer has tokens; the ids without a token are never allowed.
 at::Tensor GrammarConstraint::allowed(int64_t vocabulary) {
   at::Tensor mask = at::zeros({vocabulary}, at::kBool);
   bool* to = mask.data_ptr<bool>();

@@ -1,4 +1,4 @@
-// Answers that are of a grammar, such as the JSON of a schema:
+// Constrains completions to a grammar, such as the JSON of a schema:
 //
 //   auto [grammar, rule] = text::json_grammar(schema);
 //   auto masks = std::make_shared<text::TokenMasks>(grammar, rule, text::TokenTrie(tokenizer), end_ids);
@@ -14,9 +14,9 @@
 
 namespace colossal::infer {
 
-/// One request's way through a grammar; the masks may serve many requests of one thread. The end ids of the masks must
-/// be those of the request. An answer is of the grammar unless it ends before an end token: after max_tokens, or at the
-/// model's last position.
+/// Constrains one request to a grammar. Many requests of one thread may share the masks. The end ids of the masks must
+/// be the end ids of the request. A completion matches the grammar unless it ends before an end token: after
+/// max_tokens, or at the model's last position.
 class GrammarConstraint final : public TokenConstraint {
  public:
   explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks) : walk_(std::move(masks)) {}
@@ -29,8 +29,9 @@ class GrammarConstraint final : public TokenConstraint {
   text::TokenWalk walk_;
 };
 
-/// Makes a constraint for each answer that must be JSON of a schema; an empty one: makes none (null). `name`: of the
-/// schema, for messages. Errors: those of text::json_grammar() and text::TokenMasks.
+/// Returns a function that makes a constraint for one completion, which must be JSON of `schema`. If the schema is
+/// empty, the function returns null. `name` stands for the schema in messages. Errors of text::json_grammar() and
+/// text::TokenMasks.
 std::function<std::shared_ptr<TokenConstraint>()> json_constraints(const std::string& schema, const std::string& name,
                                                                    const text::Tokenizer& tokenizer,
                                                                    const std::vector<int64_t>& end_ids);

@@ -55,9 +55,9 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   Text& text = texts_.at(run.id);
   const bool is_first = text.cache == nullptr;
   if (is_first) text.cache = model_.make_cache(text.capacity);
-  // A layout that splits the batch gets copies of the row, of which the first counts.
+  // A layout that splits the batch gets copies of the row; the first copy's logits are used.
   const int64_t rows = model_.decoding_model().batch_parts;
-  // Tensors are made on the device, so that only logits make the host wait.
+  // Tensors are created on the device, so that the host waits only for logits.
   const auto ids = at::TensorOptions().dtype(at::kLong).device(model_.parameters().options().device);
   const at::Tensor input = run.count == 1 ? at::full({rows, 1}, tokens[run.first], ids)
                                           : at::tensor(tokens, ids).slice(0, run.first).repeat({rows, 1});

@@ -18,12 +18,14 @@
 
 namespace colossal::infer {
 
+/// Runs requests one at a time.
+///
 /// Models:        all that generate text. A model with an encoder reads the prompt once with the encoder; its text is
 ///                the prompt, Request::prompt_end and the decoder's start token.
-/// Layouts:       all of them. Ranks of parallel.sequence share the activations of a prompt, and the cache.
-/// Positions:     all of the model's, also where rotary frequencies depend on the length of the text.
-/// Communication: that of DistributedModel::next_logits(), for the text and then for each token.
-/// Cost:          one pass over the text, then one pass over the weights per token. The cache holds the text and
+/// Layouts:       all. Ranks of parallel.sequence split the activations of a prompt, and the cache.
+/// Positions:     all of the model's, even if rotary frequencies depend on the length of the sequence.
+/// Communication: DistributedModel::next_logits() for the text, then once per token.
+/// Cost:          one pass over the text, then one pass over the weights per token. The cache has room for the text and
 ///                max_tokens.
 class LoneRunner final : public Runner {
  public:
@@ -31,10 +33,11 @@ class LoneRunner final : public Runner {
   /// Errors ("generate"): a model that does not generate text. Errors of models::head_of().
   explicit LoneRunner(distributed::DistributedModel& model);
 
-  /// Options that have no effect on a request that runs alone: those of the batching engine and of its cache.
+  /// Returns the options that have no effect on a request that runs alone: options of the batching engine and of its
+  /// cache.
   static std::vector<std::string> unused_options();
 
-  /// Options of a scheduler that gives whole texts of one request at a time to a runner of such a model.
+  /// Returns options for a scheduler that runs one request at a time and its whole text in one step.
   static SchedulerOptions scheduling(const models::ModelShape& shape);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
@@ -44,19 +47,19 @@ class LoneRunner final : public Runner {
   std::string name() const override;
   void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) override;
   void end(int64_t id) override;
-  /// Errors: those of the pass.
+  /// Errors: errors of the forward pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
 
  private:
   struct Text {
-    int64_t source;    // tokens that the encoder reads, which the cache does not hold
-    int64_t capacity;  // tokens that the cache has room for
+    int64_t source;    // number of tokens that the encoder reads, which the cache does not hold
+    int64_t capacity;  // number of tokens that the cache has room for
     std::unique_ptr<nn::AttentionCache> cache{};
   };
 
   distributed::DistributedModel& model_;
   bool has_encoder_;
-  std::map<int64_t, Text> texts_;  // only the one that runs has a cache
+  std::map<int64_t, Text> texts_;  // only the running request has a cache
 };
 
 }  // namespace colossal::infer

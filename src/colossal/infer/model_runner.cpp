@@ -60,12 +60,12 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
     pass.sequences.lengths.push_back(run.count + run.proposed);
   }
   cache_->take(std::move(sequences));
-  // made there: only logits make the host wait
+  // Tensors are created on the device, so that the host waits only for logits.
   const nn::Parameters::Options& made = model_.parameters().options();
   const auto options = at::TensorOptions().dtype(made.dtype).device(made.device);
   const auto there = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, options.dtype(at::kLong)); };
   const models::Model& model = model_.decoding_model();
-  // a layout that splits the batch gets copies of the row, of which the first counts
+  // A layout that splits the batch gets copies of the row; the first copy's logits are used.
   const int64_t rows = model.batch_parts;
   const auto repeated = [&](const std::vector<int64_t>& numbers) { return there(numbers).repeat({rows, 1}); };
   pass = nn::step_of(nn::token_batch(repeated(ids), repeated(positions)), std::move(pass));

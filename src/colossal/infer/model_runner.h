@@ -1,4 +1,5 @@
-// Runs the steps of a Scheduler through a model: packed rows [1, T] of unequal sequences, with a paged cache.
+// Runs the steps of a Scheduler through a model: packed rows [1, T] of sequences of different lengths, with a paged
+// cache.
 //
 //   infer::ModelRunner runner(model, {.blocks = scheduler.pool().blocks(), .block_tokens = 64}, nullptr);
 //   const auto step = scheduler.next();
@@ -18,36 +19,39 @@
 
 namespace colossal::infer {
 
-/// Layouts:       all of them. Layouts that split rows get copies of the packed row, and each of their parts computes
-///                the same. With parallel.sequence the ranks share keys and values, a page of each block on each rank;
-///                every rank computes everything else of a step.
-/// Communication: a forward pass of the model (DistributedModel::everywhere).
-/// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
-///                sequence's logits are the same bits whatever else is in the step; otherwise products of LibTorch may
-///                differ in the last bits.
+/// Runs the sequences of a step as one packed row.
+///
+/// Layouts:       all. Layouts that split the batch get copies of the packed row, and each part computes the same
+///                values. Ranks of parallel.sequence split keys and values, one page of each block per rank; every rank
+///                computes everything else of a step.
+/// Communication: one forward pass of the model (DistributedModel::everywhere).
+/// Numerics:      with packed weights (nn::PrepackedLayers) and our attention kernel (ops::has_paged_attention) a
+///                sequence's logits are bitwise the same for any other sequences in the step. Otherwise LibTorch's
+///                matrix products may differ in the last bits.
 /// Thread safety: none.
 class ModelRunner final : public Runner {
  public:
   struct Cache {
-    int64_t blocks, block_tokens;           ///< block_tokens: that a rank has of a block
-    std::optional<at::ScalarType> dtype{};  ///< int8 or e4m3, codes of 8 bits (ops/row_codes.h); none: the model's
+    int64_t blocks, block_tokens;           ///< number of blocks; tokens that a rank stores of a block
+    std::optional<at::ScalarType> dtype{};  ///< 8-bit quantized: int8 or e4m3 (ops/row_codes.h); none = model dtype
   };
-  /// Returns the bytes of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has
-  /// some of them.
+  /// Returns the bytes of keys and values per token for all layers of a rank. This is an upper bound, because each
+  /// stage of a pipeline stores only some layers.
   static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
 
-  /// Errors ("engine"): a model that continues no text. Errors of models::head_of().
+  /// `model` must outlive the runner.
+  /// Errors ("engine"): a model that does not predict the next token. Errors of models::head_of().
   ModelRunner(distributed::DistributedModel& model, const Cache& cache);
 
   const models::ModelShape& shape() const override { return model_.decoding_model().shape; }
-  /// Where rotary frequencies depend on the length of a text, those before they do: with longer texts a token would
-  /// depend on the requests beside it in a step, and on the chunks of its prompt.
+  /// Returns the model's positions. If rotary frequencies depend on the length of a sequence, counts only the positions
+  /// before they do. Otherwise a token would depend on other requests in a step and on the chunks of its prompt.
   int64_t longest() const override;
   std::vector<std::string> unused() const override { return {}; }
   std::string name() const override { return "the batching engine"; }
   void begin(int64_t, const std::vector<int64_t>&, int64_t) override {}
   void end(int64_t) override {}
-  /// Errors: those of the pass.
+  /// Errors: errors of the forward pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
 
  private:

@@ -24,7 +24,7 @@ uint64_t NgramLookup::hash_of_last(size_t count) const {
 }
 
 void NgramLookup::push(int64_t token) {
-  // What the text ends with is followed by something only now.
+  // Adds the runs that ended the sequence until now, because only now a token follows them.
   for (size_t count = kShortest; count <= std::min(kLongest, tokens_.size()); ++count)
     behind_[hash_of_last(count)] = tokens_.size();
   tokens_.push_back(token);
@@ -41,12 +41,13 @@ std::vector<int64_t> NgramLookup::propose(int64_t most) {
     const auto found = behind_.find(hash_of_last(count));
     if (found == behind_.end()) continue;
     const size_t behind = found->second;
-    // another run may have the same hash
+    // Another run may have the same hash.
     if (!std::equal(tokens_.end() - static_cast<int64_t>(count), tokens_.end(),
                     tokens_.begin() + static_cast<int64_t>(behind - count)))
       continue;
     std::vector<int64_t> guessed;
-    // A text that repeats the same few tokens goes on with them: guesses follow guesses.
+    // A sequence that repeats the same few tokens is expected to continue to do so: proposed tokens then repeat
+    // proposed ones.
     for (size_t i = 0; i < static_cast<size_t>(most); ++i)
       guessed.push_back(behind + i < tokens_.size() ? tokens_[behind + i] : guessed[behind + i - tokens_.size()]);
     return guessed;

@@ -1,13 +1,15 @@
-// What a text may go on with, guessed from what it has said before: where its last tokens stood earlier, those that
-// followed them there. Answers that quote, edit or repeat what they were asked (code, summaries, forms) say long runs
-// of it again, and a model that reads several tokens at once costs little more than with one.
+// Prompt lookup: proposes the next tokens of a sequence from the sequence itself. It searches for an earlier occurrence
+// of the last tokens and proposes the tokens that followed there. Completions that quote, edit or repeat their prompt
+// (code, summaries, forms) contain long copied runs of tokens. A model reads several tokens at once for little more
+// than the cost of one.
 //
 //   infer::NgramLookup lookup(prompt, 8);
 //   const std::vector<int64_t> guessed = lookup.propose(8);
 //   lookup.judge(guessed.size(), accepted);      // as the model finds
 //   lookup.push(token);                          // each token that the text goes on with
 //
-// See: Saxena 2023 (prompt lookup decoding); Leviathan et al. 2023, arXiv:2211.17192, on guesses that a model judges.
+// See: Saxena 2023 (prompt lookup decoding); Leviathan et al. 2023, arXiv:2211.17192, on draft tokens that a model
+// verifies.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,18 +18,20 @@
 
 namespace colossal::infer {
 
-/// Cost: a few hash lookups a token, and as many entries of memory.
-/// Thread safety: none. It draws nothing: ranks that are told the same guess the same.
+/// Proposes draft tokens for one sequence.
+///
+/// Cost: a few hash lookups per token, and as many entries of memory.
+/// Thread safety: none. Proposals are deterministic: ranks that make the same calls get the same tokens.
 class NgramLookup {
  public:
-  /// `most`: tokens that are guessed at a time.
+  /// `most` is the maximum number of tokens per proposal.
   NgramLookup(const std::vector<int64_t>& tokens, int64_t most);
 
-  /// The tokens that followed the last place where the text had its last four, three or two tokens; at most `most` of
-  /// them, perhaps none. After guesses that were right they get longer, after wrong ones shorter; where none of a guess
-  /// was right the next ones, up to 32, are left out.
+  /// Returns the tokens that followed the last earlier occurrence of the sequence's last four, three or two tokens.
+  /// Returns at most `most` tokens, perhaps none. Proposals get longer after correct ones and shorter after wrong ones.
+  /// If no token of a proposal was correct, the next calls, up to 32, return none.
   std::vector<int64_t> propose(int64_t most);
-  /// How many of those that were proposed last the text went on with.
+  /// Reports how many tokens of the last proposal the model accepted.
   void judge(int64_t proposed, int64_t accepted);
   void push(int64_t token);
 
@@ -37,7 +41,8 @@ class NgramLookup {
 
   std::vector<int64_t> tokens_;
   std::unordered_map<uint64_t, size_t>
-      behind_;  // by runs of tokens: the place behind the last one that something follows
+      // Maps the hash of a run of tokens to the index after its last occurrence, if a token follows there.
+      behind_;
   int64_t most_, length_;
   int64_t pause_ = 0, left_out_ = 0;
 };

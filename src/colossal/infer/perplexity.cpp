@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kLogitsAtOnce = 256;  // tokens
 
-/// The tokens [begin, end) of a text, of which those from `counted` on predict what counts.
+/// Tokens [begin, end) of a text. The predictions of tokens [counted, end) count.
 struct Window {
   int64_t begin, end, counted;
 };
 
-/// Of a text of so many tokens, whose last one predicts nothing.
+/// Returns the windows of a text with `tokens` tokens. The last token predicts nothing.
 std::vector<Window> windows_of(int64_t tokens, int64_t window, int64_t stride) {
   std::vector<Window> windows;
   const int64_t last = tokens - 1;
@@ -32,7 +32,8 @@ std::vector<Window> windows_of(int64_t tokens, int64_t window, int64_t stride) {
   return windows;
 }
 
-/// The sum over the tokens [from, end) of the first row of `hidden`, what the head reads.
+/// Returns the negative log-likelihood summed over tokens [from, end) of the first row of `hidden`, the input of the
+/// head.
 at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn::Step& step, int64_t from,
                   const at::Tensor& next) {
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(hidden.device()));
@@ -80,7 +81,7 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
   models::head_of(model);
   const at::NoGradGuard no_grad;
   const auto on_device = at::TensorOptions().dtype(at::kLong).device(distributed.parameters().options().device);
-  const int64_t rows = model.batch_parts;  // copies of a window, of which the first counts
+  const int64_t rows = model.batch_parts;  // copies of a window; the first copy counts
   Likelihood result;
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).to(on_device.device());

@@ -1,4 +1,4 @@
-// How well a model predicts a text: the mean negative log-likelihood of its tokens.
+// Measures how well a model predicts texts: the mean negative log-likelihood of their tokens.
 //
 //   const infer::Likelihood of = infer::likelihood(*saved.model, {tokenizer->encode_prompt(text)}, {});
 //   of.perplexity();
@@ -11,13 +11,13 @@
 namespace colossal::infer {
 
 struct LikelihoodOptions {
-  int64_t window = 0;  ///< tokens that the model reads at once; 0: its positions
-  int64_t stride = 0;  ///< tokens from the begin of a window to that of the next, at most a window; 0: a window
+  int64_t window = 0;  ///< tokens that the model reads at once; 0 = the model's positions
+  int64_t stride = 0;  ///< tokens between the starts of two windows, at most `window`; 0 = window
 };
 
 struct Likelihood {
-  double sum = 0;      ///< of the negative natural logarithms of the predicted tokens' probabilities
-  int64_t tokens = 0;  ///< that were predicted
+  double sum = 0;      ///< sum of the negative natural logarithms of the predicted tokens' probabilities
+  int64_t tokens = 0;  ///< number of predicted tokens
 
   double mean() const { return sum / static_cast<double>(tokens); }
   double perplexity() const;
@@ -25,17 +25,18 @@ struct Likelihood {
   double bits_per_byte(int64_t bytes) const;
 };
 
-/// Computes the likelihood of texts, given as ids with the special tokens that the model expects. A window reads tokens
-/// [b, b + window) and predicts the next of each. Every token of a text but its first counts once, in the first window
-/// that predicts it. With a stride of half a window, each counted token after the first window has at least half a
-/// window of context. This takes twice the time.
+/// Computes the likelihood of texts, given as token ids with the special tokens that the model expects. A window reads
+/// tokens [b, b + window) and predicts the token after each. Every token of a text but its first counts once, in the
+/// first window that predicts it. With a stride of half a window, each counted token after the first window has at
+/// least half a window of context, at twice the time.
 ///
-/// Numbers:       logits in the dtype of the model, their logarithms in at least fp32, sums in fp64.
+/// Numerics:      logits in the dtype of the model, their logarithms in at least fp32, sums in fp64.
 /// Memory:        logits of 256 tokens at a time.
-/// Communication: of one forward pass per window, and of the logits. All ranks of a layout must call with equal texts.
+/// Communication: one forward pass per window, and the sum of each window. All ranks of a layout must call it with
+///                equal texts.
 /// Errors ("perplexity"): a model that does not predict the next token; a window longer than its positions, a stride
-///                longer than the window; ids outside the vocabulary; texts none of which has two tokens. They are
-///                raised before any communication. Those of the model's passes.
+///                        longer than the window; ids outside the vocabulary; no text with at least two tokens. They
+///                        are raised before any communication. Errors of the model's forward passes.
 Likelihood likelihood(distributed::DistributedModel& model, const std::vector<std::vector<int64_t>>& texts,
                       const LikelihoodOptions& options);
 

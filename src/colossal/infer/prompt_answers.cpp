@@ -28,7 +28,8 @@ const char* name_of(Ended ended) {
   }
 }
 
-/// Empty for ids that only the model has: its vocabulary may be larger than the tokenizer's.
+/// Returns the text of a token; "" for ids that only the model has, because its vocabulary may be larger than the
+/// tokenizer's.
 std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) {
   return id < tokenizer.vocabulary_size() ? text::valid_utf8(tokenizer.piece(id)) : "";
 }
@@ -38,7 +39,7 @@ std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) {
 PromptAnswers::PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
                              const std::vector<PromptLine>& lines)
     : engine_(engine), tokenizer_(tokenizer), lines_(lines) {
-  std::map<std::string, std::function<std::shared_ptr<TokenConstraint>()>> constraints;  // by schemas
+  std::map<std::string, std::function<std::shared_ptr<TokenConstraint>()>> constraints;  // keyed by schema
   answers_.reserve(lines.size());  // requests refer to their answers
   for (const PromptLine& line : lines) {
     auto& constraint = constraints[line.options.json_schema];

@@ -1,4 +1,4 @@
-// The answers to a file of prompts, an object of JSON on a line for each, in their order:
+// Writes the completions of a file of prompts: one JSON object per line, in the order of the prompts:
 //
 //   {"prompt": "To be", "text": ", or not", "ended": "length", "tokens": 4}
 //
@@ -17,18 +17,21 @@
 
 namespace colossal::infer {
 
-/// Communication: that of the engine. All ranks of a layout must construct and run it alike.
+/// Runs a file of prompts through an engine.
+///
+/// Communication: the same as Engine. All ranks of a layout must construct and run it with equal arguments.
 class PromptAnswers {
  public:
   /// Adds a request for each line. `engine`, `tokenizer` and `lines` must outlive it.
-  /// Errors: those of Engine::add(), with the number of the prompt; those of json_constraints().
+  /// Errors: errors of Engine::add(), with the number of the prompt; errors of json_constraints().
   PromptAnswers(Engine& engine, const text::Tokenizer& tokenizer, const std::vector<int64_t>& end_ids,
                 const std::vector<PromptLine>& lines);
   ~PromptAnswers();
   PromptAnswers(const PromptAnswers&) = delete;
   PromptAnswers& operator=(const PromptAnswers&) = delete;
 
-  /// Steps the engine until all requests have ended. Calls `emit` with each line as soon as those before it are there.
+  /// Steps the engine until all requests have ended. Calls `emit` with each line once it and all lines before it are
+  /// complete.
   ///
   /// Members: "id" if the prompt has one, "prompt", "text", "ended" (end, length, positions, stop or error), "tokens",
   /// and "error" if the request failed. "logprobs", if the line asks for them, has for each token its id, its piece of
@@ -36,12 +39,12 @@ class PromptAnswers {
   /// "logprob" of the first one is null, because nothing predicts it.
   void run(const std::function<void(const std::string& line)>& emit);
 
-  int64_t tokens() const;  ///< of all answers
-  int64_t failed() const;  ///< requests that ended with an error
+  int64_t tokens() const;  ///< number of tokens of all completions
+  int64_t failed() const;  ///< number of requests that ended with an error
 
  private:
   struct Answer {
-    int64_t id;  // of its request
+    int64_t id;  // id of the request
     AnswerStream stream;
     std::vector<int64_t> prompt;
     std::string text{};

@@ -26,7 +26,7 @@ void read_object(const std::string& text, PromptLine& line) {
   object.erase("id");
   const std::vector<std::string> given = read_json(object, line.options, "generate");
   GenerationOptions own = line.options;
-  // A schema of all lines was checked before; to read it again for each line takes longer than all else.
+  // The schema in `common` was checked before; parsing it again for each line would take longer than everything else.
   if (std::find(given.begin(), given.end(), "json_schema") == given.end()) own.json_schema.clear();
   own.check();
 }

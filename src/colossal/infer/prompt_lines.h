@@ -1,4 +1,4 @@
-// A file of prompts: a line each, with options of its own where lines are JSON.
+// Reads a file of prompts, one per line. JSON lines may have their own options:
 //
 //   {"prompt": "To be", "max_tokens": 20, "temperature": 0.8, "stop": ["\n"], "id": "hamlet"}
 //
@@ -15,15 +15,16 @@ namespace colossal::infer {
 
 struct PromptLine {
   std::string prompt{};
-  nlohmann::ordered_json id{};  ///< any value of the line, which is printed with the answer; null = none
+  nlohmann::ordered_json id{};  ///< any JSON value, printed with the completion; null = none
   GenerationOptions options{};
 };
 
-/// Reads the lines of a file, once, so that it may be a pipe. Lines of a .jsonl file are objects with a string
-/// "prompt", perhaps an "id", and options by their names (GenerationOptions::fields). Options that a line leaves out
-/// are those of `common`; prompt i then draws by the seed of `common` + i. Empty lines are skipped.
-/// Errors ("generate"): a file that cannot be read or holds no prompt. With its number a line that is no UTF-8 or no
-///                      such object, that has an unknown option, or a value that GenerationOptions::check() refuses.
+/// Reads the lines of a file in one pass, so that it may be a pipe. Lines of a .jsonl file are objects with a string
+/// "prompt", an optional "id", and options by their names (GenerationOptions::fields). Missing options are taken from
+/// `common`, except that prompt i uses its seed + i. Empty lines are skipped.
+/// Errors ("generate"): a file that cannot be read or holds no prompt. Errors with the line's number: text that is not
+///                      UTF-8, a line that is not such an object, an unknown option, a value that
+///                      GenerationOptions::check() refuses.
 std::vector<PromptLine> read_prompts(const std::string& path, const GenerationOptions& common);
 
 }  // namespace colossal::infer

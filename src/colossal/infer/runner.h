@@ -17,6 +17,8 @@
 
 namespace colossal::infer {
 
+/// Interface of the runners.
+///
 /// Communication: logits() sends what the model's forward pass sends. All ranks of a layout must call it for the same
 ///                steps.
 /// Thread safety: none.
@@ -25,21 +27,21 @@ class Runner {
   virtual ~Runner() = default;
 
   virtual const models::ModelShape& shape() const = 0;
-  /// Returns the number of tokens of the longest text that it can read.
+  /// Returns the maximum number of tokens of a sequence that it can read.
   virtual int64_t longest() const = 0;
-  /// Returns the text that the model reads before the first token of the answer.
+  /// Returns the tokens that the model reads before the first new token.
   virtual std::vector<int64_t> text_of(const Request& request) const { return request.prompt; }
-  /// Returns the options that it does not use, by their names in JSON, and its own name in messages.
+  /// Returns the options that the runner does not use, by their names in JSON. name() is the runner's name in messages.
   virtual std::vector<std::string> unused() const = 0;
   virtual std::string name() const = 0;
 
-  /// Announces a request of the scheduler, which reads `text` and gets at most `most_new` tokens.
+  /// Announces a request of the scheduler that reads `text` and generates at most `most_new` tokens.
   virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) = 0;
-  /// The request is over, whether it had a step or not.
+  /// Ends a request and frees what the runner holds for it. The request may have had no step.
   virtual void end(int64_t id) = 0;
 
-  /// Returns logits [n, V]. Each run of `step` has a row for each scored token, then, if it is the last of its request,
-  /// a row for the next token and one for each token proposed there.
+  /// Returns logits [n, V]. Each run of `step` has one row per scored token. If it is the last run of its request, it
+  /// also has a row for the next token and one for each proposed token.
   virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) = 0;
 };
 

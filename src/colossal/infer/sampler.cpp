@@ -29,10 +29,10 @@ void SamplingOptions::check() const {
 
 namespace {
 
-/// Tokens, the most probable first. What is decided here are numbers of the device, which the host does not know.
+/// Tokens in descending order of probability. All results stay on the device, so the host does not wait for them.
 struct Ranked {
   Ranked(const at::Tensor& logits, const SamplingOptions& options) {
-    // In the dtype of the logits, which is short to sort, and whose order a wider one keeps.
+    // Sorts in the dtype of the logits: a narrow dtype sorts faster, and a wider one has the same order.
     const auto [sorted, order] = logits.sort(/*stable=*/true, -1, /*descending=*/true);
     ids = order;
     probable = (sorted.to(at::kDouble) / options.temperature).softmax(-1);
@@ -41,13 +41,13 @@ struct Ranked {
     last = at::full({1}, most - 1, ids.options());
     if (options.top_p < 1) last = at::minimum(last, total.lt(options.top_p).sum());
     if (options.min_p > 0) last = at::minimum(last, probable.ge(probable.narrow(0, 0, 1) * options.min_p).sum() - 1);
-    last = last.clamp_min(0);  // of logits that are no numbers none is left
+    last = last.clamp_min(0);  // NaN logits would leave no token
   }
   at::Tensor ids, probable, total;  // [V]
-  at::Tensor last;                  // [1], of those that are kept
+  at::Tensor last;                  // [1], index of the last token that the filters keep
 };
 
-/// The token that `uniform` picks by weights [V] of any sum, fp64; never one of weight 0.
+/// Returns the token that `uniform` selects from weights [V], fp64 with any sum; never a token of weight 0.
 int64_t picked(const at::Tensor& weights, double uniform) {
   const at::Tensor total = weights.cumsum(-1), all = total.narrow(0, -1, 1);
   return static_cast<int64_t>(tensor::host_value(at::minimum(total.le(all * uniform).sum(), total.lt(all).sum())));
@@ -77,7 +77,7 @@ int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions&
   std::stable_sort(ids.begin(), ids.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
   if (options.temperature == 0) return ids.front();
   double all = 0;
-  std::vector<double> total;  // of the first ones, the most probable taken for 1
+  std::vector<double> total;  // cumulative weights; the most probable token has weight 1
   for (const int64_t id : ids)
     total.push_back(all += std::exp((logits[id] - logits[ids.front()]) / options.temperature));
   size_t kept = 1;
@@ -96,10 +96,10 @@ Sampler::Sampler(const SamplingOptions& options, const std::vector<int64_t>& pro
     for (const int64_t id : prompt) times_.emplace(id, 0);
 }
 
-// Of the logits [n] of tokens that were seen or have a bias, in fp64, and back.
+// Changes only the logits [n] of tokens that were seen or have a bias, in fp64, and writes them back.
 at::Tensor Sampler::adjusted(const at::Tensor& logits) const {
   if (!options_.changes_logits()) return logits;
-  std::map<int64_t, double> less;  // what is taken from a logit
+  std::map<int64_t, double> less;  // value to subtract from each logit
   for (const auto& [id, times] : times_)
     less[id] = static_cast<double>(times) * options_.frequency_penalty + (times > 0 ? options_.presence_penalty : 0);
   for (const auto& [id, bias] : options_.logit_bias) {
@@ -118,7 +118,7 @@ at::Tensor Sampler::adjusted(const at::Tensor& logits) const {
     return at::tensor(numbers, type).to(logits.device());
   };
   const at::Tensor at = there(ids, at::kLong), factor = there(factors, at::kDouble);
-  // wide: what a penalty takes must not be lost in the last bits of a narrow logit
+  // Uses fp64, because a small penalty could vanish in the rounding of a narrow dtype.
   at::Tensor all = logits.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   const at::Tensor own = all.index_select(0, at);
   const at::Tensor repeated = at::where(own.gt(0), own / factor, own * factor);
@@ -159,7 +159,7 @@ int64_t Sampler::judge(const at::Tensor& logits, const DraftedToken& drafted) {
   const double own = tensor::host_value(p[drafted.token]), other = tensor::host_value(q[drafted.token]);
   if (uniform("judging") * other < own) return drawn(drafted.token);
   const at::Tensor more = (p - q).clamp_min_(0);
-  // Of two that are the same but for rounding nothing may be left.
+  // If p and q differ only by rounding, the difference may be zero everywhere.
   return drawn(picked(tensor::host_value(more.sum()) > 0 ? more : p, uniform(stream_)));
 }
 

@@ -24,7 +24,8 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, i
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must have at least one token");
   const int64_t most = static_cast<int64_t>(tokens.size()) + most_new, room = options_.blocks * options_.block_tokens;
-  // With a window a step needs its own tokens and the window before them, which may begin anywhere in a block.
+  // With a window, a step needs blocks for its own tokens and for the window before them. The window may start anywhere
+  // in a block.
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
   require(most <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
           most_new, " tokens, capacity ", room, "; raise --cache or lower --max-tokens");
@@ -38,8 +39,8 @@ void Scheduler::begin(Sequence& sequence) {
   leave_window(sequence);
 }
 
-// Blocks that no token from `held` on looks at. The table goes on with one that the sequence has: whoever reads a page
-// with them finds numbers of its own.
+// Frees the blocks that no token from `held` on attends to. Their table entries are set to a block that the sequence
+// still owns. Because of that, a kernel that loads a page through them reads the sequence's own values.
 void Scheduler::leave_window(Sequence& sequence) {
   if (options_.window == 0) return;
   const int64_t before = std::max<int64_t>(0, sequence.held - options_.window + 1) / options_.block_tokens;
@@ -51,7 +52,8 @@ void Scheduler::leave_window(Sequence& sequence) {
 }
 
 void Scheduler::give_up(Sequence& sequence) {
-  // From the end on: a prefix without its first blocks is of no use to anybody, so these go last.
+  // Frees the last blocks first, because a cached prefix is useless without its first blocks: the pool should reuse
+  // those last.
   while (static_cast<int64_t>(sequence.blocks.size()) > sequence.given_back) {
     pool_.give_back(sequence.blocks.back());
     sequence.blocks.pop_back();
@@ -69,7 +71,8 @@ void Scheduler::hold(Sequence& sequence, int64_t count) {
                sequence.given_back);
 }
 
-// Blocks for so many tokens held, those of the youngest ones that are not in the step if need be.
+// Gets blocks for `tokens` held tokens. If the pool is empty, preempts the newest running requests that are not in the
+// step.
 bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step) {
   Sequence& sequence = at(id);
   while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(tokens)) {
@@ -94,14 +97,14 @@ void Scheduler::take_run(int64_t id, std::vector<Run>& step, int64_t& left) {
   const int64_t count = std::min(sequence.lacking(), left);
   if (count == 0 || !has_blocks_for(id, sequence.held + count, step)) return;
   Run run{id, sequence.held, count, count == sequence.lacking()};
-  run.first_scored = sequence.scored;  // a request that was preempted computes those before it again
+  run.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
   run.scored = std::max<int64_t>(0, std::min(run.first + count, sequence.to_score) - sequence.scored);
   sequence.scored += run.scored;
   step.push_back(run);
   left -= count;
 }
 
-// Blocks that are free, and room that is left: a guess is worth no more.
+// Draft tokens use only free blocks and leftover step budget, so they never preempt a request.
 void Scheduler::take_proposed(Run& run, int64_t& left) {
   Sequence& sequence = at(run.id);
   if (!run.is_last) return;
@@ -119,10 +122,10 @@ void Scheduler::take_proposed(Run& run, int64_t& left) {
 std::vector<Scheduler::Run> Scheduler::next() {
   std::vector<Run> step;
   int64_t left = options_.step_tokens;
-  for (const int64_t id : running_) leave_window(at(id));  // the step before has run
-  // Who gives up leaves from the end.
+  for (const int64_t id : running_) leave_window(at(id));  // the previous step has run
+  // Preemption removes requests only from the end, so the indices stay valid.
   for (size_t i = 0; i < running_.size(); ++i) take_run(running_[i], step, left);
-  // Who waits begins only while nobody has to give up for it.
+  // Waiting requests start only if free blocks suffice: they never preempt a running request.
   while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.most_running) {
     const int64_t id = waiting_.front();
     Sequence& sequence = at(id);
@@ -150,7 +153,7 @@ void Scheduler::accept(int64_t id, int64_t count) {
   Sequence& sequence = at(id);
   sequence.proposed.clear();
   if (count > 0) hold(sequence, count);
-  // Blocks that were taken for guesses alone.
+  // Frees the blocks that were taken only for draft tokens.
   give_back_behind(sequence, static_cast<int64_t>(sequence.tokens.size()));
 }
 

@@ -1,5 +1,5 @@
-// Which tokens of which requests go through the model next, and who has which blocks of the cache: iteration by
-// iteration, prompts in chunks beside tokens of others, first come first served.
+// Decides which tokens of which requests the model computes in each step, and assigns the blocks of the KV cache. A
+// step combines chunks of prompts with tokens of running requests. Requests are served in arrival order.
 //
 //   Scheduler scheduler({.blocks = 256});
 //   scheduler.add(0, prompt);
@@ -9,7 +9,7 @@
 //       if (run.is_last) scheduler.append(run.id, token_of(run));
 //   }
 //
-// It knows no model and looks at no clock: ranks that are told the same decide the same.
+// Decisions depend neither on a model nor on a clock: ranks that make the same calls decide the same.
 // See: Yu et al. 2022 (Orca, OSDI); Agrawal et al. 2023, arXiv:2308.16369 (chunked prompts).
 #pragma once
 #include <cstdint>
@@ -24,65 +24,73 @@ namespace colossal::infer {
 struct SchedulerOptions {
   int64_t blocks = 256;
   int64_t block_tokens = 64;
-  int64_t step_tokens = 512;   ///< of all requests in a step, at most
-  int64_t most_running = 256;  ///< requests that have blocks at a time
-  bool keeps_prefixes = true;  ///< blocks of prompts and texts are found again
-  /// Tokens that are looked at, the one that looks among them: blocks before them are given back while a request runs;
-  /// 0: all
+  int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
+  int64_t most_running = 256;  ///< maximum number of requests that hold blocks
+  bool keeps_prefixes = true;  ///< caches the blocks of prompts and completions for reuse by other requests
+  /// Attention window in tokens, including the query's own token. The scheduler returns blocks before the window to the
+  /// pool while a request runs. 0 = no window.
   int64_t window = 0;
 };
 
 class Scheduler {
  public:
-  /// Tokens [first, first + count) of a request, behind those that its blocks hold.
+  /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
   struct Run {
     int64_t id, first, count;
-    bool is_last;          ///< with them all of its tokens were seen: what follows is wanted
-    int64_t proposed = 0;  ///< of what propose() was told, those that are run behind them
-    /// Tokens [first_scored, first_scored + scored) of them are those whose next token's probability is wanted.
+    bool is_last;          ///< true if they are the last tokens of the request: the next token is wanted
+    int64_t proposed = 0;  ///< number of proposed tokens (propose()) computed after them
+    /// Tokens [first_scored, first_scored + scored) of the request: those whose next token gets a log-probability.
     int64_t first_scored = 0, scored = 0;
   };
   struct Counts {
-    int64_t prompt_tokens = 0, found_tokens = 0;  ///< of requests when they began, again too: all, and those in blocks
+    /// Tokens of requests at admission, including each readmission after preemption: all of them, and those found in
+    /// cached blocks.
+    int64_t prompt_tokens = 0, found_tokens = 0;
     int64_t preempted = 0;
   };
 
-  /// Errors ("engine"): a step without tokens, nobody running; those of BlockPool.
+  /// Errors ("engine"): step_tokens or most_running is not positive. Errors of BlockPool.
   explicit Scheduler(const SchedulerOptions& options);
 
-  /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold, or with a
-  ///                    window more than they hold of it and of a step.
-  /// The first `scored` tokens of the request each appear once in Run::scored, even if it is preempted. Until then it
-  /// reuses no cached prefix.
+  /// Adds a request to the end of the queue. `most_new` is the maximum number of tokens that append() adds and the
+  /// model reads. Each of the first `scored` tokens appears in exactly one Run::scored range, even if the request is
+  /// preempted. The request reuses no cached prefix until all of them were scored.
+  /// Errors ("engine"): an id that is in use; no tokens; more tokens, `most_new` included, than all blocks hold. If
+  ///                    there is a window, that last limit applies only if the blocks do not hold the window and the
+  ///                    tokens of a step.
   void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, int64_t scored = 0);
-  /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new
-  /// ones. So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where
-  /// blocks lack, the youngest gives up its own and begins again later, before those that wait.
+  /// Plans a step and returns its runs. After the step has run, the blocks of the requests hold these tokens. Running
+  /// requests come first, in admission order, so that each gets its token. The remaining tokens of the step go to
+  /// waiting requests. If a running request finds no free block, the scheduler preempts the request admitted last,
+  /// which returns its blocks and goes to the front of the queue.
   std::vector<Run> next();
-  /// Tokens that may follow all of a request's. They are run with its last one in the next step that this is in, as far
-  /// as that step and the pool have room which nobody else wants. Errors ("engine"): an unknown id.
+  /// Proposes draft tokens after the last token of a request. The next step that computes that last token computes them
+  /// too. They use only free blocks and leftover step budget, so they may be cut short. Errors ("engine"): an unknown
+  /// id.
   void propose(int64_t id, std::vector<int64_t> tokens);
   const std::vector<int64_t>& proposed(int64_t id) const { return at(id).proposed; }
-  /// After append(): of the tokens proposed so many were what was appended, so blocks hold them. The others are
-  /// forgotten. Errors ("engine"): an unknown id.
+  /// Accepts the first `count` proposed tokens, which append() must have added before; blocks hold them from then on.
+  /// Discards the other proposed tokens and frees blocks that only they needed. Errors ("engine"): an unknown id.
   void accept(int64_t id, int64_t count);
-  /// A token that follows all of a request's. Errors ("engine"): an unknown id.
+  /// Appends a token to a request. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);
-  /// The tokens of a request from `count` on are no more, nor what blocks hold of them; for requests without prefixes
-  /// that others find (SchedulerOptions::keeps_prefixes). With a window at most as many tokens may go as it is wider
-  /// than what tokens look at. Errors ("engine"): an unknown id, more tokens than there are.
+  /// Drops tokens [count, end) of a request and their cache entries. Requires SchedulerOptions::keeps_prefixes = false,
+  /// because another request may have found the blocks. If there is a window, the number of dropped tokens must not
+  /// exceed SchedulerOptions::window minus the model's own window. Errors ("engine"): an unknown id, more tokens than
+  /// the request has, keeps_prefixes = true.
   void rewind(int64_t id, int64_t count);
-  /// Tokens [first, first + count) of a request are no more: those behind them move up and are read again. What was
-  /// proposed is forgotten. Errors ("engine"): an unknown id, tokens that are not there.
+  /// Removes tokens [first, first + count) of a request. Later tokens move up, and the model reads them again. Discards
+  /// proposed tokens. Errors ("engine"): an unknown id; a range that includes the last token or is not inside the
+  /// sequence.
   void cut(int64_t id, int64_t first, int64_t count);
-  /// The request is no more. Errors ("engine"): an unknown id.
+  /// Removes a request and frees its blocks. Errors ("engine"): an unknown id.
   void remove(int64_t id);
 
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
-  /// The blocks of all tokens of a request that are held, in order. A block before the window was given back: its entry
-  /// names some other block, because no token reads it any more.
+  /// Returns the blocks of a request's held tokens, in order. For a block before the window, which was freed, the entry
+  /// is another block's number: no token reads that entry.
   const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
   const BlockPool& pool() const { return pool_; }
   const Counts& counts() const { return counts_; }
@@ -91,11 +99,11 @@ class Scheduler {
   struct Sequence {
     std::vector<int64_t> tokens;
     std::vector<int32_t> blocks{};
-    int64_t held = 0;  // tokens that blocks hold, those of the step under way among them
+    int64_t held = 0;  // number of tokens that blocks hold, including those of the current step
     std::vector<int64_t> proposed{};
-    int64_t given_back = 0;  // the first blocks, before the window
-    int64_t to_score = 0;    // the first tokens
-    int64_t scored = 0;      // those of to_score that were in a run
+    int64_t given_back = 0;  // number of first blocks that were freed because they are before the window
+    int64_t to_score = 0;    // number of first tokens to score
+    int64_t scored = 0;      // number of tokens of to_score that were in a run
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
   };
   Sequence& at(int64_t id);
@@ -113,7 +121,7 @@ class Scheduler {
   BlockPool pool_;
   std::map<int64_t, Sequence> sequences_;
   std::deque<int64_t> waiting_;
-  std::vector<int64_t> running_;  // by age
+  std::vector<int64_t> running_;  // ids in admission order
   Counts counts_;
 };
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int64_t kLargestFile = int64_t{1} << 24;
 
-/// The value at `key`, of the type that `fallback` has; that where there is none, or null.
+/// Returns the value at `key` as the type of `fallback`, or `fallback` if the key is missing or null.
 template <class T>
 T value_at(const json& object, const char* key, const T& fallback, const std::string& file) {
   const auto found = object.find(key);
@@ -29,13 +29,13 @@ T value_at(const json& object, const char* key, const T& fallback, const std::st
 }
 
 struct Module {
-  std::string type;  ///< the class, without what holds it
+  std::string type;  ///< class name without its module path
   std::string folder;
 };
 
 std::vector<Module> modules_of(const std::string& folder) {
   const std::string file = folder + "/modules.json";
-  // a list, which the reader of untrusted JSON wants in an object
+  // The file is a list, but the reader of untrusted JSON requires an object.
   const json all =
       parse_json_object("{\"modules\":" + read_file(file, kLargestFile) + "\n}", file, "embed").at("modules");
   require(all.is_array(), "embed", file, " must be a list of modules");
@@ -61,7 +61,7 @@ Pooling read_pooling(const std::string& folder) {
                                                                   {"lasttoken", Pooling::Last}};
   std::vector<Pooling> chosen;
   std::string all;
-  if (const auto named = config.find("pooling_mode"); named != config.end()) {  // of newer versions
+  if (const auto named = config.find("pooling_mode"); named != config.end()) {  // key of newer versions
     all = named->is_string() ? named->get<std::string>() : named->dump();
     for (const char* name : {"cls", "mean", "max"})
       if (all == name) chosen.push_back(pooling_of(name));

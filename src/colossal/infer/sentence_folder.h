@@ -1,4 +1,4 @@
-// What a folder of sentence-transformers says of how texts become vectors.
+// Reads from a folder of sentence-transformers how texts become vectors.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,19 +10,20 @@
 namespace colossal::infer {
 
 struct SentenceFolder {
-  std::string model;               ///< the Hugging Face folder in it
-  std::optional<Pooling> pooling;  ///< none: the folder says nothing
+  std::string model;               ///< path of the Hugging Face model folder inside it
+  std::optional<Pooling> pooling;  ///< none = the folder does not specify one
   bool normalize = false;
-  std::optional<int64_t> tokens{};               ///< that a text has at most; none: as many as the model has positions
-  std::map<std::string, std::string> prompts{};  ///< by their names: what is put in front of a text
-  std::string prompt_name{};                     ///< of the one that texts get where nobody names another; empty: none
+  std::optional<int64_t> tokens{};               ///< maximum tokens per text; none = the model's positions
+  std::map<std::string, std::string> prompts{};  ///< texts to put before each input, by name
+  std::string prompt_name{};                     ///< name of the default prompt; "" = none
 };
 
-/// Reads modules.json, and what it names: of a folder without it, its own name and nothing else.
-/// Errors ("embed"): files that are not what sentence-transformers writes; modules that are computed otherwise (Dense),
-///                   in another order than model, pooling, normalization, or outside the folder; poolings that are not
-///                   one of Pooling's; a model that reads lower case of texts by itself (do_lower_case); prompts that
-///                   the pooling leaves out (include_prompt = false). Each names its file.
+/// Reads modules.json and the files of its modules. For a folder without modules.json, sets only `model`, to the folder
+/// itself.
+/// Errors ("embed"): files that are not in the format of sentence-transformers; unsupported modules (Dense), an order
+///                   other than model, pooling, normalization, or a module outside the folder; poolings that Pooling
+///                   does not have; a model that converts texts to lower case itself (do_lower_case); pooling that
+///                   excludes the prompt (include_prompt = false). Each message names the file.
 SentenceFolder read_sentence_folder(const std::string& folder);
 
 }  // namespace colossal::infer

@@ -10,13 +10,13 @@
 namespace colossal::infer {
 namespace {
 
-/// A number in [0, 1): a function of the seed and of what it is for.
+/// Returns a number in [0, 1) as a function of the seed, the purpose and the index.
 double uniform(int64_t seed, const char* purpose, int64_t index) {
   const uint64_t bits = derive_seed(derive_seed(static_cast<uint64_t>(seed), purpose), static_cast<uint64_t>(index));
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-/// About `mean`: between half and one and a half of it.
+/// Maps `uniform` to an integer between 0.5 and 1.5 times `mean`.
 int64_t about(int64_t mean, double uniform) {
   const int64_t least = (mean + 1) / 2, most = mean + mean / 2;
   return least + static_cast<int64_t>(uniform * static_cast<double>(most - least + 1));
@@ -51,7 +51,7 @@ std::vector<Arrival> random_arrivals(const LoadOptions& options, int64_t vocabul
 Served serve(Engine& engine, const std::vector<Arrival>& arrivals, const std::function<double()>& now) {
   Served served;
   std::map<int64_t, UnderWay> under_way;
-  std::vector<Event> events;  // of a step; its end, which is when they came, is known after it
+  std::vector<Event> events;  // events of one step; they get the time at the end of the step
   const auto hear = [&events](const Event& event) { events.push_back(event); };
   size_t added = 0;
   while (added < arrivals.size() || engine.has_work()) {

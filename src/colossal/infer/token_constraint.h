@@ -1,4 +1,4 @@
-// Which tokens a request may be answered with, one after another.
+// Restricts the tokens of a completion, one after another.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +10,17 @@ namespace colossal::infer {
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
-  /// Whether each of `vocabulary` tokens may come next: bool [vocabulary] of the host, at least one true.
+  /// Returns for each of `vocabulary` tokens whether it may come next: bool [vocabulary] on the host, at least one
+  /// true.
   virtual at::Tensor allowed(int64_t vocabulary) = 0;
-  /// `token` came next, of those allowed; an end token too.
+  /// Advances past `token`, which must be allowed. Called for end tokens too.
   virtual void accept(int64_t token) = 0;
-  /// One that has accepted the same, and goes its own way from here: for who looks ahead.
+  /// Returns an independent copy with the same accepted tokens, for callers that look ahead.
   virtual std::shared_ptr<TokenConstraint> copy() const = 0;
 };
 
-/// logits [V] with minus infinity where the constraint does not allow a token; themselves without one (null).
+/// Returns logits [V] with minus infinity for tokens that the constraint does not allow. Returns `logits` if it is
+/// null.
 at::Tensor constrained(const at::Tensor& logits, TokenConstraint* constraint);
 
 }  // namespace colossal::infer
