@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kComponent[] = "hugging face";
 
-/// Rows of `parameter` from `row` on, `count` of them.
+/// Returns the box of rows [row, row + count) of `parameter`.
 Box rows_box(const nn::Parameter& parameter, int64_t row, int64_t count) {
   Box box{std::vector<int64_t>(parameter.spec.shape.size(), 0), parameter.spec.shape};
   if (box.size.empty()) return box;
@@ -25,7 +25,7 @@ int64_t rows_in(const nn::Parameter& parameter) {
   return parameter.spec.shape.empty() ? 1 : parameter.spec.shape.front();
 }
 
-/// How many rows of the parameter each part of its name is.
+/// Returns the number of rows of the parameter that each part of its name has.
 std::vector<int64_t> counts_of(const nn::Parameter& parameter, const nn::ExternalName& name) {
   const int64_t all = rows_in(parameter);
   const bool whole = name.parts.empty() || name.parts.front().is_whole();
@@ -54,7 +54,7 @@ std::vector<int64_t> counts_of(const nn::Parameter& parameter, const nn::Externa
   return counts;
 }
 
-/// Sets ExternalPart::rows, by tensors.
+/// Sets ExternalPart::rows for each tensor of the folder.
 void count_rows(std::vector<ExternalPart>& parts) {
   std::map<std::string, std::vector<ExternalPart*>> tensors;
   for (ExternalPart& part : parts) tensors[part.name].push_back(&part);

@@ -1,4 +1,4 @@
-// A tensor of a Hugging Face folder, or some of its rows, as a piece of one of our parameters.
+// Maps a tensor of a Hugging Face folder, or some of its rows, to a piece of one of our parameters.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,33 +10,34 @@
 namespace colossal::checkpoint {
 
 struct ExternalPart {
-  const nn::Parameter* parameter;  ///< or a buffer
+  const nn::Parameter* parameter;  ///< parameter or buffer
   std::string name;                ///< name of the tensor in the folder
-  Box box;                         ///< the elements of the logical parameter
-  bool transposed;                 ///< the folder holds the transpose
-  int64_t leading_ones = 0;        ///< dimensions of size 1 in front of it there
-  /// Which rows of the tensor the box is (dimension 0 in our orientation): first, first + stride and so on of `rows`
+  Box box;                         ///< elements of the logical parameter
+  bool transposed;                 ///< true if the folder holds the transpose
+  int64_t leading_ones = 0;        ///< number of dimensions of size 1 that the folder's tensor has in front
+  /// Rows of the tensor that the box stands for (dimension 0 in our orientation): first, first + stride and so on, of
+  /// `rows` rows.
   int64_t first = 0, stride = 1, rows = 0;
 
-  /// Shape of the whole tensor: in our orientation, and as the folder stores it.
+  /// Return the shape of the whole tensor in our orientation, and as the folder stores it.
   std::vector<int64_t> shape() const;
   std::vector<int64_t> external_shape() const;
-  /// The rows of a whole tensor of shape() that the box is: a view.
+  /// Returns the rows of a whole tensor of shape() that the box stands for, as a view.
   at::Tensor rows_of(const at::Tensor& whole) const;
-  /// The folder's tensor in the shape shape(), and back: views.
+  /// Convert the folder's tensor to the shape shape(), and back, as views.
   at::Tensor to_ours(const at::Tensor& tensor) const;
   at::Tensor to_theirs(const at::Tensor& tensor) const;
 };
 
-/// Errors ("hugging face"): a model with parameters that wrappers of products added (nn::Parameter::is_added). For
-/// exports, which would leave them out.
+/// Refuses exports of a model whose layers have added parameters (nn::Parameter::is_added, e.g. from an adapter),
+/// because the folder would not contain them. Errors ("hugging face"): such a parameter.
 void require_none_added(const nn::Parameters& parameters, const std::string& model = "");
 
-/// Every piece of the folder of a model (ExternalNames::model), in the order of `names`, those of other stages of a
-/// pipeline included. Buffers count if `names` has them; parameters that wrappers of products added do not.
-/// Errors: throws Error("hugging face", ...) when a parameter has no name or two, a name is of no parameter, the number
-///         of whole parts is not that of the parameter's segments, rows are not as many as the parameter's, or those
-///         that are taken of a tensor are not all of its rows once, or not of one shape.
+/// Returns all pieces of a model's folder (ExternalNames::model) in the order of `names`, including the pieces of other
+/// pipeline stages. Buffers count if `names` has them; added parameters do not.
+/// Errors: throws Error("hugging face", ...) if a parameter has no name or two names, or a name has no parameter. The
+///         number of whole parts must be the number of the parameter's segments, and the parts' rows must add up to the
+///         parameter's rows. The rows taken of one tensor must be each of its rows once, with one shape.
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
                                          const std::string& model = "");
 

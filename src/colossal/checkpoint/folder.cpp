@@ -45,7 +45,7 @@ void rename_folder(const std::string& from, const std::string& to) {
   require(error == 0, "checkpoint", "cannot rename ", from, " to ", to, ": ", std::strerror(error));
 }
 
-/// Why the entry is no complete checkpoint; empty if it is one.
+/// Returns why the entry is not a complete checkpoint; "" if it is one.
 std::string incompleteness(const fs::path& path) {
   std::error_code failed;
   if (!fs::is_directory(path, failed)) return failed ? failed.message() : "it is not a folder";
@@ -105,13 +105,13 @@ void publish(const std::string& folder, int64_t step) {
   if (!fs::exists(final)) {
     rename_folder(partial, final);
   } else if (renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) != 0) {
-    // A file system without the exchange: for a moment neither of the two is visible, older checkpoints are.
+    // The file system has no atomic exchange. Neither of the two checkpoints is visible for a moment; older ones are.
     const std::string replaced = folder + "/." + step_name(step) + ".replaced" + kPartialSuffix;
     rename_folder(final, replaced);
     rename_folder(partial, final);
     fs::remove_all(replaced);
   } else {
-    fs::remove_all(partial);  // the one that was replaced
+    fs::remove_all(partial);  // the exchange left the replaced checkpoint there
   }
   sync_folder(folder);
 }
@@ -122,13 +122,15 @@ void prune(const std::string& folder, int64_t step, int keep_last) {
   try {
     steps = complete_steps(folder);
   } catch (const Error&) {
-    return;  // Rank 0 is alone here: the new checkpoint is complete, and the next save prunes again.
+    // Only rank 0 runs this, so an error would stop it alone. The new checkpoint is complete, and the next save prunes
+    // again.
+    return;
   }
   for (size_t i = 0; i + keep_last < steps.size(); ++i) {
     if (steps[i] == step) continue;
     std::error_code ignored;
-    fs::rename(step_path(folder, steps[i]), partial_path(folder, steps[i]),
-               ignored);  // invisible before it is incomplete
+    // The checkpoint must become invisible before it becomes incomplete.
+    fs::rename(step_path(folder, steps[i]), partial_path(folder, steps[i]), ignored);
     fs::remove_all(partial_path(folder, steps[i]), ignored);
   }
 }

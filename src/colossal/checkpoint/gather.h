@@ -1,4 +1,4 @@
-// Whole tensors of a folder, put together from the ranks that hold their parts.
+// Gathers whole tensors of a folder from the ranks that hold their parts.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,11 +12,11 @@ class Group;
 
 namespace colossal::checkpoint {
 
-/// The parts that a tensor of the folder is made of.
+/// Parts of one tensor of the folder.
 using Parts = std::vector<const ExternalPart*>;
 
-/// The tensor whole, in our orientation, on rank 0's host; undefined elsewhere.
-/// Communication: every rank of `world` must call; each primary block is sent to rank 0.
+/// Returns the whole tensor in our orientation on the host of rank 0; undefined on other ranks.
+/// Communication: every rank of `world` must call. Each primary block is sent to rank 0.
 at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Group& world);
 
 }  // namespace colossal::checkpoint

@@ -10,17 +10,17 @@ namespace {
 
 constexpr int64_t kGroup = 32;
 
-/// The binary16 number at a byte of each block: fp32 [rows, blocks].
+/// Returns the binary16 value at byte `at` of each block: fp32 [rows, blocks].
 at::Tensor halves(const at::Tensor& blocks, int64_t at) {
   return blocks.narrow(2, at, 2).contiguous().view(at::kHalf).squeeze(2).to(at::kFloat);
 }
 
-/// Bytes [..., n] -> codes [..., 2 n], those of their lower halves first.
+/// Splits bytes [..., n] into 4-bit values [..., 2 n]: all lower halves, then all upper halves.
 at::Tensor lower_then_upper(const at::Tensor& bytes) {
   return at::cat({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1);
 }
 
-/// 12 bytes -> the scales and minima, of 6 bits, of 8 groups: uint8 [..., 8] each.
+/// Unpacks 12 bytes into the 6-bit scales and minima of 8 groups: uint8 [..., 8] each.
 std::pair<at::Tensor, at::Tensor> of_six_bits(const at::Tensor& bytes) {
   const at::Tensor first = bytes.narrow(2, 0, 4), second = bytes.narrow(2, 4, 4), third = bytes.narrow(2, 8, 4);
   const auto upper = [](const at::Tensor& x) { return x.bitwise_right_shift(6).bitwise_left_shift(4); };
@@ -30,7 +30,7 @@ std::pair<at::Tensor, at::Tensor> of_six_bits(const at::Tensor& bytes) {
 
 ops::GroupCodes codes_of_q4_k(const at::Tensor& blocks) {
   const auto [scales, minima] = of_six_bits(blocks.narrow(2, 4, 12));
-  // 128 bytes: of each 32 the lower halves are one group, the upper ones the next
+  // There are 128 bytes. In each 32 of them the lower halves are one group, and the upper halves the next.
   const at::Tensor codes = lower_then_upper(blocks.narrow(2, 16, 128).unflatten(2, {4, kGroup}));
   return {.bits = 4,
           .group = kGroup,
@@ -39,7 +39,8 @@ ops::GroupCodes codes_of_q4_k(const at::Tensor& blocks) {
           .minima = (halves(blocks, 2).unsqueeze(2) * minima).neg_().flatten(1)};
 }
 
-/// `is_signed`: Q8_0, whose codes are those of int8. Else Q4_0, and Q4_1 with a minimum behind the scale.
+/// `is_signed` is true for Q8_0, which stores int8 values. Otherwise the type is Q4_0, or with `minima` Q4_1, which
+/// stores a minimum after the scale.
 ops::GroupCodes codes_of_plain_blocks(const at::Tensor& blocks, bool is_signed, bool minima) {
   const at::Tensor bytes = blocks.slice(2, minima ? 4 : 2);
   return {.bits = is_signed ? 8 : 4,

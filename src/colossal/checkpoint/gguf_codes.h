@@ -1,4 +1,5 @@
-// Blocks of GGUF files as codes with a scale a group, for products with the codes themselves (ops/prepacked_matrix.h).
+// Converts blocks of GGUF files to quantized values with one scale per group, which matrix products use directly
+// (ops/prepacked_matrix.h).
 #pragma once
 #include <optional>
 
@@ -7,9 +8,9 @@
 
 namespace colossal::checkpoint {
 
-/// The matrix [rows, columns] of `blocks`, in groups of 32: Q8_0, Q4_0, Q4_1 and Q4_K, whose scales are products of two
-/// numbers. Nothing for other types, for scales that are not finite, and for a Q8_0 with a code -128, which GroupCodes
-/// does not have.
+/// Returns the matrix [rows, columns] of `blocks` in groups of 32. Supports Q8_0, Q4_0, Q4_1 and Q4_K, whose scales are
+/// products of two values. Returns none for other types, for scales that are not finite, and for a Q8_0 with a value
+/// -128, which GroupCodes cannot represent.
 std::optional<ops::GroupCodes> codes_of_gguf(const GgufType& type, const char* blocks, int64_t rows, int64_t columns);
 
 }  // namespace colossal::checkpoint

@@ -18,7 +18,7 @@ const GgufTensor* find_tensor(const GgufFile& file, const std::string& name) {
   return nullptr;
 }
 
-/// Keys that any architecture may have: which numbers they change is in the tensors, or in values that are read.
+/// Keys that any architecture may have. The values that they change are in the tensors, or in keys that are read.
 const std::set<std::string>& common_keys() {
   static const std::set<std::string> keys{"vocab_size",
                                           "rope.dimension_count",
@@ -36,7 +36,7 @@ const std::set<std::string>& common_keys() {
   return keys;
 }
 
-/// What is not understood must not be passed over: it might change numbers.
+/// Refuses keys that are not understood, because ignoring one could give wrong results.
 void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
   const std::string prefix = concat(family.architecture, ".");
   std::set<std::string> known(family.implied.begin(), family.implied.end());
@@ -57,7 +57,8 @@ void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
           "attention.causal must be true");
 }
 
-/// What follows for `config` from tensors that are there, and what files of one family say in their own way.
+/// Sets values of `config` that follow from the presence of tensors, or that files of one family store in their own
+/// way.
 void read_particular(const GgufFile& file, const GgufFamily& family, json& config) {
   const std::string name = family.architecture, prefix = name + ".";
   const auto has = [&](const char* tensor) { return find_tensor(file, tensor) != nullptr; };
@@ -67,7 +68,8 @@ void read_particular(const GgufFile& file, const GgufFamily& family, json& confi
     const int64_t window = file.integer(prefix + "attention.sliding_window", 0);
     config["sliding_window"] = window > 0 ? json(window) : json();
   }
-  if (name == "gemma2") {  // as llama.cpp: the 27B, which has 46 layers, divides by what all heads have on average
+  // Follows llama.cpp: the 27B model, which has 46 layers, divides by hidden size / heads.
+  if (name == "gemma2") {
     const auto hidden = config.at("hidden_size").get<int64_t>(),
                heads = config.at("num_attention_heads").get<int64_t>();
     config["query_pre_attn_scalar"] =
@@ -86,7 +88,7 @@ void read_particular(const GgufFile& file, const GgufFamily& family, json& confi
             "attention.max_alibi_bias must be 8");
 }
 
-/// The same of what is written. Errors: what files cannot say.
+/// Does the reverse for a file that is written. Errors: values that a file cannot store.
 void write_particular(const json& config, const GgufFamily& family, GgufValues& values) {
   const std::string name = family.architecture, prefix = name + ".";
   if (name == "phi3")

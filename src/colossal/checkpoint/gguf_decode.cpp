@@ -31,7 +31,7 @@ void decode_bf16(const Byte* block, float* x) {
   *x = static_cast<float>(c10::BFloat16(bits, c10::BFloat16::from_bits()));
 }
 
-/// 32 codes of 4 bits, of which the first 16 are the lower halves of bytes, and a fifth bit each in `high`.
+/// Unpacks 32 values of 4 bits, the first 16 from the lower halves of the bytes. `high` has a fifth bit for each.
 void codes_of_32(const Byte* low, uint32_t high, int* codes) {
   for (int i = 0; i < 16; ++i) {
     codes[i] = (low[i] & 15) | static_cast<int>(high >> i & 1) << 4;
@@ -72,7 +72,8 @@ void decode_q8_0(const Byte* block, float* x) {
   for (int i = 0; i < 32; ++i) x[i] = static_cast<float>(static_cast<int8_t>(block[2 + i])) * d;
 }
 
-// Of the larger blocks 32 bytes have a group of 32 codes in each two (or four) of their bits, one behind the other.
+// In blocks of 256 values, 32 bytes store several groups of 32 values: each group uses 2 (or 4) bits of every byte, the
+// first group the lowest bits.
 
 void decode_q2_k(const Byte* block, float* x) {
   const Byte *scales = block, *codes = block + 16;
@@ -97,7 +98,7 @@ void decode_q3_k(const Byte* block, float* x) {
   }
 }
 
-/// Of Q4_K and Q5_K: eight scales and minima of 6 bits in 12 bytes.
+/// Scale and minimum of a group of Q4_K or Q5_K: 12 bytes hold eight of each, with 6 bits.
 struct GroupScale {
   int scale, least;
 };
@@ -106,7 +107,7 @@ GroupScale group_scale(const Byte* packed, int group) {
   return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4, packed[group + 4] >> 4 | (packed[group] >> 6) << 4};
 }
 
-/// `high`: 32 bytes with the fifth bit of each group's codes, or null.
+/// `high` has 32 bytes with the fifth bit of each group's values; null = no fifth bit.
 void decode_groups(const Byte* block, const Byte* high, const Byte* low, float* x) {
   const float d = half_at(block), d_min = half_at(block + 2);
   for (int group = 0; group < 8; ++group) {

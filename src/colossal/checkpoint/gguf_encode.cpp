@@ -13,7 +13,7 @@ namespace {
 
 using Byte = unsigned char;
 
-/// Writes `value` in half precision and returns what readers will find there.
+/// Writes `value` in half precision and returns the rounded value that readers get.
 float put_half(Byte* to, float value) {
   const c10::Half half(value);
   std::memcpy(to, &half.x, sizeof half.x);
@@ -27,7 +27,7 @@ void encode_bf16(const float* x, Byte* block) {
   std::memcpy(block, &rounded.x, sizeof rounded.x);
 }
 
-/// The number that is furthest from 0, with its sign.
+/// Returns the value with the largest magnitude, with its sign.
 float furthest(const float* x, int count) {
   float most = x[0];
   for (int i = 1; i < count; ++i)
@@ -35,7 +35,7 @@ float furthest(const float* x, int count) {
   return most;
 }
 
-/// 0 where there is none: of 0, and of what is so small that its inverse is no number.
+/// Returns 1 / d, or 0 if that is not finite because d is 0 or too small.
 float inverse_of(float d) { return std::isfinite(1 / d) ? 1 / d : 0; }
 
 void encode_q8_0(const float* x, Byte* block) {
@@ -51,7 +51,7 @@ void encode_q4_0(const float* x, Byte* block) {
   for (int i = 0; i < 16; ++i) block[2 + i] = static_cast<Byte>(code(x[i]) | code(x[i + 16]) << 4);
 }
 
-/// What errors of each number weigh: large ones take part in large sums.
+/// Sets the weight of each value's error: large values weigh more, because they contribute to large sums.
 void weigh(const float* x, int count, float* weights) {
   float squares = 0;
   for (int i = 0; i < count; ++i) squares += x[i] * x[i];
@@ -59,14 +59,14 @@ void weigh(const float* x, int count, float* weights) {
   for (int i = 0; i < count; ++i) weights[i] = typical + std::fabs(x[i]);
 }
 
-constexpr int kSteps = 8;  // candidates on either side of the plain scale
+constexpr int kSteps = 8;  // number of candidates on either side of the plain scale
 
-/// x = scale q - least for q in [0, 15], least >= 0.
+/// Values x = scale q - least for q in [0, 15], with least >= 0.
 struct Affine {
   float scale = 0, least = 0;
 };
 
-/// The sum of weighted squares that `affine` leaves.
+/// Returns the weighted sum of squared errors of `affine`.
 float error_of(const float* x, const float* weights, const Affine& affine) {
   float error = 0;
   for (int i = 0; i < 32; ++i) {
@@ -78,7 +78,8 @@ float error_of(const float* x, const float* weights, const Affine& affine) {
   return error;
 }
 
-/// Codes for a step of the range, then for these codes the scale and the minimum of least squares; the best of all.
+/// Rounds the values with each candidate step, then fits scale and minimum to these integers by least squares. Returns
+/// the best fit.
 Affine fit_affine(const float* x) {
   float weights[32];
   weigh(x, 32, weights);
@@ -105,7 +106,7 @@ Affine fit_affine(const float* x) {
   return best;
 }
 
-/// Its share of the largest as an integer of [0, 63].
+/// Returns the ratio of `value` to the largest value `most`, as an integer in [0, 63].
 int share(float value, float most) {
   return most > 0 ? std::clamp(static_cast<int>(std::nearbyint(63 * value / most)), 0, 63) : 0;
 }
@@ -138,7 +139,7 @@ void encode_q4_k(const float* x, Byte* block) {
   }
 }
 
-/// x = scale q for q in [-32, 31]: as fit_affine().
+/// Fits x = scale q for q in [-32, 31], like fit_affine().
 float fit_scale(const float* x) {
   float weights[16];
   weigh(x, 16, weights);
@@ -146,13 +147,13 @@ float fit_scale(const float* x) {
   if (most == 0) return 0;
   float best = 0, best_gain = 0;
   for (int step = -kSteps; step <= kSteps; ++step) {
-    const float inverse = -(32 + 0.125F * static_cast<float>(step)) / most;  // the furthest becomes about -32
+    const float inverse = -(32 + 0.125F * static_cast<float>(step)) / most;  // the largest magnitude becomes about -32
     float sum_xq = 0, sum_qq = 0;
     for (int i = 0; i < 16; ++i) {
       const float q = std::clamp(std::nearbyint(x[i] * inverse), -32.0F, 31.0F);
       sum_xq += weights[i] * x[i] * q, sum_qq += weights[i] * q * q;
     }
-    // What least squares take from the error: (sum w x q)^2 / sum w q^2.
+    // A least-squares fit reduces the error by (sum w x q)^2 / sum w q^2.
     if (sum_qq > 0 && sum_xq * sum_xq > best_gain * sum_qq) best = sum_xq / sum_qq, best_gain = sum_xq * best;
   }
   return best;
@@ -161,7 +162,7 @@ float fit_scale(const float* x) {
 void encode_q6_k(const float* x, Byte* block) {
   float scales[16];
   for (int g = 0; g < 16; ++g) scales[g] = fit_scale(x + 16 * g);
-  // The one that is furthest from 0 becomes -128, the others less.
+  // The scale with the largest magnitude becomes -128.
   const float most = furthest(scales, 16), d = put_half(block + 208, most / -128);
   Byte *low = block, *high = block + 128;
   std::memset(block, 0, 192);

@@ -17,7 +17,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-/// general.file_type of files that are mostly of a type.
+/// Value of general.file_type for files that are mostly of one type.
 struct FileType {
   const char* name;
   int64_t number;
@@ -25,15 +25,16 @@ struct FileType {
 constexpr FileType kFileTypes[] = {{"F32", 0},  {"F16", 1},   {"BF16", 32}, {"Q8_0", 7},
                                    {"Q4_0", 2}, {"Q4_K", 14}, {"Q6_K", 18}};
 
-/// A tensor of the file and where its numbers come from.
+/// A tensor of the file and the source of its values.
 struct Planned {
   GgufTensor tensor;
   GgufChange change = GgufChange::None;
-  Parts parts;                 ///< of a folder's tensor; empty:
-  std::vector<float> factors;  ///< it is in config.json there
+  Parts parts;                 ///< parts of the folder's tensor; empty = use `factors`
+  std::vector<float> factors;  ///< values from config.json
 };
 
-/// The type of one: lists and what is looked up alone need their precision.
+/// Returns the type to store a tensor in. One-dimensional tensors and tables that are only looked up need more
+/// precision.
 const GgufType* type_of(const GgufTensor& tensor, const std::string& wanted) {
   if (tensor.shape.size() < 2) return gguf_type("F32");
   const GgufType* type = gguf_type(wanted);
@@ -121,7 +122,7 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
     model.values.insert(tokenizer.begin(), tokenizer.end());
     if (world.rank() == 0) writer = std::make_unique<GgufWriter>(path, model.values, tensors_of(all));
   });
-  // A failed write is remembered, not thrown: the other ranks go on sending, so rank 0 goes on receiving.
+  // A failed write must not throw here: the other ranks continue to send, so rank 0 must continue to receive.
   std::exception_ptr failure;
   for (const Planned& planned : all) {
     const at::Tensor whole = planned.parts.empty() ? at::Tensor() : gather(planned.parts, parameters, world);

@@ -1,7 +1,7 @@
-// What GGUF files and Hugging Face folders call the same things: one table a family, read in both directions. A file is
-// then read as the folder that it was made of, and a folder is written as a file.
+// Maps names and values between GGUF files and Hugging Face folders: one table per family, used in both directions. A
+// file is then read like the folder that it was made from, and a folder is written as a file.
 //
-// See: convert_hf_to_gguf.py and conversion/ of https://github.com/ggml-org/llama.cpp, whose program writes most files.
+// See: convert_hf_to_gguf.py and conversion/ of https://github.com/ggml-org/llama.cpp, which writes most files.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,76 +15,78 @@
 
 namespace colossal::checkpoint {
 
-/// How a tensor of a folder differs from that of a file.
+/// How a tensor of a folder differs from the same tensor in a file.
 enum class GgufChange {
   None,
   Transposed,  ///< matrices are [in, out] in the folder (GPT-2's Conv1D)
-  QueryPairs,  ///< features of a head turn by halves in the folder, by pairs of neighbours in the file (LLaMA)
-  KeyPairs,    ///< the same of as many heads as keys have
-  OneMore,     ///< the file has the folder's numbers + 1 (Gemma's norms)
-  Groups,      ///< q, k and v of a group of heads are neighbours in the folder; the file has all q, all k, all v
+  QueryPairs,  ///< rotary pairs of a head are (i, i + half) in the folder, adjacent in the file (LLaMA)
+  KeyPairs,    ///< like QueryPairs, with the number of key heads
+  OneMore,     ///< the file has the folder's values + 1 (Gemma's norms)
+  Groups,      ///< the folder interleaves q, k and v by head group; the file has all q, all k, all v
 };
 
-/// Two names without their ending, ".weight" or ".bias".
+/// Names of one tensor without the ending ".weight" or ".bias".
 struct GgufName {
   const char *gguf, *folder;
   GgufChange change = GgufChange::None;
-  const char* unless = nullptr;  ///< the row does not count in files where the block has this tensor, too
+  const char* unless = nullptr;  ///< the row is skipped in files whose layer also has this tensor; null = never
 };
 
-/// A value under "<architecture>.<gguf>" and in config.json.
+/// A value that is "<architecture>.<gguf>" in a file and `config` in config.json.
 struct GgufKey {
   enum class Kind { Integer, Real, Flag };
   const char *gguf, *config;
   Kind kind = Kind::Integer;
-  bool optional = false;  ///< files may lack it: the folder then means what transformers' class does
+  bool optional = false;  ///< files may lack it: the folder then gets the default of transformers' class
 };
 
 struct GgufFamily {
   const char* architecture;  ///< general.architecture
-  const char* model_type;    ///< of config.json
-  const char* blocks;        ///< what stands in front of the number of a block in a folder; in a file "blk."
+  const char* model_type;    ///< model_type in config.json
+  const char* blocks;        ///< prefix of a layer's number in a folder's names; in a file it is "blk."
   std::vector<GgufName> outside, in_block;
   std::vector<GgufKey> keys;
-  /// What a file cannot say: config.json must have these values, where it has the keys, and is read as if it had.
+  /// Values of config.json that a file cannot store. When writing, config.json must have these values if it has the
+  /// keys. When reading, they are added.
   nlohmann::json fixed;
-  /// Keys of a file that say what follows from others.
+  /// Keys of a file whose values follow from other keys.
   std::vector<std::string> implied;
 };
 
-/// Errors: throws Error("gguf", ...) naming those there are.
+/// Returns the family of an architecture. Errors: throws Error("gguf", ...) that lists the known ones.
 const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path);
-/// Null: folders of this type have no form as a file.
+/// Returns the family of a model_type, or null if such a folder cannot be written as a file.
 const GgufFamily* family_of_model_type(const std::string& model_type);
 
-/// config.json of the folder that `file` would be.
-/// Errors: throws Error("gguf", ...) naming file and key: an architecture that is not in the table, a key that is
-///         missing, of another kind, or unknown (it might change numbers), parts of a split file, experts.
+/// Returns the config.json of the folder that corresponds to `file`.
+/// Errors: throws Error("gguf", ...) with the file and key: an architecture that is not in the table, a key that is
+///         missing, of another kind, or unknown (it might change results), parts of a split file, experts.
 nlohmann::json config_of_gguf(const GgufFile& file);
 
-/// What a file says of a model: its values without the tokenizer's, and tensors of fp32 numbers that a folder has in
-/// its config.json (factors of rotary frequencies).
+/// Content of a file for a model: its values without those of the tokenizer, and fp32 tensors that a folder stores in
+/// config.json (factors of rotary frequencies).
 struct GgufModel {
   GgufValues values;
   std::vector<std::pair<std::string, std::vector<float>>> tensors;
 };
-/// Errors: throws Error("gguf", ...) naming what llama.cpp cannot compute: a model_type that is not in the table, a key
-///         with another value than the family's fixed one.
+/// Converts a config.json. Errors: throws Error("gguf", ...) with the value that llama.cpp does not support: a
+/// model_type that is not in the table, or a key with another value than the family's fixed one.
 GgufModel gguf_of_config(const nlohmann::json& config);
 
 struct GgufPlace {
   std::string name;
   GgufChange change = GgufChange::None;
 };
-/// Where a tensor lies in the other form. Nothing: the table does not know it.
+/// Return the name of a tensor in the other format and the conversion it needs; none = the table does not have it.
 std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name, const GgufFile& file);
 std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name);
 
-/// Heads of attention, as changes need them.
+/// Numbers of attention heads, which conversions need.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
 };
-/// Errors: throws Error("gguf", ...) where rows are not those of the heads.
+/// Convert a tensor to the other format. Errors: throws Error("gguf", ...) if the number of rows does not fit the
+/// heads.
 at::Tensor to_folder(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads);
 at::Tensor to_gguf(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads);
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr char kLlama[] = "rope_freqs.weight", kLong[] = "rope_factors_long.weight",
                kShort[] = "rope_factors_short.weight";
 
-/// What divides the frequencies of each pair of features; nothing where the file has no such tensor.
+/// Returns the divisors of the frequencies, one per pair of features; none = the file has no such tensor.
 std::optional<std::vector<double>> factors(const GgufFile& file, const std::string& name) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name != name) continue;
@@ -33,7 +33,8 @@ std::optional<std::vector<double>> factors(const GgufFile& file, const std::stri
   return {};
 }
 
-/// The factors that rope_type llama3 is: waves longer than the original positions are stretched, short ones are not.
+/// Returns the factors that rope_type llama3 stands for: waves longer than the original positions are stretched, short
+/// ones are not.
 /// See: arXiv:2407.21783 and modeling_rope_utils.py of transformers.
 std::vector<float> llama3_factors(const json& scaling, double theta, int64_t features) {
   const auto factor = scaling.at("factor").get<double>(), low = scaling.at("low_freq_factor").get<double>(),
@@ -49,7 +50,7 @@ std::vector<float> llama3_factors(const json& scaling, double theta, int64_t fea
   return found;
 }
 
-/// Those of Meta's models, if that is what `found` are.
+/// Returns the scaling of Meta's models if `found` are its factors.
 std::optional<json> as_llama3(const std::vector<double>& found, double theta) {
   const double most = *std::max_element(found.begin(), found.end());
   const json scaling{{"rope_type", "llama3"},
@@ -63,7 +64,7 @@ std::optional<json> as_llama3(const std::vector<double>& found, double theta) {
   return scaling;
 }
 
-/// By what longrope multiplies cosines and sines, where nothing else is said.
+/// Returns longrope's default factor of cosines and sines.
 double longrope_attention(double positions, double original) {
   return positions > original && original > 1 ? std::sqrt(1 + std::log(positions / original) / std::log(original)) : 1;
 }
@@ -82,7 +83,7 @@ json read_scaling(const GgufFile& file, const std::string& prefix, const json& c
                  {"long_factor", *far},
                  {"short_factor", *near},
                  {"original_max_position_embeddings", original}};
-    // A factor that is written in fp32 and follows from the positions is better said by them.
+    // Drops a factor that follows from the positions, because the file has it only in fp32.
     const double follows = longrope_attention(static_cast<double>(positions), static_cast<double>(original));
     const double factor =
         file.has(prefix + "rope.scaling.attn_factor") ? file.real(prefix + "rope.scaling.attn_factor") : follows;
@@ -110,13 +111,13 @@ int64_t head_dim_of(const json& config) {
   return config.value("head_dim", hidden / std::max<int64_t>(1, heads));
 }
 
-/// The key of config.json that says which share of a head is turned; null: all of it.
+/// Returns the key of config.json for the fraction of a head that is rotated; null = all of it.
 const char* share_key(const GgufFamily& family) {
   const std::string name = family.architecture;
   return name == "gptneox" ? "rotary_pct" : name == "phi3" ? "partial_rotary_factor" : nullptr;
 }
 
-/// Positions of the family are rotary.
+/// Returns true if the family has rotary positions.
 bool turns(const GgufFamily& family) {
   const std::string name = family.architecture;
   return name != "gpt2" && name != "bloom";

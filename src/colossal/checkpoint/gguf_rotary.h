@@ -1,4 +1,4 @@
-// Rotary positions as GGUF files and as config.json say them.
+// Converts the parameters of rotary positions between GGUF files and config.json.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -7,15 +7,17 @@
 
 namespace colossal::checkpoint {
 
-/// Names of the tensors that have the factors of frequencies, which are no weights.
+/// Returns true for the names of tensors that hold factors of rotary frequencies, which are not weights.
 bool is_rope_factors(const std::string& tensor);
 
-/// Adds rope_scaling to `config`, which has sizes already, and the share of a head that is turned.
-/// Factors of a LLaMA are recognised as those of rope_type llama3 with the numbers of Meta's models, else they become
-/// longrope's, which turns alike.
-/// Errors: throws Error("gguf", ...): a scaling other than linear, yarn or by factors; a share of LLaMA's heads.
+/// Adds rope_scaling to `config`, which already has sizes, and the fraction of a head that is rotated. If the factors
+/// of a LLaMA equal the llama3 factors of Meta's models, it uses rope_type llama3; otherwise longrope, which rotates
+/// the same way.
+/// Errors: throws Error("gguf", ...) for a scaling other than linear, yarn or by factors, and for a LLaMA that rotates
+///         only a fraction of a head.
 void read_gguf_rotary(const GgufFile& file, const GgufFamily& family, nlohmann::json& config);
-/// The other way. Errors: throws Error("gguf", ...) of what no file can say (dynamic, attention factors of yarn).
+/// Converts in the other direction. Errors: throws Error("gguf", ...) for values that a file cannot store (dynamic,
+/// attention factors of yarn).
 void write_gguf_rotary(const nlohmann::json& config, const GgufFamily& family, GgufModel& model);
 
 }  // namespace colossal::checkpoint

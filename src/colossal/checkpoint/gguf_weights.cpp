@@ -20,7 +20,7 @@ at::ScalarType dtype_of(const GgufType& type) {
   return name == "F16" ? at::kHalf : name == "BF16" ? at::kBFloat16 : at::kFloat;
 }
 
-/// Its numbers in the order of the file: a view of it where they are stored as such.
+/// Returns the values in the order of the file: a view of it if they are stored as plain numbers.
 at::Tensor read(const GgufFile& file, const GgufTensor& tensor) {
   const at::ScalarType dtype = dtype_of(*tensor.type);
   const char* blocks = file.bytes(tensor).data();
@@ -56,7 +56,7 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
 at::Tensor GgufWeights::tensor(const std::string& name) const {
   const Place& place = places_.at(name);
   const at::Tensor numbers = read(file_, *place.tensor);
-  // Of 16 bits a sum would be rounded once more.
+  // A sum in 16 bits would be rounded once more.
   return to_folder(place.change == GgufChange::OneMore ? numbers.to(at::kFloat) : numbers, place.change, heads_);
 }
 

@@ -1,4 +1,4 @@
-// The tensors of a GGUF file as those of the Hugging Face folder that it would be.
+// Reads a GGUF file as if it were the corresponding Hugging Face folder.
 #pragma once
 #include "colossal/base/gguf_file.h"
 #include "colossal/checkpoint/gguf_family.h"
@@ -6,22 +6,22 @@
 
 namespace colossal::checkpoint {
 
-/// Tensors whose names the family's table does not have keep theirs, so that who looks for weights finds them left
-/// over. F32, F16 and BF16 are read as they are, other types as fp32, decoded when they are asked for.
+/// Tensors that the family's table does not have keep their names, so that import_weights reports them as unexpected.
+/// F32, F16 and BF16 are read as they are. Other types are decoded to fp32 on each call of tensor().
 ///
-/// Errors: throws Error("gguf", ...) for what GgufFile and config_of_gguf() refuse, and a tensor of a type that cannot
-///         be decoded, with its name.
+/// Errors: throws Error("gguf", ...) for files that GgufFile or config_of_gguf() refuse, and for a tensor of a type
+///         that cannot be decoded, with its name.
 class GgufWeights final : public WeightSource {
  public:
   explicit GgufWeights(const std::string& path);
-  /// A copy, but for F32, F16 and BF16 that lie alike in both.
+  /// Returns a copy, or a view if the type is F32, F16 or BF16 and both formats have the same order.
   at::Tensor tensor(const std::string& name) const override;
   /// Returns the result of codes_of_gguf() with its rows in the order of the folder.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override { file_.leave(*places_.at(name).tensor); }
 
   const GgufFile& file() const { return file_; }
-  /// The tensor of the file that a name of the folder stands for: its raw blocks are file().bytes(). Null: none.
+  /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes().
   const GgufTensor* raw(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Weights of Hugging Face folders, in and out: config.json and model.safetensors, or several files and
+// Imports and exports weights of Hugging Face folders: config.json and model.safetensors, or several files and
 // model.safetensors.index.json.
 #pragma once
 #include <cstdint>
@@ -20,62 +20,62 @@ struct GroupCodes;
 
 namespace colossal::checkpoint {
 
-/// How a model's parameters are called in a folder.
+/// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {
   std::vector<nn::ExternalName> names;
-  /// Some folders lack it, some have it ("transformer.", "model."): a name is looked up as given, without it, and with
-  /// it.
+  /// Prefix that only some folders have ("transformer.", "model."). A name is looked up as given, then without the
+  /// prefix, then with it.
   std::string prefix;
-  /// Tensors that may be in the folder unused; `*` stands for any characters: "*.attn.bias", "*.rotary_emb.inv_freq",
-  /// "lm_head.weight".
+  /// Patterns of tensors that the folder may hold unused, with `*` for any characters: "*.attn.bias",
+  /// "*.rotary_emb.inv_freq", "lm_head.weight".
   std::vector<std::string> ignored;
-  /// Parameters of ours, as such patterns, that keep their values where the folder lacks one of their tensors or has
-  /// it in another shape: a new head on trained blocks.
+  /// Patterns of our parameters that keep their values if one of their tensors is missing or has another shape: e.g. a
+  /// new head on trained layers.
   std::vector<std::string> may_lack{};
-  /// Ends of names, and what older folders have in their place: {"LayerNorm.weight", "LayerNorm.gamma"}.
+  /// Endings of names, each with the ending that older folders use: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};
-  /// Tensors that a folder may hold twice, which are compared: of a model whose head is its embedding "lm_head.weight",
-  /// a copy of "model.embed_tokens.weight".
+  /// Tensors that a folder may hold twice; both must be equal. Example: if a model's head is its embedding,
+  /// "lm_head.weight" is a copy of "model.embed_tokens.weight".
   std::vector<nn::ExternalCopy> copies{};
-  /// The model that the folder holds, where there are several (nn::Parameters::Options::model). Our names and patterns
-  /// are those within it.
+  /// Name of the model that the folder holds, if there are several (nn::Parameters::Options::model). Our names and
+  /// patterns are relative to it.
   std::string model{};
 };
 
-/// folder/config.json, or what that would be of a GGUF file (config_of_gguf). A quantization_config that import_weights
-/// understands is left out: it says how weights are stored, not what the model is.
-/// Errors: throws Error("hugging face", ...) when missing or not a JSON object; Error("quantization", ...) of a
-///         quantization_config that is not understood.
+/// Reads folder/config.json, or makes the config of a GGUF file (config_of_gguf). Drops a quantization_config that
+/// import_weights supports, because it describes how weights are stored, not the model.
+/// Errors: throws Error("hugging face", ...) if the file is missing or not a JSON object; Error("quantization", ...)
+///         for a quantization_config that is not supported.
 nlohmann::json read_config(const std::string& folder);
 
 /// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
-/// dtype. Only the slices that this rank holds are read, one tensor of the folder at a time in memory.
+/// dtype. Reads only the slices that this rank holds, with one tensor of the folder in memory at a time.
 ///
 /// Communication: none.
-/// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed when tensors
-///         are missing, unexpected or of a wrong shape; when one of `copies` differs from what it is a copy of; and on
-///         damaged files, or an index that points outside the folder.
-/// Cost: every rank reads copies that the folder holds, and what they are copies of, whole.
+/// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed if tensors are
+///         missing, unexpected or of a wrong shape. Also throws if one of `copies` differs from its original, for
+///         damaged files, and for an index that points outside the folder.
+/// Cost: every rank reads whole copies that the folder holds, and their originals.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
-/// Fills `values` in the same way. They are named as the parameters are: whole local tensors or parts of them, of any
-/// dtype. Returns the parameters that the folder lacks and may lack.
-/// If all tensors of a parameter are quantized in one form, and inputs are cut between groups, `take` is called before
-/// they are converted. It gets the quantized values of this rank's part of the parameter. If it returns true, the value
-/// is left as it is.
+/// Function that may take the quantized values of this rank's part of a parameter. Returns true if it did.
 using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
+/// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
+/// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
+/// `take` is called before values are converted, if all tensors of a parameter are quantized in one form and this
+/// rank's inputs are cut between groups. If it returns true, the value is left as it is.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {});
 
-/// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most
-/// `max_file_bytes` (one tensor at least), with an index when there are several. The file names are those that
-/// transformers writes.
+/// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
+/// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of
+/// transformers.
 ///
-/// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call: each primary block
-///                is sent to rank 0, numel * sizeof(dtype) bytes in all.
-/// Errors: throws the same Error on every rank when the folder cannot be written.
-/// Cost: rank 0 holds one whole tensor of the folder at a time, and one of its parts beside it where it is made of rows
-///       of several.
+/// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call. Each primary block
+///                is sent to rank 0, numel * sizeof(dtype) bytes in total.
+/// Errors: throws the same Error on every rank if the folder cannot be written.
+/// Cost: rank 0 holds one whole tensor of the folder at a time. If it consists of rows of several parameters, rank 0
+///       also holds one of these parts.
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
                     const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30,
                     std::optional<at::ScalarType> dtype = {});

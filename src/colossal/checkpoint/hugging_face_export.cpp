@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// The place of another rank of the same mesh: neighbours along the last axis have consecutive ranks.
+/// Returns the mesh coordinates of another rank: neighbours along the last axis have consecutive ranks.
 tensor::Place place_of(int rank, const tensor::Place& mine) {
   std::vector<tensor::Place::Axis> axes = mine.axes();
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
@@ -29,7 +29,8 @@ tensor::Place place_of(int rank, const tensor::Place& mine) {
   return tensor::Place(axes);
 }
 
-/// Calls visit(box of the part, the same box in the rank's local tensor) for what `rank` is the primary owner of.
+/// Calls visit(box of the part, the same box in the rank's local tensor) for each block of which `rank` is the primary
+/// owner.
 template <class Visit>
 void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, const Visit& visit) {
   for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
@@ -42,12 +43,12 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
   }
 }
 
-/// What our parameter is of a tensor, on rank 0's host; undefined elsewhere.
+/// Returns one parameter's part of a tensor on the host of rank 0; undefined on other ranks.
 at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
   const tensor::Place& place = parameters.place();
-  // undefined: of other stages
+  // It is undefined for parameters of other pipeline stages.
   const at::Tensor& value = part.parameter->value;
-  // of a buffer, whose dtype other stages do not know
+  // Converts buffers, because other stages do not know their dtype.
   const at::Tensor local = value.defined() ? value.detach().to(parameters.options().dtype) : at::Tensor();
   if (world.rank() != 0) {
     for_primary_boxes(part, place,
@@ -85,14 +86,14 @@ namespace {
 
 struct Shard {
   std::string file;
-  std::vector<TensorEntry> entries;  // in file order
+  std::vector<TensorEntry> entries;  // in the order of the file
 };
 
 int64_t bytes_of(const TensorEntry& entry) {
   return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
 }
 
-/// Fills files in the order of the parts, each tensor once, so that a layer's tensors stay together.
+/// Assigns tensors to files in the order of the parts, each tensor once, so that a layer's tensors stay together.
 std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, at::ScalarType dtype, int64_t max_file_bytes) {
   std::vector<Shard> shards(1);
   int64_t bytes = 0;
@@ -117,7 +118,7 @@ std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, at::Scala
   return shards;
 }
 
-/// Weight files of an earlier export would be taken for a part of this one.
+/// Removes weight files of an earlier export, because readers would take them for a part of this one.
 void remove_stale(const std::string& folder, const std::vector<Shard>& shards) {
   static const std::regex kWeights(R"(model(-\d{5,}-of-\d{5,})?\.safetensors)");
   std::set<std::string> written;
@@ -144,8 +145,8 @@ void write_index(const std::string& folder, const std::vector<Shard>& shards) {
   write_file(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-/// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is remembered, not thrown: the
-/// other ranks go on sending, so rank 0 goes on receiving.
+/// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is stored in `failure`, not
+/// thrown: the other ranks continue to send, so rank 0 must continue to receive.
 void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, Parts>& parts,
                  const nn::Parameters& parameters, comm::Group& world, std::exception_ptr& failure) {
   std::unique_ptr<SafetensorsWriter> writer;

@@ -19,7 +19,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-/// Whether `text` matches `pattern`, in which `*` stands for any characters.
+/// Returns true if `text` matches `pattern`, in which `*` stands for any characters.
 bool matches(const std::string& pattern, const std::string& text) {
   size_t p = 0, t = 0, star = std::string::npos, resume = 0;
   while (t < text.size()) {
@@ -29,7 +29,7 @@ bool matches(const std::string& pattern, const std::string& text) {
     } else if (p < pattern.size() && pattern[p] == text[t]) {
       ++p;
       ++t;
-    } else if (star != std::string::npos) {  // let the last star take one character more
+    } else if (star != std::string::npos) {  // let the last star match one character more
       p = star + 1;
       t = ++resume;
     } else {
@@ -54,7 +54,7 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
   return found;
 }
 
-/// The copies that the folder holds, with what they are copies of, by their names there.
+/// Returns the copies that the folder holds, with their originals, by their names in the folder.
 std::vector<nn::ExternalCopy> copies_in(const WeightSource& files, const ExternalNames& external) {
   std::vector<nn::ExternalCopy> found;
   for (const nn::ExternalCopy& copy : external.copies) {
@@ -67,7 +67,7 @@ std::vector<nn::ExternalCopy> copies_in(const WeightSource& files, const Externa
 
 void require_equal(const nn::ExternalCopy& copy, const WeightSource& files, const std::string& folder) {
   const at::Tensor second = files.tensor(copy.name), first = files.tensor(copy.original);
-  // A copy in another dtype was rounded to it, or the original was.
+  // If the dtypes differ, either tensor may be the other one rounded to its dtype.
   const bool equal = second.sizes() == first.sizes() && (at::equal(second.to(first.scalar_type()), first) ||
                                                          at::equal(first.to(second.scalar_type()), second));
   const std::string found = concat(describe(second.scalar_type(), second.sizes().vec()), " and ",
@@ -77,8 +77,8 @@ void require_equal(const nn::ExternalCopy& copy, const WeightSource& files, cons
           ", because ", copy.reason, " makes them one weight: got ", found, "; ", copy.remedy);
 }
 
-/// Where each part lies; throws the table of all that is missing, misshapen or left over, or
-/// which copy is none.
+/// Returns the source tensor of each part. Throws a table of all missing, misshapen and unused tensors, or an error for
+/// a copy that differs from its original.
 std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const WeightSource& files,
                               const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
@@ -109,16 +109,16 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
       table.add(name, "-", describe(entry->dtype, entry->shape));
   table.require_empty("hugging face", folder + " does not hold this model");
   for (const nn::ExternalCopy& copy : copies) require_equal(copy, files, folder);
-  // One that lacks a part lacks all: a fused parameter is taken whole or not at all.
+  // A parameter that lacks one part gets none: a fused parameter is loaded completely or not at all.
   std::erase_if(sources, [&](const PartSource& source) { return lacking.count(source.part->parameter->name) > 0; });
   return sources;
 }
 
-/// Returns whether something was read.
+/// Copies this rank's blocks of one source. Returns true if the source was read.
 bool copy_part(const PartSource& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::Place& place) {
   const ExternalPart& part = *source.part;
-  std::optional<at::Tensor> stored;  // read when something of it is wanted
+  std::optional<at::Tensor> stored;  // read at the first block that needs it
   for (const tensor::Block& block : blocks_of(value, place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
@@ -128,10 +128,10 @@ bool copy_part(const PartSource& source, const WeightSource& files, const NamedT
   return stored.has_value();
 }
 
-/// What this rank has of a value, of its sources one after the other.
+/// Copies this rank's part of a value from its sources, one after the other.
 void copy_parts(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
                 const at::Tensor& to, const tensor::Place& place) {
-  std::string open;  // the tensor of which something was read last
+  std::string open;  // name of the tensor that was read last
   for (const PartSource* source : sources) {
     if (!open.empty() && open != source->name) files.leave(open), open.clear();
     if (copy_part(*source, files, value, to, place)) open = source->name;
@@ -168,7 +168,7 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   const std::vector<PartSource> sources = match(parts, *files, external, folder);
   std::map<std::string, std::vector<const PartSource*>> found;
   for (const PartSource& source : sources) found[source.part->parameter->name].push_back(&source);
-  tensor::Held held;  // one that becomes the next: see Stored
+  tensor::Held held;  // the next tensor replaces it: see Stored
   for (const NamedTensor& value : values) {
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
@@ -177,7 +177,7 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
       if (codes && take(value.name, *codes)) continue;
     }
     value.value.write_into(held);
-    held.value.detach().zero_();  // padding
+    held.value.detach().zero_();  // for padding
     copy_parts(own->second, *files, value, held.value, parameters.place());
   }
   std::vector<std::string> lacking;

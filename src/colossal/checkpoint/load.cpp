@@ -18,7 +18,8 @@
 namespace colossal::checkpoint {
 namespace {
 
-/// Which of the stored tensors, in the manifest's order, some rank asks for: stages of a pipeline have some each.
+/// Returns for each stored tensor, in the manifest's order, whether any rank needs it: each pipeline stage has only
+/// some.
 std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world) {
   std::set<std::string> wanted;
   for (const NamedTensor& tensor : state.tensors) wanted.insert(tensor.name);
@@ -27,16 +28,16 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
   at::Tensor any = at::tensor(flags, at::kLong);
   if (any.numel() > 0) world.all_reduce(any, comm::Reduce::Max).wait();
   const int64_t* first = any.const_data_ptr<int64_t>();
-  return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools of the pointers
+  return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools from the pointers
 }
 
-/// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`,
-/// if there is one, and of dtypes only whether they are floating-point numbers.
+/// Requires names, dtypes and logical shapes to be equal on both sides. If there is a `prefix`, ignores other stored
+/// names that do not start with it, and accepts any floating-point dtype for a floating-point tensor.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
                 const std::string& path, const std::string& prefix) {
   MismatchTable table;
   for (const NamedTensor& tensor : state.tensors) {
-    if (tensor.spec.numel() == 0) continue;  // nothing of it is stored
+    if (tensor.spec.numel() == 0) continue;  // an empty tensor is not stored
     const auto stored = manifest.tensors.find(tensor.name);
     const bool found = stored != manifest.tensors.end();
     const at::ScalarType dtype = tensor.value.scalar_type();
@@ -52,13 +53,13 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
   table.require_empty("checkpoint", path + " is from a different model, optimizer or precision");
 }
 
-/// The files of a checkpoint, opened when first needed; what they hold is checked against the manifest before it is
-/// handed out.
+/// The files of a checkpoint, opened when first needed. Stored tensors are checked against the manifest before they are
+/// returned.
 class Shards {
  public:
   explicit Shards(std::string path) : path_(std::move(path)) {}
 
-  /// A stored tensor, and where it is, to leave() it.
+  /// A stored tensor with its file and name, for SafetensorsReader::leave().
   struct Stored {
     at::Tensor value;
     std::shared_ptr<const SafetensorsReader> file;
@@ -84,16 +85,17 @@ class Shards {
   std::map<int, std::shared_ptr<SafetensorsReader>> readers_;
 };
 
-/// Of a stored block, mapped, to a block of this rank.
+/// A copy from a stored block, which is mapped, to a block of this rank.
 struct Copy {
   Shards::Stored stored;
   Box stored_box;
   tensor::Block target;
-  Box common;  // what they have in common
+  Box common;  // intersection of both
 };
-using Copies = std::vector<std::vector<Copy>>;  // for each tensor of the state
+using Copies = std::vector<std::vector<Copy>>;  // one list per tensor of the state
 
-/// What fills `target`, a block of this rank: the stored blocks that meet it. Throws unless they cover it exactly.
+/// Plans the copies that fill `target`, a block of this rank, from the stored blocks that intersect it. Throws unless
+/// they cover it exactly.
 void plan_block(const NamedTensor& tensor, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
                 std::vector<Copy>& copies) {
   const Box wanted{target.start, target.size};
@@ -123,10 +125,10 @@ Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards&
 }
 
 void fill(const TrainingState& state, const Copies& copies, const tensor::Place& place) {
-  tensor::Held held;  // one that becomes the next: see Stored
+  tensor::Held held;  // the next tensor replaces it: see Stored
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     state.tensors[i].value.write_into(held);
-    held.value.detach().zero_();  // padding; the rest is copied over
+    held.value.detach().zero_();  // for padding; copies overwrite all other elements
     for (const Copy& copy : copies[i]) {
       at_box(at_block(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
           .copy_(at_box(copy.stored.value, copy.common, copy.stored_box.start));
@@ -140,10 +142,10 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::Place&
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::Place& place, const std::string& prefix,
                                          const ProgressCheck& check) {
-  // What ranks tell one another is of the host: tensors may lie elsewhere on one rank and not on the next.
+  // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
   Manifest manifest;
   Copies copies;
-  std::optional<Error> damage = comm::agreed_error(world, at::kCPU, [&] {  // all read one file
+  std::optional<Error> damage = comm::agreed_error(world, at::kCPU, [&] {  // all ranks read the same file
     manifest = Manifest::read(path + "/manifest.json");
   });
   if (damage) return damage;

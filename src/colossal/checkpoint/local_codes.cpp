@@ -11,7 +11,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-/// Codes of which every one stands for 0.
+/// Makes quantized values that all stand for 0.
 ops::GroupCodes empty_codes(const ops::GroupCodes& form, at::IntArrayRef shape) {
   ops::GroupCodes codes{.bits = form.bits, .group = form.group};
   codes.codes = at::full(shape, 1 << (form.bits - 1), at::kByte);
@@ -24,7 +24,7 @@ bool same_form(const ops::GroupCodes& a, const ops::GroupCodes& b) {
   return a.bits == b.bits && a.group == b.group && a.minima.defined() == b.minima.defined();
 }
 
-/// The box of a matrix of numbers as one of groups.
+/// Converts a box of elements to a box of groups.
 Box groups_of(const Box& box, int64_t group) {
   return {{box.start[0], box.start[1] / group}, {box.size[0], (box.size[1] + group - 1) / group}};
 }
@@ -55,7 +55,8 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
       if (!common) continue;
       Box here = *common;
       for (size_t d = 0; d < 2; ++d) here.start[d] += block.local_start[d] - block.start[d];
-      // groups that both have whole: a shorter one is the last of the weight, and the last here
+      // Blocks must consist of whole groups on both sides. Only the last group of the weight may be shorter, if it is
+      // also the last one here.
       const int64_t end = common->start[1] + common->size[1], local_end = here.start[1] + here.size[1];
       const bool short_end = end == inputs && local_end == value.value.sizes()[1];
       if (common->start[1] % group || here.start[1] % group || (end % group && !short_end)) return {};

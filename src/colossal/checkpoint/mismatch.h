@@ -1,4 +1,4 @@
-// The table that a refused load shows: what was wanted, what was found.
+// The table that a refused load shows: wanted and found tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,9 +21,9 @@ class MismatchTable {
   std::vector<Row> rows_;
 };
 
-/// "Float [768, 2304]"
+/// Returns e.g. "Float [768, 2304]".
 std::string describe(at::ScalarType dtype, const std::vector<int64_t>& shape);
-/// "[768, 2304]"
+/// Returns e.g. "[768, 2304]".
 std::string describe(const std::vector<int64_t>& shape);
 
 }  // namespace colossal::checkpoint

@@ -33,7 +33,7 @@ StepFolders agreed_steps(const std::string& folder, comm::Group& world) {
     if (world.rank() == 0) found = step_folders(folder);
   });
   const json seen = {{"complete", found.complete}, {"skipped", found.skipped}};
-  const std::string text = seen.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may be any bytes
+  const std::string text = seen.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may contain any bytes
   const json agreed =
       parse_json(comm::broadcast_text(world, at::kCPU, 0, text), "the steps that rank 0 sees", "checkpoint");
   return {agreed["complete"].get<std::vector<int64_t>>(), agreed["skipped"].get<std::map<int64_t, std::string>>()};

@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr char kExport[] = "quantization";
 using CodesByName = std::map<std::string, ops::GroupCodes>;
 
-/// uint8 [a, b, 32 / bits] -> int32 [a, b]
+/// Packs uint8 [a, b, 32 / bits] to int32 [a, b].
 at::Tensor words_of_codes(const at::Tensor& codes, int64_t bits) {
   at::Tensor bytes = codes;
   if (bits == 4) {
@@ -29,7 +29,7 @@ at::Tensor words_of_codes(const at::Tensor& codes, int64_t bits) {
   return bytes.contiguous().view(at::kInt).squeeze(2);
 }
 
-/// What all codes have in common.
+/// Form of the quantized values, the same for all weights of a folder.
 struct CommonForm {
   int64_t bits = 0, group = 0;
   bool minima = false;
@@ -58,7 +58,7 @@ CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameter
   return form;
 }
 
-/// Rows of one tensor of the folder, put together from codes of the parameters.
+/// Assembles one tensor of the folder from rows of the parameters' quantized values.
 at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::*field) {
   at::Tensor whole;
   for (const ExternalPart* part : parts) {
@@ -78,7 +78,7 @@ std::map<std::string, at::Tensor> gptq_tensors(const std::string& base, const Pa
   if (form.minima)
     zero = (whole_of(parts, codes, &ops::GroupCodes::minima) / scale).nan_to_num(0, 0, 0).neg().round();
   else
-    zero = zero - 1;  // checkpoint_format gptq
+    zero = zero - 1;  // checkpoint_format gptq stores zero points less one
   return {
       {base + ".qweight", words_of_codes(code.view({code.size(0), -1, in_word}).transpose(0, 1), form.bits)},
       {base + ".qzeros", words_of_codes(zero.t().to(at::kByte).contiguous().unflatten(1, {-1, in_word}), form.bits)},
@@ -94,10 +94,10 @@ json with_format(json config, const CommonForm& form, bool head) {
   return config;
 }
 
-/// The tensors of the folder by name; those of codes are made when they are written.
+/// A tensor to write. Quantized tensors are computed only when they are written.
 struct Planned {
   Parts parts;
-  std::string base;  ///< of codes: the name without ".weight"; else empty
+  std::string base;  ///< for a quantized tensor the name without ".weight"; "" = not quantized
 };
 
 bool has_codes(const std::string& name, const Parts& parts, const CodesByName& codes) {
@@ -138,7 +138,7 @@ void export_gptq(const std::string& folder, const nn::Parameters& parameters, co
   create_folder(folder);
   require(!std::filesystem::exists(folder + "/model.safetensors.index.json"), kExport, folder,
           " holds weights in several files already; choose an empty folder");
-  std::map<std::string, Planned> planned;  // by the names that are written
+  std::map<std::string, Planned> planned;  // keyed by the written names
   std::vector<TensorEntry> entries;
   for (const auto& [name, own] : by_name) {
     if (!has_codes(name, own, codes)) {

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr char kFormat[] = "quantization";
 constexpr char kCodes[] = ".qweight", kWeight[] = ".weight";
 
-/// int32 [a, b] -> uint8 [a, b, 32 / bits]: the codes of words, those in the lowest bits first.
+/// Unpacks words, int32 [a, b], to quantized values, uint8 [a, b, 32 / bits], the lowest bits first.
 at::Tensor codes_of_words(const at::Tensor& words, int64_t bits) {
   const at::Tensor whole = words.contiguous();
   const at::Tensor bytes = whole.view(at::kByte).view({whole.size(0), whole.size(1), 4});
@@ -22,9 +22,9 @@ at::Tensor codes_of_words(const at::Tensor& words, int64_t bits) {
   return at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1).flatten(2);
 }
 
-/// The same of AWQ's words, [a, 8 b]: outputs in their order.
+/// Unpacks words of AWQ to [a, 8 b], with the outputs in ascending order.
 at::Tensor codes_of_awq(const at::Tensor& words) {
-  const at::Tensor place = at::tensor(std::vector<int64_t>{0, 4, 1, 5, 2, 6, 3, 7});  // of each output in a word
+  const at::Tensor place = at::tensor(std::vector<int64_t>{0, 4, 1, 5, 2, 6, 3, 7});  // of outputs in a word
   return codes_of_words(words, 4).index_select(2, place).flatten(1);
 }
 
@@ -129,24 +129,24 @@ void QuantizedFolder::add_weight(const std::string& base) {
   weights_[weight.name] = std::move(weight);
 }
 
-// [out, in]
+// Returns [out, in].
 at::Tensor QuantizedFolder::raw_codes(const std::string& base) const {
   const at::Tensor words = folder_.tensor(base + kCodes);
   if (format_.method == QuantizedFormat::Method::Awq) return codes_of_awq(words).t().contiguous();
   return codes_of_words(words, format_.bits).permute({1, 0, 2}).flatten(1).contiguous();
 }
 
-// [out, groups], fp32
+// Returns fp32 [out, groups].
 at::Tensor QuantizedFolder::zeros(const std::string& base) const {
   const at::Tensor words = folder_.tensor(base + ".qzeros");
   if (format_.method == QuantizedFormat::Method::Awq) return codes_of_awq(words).t().to(at::kFloat).contiguous();
   at::Tensor zeros = codes_of_words(words, format_.bits).flatten(1).t();
-  // Bytes wrap by themselves: programs that read such files mask what they have added to.
+  // Adding 1 wraps around, because other readers mask the sum too.
   if (format_.zeros_less_one) zeros = (zeros + 1).bitwise_and((1 << format_.bits) - 1);
   return zeros.to(at::kFloat).contiguous();
 }
 
-// The group of each input; nothing where groups are of neighbours.
+// Returns the group of each input; none = all groups consist of adjacent inputs.
 std::optional<at::Tensor> QuantizedFolder::order(const std::string& base, const Sizes& sizes) const {
   if (!holds(base + ".g_idx")) return {};
   const at::Tensor groups = folder_.tensor(base + ".g_idx").to(at::kLong);

@@ -1,10 +1,10 @@
-// Hugging Face folders whose weights are codes of few bits, as GPTQ and AWQ write them.
+// Reads Hugging Face folders whose weights are quantized to few bits by GPTQ or AWQ.
 //
-//   GPTQ   x.qweight int32 [in / p, out]   p = 32 / bits codes a word, the first input in the lowest bits
+//   GPTQ   x.qweight int32 [in / p, out]   p = 32 / bits values per word, the first input in the lowest bits
 //          x.qzeros  int32 [groups, out / p], x.scales [groups, out], x.g_idx int32 [in]: the group of an input
-//          weight = scale * (code - zero); checkpoint_format "gptq" has zeros less one, "gptq_v2" as they are
+//          weight = scale * (code - zero); checkpoint_format "gptq" has zeros minus one, "gptq_v2" zeros
 //   AWQ    x.qweight int32 [in, out / 8], x.qzeros int32 [in / group, out / 8], x.scales [in / group, out], version
-//          gemm: a word's halves of bytes, from the lowest on, are of the outputs 0 2 4 6 1 3 5 7
+//          gemm: the 4-bit values of a word, from the lowest on, belong to the outputs 0 2 4 6 1 3 5 7
 //
 // See: https://github.com/AutoGPTQ/AutoGPTQ, https://github.com/ModelCloud/GPTQModel,
 // https://github.com/casper-hansen/AutoAWQ.
@@ -17,32 +17,34 @@
 
 namespace colossal::checkpoint {
 
-/// What quantization_config of a config.json says of the tensors.
+/// Format of the quantized tensors according to quantization_config in config.json.
 struct QuantizedFormat {
   enum class Method { Gptq, Awq } method = Method::Gptq;
-  int64_t bits = 4;            ///< 4, GPTQ also 8
-  int64_t group = 128;         ///< inputs that share a scale; -1: all
-  bool zeros_less_one = true;  ///< GPTQ: 1 is added to what is stored
-  bool transposed = false;     ///< the model's weights are [in, out] where they are no codes (GPT-2)
+  int64_t bits = 4;            ///< 4; 8 for GPTQ only
+  int64_t group = 128;         ///< number of inputs that share a scale; -1 = all
+  bool zeros_less_one = true;  ///< GPTQ: stored zero points are one too low
+  bool transposed = false;     ///< weights that are not quantized are [in, out] in this model (GPT-2)
 };
 
-/// Whether `config` has a quantization_config that says something.
+/// Returns true if `config` has a quantization_config that is not empty.
 bool is_quantized(const nlohmann::json& config);
-/// Errors: throws Error("quantization", ...) naming `path`, the value and what there may be: another quant_method
+/// Reads quantization_config.
+/// Errors: throws Error("quantization", ...) with `path`, the value and the supported ones, for another quant_method
 ///         (bitsandbytes, fp8, compressed-tensors), bits, group, version or checkpoint_format.
 QuantizedFormat quantized_format(const nlohmann::json& config, const std::string& path);
 
-/// Such a folder as if it held weights: "x.weight" in fp32 in place of x.qweight and those beside it.
+/// Reads a quantized folder as if it held plain weights: "x.weight" in fp32 replaces x.qweight and its companion
+/// tensors.
 ///
-/// Errors: those of WeightFolder; throws Error("quantization", ...) where tensors of a weight are missing or have
-///         another shape or dtype than the format says, and from tensor() and codes() where g_idx names no group.
+/// Errors: errors of WeightFolder; Error("quantization", ...) if tensors of a weight are missing or differ in shape or
+///         dtype from the format. tensor() and codes() also throw it if g_idx has an invalid group.
 class QuantizedFolder final : public WeightSource {
  public:
   QuantizedFolder(const std::string& folder, const QuantizedFormat& format);
-  /// Returns a quantized weight as the values that it stands for, scale * (code - zero), in fp32.
+  /// Returns the dequantized values of a quantized weight, scale * (code - zero), in fp32.
   at::Tensor tensor(const std::string& name) const override;
-  /// Returns nothing for a weight whose inputs of one group are not neighbours (desc_act with g_idx out of order). Also
-  /// returns nothing for 8 bits if a zero point is not 128 or a quantized value is 0.
+  /// Returns none for a weight whose groups do not consist of adjacent inputs (desc_act with g_idx out of order).
+  /// Returns none for 8 bits if a zero point is not 128 or a quantized value is 0.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
 
@@ -60,8 +62,8 @@ class QuantizedFolder final : public WeightSource {
   std::string path_;
   QuantizedFormat format_;
   WeightFolder folder_;
-  std::map<std::string, Sizes> sizes_;          // by base: "x" of x.qweight
-  std::map<std::string, TensorEntry> weights_;  // by "x.weight"
+  std::map<std::string, Sizes> sizes_;          // keyed by base: "x" of x.qweight
+  std::map<std::string, TensorEntry> weights_;  // keyed by "x.weight"
 };
 
 }  // namespace colossal::checkpoint

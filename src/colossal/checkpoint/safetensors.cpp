@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;                  // the reference implementation's limit
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;                  // limit of the reference implementation
 constexpr JsonLimits kHeader{.depth = 3, .distinct_names = true};  // depth: object, tensor, list
 
 struct DtypeName {
@@ -47,7 +47,7 @@ at::ScalarType dtype_named(const std::string& name, const std::string& where) {
   throw Error("safetensors", concat(where, ": unknown dtype ", name));
 }
 
-/// Bytes of a tensor; throws when their number does not fit 63 bits.
+/// Returns the bytes of a tensor; throws if their number does not fit 63 bits.
 uint64_t bytes_of(const TensorEntry& entry, const std::string& where) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(entry.dtype));
   bool fits = true;
@@ -87,7 +87,7 @@ TensorEntry parse_entry(const std::string& name, const json& row, const std::str
   return entry;
 }
 
-/// The tensors must tile the data: neither two meanings for one byte nor bytes that nobody reads.
+/// The tensors must tile the data: a byte must not have two meanings, and no byte may be unused.
 void check_tiling(const std::map<std::string, TensorEntry>& entries, uint64_t size, const std::string& path) {
   std::vector<const TensorEntry*> order;
   for (const auto& [name, entry] : entries) order.push_back(&entry);

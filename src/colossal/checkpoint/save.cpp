@@ -29,7 +29,7 @@ void check_state(const TrainingState& state, const tensor::Place& place) {
   }
 }
 
-/// What this rank writes, by the name it is stored under.
+/// Returns the blocks that this rank writes, by the name under which they are stored.
 std::map<std::string, WrittenBlock> by_stored_name(const std::vector<WrittenBlock>& blocks) {
   std::map<std::string, WrittenBlock> named;
   for (const WrittenBlock& written : blocks) {
@@ -51,7 +51,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
     entries.push_back({block_name(block.tensor->name, {block.block.start, block.block.size}),
                        block.tensor->value.scalar_type(), block.block.size});
   SafetensorsWriter writer(path, std::move(entries), {}, SafetensorsWriter::Order::AsGiven);
-  tensor::Held held;  // one that becomes the next: see Stored
+  tensor::Held held;  // the next tensor replaces it: see Stored
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
     block.tensor->value.read_into(held);
@@ -65,7 +65,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
   return table;
 }
 
-/// Every rank's table on rank 0; elsewhere empty.
+/// Returns every rank's table on rank 0, and an empty list on other ranks.
 std::vector<json> gather_tables(const json& table, comm::Group& world) {
   std::vector<json> tables;
   for (const std::string& text : comm::gather_text(world, at::kCPU, 0, table.dump()))
@@ -73,7 +73,7 @@ std::vector<json> gather_tables(const json& table, comm::Group& world) {
   return tables;
 }
 
-/// Rank 0 alone: from here on the checkpoint is visible.
+/// Called on rank 0 only. Makes the checkpoint visible.
 void finish_save(const std::string& folder, int64_t step, const TrainingState& state, const tensor::Place& place,
                  const std::vector<json>& tables) {
   Manifest manifest{step, layout_of(place), state.progress, {}};
@@ -87,7 +87,7 @@ void finish_save(const std::string& folder, int64_t step, const TrainingState& s
 
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::Place& place, int keep_last) {
-  // What ranks tell one another is of the host: tensors may lie elsewhere on one rank and not on the next.
+  // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
   const bool first = world.rank() == 0;
   try {
     comm::agree(world, at::kCPU, [&] {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kComponent[] = "hugging face";
 
-/// A plain name: an index that was downloaded must not make us read elsewhere.
+/// Returns true for a plain file name. A downloaded index must not make us read files outside the folder.
 bool is_plain_name(const std::string& file) {
   return !file.empty() && file.find('/') == std::string::npos && file.find('\\') == std::string::npos &&
          file.find('\0') == std::string::npos && file != "." && file != "..";

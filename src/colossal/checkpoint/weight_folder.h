@@ -1,4 +1,4 @@
-// The safetensors files of a Hugging Face folder as one table of tensors.
+// Reads the safetensors files of a Hugging Face folder as one table of tensors.
 #pragma once
 #include <map>
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace colossal::checkpoint {
 
-/// model.safetensors.index.json and the files it names, or model.safetensors.
+/// Reads model.safetensors, or if it is missing, model.safetensors.index.json and the files that it names.
 ///
-/// Errors: throws Error("hugging face", ...) when there is neither, the index is malformed, names a file outside the
-///         folder or a tensor that its file does not hold, or two files hold one name; and what SafetensorsReader
-///         throws.
+/// Errors: throws Error("hugging face", ...) if both files are missing, if the index is malformed, and if two files
+///         hold the same name. The index must not name a file outside the folder, or a tensor that its file does not
+///         hold. Errors of SafetensorsReader.
 class WeightFolder final : public WeightSource {
  public:
   explicit WeightFolder(const std::string& folder);
@@ -24,7 +24,7 @@ class WeightFolder final : public WeightSource {
   void open(const std::string& path);
   void open_index(const std::string& folder, const std::string& path);
 
-  std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;  // by path
+  std::map<std::string, std::unique_ptr<SafetensorsReader>> readers_;  // keyed by path
   std::map<std::string, const SafetensorsReader*> owners_;
 };
 

@@ -1,5 +1,4 @@
-// Where weights of a model come from that another program wrote: a table of tensors under the names of a Hugging Face
-// folder.
+// Interface of weights that another program wrote: a table of tensors under the names of a Hugging Face folder.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,24 +15,26 @@ namespace colossal::checkpoint {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// The name that a tensor has here: as given, else without `prefix`, else with it in front.
+  /// Returns the name that a tensor has here: `name`, else `name` without `prefix`, else `prefix` + `name`; none = not
+  /// found.
   std::optional<std::string> find(const std::string& name, const std::string& prefix) const;
-  /// All tensors, by their name here, with the dtype and shape of tensor().
+  /// All tensors by their name here, with the dtype and shape of tensor().
   const std::map<std::string, const TensorEntry*>& entries() const { return entries_; }
-  /// To be read only, perhaps a view of the file. Errors: those of a damaged file.
+  /// Returns a tensor, which may be a view of the file: do not write to it. Errors: a damaged file.
   virtual at::Tensor tensor(const std::string& name) const = 0;
-  /// The codes [out, in] that a matrix is stored as; nothing where it is none, or where GroupCodes cannot say it.
-  /// Errors: as tensor().
+  /// Returns the quantized values [out, in] of a matrix, or none if it is not quantized or GroupCodes cannot represent
+  /// it. Errors: the same as tensor().
   virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }
-  /// What was read of it takes no memory of this process any more.
+  /// Releases the pages of a tensor from this process's memory.
   virtual void leave(const std::string& name) const = 0;
 
  protected:
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// A Hugging Face folder (WeightFolder, with quantization_config QuantizedFolder), or a GGUF file (GgufWeights).
-/// Errors: theirs.
+/// Opens a Hugging Face folder (WeightFolder, or QuantizedFolder if it has a quantization_config) or a GGUF file
+/// (GgufWeights).
+/// Errors: the errors of these classes.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 
 }  // namespace colossal::checkpoint

@@ -12,12 +12,12 @@ namespace {
 using tensor::Place;
 constexpr char kPipeline[] = "pipeline";
 
-/// The indices [first, first + count) along an axis at which ranks are looked at.
+/// The indices [first, first + count) along an axis of the mesh.
 struct Span {
   int first = 0, count = 1;
 };
 
-/// body(place) for every place that differs from `place` along axis a in spans[a], the first axis outermost.
+/// Calls body(place) for all mesh coordinates with axis a in spans[a], the first axis outermost.
 template <class Body>
 void for_places(const Place& place, const std::vector<Span>& spans, const Body& body) {
   std::vector<Place::Axis> axes = place.axes();
@@ -37,7 +37,8 @@ size_t rank_of(const Place& place) {
   return rank;
 }
 
-/// Those of a rank at `place`, primary unless that is so by its index along an axis that splits the tensor.
+/// Returns the blocks of a rank at `place`. A block is primary unless the rank's index along an axis other than
+/// replicas() makes it a copy.
 std::vector<tensor::Block> blocks_at(const NamedTensor& tensor, const Place& place) {
   if (!tensor.part) return tensor.spec.blocks(place);
   return tensor::blocks(tensor.spec, place, {tensor.part->first, tensor.part->size, true});
@@ -52,14 +53,15 @@ class Ledger {
     bytes_.resize(ranks);
   }
 
-  /// Deals out the blocks of a tensor on all ranks that this one knows them of; its own are added to `written`.
+  /// Assigns writers to the blocks of a tensor on all ranks whose blocks this rank knows. Adds its own blocks to
+  /// `written`.
   void deal(const NamedTensor& tensor, std::vector<WrittenBlock>& written) {
-    std::vector<std::string> replicas;  // that share the tensor out
+    std::vector<std::string> replicas;  // axes of the replicas that share the tensor
     if (tensor.part) replicas = tensor::replicas(tensor.spec, place_);
     const int all_sharers = place_.size(replicas),
               sharers = sharers_ == 0 ? all_sharers : std::min(sharers_, all_sharers);
     const int part = place_.index(replicas) % sharers;
-    std::vector<Span> owners, copies;  // of the places where blocks differ, and of those that hold the same
+    std::vector<Span> owners, copies;  // mesh coordinates with different blocks; with copies of one block
     for (const Place::Axis& axis : place_.axes()) {
       const Span all{0, axis.size}, here{axis.index, 1};
       const bool apart = tensor.spec.splits_over(axis.name), in_stage = axis.name != kPipeline;
@@ -68,7 +70,7 @@ class Ledger {
       copies.push_back(in_stage && !apart ? all : Span{});
     }
     for_places(place_, owners, [&](const Place& owner) {
-      if (owner.index(replicas) != part) return;  // the first that holds this rank's part
+      if (owner.index(replicas) != part) return;  // only the first owner of this rank's part
       std::vector<size_t> holders;
       std::vector<Span> around = copies;
       for (size_t a = 0; a < around.size(); ++a)
@@ -91,7 +93,7 @@ class Ledger {
   Place place_;
   int sharers_;
   size_t mine_;
-  std::vector<int64_t> bytes_;  // that each rank writes, as far as it is known here
+  std::vector<int64_t> bytes_;  // bytes that each rank writes, as far as this rank knows
 };
 
 }  // namespace
@@ -99,8 +101,8 @@ class Ledger {
 std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::Place& place) {
   Ledger ledger(place, state.sharers);
   std::vector<WrittenBlock> written;
-  // Tensors without a part are known on all ranks of a stage, those with one to the ranks that hold the same: what
-  // these know of the others must not decide, so the tensors that all know come first.
+  // Tensors without a part come first, because all ranks of a stage know them. Only the ranks that hold the same part
+  // know the others, and their knowledge must not influence the shared decisions.
   for (const bool parts : {false, true})
     for (const NamedTensor& tensor : state.tensors)
       if (tensor.part.has_value() == parts) ledger.deal(tensor, written);

@@ -11,14 +11,14 @@ struct WrittenBlock {
   tensor::Block block;
 };
 
-/// The blocks of `state` that the rank at `place` writes: over all ranks of the mesh each logical element once. A block
-/// that several ranks hold goes to the one of them that has least to write so far, so that ranks that hold the same
-/// write the same bytes but for one block at most.
+/// Returns the blocks of `state` that the rank at `place` writes. Over all ranks of the mesh, each logical element is
+/// written once. If several ranks hold a block, the rank with the fewest bytes so far writes it. So ranks with the same
+/// blocks write the same number of bytes, up to one block.
 ///
-/// A function of names, specs, parts and dtypes: all ranks that hold a block agree on who writes it, without
-/// communication. Not of Block::primary, which norms count by. Copies in other stages of a pipeline are left out: the
-/// first stage writes.
-/// Cost: tensors times ranks of a stage, no tensor is read.
+/// The result is a function of names, specs, parts and dtypes: all ranks that hold a block agree on its writer without
+/// communication. It does not use Block::primary, by which norms count. The first pipeline stage writes tensors of
+/// which other stages have copies.
+/// Cost: tensors times ranks of a stage. No tensor is read.
 std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::Place& place);
 
 }  // namespace colossal::checkpoint
