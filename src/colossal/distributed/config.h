@@ -1,4 +1,4 @@
-// [parallel]: how a model is spread over ranks.
+// Config section [parallel]: how a model is distributed over ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,27 +11,28 @@
 
 namespace colossal::distributed {
 
-/// [parallel]
+/// Members of the config section [parallel]; fields() has the help text of each.
 struct ParallelConfig {
-  int64_t data = 1;
+  int64_t data = 1;  ///< number of replicas of the model
   parallel::SequenceConfig sequence;
   parallel::TensorConfig tensor;
   parallel::PipelineConfig pipeline;
-  int64_t zero = 0;
-  int64_t zero_sharers = 0;
-  bool reshard_after_forward = true;
-  double gathered_mib = 0;
-  std::string compress = "none";
-  double chunk_mib = 25;
+  int64_t zero = 0;                   ///< ZeRO stage 0 to 3; 0 = off
+  int64_t zero_sharers = 0;           ///< ZeRO group size in replicas; 0 = all
+  bool reshard_after_forward = true;  ///< ZeRO 3: free gathered parameters after forward
+  double gathered_mib = 0;        ///< limit on gathered parameters in MiB; 0 = the chunk in use and the next one only
+  std::string compress = "none";  ///< format of gradients sent between replicas
+  double chunk_mib = 25;          ///< size of a chunk of parameters in MiB
   void fields(Fields& f);
   int64_t ranks() const { return pipeline.size * copies() * tensor.size; }
-  /// Ranks that hold copies of the same parameters and may share them out: they see other rows or other tokens.
+  /// Returns the number of ranks that hold replicas of the same parameters and may share them (ZeRO). They read other
+  /// rows of the batch or other tokens of a sequence.
   int64_t copies() const { return data * sequence.size; }
-  /// The replica that `rank` belongs to, as axes() lays ranks out.
+  /// Returns the replica that `rank` belongs to, in the order of ranks that axes() gives.
   int64_t replica_of(int64_t rank) const { return rank / tensor.size / sequence.size % data; }
-  /// Axes of the mesh, outermost first: "pipeline", "data", those of sequence parallelism if there is any, then those
-  /// of the tensor mode. The ranks of the tensor mode exchange most, so they are next to one another.
-  /// Errors: those of parallel::sequence_axes and parallel::tensor_axes.
+  /// Returns the axes of the mesh, outermost first: "pipeline", "data", the axes of sequence parallelism if there is
+  /// any, then the axes of the tensor mode. The ranks of the tensor mode exchange most, so they are adjacent.
+  /// Errors: errors of parallel::sequence_axes and parallel::tensor_axes.
   std::vector<comm::Mesh::Axis> axes() const;
 };
 

@@ -22,7 +22,7 @@
 namespace colossal::distributed {
 namespace {
 
-/// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.
+/// Returns the training layout of a model of `config` on `mesh`, which has the axes of the config.
 parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
 }
@@ -47,10 +47,10 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
-  mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
+  mesh.group("pipeline");  // for everywhere(): created there, the group would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
-  const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
+  const bool is_cut = pipeline.size > 1;  // costs are needed only for stages
   const parallel::PipelinePlan plan = parallel::make_plan(
       pipeline, is_cut ? model_costs(shape, workload.costs)
                        : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
