@@ -1,10 +1,10 @@
-// The program that people start. Loading LibTorch takes a quarter of a second, so this one has none: it answers at once
-// what needs none (--version, help, drawings of schedules), and for every other command becomes `colossal-torch`, in
-// the same process and with the same command line.
+// The program that users start. Loading LibTorch takes a quarter of a second, so this program does not link it. It
+// executes the commands that need no LibTorch itself (--version, help, drawings of schedules). For every other command
+// it becomes `colossal-torch`, in the same process and with the same command line.
 //
-// Both programs link the same cli::main() and the same table of commands. The functions below stand in for the commands
-// that need LibTorch: as they come before those of the libraries, the linker takes nothing from there that would want
-// it. A command that is missing here fails the link.
+// Both programs link the same cli::main() and the same table of commands. The functions below replace the commands that
+// need LibTorch. The linker finds them before the libraries, so it takes no code from there that would need LibTorch. A
+// command that is missing here fails the link.
 #include "colossal/cli/become.h"
 #include "colossal/cli/bench.h"
 #include "colossal/cli/chat.h"
@@ -32,7 +32,7 @@ int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const run::Program*) { become_torch("models", arguments); }
 int print_command_reference(const std::vector<Command>&) { become_torch("help", {"--markdown"}); }
 int print_config_reference(const run::Program*) { become_torch("help", {"config", "--markdown"}); }
-// It has no tables of its own.
+// This program has no config tables of its own.
 std::vector<KeyHelp> own_table_keys(const run::Program*) { return {}; }
 std::vector<std::string> own_table_names(const run::Program*) { return {}; }
 int quantize(const Arguments& arguments, const run::Program*) { become_torch("quantize", arguments); }

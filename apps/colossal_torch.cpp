@@ -1,5 +1,5 @@
-// The program with LibTorch, which `colossal` becomes for most commands, and which launchers start as ranks. Everything
-// it can do is a function of the library: see src/colossal/cli.
+// The program with LibTorch. `colossal` becomes it for most commands, and launchers start it as ranks. All its
+// functions are in the library: see src/colossal/cli.
 #include "colossal/cli/main.h"
 
 int main(int argc, char** argv) { return colossal::cli::main(argc, argv); }
