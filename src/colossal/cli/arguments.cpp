@@ -52,7 +52,7 @@ std::string markdown_row(const CLI::Option& option) {
          " |\n";
 }
 
-/// A section of docs/reference/cli.md.
+/// Returns a section of docs/reference/cli.md.
 std::string markdown_help(const CLI::App& app) {
   std::string usage = app.get_name(), rows;
   for (const CLI::Option* option : app.get_options()) {
@@ -67,7 +67,8 @@ std::string markdown_help(const CLI::App& app) {
   return text;
 }
 
-/// Why the command line cannot be understood. For an unknown option it names the nearest that `app` has.
+/// Returns why the command line is invalid. If an option is unknown, the message suggests the most similar option of
+/// `app`.
 std::string reason(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return without_largest_double(error.what());
   std::vector<std::string> known;

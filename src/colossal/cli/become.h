@@ -5,10 +5,10 @@
 
 namespace colossal::cli {
 
-/// Goes on as `colossal-torch command arguments...`, in this process: the program that lies beside this one, or where
-/// an installation has it, in ../libexec/colossal. Waiting threads hardly spin there (GOMP_SPINCOUNT), and streams of a
-/// GPU share no queue up to 32 of them (CUDA_DEVICE_MAX_CONNECTIONS), unless the environment says otherwise.
-/// Errors ("program"): it is not there, or cannot be started.
+/// Replaces this program by `colossal-torch command arguments...` in the same process. That program is in the same
+/// folder, or in an installation in ../libexec/colossal. Sets two variables unless the environment has them.
+/// GOMP_SPINCOUNT: waiting threads hardly spin. CUDA_DEVICE_MAX_CONNECTIONS: up to 32 streams of a GPU do not share a
+/// queue. Errors ("program"): the program is missing or cannot be started.
 [[noreturn]] void become_torch(const std::string& command, const Arguments& arguments);
 
 }  // namespace colossal::cli

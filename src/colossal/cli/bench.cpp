@@ -18,7 +18,7 @@ namespace {
 struct Benchmark {
   const char* name;
   const char* help;              // one line
-  int (*run)(const Arguments&);  // as a command's
+  int (*run)(const Arguments&);  // like the function of a command
 };
 
 const Benchmark kBenchmarks[] = {

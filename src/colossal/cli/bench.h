@@ -5,7 +5,7 @@
 
 namespace colossal::cli {
 
-/// Runs the benchmark that the first word names; without one, lists them.
+/// Runs the benchmark that the first argument names. Without arguments, lists all benchmarks.
 int bench(const Arguments& arguments);
 
 }  // namespace colossal::cli

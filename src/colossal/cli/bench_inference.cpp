@@ -33,7 +33,8 @@ struct InferenceRequest {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Bytes a second that this rank's threads read of memory, best of a few passes over more than caches hold.
+/// Returns the bytes per second that this rank's threads read from memory, the best of a few passes over more data than
+/// caches hold.
 double read_bandwidth() {
   const std::vector<uint64_t> memory(int64_t{1} << 25, 1);  // 256 MiB
   double best = 0;
@@ -47,20 +48,20 @@ double read_bandwidth() {
                              });
     best = std::max(best, static_cast<double>(memory.size() * sizeof(uint64_t)) / (now() - start));
   }
-  // sums are looked at, so that they are computed
+  // The sums are used, so that the compiler does not remove their computation.
   return std::accumulate(sums.begin(), sums.end(), uint64_t{0}) == 0 ? 0 : best;
 }
 
-/// Of requests that are added together.
+/// Timing of requests that are added together.
 struct Pass {
-  double first_token;  ///< seconds until all have one
-  double decode;       ///< tokens a second of all, from then until the first one ends
+  double first_token;  ///< seconds until all requests have a token
+  double decode;       ///< tokens per second of all requests, from then until the first one ends
 };
 
 Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t requests, int64_t seed, int64_t words) {
   infer::LoadOptions options = load;
   options.rate = 1, options.requests = requests, options.seed = seed;
-  std::vector<infer::Event> events;  // filled anew by each step
+  std::vector<infer::Event> events;  // events of one step
   for (infer::Arrival& arrival : infer::random_arrivals(options, words)) {
     arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens), words / 2);
     arrival.request.options.max_tokens = load.new_tokens + 1;
@@ -86,7 +87,7 @@ Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t req
   return {first - start, static_cast<double>(tokens) / (end - first)};
 }
 
-/// Medians of several passes.
+/// Returns the medians of several passes.
 Pass typical(infer::Engine& engine, const InferenceRequest& request, int64_t requests, int64_t words) {
   std::vector<double> first, decode;
   for (int64_t round = 0; round < request.rounds; ++round) {
@@ -104,7 +105,7 @@ Json latencies(const std::vector<double>& seconds) {
   return values;
 }
 
-/// The clock of the first rank, told to all.
+/// Returns the clock of the first rank, broadcast to all ranks.
 std::function<double()> shared_clock(const LoadedModel& loaded) {
   return [&loaded, start = now()] { return comm::sum(loaded.mesh.all(), loaded.speaks() ? now() - start : 0); };
 }
@@ -113,7 +114,7 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const int64_t words = saved.model->decoding_model().shape.vocabulary;
   infer::EngineOptions options = loaded.engine(request.engine);
-  options.keeps_prefixes = false;  // prompts of the next round are read as those of the first were
+  options.keeps_prefixes = false;  // each round must compute its prompts again
   infer::Engine engine(*saved.model, options);
   Json result{{"model", saved.model->decoding_model().shape.architecture->name},
               {"prompt_tokens", request.load.prompt_tokens},
@@ -126,7 +127,7 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
     result["bandwidth_bytes_per_second"] = bandwidth;
     result["bound_steps_per_second"] = bound;
   }
-  measured(engine, {.prompt_tokens = request.load.prompt_tokens, .new_tokens = 4}, 1, 0, words);  // threads, buffers
+  measured(engine, {.prompt_tokens = request.load.prompt_tokens, .new_tokens = 4}, 1, 0, words);  // warm-up
   double most = 0;
   for (const int64_t count : request.batches) {
     const Pass pass = typical(engine, request, count, words);
@@ -140,7 +141,7 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
     most = std::max(most, pass.decode);
   }
   infer::LoadOptions load = request.load;
-  // of every rank the same: by the first one's clock
+  // All ranks must use the same rate, the one measured by the first rank's clock.
   const double sustained = comm::sum(loaded.mesh.all(), loaded.speaks() ? most : 0);
   if (load.rate == 0) load.rate = 0.5 * sustained / static_cast<double>(load.new_tokens);
   const int64_t preempted = engine.counts().preempted;
@@ -215,7 +216,7 @@ int bench_inference(const Arguments& arguments) {
   parse(app, arguments);
   refuse_options(app, {"--tokenizer"}, "on a benchmark whose prompts are random ids");
   check_model_options(app, r.model);
-  Arguments words{"inference"};  // what a rank of its own is started with
+  Arguments words{"inference"};  // arguments of the ranks that this process starts
   words.insert(words.end(), arguments.begin(), arguments.end());
   return with_model(r.model, "bench", words, nullptr, [&](const LoadedModel& loaded) {
     const Json result = results(r, loaded);

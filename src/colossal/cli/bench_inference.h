@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal bench inference --from FOLDER`: tokens a second of prompts and of answers, time to the first token and
-/// latencies under a load, beside what reading the weights allows.
+/// `colossal bench inference --from FOLDER`: measures tokens per second of prompts and completions, time to the first
+/// token, and latencies under load. Prints the limit set by the bandwidth of reading weights for comparison.
 int bench_inference(const Arguments& arguments);
 
 }  // namespace colossal::cli

@@ -22,28 +22,28 @@
 namespace colossal::cli {
 namespace {
 
-/// What flags lie over: little beside the model data, of which a row of text is enough.
+/// Defaults, which flags override. They use little memory in addition to the model data: one row of text is enough.
 const Arguments kBenchDefaults{"--model.name=gpt2-small", "--run.device=cpu",         "--data.sequence=128",
                                "--training.batch_size=1", "--memory.recompute=block", "--optimizer.warmup_steps=0"};
 
 struct MemoryBench {
-  Arguments words;  // as they came, for tries
+  Arguments words;  // unparsed arguments, for the tries
   run::Config config;
   Growth growth = Growth::Layers;
   int64_t limit = 0, steps = 3, most_tries = 40;
   double seconds = 3600, resolution = 0.05;
 };
 
-/// Without the name that the program puts before its errors: this one does, too.
+/// Removes the program name that the child puts before its errors, because this program adds it again.
 std::string said_by_program(const std::string& line) {
   const std::string name = "colossal: ";
   return line.rfind(name, 0) == 0 ? line.substr(name.size()) : line;
 }
 
-/// The search has to end before it is over.
+/// Ends the search early.
 struct OutOfPatience {};
 
-/// Tries of one kind: with [memory], or without.
+/// Tries of one kind, with or without [memory].
 class Tries {
  public:
   Tries(const MemoryBench& bench, Arguments more) : bench_(bench), more_(std::move(more)) {}
@@ -65,14 +65,15 @@ class Tries {
     return true;
   }
 
-  /// A try that worked, once more.
+  /// Repeats a try that worked.
   MemoryTry again(int64_t size, const Arguments& more) const {
     const LimitedRun run = carry_out(size, more, bench_.seconds);
     require(run.status == 0, "bench", "a trial that succeeded failed when repeated: ", said_by_program(run.why_not()));
     return memory_try_of(run.output);
   }
 
-  /// The largest that works within patience; none: nothing does, with the reason of the first.
+  /// Returns the largest size that works within the limits of time and tries; none = no size works, with the reason of
+  /// the first.
   std::optional<MemoryTry> search(int64_t first) {
     const bool has_device = bench_.config.memory.device > 0;
     std::printf("%6s  %13s  %8s  %10s%s  %10s  %10s  %10s  %10s  %9s  %9s  %10s\n",
@@ -117,7 +118,7 @@ class Tries {
   std::string why_not_;
 };
 
-/// When which tensor of a try was in the host.
+/// Returns when each tensor of a try was in host memory.
 report::TierTimeline timeline_of(const std::string& name, const MemoryTry& t) {
   using Kind = memory::TierEvent::Kind;
   report::TierTimeline timeline{concat(name, ": ", readable_bytes(t.bytes_read), " read, ",
@@ -137,7 +138,7 @@ report::TierTimeline timeline_of(const std::string& name, const MemoryTry& t) {
         break;
       case Kind::Set:
       case Kind::Bring:
-        // One that nobody saw come was there from the beginning.
+        // A tensor without an event of arrival was there from the beginning.
         arrive(event.number, event.kind == Kind::Set ? now : 0, false);
         timeline.used.push_back({event.number, timeline.uses++});
         break;

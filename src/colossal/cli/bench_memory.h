@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal bench memory`: the largest GPT that trains real steps under given budgets of [memory], found by tries in
-/// processes of their own: a row a try, and the largest beside that without [memory].
+/// `colossal bench memory`: finds the largest GPT that trains real steps within the budgets of [memory]. Each try runs
+/// in its own process and prints one row. The result is compared with the largest GPT without [memory].
 int bench_memory(const Arguments& arguments);
 
 }  // namespace colossal::cli

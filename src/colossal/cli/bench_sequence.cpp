@@ -41,7 +41,7 @@ constexpr const char* kAttentionLegend =
     "which the others wait, over the\nmean. All other columns: the maximum over the ranks. Megatron's form "
     "(tensor.sequence) communicates around the\nprojections instead: colossal bench tensor-parallel.\n";
 
-/// Of the rank that has most, value by value, as the table has them.
+/// Returns for each value of the table the maximum over the ranks.
 std::vector<double> busiest(const std::vector<AttentionCost>& ranks) {
   const auto most = [&](double AttentionCost::* value) {
     double largest = 0;
@@ -64,8 +64,8 @@ std::string title_of_attention(const AttentionSizes& s) {
                 s.head_dim, s.causal ? ", causal" : "");
 }
 
-/// A line a mode over the numbers of ranks. Without those of sequence.node, which send, keep and compute as much as the
-/// same mode without: a plot holds no more lines apart than it has styles.
+/// Returns one line per mode over the numbers of ranks. It leaves out modes with sequence.node, which send, store and
+/// compute as much as the same mode without it: a plot can distinguish only as many lines as it has styles.
 std::vector<report::Series> lines_of_modes(const std::vector<MeasuredRow>& rows,
                                            double (*value)(const std::vector<double>&)) {
   const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};

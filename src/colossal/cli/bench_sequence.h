@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal bench sequence`: a row for each number of ranks and each mode they can form. A mode that the sizes do not
-/// fit is one line with the reason under the table. Ranks are threads of this process.
+/// `colossal bench sequence`: prints a row for each number of ranks and each mode they can form. A mode that the sizes
+/// do not fit is one line with the reason under the table. Ranks are threads of this process.
 int bench_sequence(const Arguments& arguments);
 
 }  // namespace colossal::cli

@@ -26,11 +26,11 @@ using parallel::TensorConfig;
 struct Row {
   TensorConfig config;
   LayerCost measured, formula;
-  // Padded heads and features are the only thing that formulas leave out.
+  // Padded heads and features are the only costs that the formulas leave out.
   bool is_padded() const { return measured.parameter_bytes > formula.parameter_bytes * (1 + 1e-9); }
 };
 
-/// A value of the table.
+/// One value of the table.
 struct Quantity {
   MeasuredQuantity columns;
   double LayerCost::* value;
@@ -68,7 +68,7 @@ constexpr const char* kLegend =
     "The four linear layers of one GPT layer in fp32, without biases. Each pair of columns: measured, formula.\nSent: "
     "elements that a rank sends. Activations: memory that a rank keeps from forward for backward.\n";
 
-/// The costs of the rank that has most, value by value.
+/// Returns for each cost the maximum over the ranks.
 LayerCost largest(const std::vector<LayerCost>& ranks) {
   LayerCost most;
   for (const LayerCost& cost : ranks)
@@ -76,7 +76,7 @@ LayerCost largest(const std::vector<LayerCost>& ranks) {
   return most;
 }
 
-/// The least of each mode at each number of ranks: 2.5d has a row a depth.
+/// Returns the minimum of each mode at each number of ranks: 2.5d has one row per depth.
 std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(const LayerCost&)) {
   const auto name_of = [](TensorConfig config) {
     config.depth = 1;

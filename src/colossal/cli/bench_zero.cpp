@@ -26,9 +26,9 @@ namespace {
 using comm::Phase;
 using memory::Kind;
 
-constexpr std::chrono::minutes kPatience{5};  // many ranks share few cores here: slow is not stuck
+constexpr std::chrono::minutes kPatience{5};  // many ranks share few cores here: a slow rank is not stuck
 
-/// Of the rank that has most, in bytes.
+/// Costs in bytes, each the maximum over the ranks.
 struct Cost {
   double sent = 0, parameters = 0, gradients = 0, states = 0, peak_gathered = 0;
 };
@@ -62,7 +62,7 @@ Cost measured(const Workload& work, int64_t ranks, int64_t zero, int64_t* paddin
                     const at::Tensor ids = at::zeros({1, work.sequence}, at::kLong);
                     const tensor::Batch batch = data::text_batch(ids, ids, at::arange(work.sequence).unsqueeze(0));
                     memory::Account::Usage before_update;
-                    for (int step = 0; step < 2; ++step) {  // in the first one nothing is foretold
+                    for (int step = 0; step < 2; ++step) {  // the first step has no prediction of the chunks to gather
                       world.traffic().reset();
                       engine->zero_grad();
                       engine->train_step(batch);
@@ -87,8 +87,8 @@ Cost measured(const Workload& work, int64_t ranks, int64_t zero, int64_t* paddin
   return most;
 }
 
-/// Of P parameters of `width` bytes, with fp32 masters where they are narrower, and two moments (Rajbhandari et al.
-/// 2020, table 1 and section 7).
+/// Returns the published costs of `parameters` parameters of `width` bytes, with two moments and, if they are narrower
+/// than fp32, fp32 master weights (Rajbhandari et al. 2020, table 1 and section 7).
 Cost published(double parameters, double width, double ranks, int64_t zero) {
   const double share = zero == 0 ? 1 : ranks, states = width < 4 ? 12 : 8;
   return {.sent = (zero == 3 ? 3 : 2) * parameters * width * (ranks - 1) / ranks,

@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal bench zero`: a row for each number of ranks and each stage: what a rank sends in a training step and what
-/// it holds in it, measured beside the formulas. Ranks are threads of this process.
+/// `colossal bench zero`: prints a row for each number of ranks and each stage. It compares the bytes that a rank sends
+/// and holds in a training step with the formulas. Ranks are threads of this process.
 int bench_zero(const Arguments& arguments);
 
 }  // namespace colossal::cli

@@ -33,15 +33,15 @@ struct ChatRequest {
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
 };
 
-/// What the ranks are told of the first one's input.
+/// Kind of input that the first rank broadcasts to all ranks.
 enum class Said : char { Message = 'm', System = 's', End = 'e' };
 
-/// The user's side of the conversation, on the rank that speaks.
+/// The user's side of the conversation, on the rank that communicates with the user.
 class Terminal {
  public:
   Terminal() : lines_(STDIN_FILENO), is_person_(isatty(STDIN_FILENO)) {}
 
-  /// What the user says next, a letter of Said and a text.
+  /// Returns the user's next input: a letter of Said and a text.
   std::string next() {
     while (true) {
       if (is_person_) show("> ");
@@ -114,11 +114,11 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
     try {
       const infer::Ended ended = conversation.answer(text, [&](const std::string& piece) {
         if (speaks) terminal.show(piece);
-        return !(is_alone && stop_requested());  // a signal does not reach all ranks at one token
+        return !(is_alone && stop_requested());  // a signal does not reach all ranks at the same token
       });
       if (speaks) terminal.show("\n"), tell_end(ended, request);
     } catch (const Error& error) {
-      // Of what was said, the same on every rank: the conversation goes on as it was.
+      // The input caused the error, so it is the same on every rank and the conversation is unchanged.
       if (speaks) say(error.what());
     }
     if (is_alone) forget_interrupt();

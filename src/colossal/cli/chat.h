@@ -7,8 +7,8 @@ struct Program;
 
 namespace colossal::cli {
 
-/// `colossal chat`: a conversation in the terminal with a model of a folder or file that has a chat template.
-/// `program`: null for the built-in ones.
+/// `colossal chat`: runs a conversation in the terminal with a model of a folder or file that has a chat template.
+/// `program` has the models of the program; null = the built-in ones.
 int chat(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

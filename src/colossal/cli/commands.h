@@ -19,11 +19,11 @@ struct Command {
   std::function<int(const Arguments&)> run;  // returns the exit status; throws Error, UsageError or HelpWanted
 };
 
-/// The commands of a program, which must outlive them. Its configs and folders may name its architectures and
-/// objectives. Null: those of the library.
+/// Returns the commands of `program`, which must outlive them. Its configs and folders may name its architectures and
+/// objectives; null = only the library's.
 std::vector<Command> commands(const run::Program* program = nullptr);
 
-/// The command of that name among `commands`, or nullptr.
+/// Returns the command with this name in `commands`, or nullptr.
 const Command* find_command(const std::vector<Command>& commands, const std::string& name);
 
 std::vector<std::string> names_of(const std::vector<Command>& commands);

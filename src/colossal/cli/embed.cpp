@@ -25,7 +25,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr size_t kTextsAtOnce = 1024, kBytesAtOnce = 16 << 20;  // what is in memory
+constexpr size_t kTextsAtOnce = 1024, kBytesAtOnce = 16 << 20;  // maximum texts and bytes in memory
 
 struct EmbedRequest {
   std::string from, input, output, tokenizer, pooling, prompt_name, device = "auto";
@@ -65,7 +65,7 @@ std::string prompt_of(const EmbedRequest& request, const infer::SentenceFolder& 
   return folder.prompts.at(name);
 }
 
-/// Texts to vectors, some at a time.
+/// Converts texts to vectors, some at a time.
 class TextEmbedder {
  public:
   TextEmbedder(const EmbedRequest& request, const run::SavedModel& saved, const infer::SentenceFolder& folder,
@@ -114,7 +114,7 @@ class TextEmbedder {
   const EmbedRequest& request_;
   const text::Tokenizer& tokenizer_;
   infer::Embedder& embedder_;
-  EmbeddingOutput* output_;  // null: another rank writes
+  EmbeddingOutput* output_;  // null = another rank writes
   std::string prompt_;
   int64_t most_ = 0, cut_ = 0, first_cut_ = 0;
   std::vector<NumberedLine> lines_;

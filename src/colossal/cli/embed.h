@@ -7,7 +7,8 @@ struct Program;
 
 namespace colossal::cli {
 
-/// `colossal embed`: a vector for each text. `program`: what a folder may hold; null: the library's own.
+/// `colossal embed`: computes a vector for each text. `program` has the models that a folder may name; null = the
+/// built-in ones.
 int embed(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

@@ -12,17 +12,18 @@ struct Program;
 
 namespace colossal::cli {
 
-/// `colossal evaluate`: how well a model predicts a text. `program`: what a folder may hold; null: the library's own.
+/// `colossal evaluate`: measures how well a model predicts a text. `program` has the models that a folder may name;
+/// null = the built-in ones.
 int evaluate(const Arguments& arguments, const run::Program* program);
 
-/// Texts as a model reads them.
+/// Texts as token ids.
 struct EncodedTexts {
-  std::vector<std::vector<int64_t>> ids;  ///< with the special tokens that open a text
-  int64_t bytes = 0;                      ///< of what is predicted: not of a first token that is text
+  std::vector<std::vector<int64_t>> ids;  ///< token ids, including the special tokens at the start of a text
+  int64_t bytes = 0;                      ///< bytes of the predicted text, without a first token that is text
 };
 /// Reads and encodes the texts of a file. A file whose name ends in .jsonl has one text per line: a JSON string, or an
-/// object with a string in "text". Any other file is one text.
-/// Errors (of `command`): a file that cannot be read or has no text; text that is not UTF-8; those of text_of().
+/// object with a string in "text". Any other file is one text. Errors (of `command`): a file that cannot be read or has
+/// no text; text that is not UTF-8; errors of text_of().
 EncodedTexts read_texts(const std::string& path, const text::Tokenizer& tokenizer, const char* command);
 
 }  // namespace colossal::cli

@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Says in tokenizer_config.json which class reads the tokenizer.json that was copied, since config.json beside it is
-/// another one.
+/// Names the class that reads the copied tokenizer.json in tokenizer_config.json, because config.json in the same
+/// folder is a different one.
 void name_class(const fs::path& from, const fs::path& to) {
   const fs::path file = to / "tokenizer_config.json";
   nlohmann::json config = fs::exists(file) ? read_json_object(file.string(), "tokenizer") : nlohmann::json::object();

@@ -9,12 +9,12 @@ struct Program;
 
 namespace colossal::cli {
 
-/// `colossal export --from FOLDER --to FOLDER`: a run or Hugging Face folder written as a Hugging Face folder
-/// `program`: the models and objectives that it knows; null: those of the library.
+/// `colossal export --from FOLDER --to FOLDER`: writes a run or Hugging Face folder as a Hugging Face folder. `program`
+/// has the models and objectives that it may name; null = the built-in ones.
 int export_model(const Arguments& arguments, const run::Program* program);
 
-/// The files of the tokenizer `source` (a folder, a file, GGUF) into the folder `to`: what is written of a model is
-/// complete only with them. A tokenizer of bytes has none.
+/// Copies the files of the tokenizer `source` (a folder, a file, GGUF) to the folder `to`: an exported model is
+/// complete only with them. A byte tokenizer has no files.
 void copy_tokenizer(const std::string& source, const std::string& to);
 
 /// Checks that a command that reads `from` does not write to it. Errors (component `command`): both name the same file

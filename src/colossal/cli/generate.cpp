@@ -19,20 +19,20 @@
 namespace colossal::cli {
 namespace {
 
-/// Whether the model writes an answer to the prompt, not its continuation.
+/// Returns true if the model generates a text from a source prompt, not a continuation of it.
 bool is_answer_to_source(const run::SavedModel& saved) { return saved.model->decoding_model().shape.task().answers(); }
 
 struct GenerateRequest {
   ModelOptions model;
   std::string prompt, prompts;
   infer::EngineOptions engine;
-  infer::GenerationOptions options;           ///< the prompt has them; lines of a file start from them
-  std::vector<std::string> asked;             ///< options given that a request which runs alone does not use
+  infer::GenerationOptions options;           ///< options of the prompt, and defaults for the lines of a file
+  std::vector<std::string> asked;             ///< given options that a request which runs alone does not use
   std::vector<std::string> ignored_defaults;  ///< keys of generation_config.json that are not applied
   bool ids = false;
-  std::vector<infer::PromptLine> lines;  ///< the file of prompts, which is read once because it may be a pipe
+  std::vector<infer::PromptLine> lines;  ///< lines of the file of prompts, read once because it may be a pipe
 
-  /// Whether one prompt needs the batching engine: for draft tokens, a cache of 8 bits or a text without an end.
+  /// Returns true if one prompt needs the batching engine: for draft tokens, an 8-bit cache or attention sinks.
   bool asks_for_batching() const {
     return engine.guesses > 0 || !model.draft.empty() || engine.cache_dtype || options.sinks >= 0;
   }
@@ -59,7 +59,7 @@ void generate_one(const GenerateRequest& request, const LoadedModel& loaded) {
   engine.add(std::move(asked), [&](const infer::Event& event) {
     require(event.ended != infer::Ended::Failed, "generate", event.error);
     if (!event.is_answer()) return;
-    // ids may be beyond what the tokenizer has text for
+    // The model may generate ids for which the tokenizer has no text.
     const std::string text = request.ids && options.stop.empty() ? "" : stream.push(event.token);
     show(request.ids ? std::to_string(event.token) + "\n" : text);
     if (stream.is_stopped()) engine.drop(event.id);
@@ -85,7 +85,7 @@ int generate_as_rank(const GenerateRequest& request, const LoadedModel& loaded) 
 /// Reads the file of prompts, and refuses options without effect, before any rank starts.
 void check_generate_options(const CLI::App& app, GenerateRequest& r) {
   r.asked = given_names(app, infer::LoneRunner::unused_options());
-  std::erase_if(r.asked, [&](const std::string& name) {  // their values turn them off
+  std::erase_if(r.asked, [&](const std::string& name) {  // options whose values turn them off
     return (name == "guess" && r.engine.guesses == 0) || (name == "cache_type" && !r.engine.cache_dtype);
   });
   if (r.prompts.empty()) {

@@ -1,4 +1,4 @@
-// `colossal generate --prompts`: many texts continued together (infer/prompt_answers.h).
+// `colossal generate --prompts`: completes many prompts together (infer/prompt_answers.h).
 #pragma once
 #include <vector>
 
@@ -8,8 +8,9 @@
 
 namespace colossal::cli {
 
-/// Prints a line of JSON for each prompt to stdout, and to stderr how fast tokens came; on one rank of those that call.
-/// Errors: those of infer::PromptAnswers; ("generate") prompts that failed, after their lines were printed.
+/// Prints a line of JSON for each prompt to stdout, and the speed to stderr, on the rank that sets `prints`. All ranks
+/// of the layout must call. Errors: errors of infer::PromptAnswers; ("generate") prompts that failed, after their lines
+/// were printed.
 void generate_prompts(const run::SavedModel& saved, const std::vector<infer::PromptLine>& prompts,
                       const infer::EngineOptions& options, bool prints);
 

@@ -16,7 +16,7 @@
 namespace colossal::cli {
 namespace {
 
-/// "ID=VALUE"
+/// Parses "ID=VALUE" and adds it to `biases`.
 void add_bias(const std::string& word, std::map<int64_t, double>& biases) {
   const size_t equals = std::min(word.find('='), word.size());
   const std::optional<int64_t> id = parse_id(word.substr(0, equals));
@@ -68,7 +68,7 @@ class FlagAdder : public Fields {
   void add(const Field& field, const std::string& flag, std::string& value) {
     const auto read = [&value](const std::string& path) {
       value = read_file(path, int64_t{1} << 18);
-      text::json_grammar(value, path);  // refuses a bad one before any rank starts
+      text::json_grammar(value, path);  // checks the schema before any rank starts
     };
     app_.add_option_function<std::string>(flag, read, field.help);
   }

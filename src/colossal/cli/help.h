@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal help`, `colossal help COMMAND`, `colossal help config [SECTION]`; with `--markdown` at the end of `help`
-/// and `help config` the reference pages of docs (cli/reference.h), which name the architectures of `program`, too.
+/// `colossal help`, `colossal help COMMAND`, `colossal help config [SECTION]`. A final `--markdown` after `help` or
+/// `help config` prints the reference pages of docs (cli/reference.h), including the architectures of `program`.
 int help(const Arguments& arguments, const std::vector<Command>& commands, const run::Program* program = nullptr);
 
 }  // namespace colossal::cli

@@ -33,7 +33,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-/// The shortest time of one call, over kMeasureSeconds of calls after a first one that does not count.
+/// Returns the shortest time of one call in seconds, over kMeasureSeconds of calls after a warm-up call.
 template <class Work>
 double best_seconds(const Work& work) {
   work();
@@ -51,7 +51,7 @@ std::string matmul_peak(at::ScalarType dtype, at::Device device) {
   return format("%.0f GFLOP/s", ops::matmul_peak(dtype, device, kMeasureSeconds) / 1e9);
 }
 
-/// a = b + 2 c over arrays far larger than any cache: two reads and a write.
+/// Measures a = b + 2 c over arrays far larger than any cache: two reads and one write per element.
 std::string memory_bandwidth() {
   constexpr int64_t kNumel = int64_t{1} << 25;  // 128 MiB each
   const at::Tensor b = at::ones({kNumel}), c = at::ones({kNumel});

@@ -3,7 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal info`: LibTorch, processor, memory, devices, and measured peaks. Cost: about two seconds of measuring.
+/// `colossal info`: prints LibTorch, processor, memory, devices, and measured peaks. Cost: about two seconds of
+/// measuring.
 int info(const Arguments& arguments);
 
 }  // namespace colossal::cli

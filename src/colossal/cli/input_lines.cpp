@@ -16,9 +16,9 @@ constexpr size_t kMostBytes = 16 << 20;
 
 }  // namespace
 
-// False: a signal came, and nothing was read.
+// Returns false if a signal arrived before any byte was read.
 bool InputLines::read_more() {
-  // poll() returns with a signal, whatever its handler says of read().
+  // A signal interrupts poll() even if its handler restarts read().
   pollfd wanted{descriptor_, POLLIN, 0};
   if (::poll(&wanted, 1, -1) < 0) {
     require(errno == EINTR, "input", "cannot wait for a line: ", std::generic_category().message(errno));

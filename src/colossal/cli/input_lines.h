@@ -1,4 +1,4 @@
-// Lines that somebody types, one at a time, while signals may come.
+// Reads lines that a user types, one at a time, and can be interrupted by signals.
 //
 //   InputLines lines(STDIN_FILENO);
 //   while (const auto line = lines.next()) ...
@@ -11,8 +11,9 @@ namespace colossal::cli {
 class InputLines {
  public:
   explicit InputLines(int descriptor) : descriptor_(descriptor) {}
-  /// The next line without its end; the last one may have none. Nothing: at the end, or because stop_requested() came
-  /// true while nothing was there (cli/local_world.h). Errors ("input"): a line of more than 16 MiB, reading failed.
+  /// Returns the next line without its line feed; the last line may have none. Returns none at the end of input, or if
+  /// stop_requested() became true while no input was available (cli/local_world.h). Errors ("input"): a line of more
+  /// than 16 MiB, a failed read.
   std::optional<std::string> next();
 
  private:

@@ -1,4 +1,4 @@
-// The search of `colossal bench memory`.
+// The search algorithm of `colossal bench memory`.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace colossal::cli {
 
-/// The largest number that `works`, where each below one that works does, too; 0: not even `first`. Twice as large
-/// until one does not, then halfway between, until no step of more than `resolution` of what works is left, or of one.
-/// Whoever has no more time or patience throws in `works`.
+/// Returns the largest number for which `works` returns true; 0 = not even `first` works. If a number works, all
+/// smaller ones must work too. Doubles the number until it does not work, then bisects until the interval is at most 1
+/// or `resolution` times the largest number that works. `works` may throw to end the search.
 inline int64_t largest_that_works(int64_t first, double resolution, const std::function<bool(int64_t)>& works) {
   int64_t good = 0, bad = first;
   while (works(bad)) good = bad, bad *= 2;

@@ -19,10 +19,10 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int kMilliseconds = 20;  // between two looks
-constexpr int kReads = 8;          // that empty a pipe, whoever still writes to it
+constexpr int kMilliseconds = 20;  // interval between two checks
+constexpr int kReads = 8;          // reads that empty a pipe, even if a process still writes to it
 
-/// The most that a process had so far, in bytes; 0: it has ended.
+/// Returns the peak resident memory of a process so far, in bytes; 0 = it has ended.
 int64_t peak_of(pid_t process) {
   std::ifstream status(concat("/proc/", process, "/status"));
   for (std::string line; std::getline(status, line);)
@@ -30,7 +30,7 @@ int64_t peak_of(pid_t process) {
   return 0;
 }
 
-/// In the child, where nothing may be allocated.
+/// Runs in the child after fork(), where allocations are not allowed.
 [[noreturn]] void become(char* const* words, int out, int error, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
@@ -56,7 +56,7 @@ struct Pipe {
     if (ends[which] >= 0) close(ends[which]);
     ends[which] = -1;
   }
-  /// What is there, to `text`; the end closes it.
+  /// Appends the available bytes to `text`. Closes the reader at the end of the stream.
   void read_to(std::string& text) {
     char buffer[1 << 14];
     const ssize_t count = read(ends[0], buffer, sizeof(buffer));
@@ -66,26 +66,27 @@ struct Pipe {
   int ends[2] = {-1, -1};
 };
 
-/// What comes of the two within `milliseconds`, to the texts; false: nothing came, or both are closed.
+/// Appends the bytes that arrive from both pipes within `milliseconds` to the texts. Returns false if none arrived or
+/// both pipes are closed.
 bool read_both(Pipe& out, std::string& output, Pipe& error, std::string& said, int milliseconds) {
-  pollfd ends[] = {{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}};  // one that is closed is passed over
+  pollfd ends[] = {{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}};  // poll() ignores a closed end, which is -1
   if (poll(ends, 2, milliseconds) <= 0) return false;
   if (ends[0].revents) out.read_to(output);
   if (ends[1].revents) error.read_to(said);
   return true;
 }
 
-/// Whether the child has ended, with its status.
+/// Returns true if the child has ended, and sets its status.
 bool has_ended(pid_t process, int& status) {
   const pid_t answer = waitpid(process, &status, WNOHANG);
   if (answer < 0 && errno == EINTR) return false;
-  if (answer < 0) status = 127 << 8;  // somebody else has been told how
+  if (answer < 0) status = 127 << 8;  // another part of the program has collected the status
   return answer != 0;
 }
 
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);  // of npos: from 0
+  return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, 
   std::string said;
   const Stopwatch watch;
   int status = 0;
-  // Its end, not that of its output: it may close that and go on, or leave it to others.
+  // Waits for the end of the process, not of its output: it may close its output and continue, or leave it open to its
+  // children.
   while (!has_ended(process, status)) {
     read_both(out, run.output, error, said, kMilliseconds);
     run.resident_bytes = std::max(run.resident_bytes, peak_of(process));
@@ -111,7 +113,7 @@ LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, 
     run.took_too_long = run.took_too_long || watch.seconds() > seconds;
     if (run.took_too_much || run.took_too_long) kill(process, SIGKILL);
   }
-  for (int i = 0; i < kReads && read_both(out, run.output, error, said, 0);) ++i;  // all that it wrote is there
+  for (int i = 0; i < kReads && read_both(out, run.output, error, said, 0);) ++i;  // reads what the ended process wrote
   run.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   run.last_words = last_line(std::move(said));
   run.most_resident = most_resident, run.seconds = seconds;

@@ -1,4 +1,4 @@
-// A process of our own that may not take more memory than told.
+// Runs a child process with limits on memory and time.
 //
 //   const LimitedRun run = run_limited({"/proc/self/exe", "info"}, int64_t{2} << 30, 600);
 //   if (run.status != 0) say(run.last_words);
@@ -10,23 +10,24 @@
 namespace colossal::cli {
 
 struct LimitedRun {
-  int status = 0;              ///< of its end; 128 + the signal that ended it
-  bool took_too_much = false;  ///< more resident memory than it may: it was killed then
-  bool took_too_long = false;  ///< likewise
-  int64_t resident_bytes = 0;  ///< at most, as far as it was seen (every 20 ms)
-  std::string output;          ///< what it wrote to stdout
-  int64_t most_resident = 0;   ///< the limits that it had
+  int status = 0;              ///< exit status, or 128 + the signal that ended it
+  bool took_too_much = false;  ///< killed because it exceeded the limit of resident memory
+  bool took_too_long = false;  ///< killed because it exceeded the time limit
+  int64_t resident_bytes = 0;  ///< peak resident memory in bytes, sampled every 20 ms
+  std::string output;          ///< output on stdout
+  /// Limits of the run: bytes of resident memory, and seconds.
+  int64_t most_resident = 0;
   double seconds = 0;
-  std::string last_words;  ///< the last line that it wrote to stderr
+  std::string last_words;  ///< last line on stderr
 
-  /// Why it did not come to its end by itself, or with another status than 0: told as a row of a table; else empty.
+  /// Returns why the process was killed or failed, as text for a row of a table; "" if its status is 0.
   std::string why_not() const;
 };
 
-/// Runs `command` (a path and its arguments) to its end, which comes by force when it has more than `most_resident`
-/// bytes of memory or takes longer than `seconds`, whatever it does with its output, or when this process dies. Nobody
-/// waits for processes of its own that it leaves behind. Where the system is short of memory, it
-/// is the first to go. Errors ("bench"): it cannot be started.
+/// Runs `command` (a path and its arguments) to its end. Kills it if it has more than `most_resident` bytes of resident
+/// memory or takes longer than `seconds`, whether or not it closes its output. It is killed too if this process dies.
+/// Does not wait for processes that the command started. If the system runs out of memory, it is the first process that
+/// the kernel kills. Errors ("bench"): it cannot be started.
 LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, double seconds);
 
 }  // namespace colossal::cli

@@ -15,13 +15,13 @@
 namespace colossal::cli {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process: the one place where a global is the truth
+volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process, so this state is global
 
 void on_signal(int signal) {
   if (!stop_signal)
     stop_signal = signal;
   else if (signal != SIGHUP)
-    std::_Exit(128 + signal);  // a lost terminal may be told more than once
+    std::_Exit(128 + signal);  // SIGHUP may arrive more than once for a lost terminal
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 void watch_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;  // a write under way goes on
+  action.sa_flags = SA_RESTART;  // a write in progress continues
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
@@ -72,7 +72,7 @@ int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>
     const Error error = as_error(any);
     if (error.is_on_all_ranks()) {
       if (environment.rank == 0) throw;
-      return 1;  // rank 0 says it for all
+      return 1;  // rank 0 prints the error for all ranks
     }
     throw Error(error.component(), with_rank(error.message(), environment.rank, environment.size));
   }

@@ -1,4 +1,4 @@
-// How a command gets its ranks: those a launcher made, or local ones that it starts itself.
+// Provides the ranks of a command: those that a launcher started, or local ones that the command starts itself.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,40 +12,41 @@
 
 namespace colossal::cli {
 
-/// When no launcher started this process and `ranks` > 1: runs `ranks` copies of this program with the arguments
-/// `words` on this host and returns their exit status. Otherwise returns work(), which is then one rank of the world.
-/// Errors of work() that do not carry a rank yet get one.
+/// If no launcher started this process and `ranks` > 1, runs `ranks` copies of this program on this host with the
+/// arguments `words` and returns their exit status. Otherwise returns work(), which then runs as one rank of the world.
+/// Adds the rank to errors of work() that do not name one.
 int with_ranks(int64_t ranks, const Arguments& words, const std::function<int()>& work);
-/// Does as above with the words of `colossal command arguments...`: `command`, then `arguments`.
+/// Does the same with the arguments of `colossal command arguments...`: `command`, then `arguments`.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
-/// Prints on stderr that ranks wait for another one, and for which.
+/// Prints on stderr when ranks wait for another rank for long, and for which one.
 void say_stalls(comm::World& world);
 
-/// comm::launch() as [run] says.
+/// Calls comm::launch() with the settings of [run].
 std::unique_ptr<comm::World> join_run(const run::RunConfig& config, const comm::Devices& devices);
 
-/// Tells the user what happens to the ranks, on stderr.
+/// Prints a message about the ranks on stderr.
 void say(const std::string& what);
 
-/// Warns on stderr if device "auto" is the CPU although the machine has GPUs. Rank 0 alone calls it.
+/// Warns on stderr if device "auto" is the CPU although the machine has GPUs. Call it on rank 0 only.
 void warn_of_unused_gpus(const std::string& device, const comm::Devices& devices = comm::cuda_devices());
 
-/// --timeout: how long the ranks of a command wait for each other.
+/// Adds --timeout: the seconds that the ranks of a command wait for each other.
 void add_timeout(CLI::App& app, int64_t& seconds);
-/// comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr says when
-/// they do for long.
+/// Calls comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr reports
+/// long waits.
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device);
 
-/// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A
-/// second SIGINT or SIGTERM ends the process at once. It also calls ignore_broken_pipes().
+/// Starts to watch stop signals: stop_requested() is true once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as
+/// under nohup) has arrived. A second SIGINT or SIGTERM ends the process at once. Also calls ignore_broken_pipes().
 void watch_stop_signals();
-/// From now on a write to a pipe that nobody reads fails instead of ending the process (`colossal train ... | head`).
+/// Makes later writes to a pipe without a reader fail instead of ending the process (`colossal train ... | head`).
 void ignore_broken_pipes();
 bool stop_requested();
-/// SIGINT was meant for what has ended since, and is as if it had not arrived: a person stopped an answer.
+/// Resets stop_requested() after a SIGINT, because it was meant for an operation that has ended: the user stopped a
+/// completion.
 void forget_interrupt();
-/// 128 + the signal, as a shell reports it; 0 before one.
+/// Returns 128 + the signal, as a shell reports it; 0 if no signal arrived.
 int stop_status();
 
 }  // namespace colossal::cli

@@ -37,7 +37,7 @@ Arguments words_of(int argc, char** argv) { return {argv + (argc > 0 ? 1 : 0), a
 
 int fail(const std::string& message, int status) {
   std::fflush(stdout);
-  // A misused command names itself: "colossal train: ...".
+  // The message for an invalid command line already has the command's name: "colossal train: ...".
   const bool names_program = message.starts_with("colossal ");
   std::fprintf(stderr, "%s%s\n", names_program ? "" : "colossal: ", message.c_str());
   return status;

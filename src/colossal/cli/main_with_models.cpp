@@ -1,4 +1,4 @@
-// Apart from main.cpp, which `colossal` runs without LibTorch.
+// This file is separate from main.cpp, because `colossal` runs main.cpp without LibTorch.
 #include "colossal/cli/main.h"
 #include "colossal/run/program.h"
 

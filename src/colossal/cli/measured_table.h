@@ -1,5 +1,5 @@
-// Tables of `colossal bench` that put what was measured beside what formulas say: a row for each mode at each number of
-// ranks, two columns for each quantity.
+// Tables of `colossal bench` that compare measurements with formulas: a row for each mode at each number of ranks, two
+// columns for each quantity.
 //
 //   const MeasuredTable table({{"sent forward", 1, 0, 10}}, 25);
 //   table.print_head();
@@ -16,14 +16,14 @@ namespace colossal::cli {
 struct MeasuredQuantity {
   const char* name;
   double unit;  ///< values are shown as multiples of it
-  int digits;   ///< behind the point
-  int width;    ///< of either column
+  int digits;   ///< number of decimal places
+  int width;    ///< width of each of the two columns, in characters
 };
 
 struct MeasuredRow {
   int64_t ranks;
   std::string mode;
-  std::vector<double> measured, formula;  ///< of each quantity
+  std::vector<double> measured, formula;  ///< one value per quantity
 };
 
 class MeasuredTable {
@@ -31,7 +31,7 @@ class MeasuredTable {
   MeasuredTable(std::vector<MeasuredQuantity> quantities, int mode_width)
       : quantities_(std::move(quantities)), mode_width_(mode_width) {}
   void print_head() const;
-  /// At once, so that a person sees rows as they are measured.
+  /// Prints a row at once, so that a user sees rows as they are measured.
   void print_row(const MeasuredRow& row) const;
   std::string html(const std::vector<MeasuredRow>& rows) const;
 

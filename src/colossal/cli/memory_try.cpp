@@ -22,7 +22,8 @@ namespace colossal::cli {
 namespace {
 
 constexpr int64_t kHeadSize = 64;
-constexpr int kPasses = 8;  // of the offline optimum, of which the second half counts: it begins with nothing in memory
+// Passes of the offline optimum. Only the second half counts, because the first pass starts with empty memory.
+constexpr int kPasses = 8;
 
 tensor::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_t step) {
   const auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.training.seed + step));

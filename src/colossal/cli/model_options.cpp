@@ -78,9 +78,9 @@ void add_memory(CLI::App& app, run::MemoryConfig& memory) {
       ->check(CLI::IsMember(memory::eviction_names()));
 }
 
-constexpr int64_t kDraftTokens = 4;  // a draft costs a pass for each, and is right ever less often
+constexpr int64_t kDraftTokens = 4;  // each draft token costs a pass, and later ones are accepted less often
 
-/// Errors ("draft"): tokens that stand for other text.
+/// Checks that tokens of both models have the same text. Errors ("draft"): tokens that differ.
 void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
   const int64_t common = std::min(own.vocabulary_size(), draft.vocabulary_size());
   for (int64_t id = 0; id < common; ++id)
@@ -88,7 +88,7 @@ void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
             " is '", text::valid_utf8(own.piece(id)), "', in the draft '", text::valid_utf8(draft.piece(id)), "'");
 }
 
-/// Errors ("draft"): a folder of the draft model from which no tokenizer can be read, and none is named.
+/// Checks the folder of the draft model. Errors ("draft"): no tokenizer can be read from it, and no other is named.
 void check_draft_folder(const ModelOptions& options) {
   const std::string& folder = options.draft;
   std::error_code ignored;

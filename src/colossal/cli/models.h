@@ -1,4 +1,4 @@
-// colossal models: what [model] may name.
+// `colossal models`: lists the architectures that [model] may name.
 #pragma once
 #include "colossal/cli/arguments.h"
 
@@ -8,8 +8,8 @@ struct Program;
 
 namespace colossal::cli {
 
-/// Prints each architecture with its presets and its own keys.
-/// `program`: the models and objectives that it knows; null: those of the library.
+/// Prints each architecture with its presets and its own keys. `program` has the models and objectives; null = the
+/// built-in ones.
 int list_models(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

@@ -32,7 +32,7 @@ struct QuantizeRequest {
   ops::RoundingOptions rounding;
 };
 
-/// The texts one behind the other, [samples, length]; what is left at the end is not used.
+/// Concatenates the texts and cuts them into [samples, length]. Leftover tokens at the end are not used.
 at::Tensor samples_of(const EncodedTexts& texts, const QuantizeRequest& r, int64_t positions) {
   std::vector<int64_t> ids;
   for (const auto& text : texts.ids) ids.insert(ids.end(), text.begin(), text.end());
@@ -41,7 +41,7 @@ at::Tensor samples_of(const EncodedTexts& texts, const QuantizeRequest& r, int64
   return at::tensor(ids, at::kLong).narrow(0, 0, count * length).reshape({count, length}).clone();
 }
 
-/// Of names of all blocks one for each kind: "blocks.*.mlp.down.weight".
+/// Lists one name per kind for all layers, e.g. "blocks.*.mlp.down.weight".
 std::string listed(const std::vector<std::string>& names) {
   std::set<std::string> kinds;
   for (const std::string& name : names) kinds.insert("blocks.*" + name.substr(name.find('.', name.find('.') + 1)));
@@ -65,7 +65,7 @@ int quantize_model(const QuantizeRequest& r, const run::Program& program) {
   if (!r.as_numbers)
     checkpoint::check_gptq(saved.model->parameters(), quantization::matrices_of_blocks(saved.model->parameters()),
                            r.rounding.bits, names);
-  create_folder(r.to);  // before the work, whose result would be lost
+  create_folder(r.to);  // before the work, so that an error does not lose its result
   at::Tensor samples;
   if (!r.data.empty()) samples = samples_of(read_texts(r.data, *saved.tokenizer, "quantize"), r, shape.positions);
   std::vector<std::vector<int64_t>> judged;
@@ -132,7 +132,7 @@ int quantize(const Arguments& arguments, const run::Program* program) {
     refuse_options(app, {"--tokenizer"}, "without --data or --perplexity: no text is read");
   if (!r.data.empty() && r.data == r.judged_by)
     require_regular_file(r.data, "quantize", "both --data and --perplexity read it");
-  r.rounding.whole_zeros = r.rounding.minima;  // as the layout can say it
+  r.rounding.whole_zeros = r.rounding.minima;  // the folder's format stores zero points as integers
   return quantize_model(r, program ? *program : run::built_in());
 }
 

@@ -7,7 +7,8 @@ struct Program;
 
 namespace colossal::cli {
 
-/// `colossal quantize`: weights rounded to 8 or 4 bits. `program`: what a folder may hold; null: the library's own.
+/// `colossal quantize`: quantizes weights to 8 or 4 bits. `program` has the models that a folder may name; null = the
+/// built-in ones.
 int quantize(const Arguments& arguments, const run::Program* program);
 
 }  // namespace colossal::cli

@@ -4,8 +4,8 @@
 
 namespace colossal::cli {
 
-/// Writes the page of the run folders that the arguments name.
-/// Errors: those of report::read_run(); the page cannot be written.
+/// Writes the page for the run folders that the arguments name. Errors: errors of report::read_run(); the page cannot
+/// be written.
 int report(const Arguments& arguments);
 
 }  // namespace colossal::cli

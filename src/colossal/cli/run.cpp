@@ -12,7 +12,7 @@ int run(const Arguments& arguments) {
                "colossal run");
   int count = 0;
   app.add_option("--ranks", count, "number of copies")->required()->check(CLI::Range(1, 65536));
-  app.prefix_command();  // the first word that is not an option of `run` begins the command
+  app.prefix_command();  // the first argument that is not an option of `run` is the command
   parse(app, arguments);
   const std::vector<std::string> command = app.remaining();
   if (command.empty()) throw UsageError("usage: colossal run --ranks N COMMAND ARGUMENTS...");

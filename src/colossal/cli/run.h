@@ -3,8 +3,8 @@
 
 namespace colossal::cli {
 
-/// `colossal run --ranks N COMMAND ...`: starts N copies of `colossal COMMAND ...` as the ranks of one world on this
-/// host
+/// `colossal run --ranks N COMMAND ...`: starts N copies of `colossal COMMAND ...` on this host as the ranks of one
+/// world.
 int run(const Arguments& arguments);
 
 }  // namespace colossal::cli

@@ -35,7 +35,7 @@ int run_module(int argc, char** argv, const ModuleWork& work) {
     const auto config = read_config<run::Config>(words[0], {words.begin() + 1, words.end()});
     run::refuse_other_tables(config, {});
     config.validate();
-    comm::choose_device(config.run.device, 0);  // refused here, it is printed once
+    comm::choose_device(config.run.device, 0);  // checked before ranks start, so that an error is printed once
     return with_ranks(config.parallel.ranks(), words, [&] {
       const auto world = join_run(config.run, comm::cuda_devices());
       say_stalls(*world);

@@ -1,4 +1,4 @@
-// The main() of a program that trains a module of its own.
+// The main() of a program that trains its own module.
 //
 //   void train(colossal::comm::World& world, const colossal::Config& config) {
 //     auto module = std::make_shared<Net>();
@@ -14,18 +14,18 @@
 
 namespace colossal::cli {
 
-/// What a rank does. All ranks get the same config.
+/// Function that runs on every rank. All ranks get the same config.
 using ModuleWork = std::function<void(comm::World& world, const run::Config& config)>;
 
 /// Runs `PROGRAM FILE.toml [--section.key=value ...]`: reads the config, calls `work` on every rank, and returns the
 /// exit status for main(). Never throws.
 ///
-/// Ranks: those that torchrun, mpirun, srun or `colossal run` started. Without a launcher and with parallel.data above
-///        1 this process starts the program again for each rank, on this host, and waits for all of them.
-/// [run]: `device`, `backend`, `timeout`, `stall_notice` and `bind_cores` are obeyed.
-/// Status: 0; 1 and one message on stderr for what `work` throws; 2 for a command line without a config; that of the
-///         first rank that failed. `--help` prints the usage and ends with 0. An Error that nothing catches, on another
-///         thread for instance, ends the process with its message and 1 too.
+/// The ranks are started by torchrun, mpirun, srun or `colossal run`. Without a launcher, if parallel.data is above 1,
+/// this process starts the program again for each rank on this host and waits for all of them. It obeys `device`,
+/// `backend`, `timeout`, `stall_notice` and `bind_cores` of [run].
+/// Exit status: 0; 1 with one message on stderr if `work` throws; 2 for a command line without a config; the status of
+/// the first rank that failed. `--help` prints the usage and returns 0. An Error that is not caught, e.g. on another
+/// thread, ends the process with its message and status 1.
 int run_module(int argc, char** argv, const ModuleWork& work);
 
 }  // namespace colossal::cli

@@ -61,7 +61,8 @@ struct Row {
   Timeline timeline;
 };
 
-/// Every legal schedule of these sizes, the shortest first. `left_out` gets the others with their reasons.
+/// Returns every legal schedule of these sizes, the shortest first. Writes the other schedules with their reasons to
+/// `left_out`.
 std::vector<Row> all_of(const Options& given, std::string& left_out) {
   std::vector<Row> rows;
   for (const auto& family : schedule::families()) {

@@ -15,8 +15,8 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kMostSteps = 10'000'000;  // of a picture
-constexpr int kAcross = 2;                  // plots side by side in a terminal
+constexpr int64_t kMostSteps = 10'000'000;  // maximum steps of a picture
+constexpr int kAcross = 2;                  // number of plots side by side in a terminal
 
 struct RateWishes {
   run::Config config;
@@ -29,7 +29,7 @@ double rate(const run::Config& config, int64_t step) {
   return optim::learning_rate(config.optimizer, step, config.training.steps, config.training.batch_size);
 }
 
-/// Errors: what the schedule refuses.
+/// Returns the curve of the learning rate. Errors: options that the schedule refuses.
 report::Curve curve_of(const run::Config& config, const std::string& note) {
   optim::check_learning_rate(config.optimizer, config.training.steps, config.training.batch_size);
   report::Curve curve{config.optimizer.schedule.name, note, {}};
@@ -68,7 +68,7 @@ void show_rates(const RateWishes& wishes) {
   if (!wishes.svg.empty()) write_file(wishes.svg, report::draw_svg({curve}, 1));
 }
 
-/// Every schedule with the keys that it uses.
+/// Plots every schedule with the keys that it uses.
 void compare_rates(const RateWishes& wishes) {
   std::vector<report::Curve> curves;
   std::string left_out;

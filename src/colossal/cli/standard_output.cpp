@@ -11,13 +11,13 @@
 namespace colossal::cli {
 namespace {
 
-/// `error` is errno of the write that failed; 0 if it is not known.
+/// `error` is errno of the failed write; 0 = unknown.
 Error output_error(int error) {
   return Error("output", concat("standard output cannot be written: ",
                                 error != 0 ? std::strerror(error) : "an earlier write failed; is its disk full?"));
 }
 
-/// Standard output is a pipe that nothing reads any more.
+/// Returns true if standard output is a pipe without a reader.
 bool has_lost_its_reader() {
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
@@ -28,7 +28,8 @@ bool has_lost_its_reader() {
 void open_standard_streams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
-    // The lowest free number is this descriptor. The mode is the wrong one on purpose: reading or writing fails.
+    // open() returns the lowest free number, which is this descriptor. The mode is wrong on purpose, so that reads and
+    // writes fail.
     const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     if (::open("/dev/null", mode) < 0) return;
   }

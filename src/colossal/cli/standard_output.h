@@ -1,4 +1,4 @@
-// Standard output with errors: what cannot be written is reported and makes the exit status 1.
+// Writes to standard output with error checks: a failed write is reported and makes the exit status 1.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -7,16 +7,15 @@
 
 namespace colossal::cli {
 
-/// Opens /dev/null in place of each standard stream that the caller closed (`>&-`), so that no file that the program
-/// opens gets the number of one and receives its text. Writing to such a stream is an error still.
+/// Opens /dev/null in place of each standard stream that the caller closed (`>&-`). Otherwise a file that the program
+/// opens could get that descriptor and receive the stream's text. Writes to such a stream still fail.
 void open_standard_streams();
 
-/// Writes `text` and a line feed to standard output.
-/// Errors ("output"): they cannot be written.
+/// Writes `text` and a line feed to standard output. Errors ("output"): a failed write.
 void put_line(std::string_view text);
 
 /// Flushes standard output. Returns an Error ("output") if this write or an earlier one failed. A pipe whose reader has
-/// left (`colossal train ... | head`) is no error: a command that must not go on then is ended by SIGPIPE.
+/// closed it (`colossal train ... | head`) is not an error: SIGPIPE ends a command that must stop then.
 std::optional<Error> flush_standard_output();
 
 }  // namespace colossal::cli

@@ -22,17 +22,17 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<int64_t>;
 
-constexpr size_t kLinesAtOnce = 4096;  // what is in memory
+constexpr size_t kLinesAtOnce = 4096;  // maximum number of lines in memory
 
 struct TokenizeRequest {
   std::string tokenizer, file;
   bool pieces = false, special = false, decode = false, whole = false, as_json = false, count = false;
   bool chat = false, rendered = false, generation_prompt = false;
-  std::shared_ptr<const text::ChatTemplate> chat_template;  ///< of `chat`
+  std::shared_ptr<const text::ChatTemplate> chat_template;  ///< set with `chat`
   int threads = 1;
 };
 
-/// The text that the chat of a line is rendered to.
+/// Returns the text to which the template renders the chat of a line.
 std::string chat_of(const TokenizeRequest& request, const NumberedLine& line) {
   try {
     text::Chat chat = text::parse_chat(line.text);
@@ -61,7 +61,7 @@ std::string shown(const TokenizeRequest& request, const text::Tokenizer& tokeniz
   return pieces.dump();
 }
 
-/// The ids of each line as a list a line.
+/// Returns one list of ids per line.
 std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& tokenizer,
                          const std::vector<NumberedLine>& lines) {
   std::vector<Ids> all(lines.size());
@@ -74,7 +74,7 @@ std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& 
   return all;
 }
 
-/// Writes what is asked for of each line, and adds up the tokens.
+/// Writes the requested output for each line, and adds up the tokens.
 void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, const std::vector<NumberedLine>& lines,
             size_t& tokens) {
   if (request.decode) {
@@ -98,7 +98,7 @@ void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, co
   }
 }
 
-/// Returns how many tokens there are.
+/// Returns the number of tokens.
 size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& tokenizer, std::istream& in) {
   size_t tokens = 0;
   std::vector<NumberedLine> lines;
@@ -116,7 +116,7 @@ size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& to
   return tokens;
 }
 
-/// Not by CLI11's excludes(): help would list those of a flag in the order of addresses.
+/// CLI11's excludes() is not used, because help would list the excluded flags in the order of their addresses.
 void check_flags(const TokenizeRequest& r) {
   const auto apart = [](bool one, const char* its_name, std::vector<std::pair<bool, const char*>> others) {
     for (const auto& [other, other_name] : others)
@@ -129,7 +129,7 @@ void check_flags(const TokenizeRequest& r) {
   apart(r.whole, "--whole", {{r.as_json, "--json"}});
   apart(r.chat, "--chat", {{r.as_json, "--json"}});
   apart(r.count, "--count", {{r.pieces, "--pieces"}, {r.rendered, "--rendered"}});
-  apart(r.rendered, "--rendered", {{r.pieces, "--pieces"}, {r.special, "--special"}});  // no tokens are made
+  apart(r.rendered, "--rendered", {{r.pieces, "--pieces"}, {r.special, "--special"}});  // no tokens are computed
 }
 
 }  // namespace

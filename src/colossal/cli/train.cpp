@@ -16,8 +16,8 @@
 namespace colossal::cli {
 namespace {
 
-/// A text of the model as it is now: what a reader understands sooner than a loss. Every rank takes part; `prints` is
-/// for rank 0 after training.
+/// Generates a text with the current model, which is easier to judge than a loss. All ranks must call it; `prints` is
+/// true on rank 0 after training.
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
   const models::Model& model = trainer.engine().model();
   if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !model.shape.task().generates() || !model.head)
@@ -25,7 +25,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   const text::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
-  // no step has seen what comes behind them
+  // Training steps never saw tokens after these positions.
   const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
   infer::Request request{.prompt = prompt, .prompt_end = tokenizer.end_id()};
   request.options = {.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
@@ -46,21 +46,21 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   });
   show(stream.finish());
   if (prints) std::printf("\n");
-  std::fflush(stdout);  // before the log goes on, on another stream
+  std::fflush(stdout);  // before the log continues on another stream
   return text;
 }
 
 int train_as_rank(const run::Config& config, train::TrainerOptions options) {
-  ignore_broken_pipes();  // the run outlives the reader of its log
+  ignore_broken_pipes();  // the run must survive the reader of its log
   memory::keep_host_memory();
   const auto world = join_run(config.run, *options.devices);
-  // Who has budgets wants what waits beside them to be small: buffers of tiers are none of this memory.
+  // A run with memory budgets must not keep much freed memory for reuse. Buffers of tiers are not part of this memory.
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
   options.sample = [&config](train::Trainer& trainer) { return sample(trainer, config, false); };
   train::Trainer trainer(*world, config, std::move(options));
-  watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
+  watch_stop_signals();  // from here on there is state to save; before, a signal just ends the process
   if (!trainer.run()) {
     trainer.write_report("");
     if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to continue\n");
@@ -102,7 +102,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   options.command = {"colossal", "train"};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   config.validate();
-  const models::ModelShape shape = options.program.models.resolve(config.model);  // refused here, it is said once
+  const models::ModelShape shape = options.program.models.resolve(config.model);  // so an error is printed once
   run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
   run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBytesAtOnce = size_t{16} << 20;  // of texts in memory
+constexpr size_t kBytesAtOnce = size_t{16} << 20;  // maximum bytes of texts in memory
 
 struct TrainingRequest {
   text::TokenizerTraining training;
@@ -81,7 +81,7 @@ int train_tokenizer(const Arguments& arguments) {
                  "special token, which no text is encoded to; repeatable; special tokens get the first ids")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);  // or [CLS] would be a list of CLS, and a file behind it a token
+      ->allow_extra_args(false);  // otherwise [CLS] would be a list of CLS, and a file after it a token
   app.add_option("--end", r.end, "special token that ends a document; default: <|endoftext|>, for unigram </s>");
   const CLI::Option* least =
       app.add_option("--least-count", r.training.least_count, "minimum count of a pair that is merged (bpe)")
