@@ -49,7 +49,7 @@ TEST(AnswerStream, EndsBeforeAStopString) {
   EXPECT_EQ(stopped.all, "ab<");
   EXPECT_TRUE(stopped.is_stopped);
   EXPECT_EQ(shown("stop", {"stop"}).all, "");
-  // the one that is there first, be it inside another that has begun
+  // The stop string that is complete first counts, even inside another one that has started.
   EXPECT_EQ(shown("xabcd", {"abcde", "bc"}).all, "xa");
   EXPECT_EQ(shown("ü!", {"ü"}).all, "");
 }

@@ -35,7 +35,7 @@ TEST(BlockPool, FindsWhatWasKeptButTheLastToken) {
   pool.keep(blocks, counted(11));  // two full blocks
   EXPECT_EQ(pool.find(counted(11)), Blocks(blocks.begin(), blocks.begin() + 2));
   EXPECT_EQ(pool.find(counted(9)), Blocks(blocks.begin(), blocks.begin() + 2));
-  EXPECT_EQ(pool.find(counted(8)), Blocks(blocks.begin(), blocks.begin() + 1));  // its last token is to be computed
+  EXPECT_EQ(pool.find(counted(8)), Blocks(blocks.begin(), blocks.begin() + 1));  // the last token must be computed
   EXPECT_EQ(pool.find(counted(4)), Blocks());
   EXPECT_EQ(pool.find(counted(11, 1)), Blocks());
   EXPECT_EQ(pool.references(blocks[0]), 4);
@@ -60,10 +60,10 @@ TEST(BlockPool, ForgetsTheLeastRecentlyUsedFirst) {
   give_all_back(pool, b);
   EXPECT_EQ(pool.free(), 4);
   EXPECT_FALSE(pool.find({0, 0, 0}).size());
-  pool.take();                          // the one that keeps nothing
-  EXPECT_EQ(pool.find(counted(5)), a);  // both are there, and used again
+  pool.take();                          // takes the block without a prefix
+  EXPECT_EQ(pool.find(counted(5)), a);  // both are cached, and now used again
   give_all_back(pool, a);
-  pool.take();  // b's, which nobody used since
+  pool.take();  // takes b's block, which was not used since
   EXPECT_EQ(pool.find(counted(3, 50)), Blocks());
   EXPECT_EQ(pool.find(counted(5)), a);
 }
@@ -79,8 +79,8 @@ TEST(BlockPool, RefusesWhatNobodyHas) {
   EXPECT_EQ(pool.take(), std::nullopt);
 }
 
-// Sequences that come, grow, share and go at random: references are those of the sequences, nothing leaks, and what is
-// found is what was kept.
+// Sequences start, grow, share blocks and end at random. Reference counts equal the uses by sequences, no block leaks,
+// and find() returns what keep() cached.
 TEST(BlockPool, KeepsItsBooksThroughRandomUse) {
   constexpr int64_t kBlocks = 40, kTokens = 4, kRounds = 100000;
   BlockPool pool(kBlocks, kTokens);
@@ -90,7 +90,7 @@ TEST(BlockPool, KeepsItsBooksThroughRandomUse) {
     Blocks blocks;
   };
   std::vector<Sequence> sequences;
-  std::vector<Tokens> content(kBlocks);  // all that a block stands for, its prefix too
+  std::vector<Tokens> content(kBlocks);  // all tokens that a block stands for, including its prefix
   for (int64_t round = 0; round < kRounds; ++round) {
     const auto choice = draw() % 4;
     if (choice == 0 && sequences.size() < 12) {

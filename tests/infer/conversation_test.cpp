@@ -1,5 +1,5 @@
-// Conversations: what is asked is what the template writes, answers go into it, and what cannot be asked changes
-// nothing.
+// Conversations: the request has the text that the template renders, replies become messages, and a failed request
+// changes no message.
 #include "colossal/infer/conversation.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST_F(Conversation, AsksWhatTheTemplateWrites) {
           conversation.answer("M", emit);
           EXPECT_EQ(answer, continued(saved, second, 2));
           EXPECT_EQ(conversation.messages().size(), 5U);
-          // of the second request the first one's whole blocks were there
+          // The second request finds the full blocks of the first one.
           EXPECT_GE(engine.counts().found_tokens, 16);
           answer.clear();
           conversation.begin("");

@@ -1,5 +1,5 @@
-// Guesses of a smaller model: what is said has the distribution that it has without them, in every layout, whatever
-// room there is.
+// Draft tokens of a smaller model: completions keep the distribution that they have without them, in every layout and
+// for any cache size.
 #include "colossal/infer/draft_model.h"
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ class DraftModel : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { test::write_model(folder, GetParam()); }
 
-  /// The draft is the model in 8 bits.
+  /// The draft model is the model quantized to 8 bits.
   void with_models(const ParallelConfig& layout,
                    const std::function<void(DistributedModel&, DistributedModel&)>& work) {
     comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
@@ -84,7 +84,7 @@ std::vector<Request> some_requests(double temperature) {
   return requests;
 }
 
-/// Roomy; and so tight that drafts are cut, and texts give up their blocks.
+/// Returns options with a large cache, or with one so small that drafts are cut and requests are preempted.
 EngineOptions some_options(DistributedModel& model, DistributedModel& draft, bool is_tight) {
   const int64_t block = 16 * (ModelRunner::bytes_of_token(model) + ModelRunner::bytes_of_token(draft));
   return {.cache_bytes = is_tight ? block * 4 / model.cache_ranks() : int64_t{1} << 22,
@@ -124,7 +124,7 @@ TEST_P(DraftModel, RoomAndNeighboursDoNotChangeWhatIsDrawn) {
   });
 }
 
-/// log-probabilities [n, V] of what follows texts of one length.
+/// Returns log-probabilities [n, V] of the next token of texts with equal lengths.
 at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
   const at::NoGradGuard no_grad;
   return model
@@ -137,8 +137,8 @@ at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
       .to(at::kDouble);
 }
 
-// Pairs of tokens behind a prompt, of the four most probable each, against their exact probabilities. Of 15 degrees of
-// freedom the sum is below 15 + 4 sqrt(30) but for a seed in thousands.
+// Compares pairs of tokens after a prompt, from the four most probable each, with their exact probabilities. The sum
+// has 15 degrees of freedom, so it is below 15 + 4 sqrt(30) for all but one seed in thousands.
 TEST_P(DraftModel, DrawnAnswersHaveTheDistributionOfTheModel) {
   constexpr int64_t kDraws = 3000;
   with_models({}, [&](DistributedModel& model, DistributedModel& draft) {
@@ -152,7 +152,7 @@ TEST_P(DraftModel, DrawnAnswersHaveTheDistributionOfTheModel) {
     const Said got = said(model, requests, {.cache_bytes = 1 << 24, .block_tokens = 16, .guesses = 3, .draft = &draft});
     EXPECT_GT(got.guesses.accepted, got.guesses.proposed / 4);
     EXPECT_LT(got.guesses.accepted, got.guesses.proposed);
-    // the third and fourth token, as those behind a first token that many have
+    // Counts the third and fourth token after the most frequent first token.
     std::map<int64_t, int64_t> firsts;
     for (const Tokens& answer : got.answers) ++firsts[answer[0]];
     const int64_t first =
@@ -196,7 +196,7 @@ TEST_P(DraftModel, KeepsToAGrammar) {
     for (const Tokens& answer : got.answers)
       EXPECT_TRUE(nlohmann::json::parse(tokenizer.decode(answer), nullptr, false).is_string())
           << tokenizer.decode(answer);
-    // the draft keeps to it as well, so that only where there is a choice it can be wrong
+    // The draft follows the grammar too, so it can be wrong only if there is a choice.
     EXPECT_GT(got.guesses.accepted * 10, got.guesses.proposed * 8);
   });
 }

@@ -1,5 +1,4 @@
-// Vectors of texts: the formulas of poolings, that texts in one row do not see one another, layouts, and what is
-// refused.
+// Embedding vectors: the formulas of poolings, the independence of texts in one row, layouts, and refused inputs.
 #include "colossal/infer/embed.h"
 
 #include <ATen/ATen.h>
@@ -101,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-
 
 TEST(EmbedderOfAFolder, WantsThePoolerThatItIsAskedFor) {
   const test::TemporaryFolder folder;
-  test::write_model(folder, "bert-tiny");  // of hidden tokens
+  test::write_model(folder, "bert-tiny");  // objective: masked tokens
   EXPECT_THAT(test::thrown_message([&] { vectors_of(folder / "hf", {.pooling = Pooling::Pooler}); }),
               HasSubstr("bert.pooler.dense.weight"));
 }

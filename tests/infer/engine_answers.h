@@ -1,4 +1,4 @@
-// What an engine answers to many requests.
+// Collects the completions of an engine for many requests.
 #pragma once
 #include <vector>
 
@@ -8,12 +8,12 @@ namespace colossal::infer::engine_test {
 
 using Tokens = std::vector<int64_t>;
 
-/// Keeps all events in one list.
+/// Returns a function that appends all events to one list.
 inline OnEvent into(std::vector<Event>& events) {
   return [&events](const Event& event) { events.push_back(event); };
 }
 
-/// Runs a step whose events go into `events`. Returns them.
+/// Runs a step, stores its events in `events` and returns them.
 inline const std::vector<Event>& stepped(infer::Engine& engine, std::vector<Event>& events) {
   events.clear();
   engine.step();
@@ -29,7 +29,7 @@ inline std::vector<Tokens> answers_of(infer::Engine& engine, const std::vector<R
     });
     ++added;
   };
-  // Two more with each step, so that some come while others run.
+  // Two more requests are added per step, so that some arrive while others run.
   while (added < requests.size() || engine.has_work()) {
     for (int i = 0; i < 2 && added < requests.size(); ++i) add();
     engine.step();

@@ -1,4 +1,4 @@
-// Who hears what: each caller of an engine its own events, whatever the other callers do.
+// Delivery of events: each caller of an engine gets its own events, for any actions of the other callers.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ Request request_of(int64_t first, int64_t max_tokens) {
   return {.prompt = {first, first + 1, first + 2}, .options = {.max_tokens = max_tokens}};
 }
 
-/// A caller that checks that only its own events come.
+/// A caller that checks that it gets only its own events.
 struct Caller {
   int64_t id = -1;
   Tokens tokens;
@@ -202,7 +202,7 @@ TEST_F(EngineEvents, AloneEqualThoseOfTheBatchingEngine) {
   with_model([&](distributed::DistributedModel& model) {
     std::vector<Request> requests;
     for (int64_t i = 0; i < 6; ++i) {
-      requests.push_back(request_of(60 + 5 * i, i == 2 ? 0 : 20 + 10 * i));  // the last ones end at the last position
+      requests.push_back(request_of(60 + 5 * i, i == 2 ? 0 : 20 + 10 * i));  // the later ones end at the last position
       if (i % 2)
         requests.back().options.sampling = {.temperature = 1, .top_k = 9, .seed = i, .repetition_penalty = 1.3};
       requests.back().options.logprobs = 2;

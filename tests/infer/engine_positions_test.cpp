@@ -1,4 +1,4 @@
-// Texts of models whose cache keeps a window, or whose positions depend on a text's length.
+// Completions of models whose cache keeps a window, or whose positions depend on the length of a sequence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(EngineOfWindows, KeepsTheWindowOnly) {
     for (const int64_t guesses : {0, 3}) {
       const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
       const int64_t block = (int64_t{1} << 22) / whole.blocks();
-      // room for 96 tokens, where the longest text has 349
+      // The cache has room for 96 tokens, and the longest sequence has 349.
       infer::Engine engine(*saved.model,
                            {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .guesses = guesses});
       EXPECT_EQ(answers_of(engine, requests), want);
@@ -52,7 +52,8 @@ TEST(EngineOfWindows, KeepsTheWindowOnly) {
   });
 }
 
-// Frequencies of type dynamic follow the longest text of a step: with one beyond the even positions, others would too.
+// Frequencies of type dynamic depend on the longest sequence of a step. A sequence beyond the even positions would
+// change the others too.
 TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");

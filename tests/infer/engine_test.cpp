@@ -1,4 +1,4 @@
-// Many requests at once: each is answered as alone, whatever the chunks, blocks, budgets and prefixes.
+// Batched requests: each gets the tokens it gets alone, for any chunking, block size, cache size and prefix reuse.
 #include "colossal/infer/engine.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ class Engine : public testing::TestWithParam<std::string> {
   test::TemporaryFolder folder;
 };
 
-/// Prompts of which many begin alike, of any lengths.
+/// Returns prompts of various lengths; many have a common prefix.
 std::vector<Request> some_requests(int64_t count, uint64_t seed) {
   std::mt19937 draw(static_cast<unsigned>(seed));
   std::vector<Request> requests;
@@ -109,7 +109,7 @@ TEST_P(Engine, AnswersAlikeOverRanksAndInBf16) {
       });
 }
 
-/// Of what follows a text that is seen anew.
+/// Returns the logits of the token after a text, computed without a cache.
 at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
   const at::NoGradGuard no_grad;
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
@@ -121,7 +121,7 @@ at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
       at::Tensor());
 }
 
-/// What a model says that sees each text anew for every token of it.
+/// Returns the completions of a model that computes the whole sequence for every token.
 std::vector<Tokens> without_a_cache(distributed::DistributedModel& model, const std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;
   std::vector<Tokens> answers;
@@ -174,7 +174,8 @@ TEST_P(Engine, SaysInEveryLayoutWhatAModelWithoutACacheSays) {
   }
 }
 
-/// What a model says that sees the whole text anew for every token, of which the middle goes where it gets too long.
+/// Returns the completion of a model that computes the whole sequence for every token, and drops its middle when it
+/// gets too long.
 Tokens endless(distributed::DistributedModel& model, const Request& request, int64_t longest) {
   const at::NoGradGuard no_grad;
   Sampler sampler(request.options.sampling);
@@ -191,7 +192,7 @@ Tokens endless(distributed::DistributedModel& model, const Request& request, int
 
 TEST_P(Engine, TextsWithSinksHaveNoEnd) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
-    const int64_t block = 2 * bytes_of_block(model, 16);  // of fp64
+    const int64_t block = 2 * bytes_of_block(model, 16);  // factor 2: the model has fp64
     for (const int64_t longest : {32, 16}) {
       std::vector<Request> requests;
       std::vector<Tokens> want;
@@ -244,8 +245,9 @@ TEST_P(Engine, LimitsAreKept) {
         ++told[event.id].first;
         told[event.id].second = event.ended;
       }
-    EXPECT_EQ(told.at(0), std::pair(int64_t{8}, Ended::AtPositions));  // 2 and 9, of which one came before, the last
-    EXPECT_EQ(told.at(2), std::pair(int64_t{1}, Ended::AtLength));     // unread
+    // 9 new tokens, one of them before; the model does not read the last one.
+    EXPECT_EQ(told.at(0), std::pair(int64_t{8}, Ended::AtPositions));
+    EXPECT_EQ(told.at(2), std::pair(int64_t{1}, Ended::AtLength));
   });
 }
 
@@ -285,7 +287,7 @@ TEST_P(Engine, CancelledAtAnyMomentNobodyElseNotices) {
   });
 }
 
-/// Allows any token, and throws when it is asked for the time after `calls` times.
+/// Allows any token, and throws after `calls` calls of allowed().
 class FailingConstraint final : public TokenConstraint {
  public:
   explicit FailingConstraint(int calls) : calls_(calls) {}
@@ -342,7 +344,7 @@ TEST_P(Engine, EndsAsAsked) {
     const auto cancelled = engine.add({.prompt = prompt, .options = {.max_tokens = 6}}, into(events));
     const auto none = engine.add({.prompt = prompt, .options = {.max_tokens = 0}}, into(events));
     const auto most = engine.add({.prompt = Tokens(30, 65), .options = {.max_tokens = 50}}, into(events));
-    std::map<int64_t, std::pair<int64_t, Ended>> seen;  // tokens, and how it ended
+    std::map<int64_t, std::pair<int64_t, Ended>> seen;  // number of tokens, and reason of the end
     for (int step = 0; engine.has_work(); ++step) {
       if (step == 2) engine.cancel(cancelled);
       for (const Event& event : stepped(engine, events))
@@ -356,7 +358,7 @@ TEST_P(Engine, EndsAsAsked) {
   });
 }
 
-/// Prompts that say the same again and again, so that guesses are made and some are right.
+/// Returns prompts with repetitions, so that prompt lookup proposes tokens and some are accepted.
 std::vector<Request> repeating_requests(int64_t count, uint64_t seed) {
   std::mt19937 draw(static_cast<unsigned>(seed));
   std::vector<Request> requests;
@@ -378,12 +380,12 @@ TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
     with_model(layout, {}, [&](distributed::DistributedModel& model, bool) {
       for (uint64_t seed = 1; seed < 3; ++seed) {
         std::vector<Request> requests = repeating_requests(14, seed);
-        // again: what is kept of texts is what they say, not what was guessed
+        // The same requests again: cached blocks must hold accepted tokens, not rejected draft tokens.
         for (size_t i = 0; i < 14; ++i) requests.push_back(Request(requests[i]));
         infer::Engine plain(model, {.cache_bytes = 1 << 22, .block_tokens = 16});
         const std::vector<Tokens> want = answers_of(plain, requests);
         for (const bool is_tight : {false, true}) {
-          // room for 64 tokens: texts give up their blocks, with guesses in them
+          // The cache has room for 64 tokens: requests with draft tokens are preempted.
           const int64_t block = (int64_t{1} << 22) / plain.blocks(), few = 4 / layout.sequence.size;
           const infer::EngineOptions options{.cache_bytes = is_tight ? block * few : int64_t{1} << 22,
                                              .block_tokens = 16,
@@ -399,7 +401,7 @@ TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
     });
 }
 
-/// Of the tokens of an answer that is forced, so that all caches hold the same text.
+/// Returns the log-probabilities of the tokens of a forced completion, so that all caches hold the same sequence.
 std::vector<double> logarithms(distributed::DistributedModel& model, const EngineOptions& options) {
   Request request{.prompt = {65, 66, 67, 68, 69, 70, 71}, .options = {.max_tokens = 20, .logprobs = 0}};
   request.options.sampling.logit_bias[77] = 1000;
@@ -422,12 +424,12 @@ TEST_P(Engine, ACacheOfCodesHoldsMoreAndSaysNearlyTheSame) {
       for (const at::ScalarType type : {at::kChar, at::kFloat8_e4m3fn}) {
         EngineOptions coded = plain;
         coded.cache_dtype = type;
-        // 16 numbers a head, of 4 bytes or of one and a scale
+        // A head has 16 values of 4 bytes, or of 1 byte with one scale.
         EXPECT_NEAR(infer::Engine(model, coded).blocks() * (16 + 4) / 16, infer::Engine(model, plain).blocks() * 4, 1);
         const std::vector<double> near = logarithms(model, coded);
         double most = 0;
         for (size_t i = 0; i < exact.size(); ++i) most = std::max(most, std::abs(near[i] - exact[i]));
-        EXPECT_GT(most, last);  // int8 is nearer than fp8
+        EXPECT_GT(most, last);  // int8 is more accurate than fp8
         EXPECT_LT(most, type == at::kChar ? 1 : 10);
         last = most;
         std::vector<Tokens> want;

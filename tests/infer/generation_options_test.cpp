@@ -47,7 +47,7 @@ TEST(GenerationOptions, WithoutEffectAreRefusedByName) {
   EXPECT_EQ(test::complaint([] { refuse_unused({"top_k"}, {"sinks"}, "t5", "generate"); }), "no complaint");
 }
 
-// Fields that a server, a page or a config describes.
+// Each option has one description for servers, help pages and configs.
 TEST(GenerationOptions, AreDescribedOncePerOption) {
   std::vector<std::string> names;
   for (const KeyHelp& key : describe_config(GenerationOptions())) {

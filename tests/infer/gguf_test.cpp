@@ -1,4 +1,4 @@
-// A model goes into a GGUF file and comes back: the same tokens, in every family, layout and budget.
+// A model is written as a GGUF file and read back: it generates the same tokens, in every family, layout and budget.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Writes what `from` holds as a file, from as many ranks as the layout has.
+/// Writes the model of `from` as a file, from as many ranks as the layout has.
 void write_gguf(const std::string& from, const std::string& to, const std::string& type,
                 const distributed::ParallelConfig& layout = {}) {
   comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
@@ -44,7 +44,7 @@ TEST(Gguf, FilesContinueTextAsTheirModelsDo) {
   }
 }
 
-// Blocks of a file are multiplied with as they are: 8 or 4 bits and a scale of 2 bytes for 32 of them.
+// Matrix products use the blocks of a file directly: 8 or 4 bits per value, and a scale of 2 bytes per 32 values.
 TEST(Gguf, BlocksStayCodes) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
@@ -78,9 +78,10 @@ TEST(Gguf, BlocksStayCodes) {
     write_gguf(folder / "hf", folder / "a.gguf", type);
     int64_t bytes = 0;
     const at::Tensor want = logits("a.gguf", 1, false), got = logits("a.gguf", 1, true, &bytes);
-    // what is multiplied with them is rounded to 8 bits
+    // Activations are rounded to 8 bits for the product.
     EXPECT_LT(((got - want).norm() / want.norm()).item<double>(), 0.1);
-    EXPECT_LT(bytes * (type == "q8_0" ? 2 : 3), wide);  // rows of 172 are no whole blocks: a fifth of all stays F16
+    // Rows of 172 are not whole blocks: a fifth of all weights is F16.
+    EXPECT_LT(bytes * (type == "q8_0" ? 2 : 3), wide);
     EXPECT_LT(((logits("a.gguf", 2, true) - got).norm() / got.norm()).item<double>(), 0.1);
   }
 }

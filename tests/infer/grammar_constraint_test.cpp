@@ -1,4 +1,4 @@
-// Logits under a grammar: whatever they are, what is drawn is JSON of the schema.
+// Sampling under a grammar: for any logits, the sampled text is JSON of the schema.
 #include "colossal/infer/grammar_constraint.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@ TEST(GrammarConstraint, WhateverTheLogitsTextsAreOfTheSchema) {
     std::string text;
     int64_t token = 0;
     while (token != 256 && text.size() < 500) {
-      // more logits than tokens, and those the most probable
+      // There are more logits than tokens, and the extra ones are the most probable.
       at::Tensor logits = at::zeros({300});
       logits.slice(0, 257).fill_(50);
       constraint->accept(token = sampler.next(constrained(logits, constraint.get())));

@@ -1,4 +1,5 @@
-// A model without a head generates nothing and has no perplexity: refused by name, before anything is sent.
+// A model without a head cannot generate text and has no perplexity. The error names it, and is raised before any
+// communication.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

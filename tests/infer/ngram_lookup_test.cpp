@@ -18,7 +18,7 @@ TEST(NgramLookup, GuessesWhatFollowedBefore) {
 }
 
 TEST(NgramLookup, TheLongestRunAndOfThoseTheLastIsTaken) {
-  // 2 3 was followed by 5 last, but 1 2 3 by 4
+  // The last token after 2 3 was 5, but after 1 2 3 it was 4.
   EXPECT_EQ(NgramLookup({1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 1).propose(1), (Ids{4}));
   EXPECT_EQ(NgramLookup({2, 3, 4, 9, 2, 3, 5, 8, 2, 3}, 1).propose(1), (Ids{5}));
 }
@@ -55,7 +55,7 @@ TEST(NgramLookup, GuessesAsMuchAsIsRight) {
   lookup.judge(3, 3);
   EXPECT_EQ(lookup.propose(99).size(), 6U);
   lookup.judge(6, 0);
-  EXPECT_EQ(lookup.propose(99).size(), 0U);  // one is left out
+  EXPECT_EQ(lookup.propose(99).size(), 0U);  // one call proposes no tokens
   EXPECT_EQ(lookup.propose(99).size(), 3U);
   lookup.judge(3, 0);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(lookup.propose(99).size(), 0U);

@@ -1,5 +1,5 @@
-// Text from models whose weights are packed while they are loaded: what the weights as they are say, over ranks too;
-// and with codes of 8 and 4 bits logits as near as codes are.
+// Generation with weights that are packed during loading: it equals generation with plain weights, over ranks too. With
+// weights quantized to 8 and 4 bits, logits are as close as the rounding allows.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class PackedWeights : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { test::write_model(folder, GetParam()); }
 
-  /// Logits of what follows four tokens.
+  /// Returns the logits of the token after four tokens.
   at::Tensor logits(const run::Loading& loading, int64_t* packed_bytes = nullptr) {
     at::Tensor found;
     comm::run_ranks(1, [&](comm::World& world) {
@@ -77,27 +77,27 @@ TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
   const double fp32 = distance(packed(0), &bytes32), bf16 = distance(packed(0, at::kBFloat16), &bytes16);
   const double eight = distance(packed(8), &bytes8), four = distance(packed(4), &bytes4);
   EXPECT_LT(fp32, 1e-4);
-  // A step of 8 bits is a part in 254 of the largest of a group, of bf16 one in 256 of the number itself; that of 4
-  // bits 18 times as large.
+  // The step of 8 bits is 1/254 of the largest value of a group. The step of bf16 is 1/256 of the value itself. 4 bits
+  // have a step 18 times as large as 8 bits.
   EXPECT_LT(bf16, 0.1);
   EXPECT_LT(eight, 0.1);
   EXPECT_LT(four, 1.0);
   EXPECT_LT(10 * fp32, eight);
   EXPECT_LT(2 * eight, four);
   EXPECT_EQ(bytes32, 2 * bytes16);
-  EXPECT_GE(bytes8 * 64, bytes32 * 17);  // 32 codes and a scale of 2 bytes in place of 128 bytes,
-  EXPECT_LE(bytes8 * 64, bytes32 * 18);  // and what fills the last group
+  EXPECT_GE(bytes8 * 64, bytes32 * 17);  // 32 values and a scale of 2 bytes replace 128 bytes,
+  EXPECT_LE(bytes8 * 64, bytes32 * 18);  // and the last group has padding
   EXPECT_LT(bytes4, bytes8);
-  // 8 bits of floating point have 4 of them for each number's own size: they are off by a part in 16, as those of 4
-  // bits that are nearly the largest of their group, and nearer where they are small.
+  // 8-bit floating point uses 4 bits for the exponent of each value. Its error is up to 1/16 of the value: like 4 bits
+  // for values near the largest of their group, and less for small values.
   int64_t bytes_fp8 = 0;
   const double fp8 = distance(packed(8, at::kFloat, true), &bytes_fp8);
   EXPECT_LT(2 * eight, fp8);
   EXPECT_LT(fp8, four);
-  EXPECT_LT(bytes_fp8, bytes8);  // a scale of 4 bytes an output, instead of 2 for 32 inputs
+  EXPECT_LT(bytes_fp8, bytes8);  // one scale of 4 bytes per output, instead of 2 bytes per 32 inputs
 }
 
-// In dtypes without kernels of our own: the same codes, and activations as they are.
+// Dtypes without our own kernels use the same quantized values, and activations that are not rounded.
 TEST_P(PackedWeights, HaveCodesInEveryDtype) {
   const at::Tensor want = logits({.tokenizer = "none", .dtype = at::kDouble});
   double last = 0;

@@ -1,4 +1,4 @@
-// Perplexity is what the logits of tokens, asked for one by one, say; in every layout, window and stride.
+// Perplexity equals the result from logits computed one token at a time, in every layout, window and stride.
 #include "colossal/infer/perplexity.h"
 
 #include <ATen/ATen.h>
@@ -42,7 +42,7 @@ Likelihood measured(const std::string& folder, const Texts& texts, const Likelih
   return found;
 }
 
-/// Of token `i` of a text, of which the model has read those from `first` on.
+/// Returns the negative log-likelihood of token `i` of a text, if the model has read the tokens from `first` on.
 double surprise(const std::string& folder, const std::vector<int64_t>& text, int64_t first, int64_t i) {
   double value = 0;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -64,7 +64,7 @@ TEST(Perplexity, IsWhatLogitsOneByOneSay) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const Texts texts{text_of(12, 7), text_of(1, 5), text_of(5, 11)};
-  // windows of 5 tokens, of which each begins 3 behind the one before
+  // Windows have 5 tokens, and each starts 3 tokens after the one before.
   double want = 0;
   for (int64_t i = 1; i < 12; ++i) want += surprise(folder / "hf", texts[0], i <= 5 ? 0 : (i - 3) / 3 * 3, i);
   for (int64_t i = 1; i < 5; ++i) want += surprise(folder / "hf", texts[2], 0, i);
@@ -78,7 +78,7 @@ TEST(Perplexity, IsWhatLogitsOneByOneSay) {
 TEST(Perplexity, IsThatOfOneProcessInEveryLayout) {
   test::TemporaryFolder folder;
   test::write_model(folder, "gpt2-tiny");
-  const Texts texts{text_of(50, 7), text_of(9, 11)};  // beyond the 32 positions, too
+  const Texts texts{text_of(50, 7), text_of(9, 11)};  // one text is longer than the 32 positions
   const double want = measured(folder / "hf", texts, {}).sum;
   std::vector<distributed::ParallelConfig> layouts(4);
   layouts[0].tensor.size = 2;

@@ -1,4 +1,5 @@
-// Log-probabilities of a prompt's tokens: those of the whole text in training, for any chunks, blocks and layouts.
+// Log-probabilities of prompt tokens equal the log-probabilities of the whole text in training, for any chunks, blocks
+// and layouts.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ class PromptLogProbabilities : public testing::TestWithParam<std::string> {
   test::TemporaryFolder folder;
 };
 
-/// Of each token but the first, by the logits of the whole text.
+/// Returns the log-probability of each token but the first, from the logits of the whole text.
 std::vector<double> in_training(distributed::DistributedModel& model, const Tokens& text) {
   const at::NoGradGuard no_grad;
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
@@ -53,7 +54,7 @@ std::vector<double> in_training(distributed::DistributedModel& model, const Toke
   return own;
 }
 
-/// Prompts that begin alike, of 1 to 30 tokens.
+/// Returns prompts of 1 to 30 tokens with a common prefix.
 std::vector<Tokens> prompts() {
   std::vector<Tokens> all;
   for (int64_t i = 0; i < 7; ++i) {
@@ -166,7 +167,7 @@ TEST_P(PromptLogProbabilities, DoNotReuseCachedPrefixes) {
     EXPECT_EQ(engine.counts().found_tokens, 0);
     ASSERT_EQ(told.size(), want.size());
     for (size_t t = 0; t < want.size(); ++t) EXPECT_NEAR(told[t].own, want[t], 1e-9 * (1 - want[t]));
-    engine.add({.prompt = prompt, .options = {.max_tokens = 1}});  // its blocks are kept for others
+    engine.add({.prompt = prompt, .options = {.max_tokens = 1}});  // caches its blocks for other requests
     while (engine.has_work()) engine.step();
     EXPECT_GT(engine.counts().found_tokens, 0);
     EXPECT_THAT(

@@ -27,7 +27,7 @@ TEST(Sampler, GreedyTakesTheMostProbableAndTheLowerIdOfATie) {
   EXPECT_EQ(Sampler({}).next(at::zeros({7})), 0);
 }
 
-// 20,000 draws: five standard deviations of a binomial count.
+// The tolerance is five standard deviations of a binomial count of 20,000 draws.
 TEST(Sampler, DrawsInProportionToTheProbabilities) {
   const int n = 20000;
   for (const auto& [id, count] : draw({.temperature = 1, .seed = 3}, n)) {
@@ -51,7 +51,7 @@ TEST(Sampler, TopKAndTopPKeepTheMostProbable) {
 TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
   const at::Tensor wide = at::arange(40, at::kDouble).mul(1.3).sin().mul(2);
   for (const auto type : {at::kDouble, at::kBFloat16, at::kHalf}) {
-    const at::Tensor logits = wide.to(type), numbers = logits.to(at::kDouble);  // with ties, in the narrow ones
+    const at::Tensor logits = wide.to(type), numbers = logits.to(at::kDouble);  // narrow dtypes have ties
     const auto* first = numbers.const_data_ptr<double>();
     const std::vector<double> walked(first, first + numbers.numel());
     for (const SamplingOptions& options :
@@ -71,7 +71,8 @@ TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
 
 TEST(Sampler, MinPKeepsThoseOfAShareOfTheLargest) {
   std::vector<int64_t> ids;
-  for (const auto& [id, count] : draw({.temperature = 1, .min_p = 0.37}, 500)) ids.push_back(id);  // of 0.4: 0.148
+  // The limit is 0.37 * 0.4 = 0.148.
+  for (const auto& [id, count] : draw({.temperature = 1, .min_p = 0.37}, 500)) ids.push_back(id);
   EXPECT_EQ(ids, (std::vector<int64_t>{1, 3, 4}));
 }
 
@@ -86,7 +87,8 @@ std::vector<int64_t> greedy(SamplingOptions options, const std::vector<double>& 
 using Ids = std::vector<int64_t>;
 
 TEST(Sampler, RepetitionIsPenalisedByTheSignOfALogit) {
-  // 2 / 1.2 < 1.9, then 1.9 / 1.2 < 2 / 1.2: of the prompt and of the answer, however often
+  // 2 / 1.2 < 1.9, then 1.9 / 1.2 < 2 / 1.2: the penalty applies to tokens of prompt and completion, once for any
+  // count.
   EXPECT_EQ(greedy({.repetition_penalty = 1.2}, {2, 1.9, -1}, 4, {0, 0}), (Ids{1, 0, 0, 0}));
   EXPECT_EQ(greedy({.repetition_penalty = 1.2}, {-1, -1.1, -9}, 1, {0}), (Ids{1}));
   EXPECT_EQ(greedy({.repetition_penalty = 0.5}, {2, 1.9, 1}, 1, {2}), (Ids{0}));
@@ -94,9 +96,9 @@ TEST(Sampler, RepetitionIsPenalisedByTheSignOfALogit) {
 }
 
 TEST(Sampler, PresenceAndFrequencyCountTheAnswerAlone) {
-  // 1, 0.4 < 0.5, then 0.4 > -0.1 for good
+  // Logits are 1, then 0.4 < 0.5, then 0.4 > -0.1 for all later draws.
   EXPECT_EQ(greedy({.presence_penalty = 0.6}, {1, 0.5}, 4, {0, 1}), (Ids{0, 1, 0, 0}));
-  // 1, 0.7, 0.4 < 0.5, 0.4 > 0.2, 0.1 < 0.2, 0.1 > -0.1
+  // Logits are 1, 0.7, 0.4 < 0.5, 0.4 > 0.2, 0.1 < 0.2, 0.1 > -0.1.
   EXPECT_EQ(greedy({.frequency_penalty = 0.3}, {1, 0.5}, 6, {0, 1}), (Ids{0, 0, 1, 0, 1, 0}));
 }
 
@@ -130,13 +132,15 @@ TEST(Sampler, TellsTheProbabilitiesItDrawsBy) {
   near(of({.temperature = 1, .top_p = 0.71, .min_p = 0.3}), {0, 40 / 85.0, 0, 30 / 85.0, 15 / 85.0});
 }
 
-// Texts of 8 tokens, of which each depends on the one before: a model and its draft are tables. Pairs of neighbours
-// against their probabilities, 63 degrees of freedom; tokens a step against (1 - a^(k + 1)) / (1 - a).
-// Source: Leviathan and others, arXiv:2211.17192, equation 1.
+// Sequences over 8 tokens in which each token depends only on the one before: the model and its draft are tables.
+// Compares pairs of neighbours with their probabilities, with 63 degrees of freedom, and tokens per step with (1 - a^(k
+// + 1)) / (1 - a).
+// Source: Leviathan et al., arXiv:2211.17192, equation 1.
 TEST(Sampler, JudgesDraftsByTheRuleOfSpeculativeSampling) {
   constexpr int64_t kWords = 8, kGuesses = 3, kSteps = 9000;
   const at::Tensor table = at::arange(kWords * kWords, at::kDouble).mul(1.7).sin().view({kWords, kWords}).mul(1.2);
-  // A draft that knows less of what came before. Each row is a circular shift of the first, so that a is the same.
+  // The draft depends less on the token before. Each row is a circular shift of the first, so that a is the same for
+  // all.
   std::vector<at::Tensor> own, draft;
   for (int64_t word = 0; word < kWords; ++word) {
     own.push_back(table[0].roll(word));

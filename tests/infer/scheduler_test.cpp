@@ -24,7 +24,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-/// The runs of a step; those whose tokens were all seen are given one more.
+/// Returns the runs of a step. Appends one token to each request whose tokens are complete.
 std::vector<Seen> stepped(Scheduler& scheduler) {
   std::vector<Seen> seen;
   for (const Scheduler::Run& run : scheduler.next()) {
@@ -60,11 +60,11 @@ TEST(Scheduler, TheYoungestGivesUpItsBlocks) {
   scheduler.add(0, counted(2), 4);
   scheduler.add(1, counted(3), 2);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 2}, {1, 0, 3}}));
-  EXPECT_EQ(stepped(scheduler), (Steps{{0, 2, 1}}));  // needs a second block: that of request 1
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 2, 1}}));  // needs a second block: request 1 is preempted
   EXPECT_EQ(scheduler.counts().preempted, 1);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 3, 1}}));
   scheduler.remove(0);
-  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));  // with the token that it had made
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));  // includes the token it generated before
 }
 
 TEST(Scheduler, FindsWhatOthersBeganWith) {
@@ -92,8 +92,8 @@ TEST(Scheduler, RefusesWhatNeverFits) {
   EXPECT_THROW(Scheduler({.step_tokens = 0}), Error);
 }
 
-// Random requests through small pools: every token of each is seen once between two times that its blocks are given up,
-// in order; no step has more tokens than it may; all end.
+// Random requests with small pools. Every token of each request is computed once, in order, between two preemptions. No
+// step exceeds its budget, and all requests end.
 TEST(Scheduler, ServesEverybody) {
   std::mt19937 draw(3);
   for (int round = 0; round < 300; ++round) {
@@ -104,7 +104,7 @@ TEST(Scheduler, ServesEverybody) {
                                    .most_running = pick(1, 5),
                                    .keeps_prefixes = round % 2 == 0};
     Scheduler scheduler(options);
-    std::map<int64_t, int64_t> left, held;  // tokens still to make; seen
+    std::map<int64_t, int64_t> left, held;  // tokens still to generate; tokens computed
     int64_t next = 0, begun = 0;
     for (int step = 0; left.size() > 0 || next < 12; ++step) {
       ASSERT_LT(step, 5000);
@@ -122,7 +122,7 @@ TEST(Scheduler, ServesEverybody) {
         const bool continues = run.first == held[run.id];
         const bool begins_again = scheduler.counts().prompt_tokens > before.prompt_tokens;
         ASSERT_TRUE(continues || begins_again) << "request " << run.id << " at " << run.first;
-        // nobody begins before who came earlier, nor before who gave up its blocks has some again
+        // No request starts before one that arrived earlier, or before a preempted request has blocks again.
         ASSERT_LE(run.id, begun);
         if (run.id == begun) {
           for (const auto& [id, tokens] : left)
@@ -150,7 +150,8 @@ TEST(Scheduler, ServesEverybody) {
   }
 }
 
-/// What blocks hold, written and read as a model does: of each place a text's tokens up to there.
+/// Content of the blocks, written and read like a model does: each position holds the tokens of its sequence up to
+/// there.
 class Memory {
  public:
   explicit Memory(const SchedulerOptions& options)
@@ -161,7 +162,7 @@ class Memory {
     for (int64_t i = run.first; i < run.first + run.count + run.proposed; ++i)
       place(scheduler, run.id, i) = Tokens(text.begin(), text.begin() + i + 1);
   }
-  /// Whether each token of a run finds what it looks at.
+  /// Returns true if each token of a run finds the entries that it attends to.
   bool is_there(const Scheduler::Run& run, const Scheduler& scheduler) {
     const Tokens& text = scheduler.tokens(run.id);
     for (int64_t i = run.first; i < run.first + run.count; ++i)
@@ -179,8 +180,8 @@ class Memory {
   std::vector<Tokens> places_;
 };
 
-// Random texts, of which many begin alike, with guesses, cancelled now and then, longer than the pool where there is a
-// window: whatever is given up, given back, shared and found, each token finds what it looks at.
+// Random sequences with common prefixes, draft tokens and cancellations; with a window they may be longer than the
+// pool. Each token finds the entries that it attends to after any preemption, release, sharing and reuse.
 TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
   std::mt19937 draw(7);
   int64_t preempted = 0, found = 0, beyond = 0;
@@ -197,7 +198,7 @@ TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
     const bool slides = options.window > 0 && least < options.blocks;
     Scheduler scheduler(options);
     Memory memory(options);
-    std::map<int64_t, int64_t> left;  // tokens still to make
+    std::map<int64_t, int64_t> left;  // tokens still to generate
     int64_t next = 0;
     for (int step = 0; left.size() > 0 || next < 10; ++step) {
       ASSERT_LT(step, 20000);
@@ -233,7 +234,7 @@ TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
         }
         scheduler.propose(run.id, Tokens(static_cast<size_t>(std::min(pick(0, 3), left[run.id] - 1)), 5));
       }
-      // anybody may go at any time, one that waits too
+      // Any request may be removed at any time, including a waiting one.
       if (!left.empty() && draw() % 40 == 0) {
         const int64_t id = std::next(left.begin(), pick(0, static_cast<int64_t>(left.size()) - 1))->first;
         scheduler.remove(id);

@@ -1,4 +1,4 @@
-// What is read of a folder of sentence-transformers, and every reason to refuse one.
+// Reading a folder of sentence-transformers, and every reason to refuse one.
 #include "colossal/infer/sentence_folder.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Requests that come at random times: their times and sizes are what was asked for, and each is answered and timed.
+// Requests that arrive at random times: their times and sizes match the options, and each request is completed and
+// timed.
 #include "colossal/infer/served_load.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +25,7 @@ TEST(ServedLoad, ArrivalsAreWhatWasAskedFor) {
     prompts += static_cast<double>(arrival.request.prompt.size());
     answers += static_cast<double>(arrival.request.options.max_tokens);
   }
-  // standard errors: of the sum of 4000 exponentials 1.6 %, of uniform lengths 0.5 %
+  // Standard errors: 1.6 % for the sum of 4000 exponentials, 0.5 % for uniform lengths.
   EXPECT_NEAR(before, 800, 5 * 13);
   EXPECT_NEAR(prompts / 4000, 10, 0.25);
   EXPECT_NEAR(answers / 4000, 3, 0.07);
@@ -52,7 +53,7 @@ TEST(ServedLoad, EveryRequestIsAnsweredAndTimed) {
     const auto arrivals = random_arrivals({.rate = 1, .requests = 9, .prompt_tokens = 6, .new_tokens = 4}, 90);
     int64_t expected = 0;
     for (const Arrival& arrival : arrivals) expected += arrival.request.options.max_tokens;
-    double clock = 0;  // each look costs a tenth of a second
+    double clock = 0;  // each call of the clock advances it by 0.1 s
     const Served served = serve(engine, arrivals, [&] { return clock += 0.1; });
     EXPECT_EQ(served.tokens, expected);
     ASSERT_EQ(served.whole.size(), 9U);
@@ -62,7 +63,7 @@ TEST(ServedLoad, EveryRequestIsAnsweredAndTimed) {
       EXPECT_GT(served.first_token[i], 0);
       EXPECT_GT(served.whole[i], served.first_token[i]);
     }
-    // a step is two looks
+    // A step calls the clock twice.
     EXPECT_THAT(served.token, testing::Each(testing::DoubleNear(0.2, 1e-9)));
   });
 }

@@ -1,5 +1,5 @@
-// Text from models whose weights lie in host memory and on a disk: what one that has them all in memory says, bit for
-// bit, under every policy and budget, from a run and from a Hugging Face folder; and no budget is exceeded.
+// Generation with weights in host memory and on disk: bitwise equal to a model with all weights in memory, under every
+// policy and budget, from a run and from a Hugging Face folder. No budget is exceeded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using test::generated;
 using test::in_tiers;
 using test::kNew;
 
-/// What a budget that is too small is refused with; `ranks` share it.
+/// Returns the minimum budget that the error for a too small one names; `ranks` share it.
 int64_t least_of(Asked asked) {
   asked.memory.host = 4096;
   return test::least_in(test::thrown_message([&] { generated(asked); }), "host = \"4KiB\" is too small for the");
@@ -70,7 +70,7 @@ TEST_P(StreamedGeneration, SaysTheSameOverRanksAndInEveryPrecision) {
   }
 }
 
-/// Many texts at once, and how they came.
+/// Completions of many prompts together, with the transfers.
 struct Together {
   std::vector<std::vector<int64_t>> tokens;
   memory::TieredHome::Counts counts;
@@ -131,20 +131,22 @@ TEST_F(StreamedLoading, TakesAsLittleAsTransfersNeedWithoutABudget) {
   EXPECT_LE(text.counts.peak_host_bytes + text.stayed, 2 * least);
 }
 
-// A fixed set stays, and everything else is read once a token: no order of leaving reads less (Belady 1966).
+// A fixed set stays resident, and all other weights are read once per token: no eviction order reads less (Belady
+// 1966).
 TEST_F(StreamedLoading, ReadsWhatDoesNotStayOnceAToken) {
   const int64_t all = generated({folder / "hf", in_tiers(1 << 30, "")}).stayed;
   const Continued text = generated({folder / "hf", in_tiers(all / 2, folder / "disk")});
   EXPECT_GT(text.stayed, 0);
   const int64_t travel = text.counts.host_bytes + text.counts.disk_bytes, here = text.counts.peak_host_bytes;
-  // What a pass leaves in buffers need not be read by the next one; the last one reads for one that does not come.
+  // The next pass need not read what a pass left in buffers. The last pass also prefetches for a pass that does not
+  // follow.
   EXPECT_LE(text.counts.bytes_read, kNew * travel + here);
   EXPECT_GE(text.counts.bytes_read, kNew * (travel - here));
   EXPECT_LE(text.counts.bytes_written, travel) << "what is on the disk does not change";
 }
 
 TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
-  // Whoever read a weight would say that it is damaged.
+  // Reading a weight would report the damaged file.
   const std::string file = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 4);
   EXPECT_THAT(test::thrown_message([&] {
