@@ -30,14 +30,14 @@ Shown shown(const std::string& text, std::vector<std::string> stops) {
   return result;
 }
 
-TEST(AnswerStream, IsTheTextWhereNothingStopsIt) {
+TEST(AnswerStream, ReturnsAllTextWithoutStops) {
   const Shown plain = shown("Grüße", {});
   EXPECT_EQ(plain.all, "Grüße");
   EXPECT_FALSE(plain.is_stopped);
   EXPECT_EQ(plain.pieces[0], "G");
 }
 
-TEST(AnswerStream, HoldsBackWhatMayStopIt) {
+TEST(AnswerStream, HoldsBackPossibleStops) {
   const Shown held = shown("ab<x<en", {"<end>"});
   EXPECT_EQ(held.pieces, (std::vector<std::string>{"a", "b", "", "<x", "", "", ""}));
   EXPECT_EQ(held.rest, "<en");
@@ -54,7 +54,7 @@ TEST(AnswerStream, EndsBeforeAStopString) {
   EXPECT_EQ(shown("ü!", {"ü"}).all, "");
 }
 
-TEST(AnswerStream, ShowsWhatIsBeforeTheFirstStopStringOfAnyText) {
+TEST(AnswerStream, ReturnsTextBeforeTheFirstStop) {
   std::mt19937 draw(5);
   const auto word = [&](unsigned most) {
     std::string letters;
@@ -78,7 +78,7 @@ TEST(AnswerStream, ShowsWhatIsBeforeTheFirstStopStringOfAnyText) {
   }
 }
 
-TEST(AnswerStream, RefusesStopsThatMeanNothing) {
+TEST(AnswerStream, RefusesInvalidStops) {
   EXPECT_THROW(shown("a", {""}), Error);
   EXPECT_THROW(shown("a", {"\xff"}), Error);
 }

@@ -29,7 +29,7 @@ void give_all_back(BlockPool& pool, const Blocks& blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) pool.give_back(*block);
 }
 
-TEST(BlockPool, FindsWhatWasKeptButTheLastToken) {
+TEST(BlockPool, FindsCachedPrefixesExceptTheLastToken) {
   BlockPool pool(8, 4);
   const Blocks blocks = taken(pool, 3);
   pool.keep(blocks, counted(11));  // two full blocks
@@ -42,7 +42,7 @@ TEST(BlockPool, FindsWhatWasKeptButTheLastToken) {
   EXPECT_EQ(pool.references(blocks[1]), 3);
 }
 
-TEST(BlockPool, TellsABlockByAllThatStandsBeforeIt) {
+TEST(BlockPool, IdentifiesBlocksByTheirWholePrefix) {
   BlockPool pool(8, 2);
   const Blocks first = taken(pool, 2), second = taken(pool, 2);
   pool.keep(first, {1, 2, 7, 8});
@@ -51,7 +51,7 @@ TEST(BlockPool, TellsABlockByAllThatStandsBeforeIt) {
   EXPECT_EQ(pool.find({7, 8, 9}), Blocks());
 }
 
-TEST(BlockPool, ForgetsTheLeastRecentlyUsedFirst) {
+TEST(BlockPool, EvictsTheLeastRecentlyUsedFirst) {
   BlockPool pool(4, 2);
   const Blocks a = taken(pool, 2), b = taken(pool, 1);
   pool.keep(a, counted(4));
@@ -68,7 +68,7 @@ TEST(BlockPool, ForgetsTheLeastRecentlyUsedFirst) {
   EXPECT_EQ(pool.find(counted(5)), a);
 }
 
-TEST(BlockPool, RefusesWhatNobodyHas) {
+TEST(BlockPool, RefusesToReleaseUnallocatedBlocks) {
   BlockPool pool(2, 2);
   const int32_t block = pool.take().value();
   pool.give_back(block);
@@ -81,7 +81,7 @@ TEST(BlockPool, RefusesWhatNobodyHas) {
 
 // Sequences start, grow, share blocks and end at random. Reference counts equal the uses by sequences, no block leaks,
 // and find() returns what keep() cached.
-TEST(BlockPool, KeepsItsBooksThroughRandomUse) {
+TEST(BlockPool, CountsReferencesThroughRandomUse) {
   constexpr int64_t kBlocks = 40, kTokens = 4, kRounds = 100000;
   BlockPool pool(kBlocks, kTokens);
   std::mt19937 draw(1);

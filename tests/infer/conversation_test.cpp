@@ -41,7 +41,7 @@ std::string continued(const run::SavedModel& saved, const std::string& prompt, i
       generate(*saved.model, {.prompt = saved.tokenizer->encode(prompt), .options = {.max_tokens = tokens}})));
 }
 
-TEST_F(Conversation, AsksWhatTheTemplateWrites) {
+TEST_F(Conversation, SendsTheRenderedTemplate) {
   for (const int64_t tensor : {1, 2})
     with_model(
         [&](const run::SavedModel& saved) {
@@ -71,7 +71,7 @@ TEST_F(Conversation, AsksWhatTheTemplateWrites) {
         tensor);
 }
 
-TEST_F(Conversation, LeavesOtherCallersTheirEvents) {
+TEST_F(Conversation, DeliversEventsOfOtherCallers) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     std::vector<int64_t> tokens;
@@ -86,7 +86,7 @@ TEST_F(Conversation, LeavesOtherCallersTheirEvents) {
   });
 }
 
-TEST_F(Conversation, EndsWhereItIsToldTo) {
+TEST_F(Conversation, EndsAtStopsAndWhenEmitReturnsFalse) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     const auto ids =
@@ -108,7 +108,7 @@ TEST_F(Conversation, EndsWhereItIsToldTo) {
   });
 }
 
-TEST_F(Conversation, RefusesOptionsThatItDoesNotUse) {
+TEST_F(Conversation, RefusesUnusedOptions) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     EXPECT_EQ(test::complaint([&] {
@@ -118,7 +118,7 @@ TEST_F(Conversation, RefusesOptionsThatItDoesNotUse) {
   });
 }
 
-TEST_F(Conversation, WhatCannotBeAskedChangesNothing) {
+TEST_F(Conversation, KeepsItsMessagesAfterAnError) {
   with_model([&](const run::SavedModel& saved) {
     infer::Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16});
     infer::Conversation conversation(engine, *saved.tokenizer, chat_template, {}, {.options = {.max_tokens = 2}});

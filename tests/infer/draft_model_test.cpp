@@ -94,7 +94,7 @@ EngineOptions some_options(DistributedModel& model, DistributedModel& draft, boo
           .draft = &draft};
 }
 
-TEST_P(DraftModel, GreedyAnswersAreThoseWithoutIt) {
+TEST_P(DraftModel, LeavesGreedyCompletionsUnchanged) {
   const std::vector<Request> requests = some_requests(0);
   for (const ParallelConfig& layout : {ParallelConfig{}, ParallelConfig{.tensor = {.size = 2}, .pipeline = {.size = 2}},
                                        ParallelConfig{.sequence = {.size = 2}}})
@@ -110,7 +110,7 @@ TEST_P(DraftModel, GreedyAnswersAreThoseWithoutIt) {
     });
 }
 
-TEST_P(DraftModel, RoomAndNeighboursDoNotChangeWhatIsDrawn) {
+TEST_P(DraftModel, SamplesIndependentlyOfRoomAndOtherRequests) {
   const std::vector<Request> requests = some_requests(1);
   with_models({}, [&](DistributedModel& model, DistributedModel& draft) {
     const Said want = said(model, requests, some_options(model, draft, false));
@@ -139,7 +139,7 @@ at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
 
 // Compares pairs of tokens after a prompt, from the four most probable each, with their exact probabilities. The sum
 // has 15 degrees of freedom, so it is below 15 + 4 sqrt(30) for all but one seed in thousands.
-TEST_P(DraftModel, DrawnAnswersHaveTheDistributionOfTheModel) {
+TEST_P(DraftModel, PreservesTheDistributionOfTheModel) {
   constexpr int64_t kDraws = 3000;
   with_models({}, [&](DistributedModel& model, DistributedModel& draft) {
     const Tokens prompt{65, 66, 67, 68};
@@ -183,7 +183,7 @@ TEST_P(DraftModel, DrawnAnswersHaveTheDistributionOfTheModel) {
   });
 }
 
-TEST_P(DraftModel, KeepsToAGrammar) {
+TEST_P(DraftModel, FollowsAGrammar) {
   const text::ByteTokenizer tokenizer;
   const auto make = json_constraints(R"({"enum": ["yes, of course", "no, never"]})", "the schema", tokenizer, {256});
   std::vector<Request> requests;
@@ -201,7 +201,7 @@ TEST_P(DraftModel, KeepsToAGrammar) {
   });
 }
 
-TEST_P(DraftModel, MayHaveAnotherVocabularyAndFewerPositions) {
+TEST_P(DraftModel, SupportsAnotherVocabularyAndFewerPositions) {
   with_models({}, [&](DistributedModel&, DistributedModel& draft) {
     const int64_t own = draft.decoding_model().shape.vocabulary;
     for (const int64_t vocabulary : {own - 150, own + 9}) {

@@ -56,7 +56,7 @@ class EmbedderOf : public testing::TestWithParam<std::string> {
   test::TemporaryFolder folder;
 };
 
-TEST_P(EmbedderOf, GivesATextTheSameVectorWhateverIsBesideIt) {
+TEST_P(EmbedderOf, ComputesVectorsIndependentlyOfOtherTexts) {
   const at::Tensor together = vectors_of(folder / "run", {.pooling = Pooling::Mean});
   ASSERT_EQ(together.sizes(), at::IntArrayRef({4, 64}));
   EXPECT_FALSE(at::allclose(together[0], together[1]));
@@ -71,7 +71,7 @@ TEST_P(EmbedderOf, GivesATextTheSameVectorWhateverIsBesideIt) {
   EXPECT_EQ(vectors_of(folder / "run", {}, {}).sizes(), at::IntArrayRef({0, 64}));
 }
 
-TEST_P(EmbedderOf, IsTheSameInEveryLayout) {
+TEST_P(EmbedderOf, EqualsOneProcessInEveryLayout) {
   const EmbedOptions options{.pooling = Pooling::Last, .normalize = true};
   const at::Tensor want = vectors_of(folder / "run", options);
   EXPECT_TRUE(at::allclose(want.norm(2, {1}), at::ones({4}), 1e-5));
@@ -83,7 +83,7 @@ TEST_P(EmbedderOf, IsTheSameInEveryLayout) {
     EXPECT_TRUE(at::allclose(vectors_of(folder / "run", options, kTexts, layout), want, 1e-4, 1e-4));
 }
 
-TEST_P(EmbedderOf, RefusesTextsThatTheModelDoesNotHave) {
+TEST_P(EmbedderOf, RefusesInvalidTexts) {
   const auto message = [&](const Texts& texts) {
     return test::thrown_message([&] { vectors_of(folder / "hf", {}, texts); });
   };
@@ -98,7 +98,7 @@ TEST_P(EmbedderOf, RefusesTextsThatTheModelDoesNotHave) {
 INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
-TEST(EmbedderOfAFolder, WantsThePoolerThatItIsAskedFor) {
+TEST(EmbedderFolder, RequiresTheChosenPooler) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "bert-tiny");  // objective: masked tokens
   EXPECT_THAT(test::thrown_message([&] { vectors_of(folder / "hf", {.pooling = Pooling::Pooler}); }),

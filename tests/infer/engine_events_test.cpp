@@ -58,7 +58,7 @@ struct Caller {
   }
 };
 
-TEST_F(EngineEvents, ReachTheCallerOfTheirRequestAlsoWhenAnotherCancels) {
+TEST_F(EngineEvents, ReachTheirCallerWhenAnotherCancels) {
   with_model([&](distributed::DistributedModel& model) {
     const Tokens want = generate(model, request_of(70, 9)), other = generate(model, request_of(80, 9));
     for (const bool alone : {false, true})
@@ -113,7 +113,7 @@ TEST_F(EngineEvents, NameTheEndTokenAndItsLogProbability) {
   });
 }
 
-TEST_F(EngineEvents, MayAddCancelAndDropWhileTheyAreHeard) {
+TEST_F(EngineEvents, AllowAddCancelAndDropDuringDelivery) {
   with_model([&](distributed::DistributedModel& model) {
     EngineOptions options = small;
     options.guesses = 4;  // several events of a request in one step
@@ -147,7 +147,7 @@ TEST_F(EngineEvents, MayAddCancelAndDropWhileTheyAreHeard) {
   });
 }
 
-TEST_F(EngineEvents, AreKeptWhenACallerThrows) {
+TEST_F(EngineEvents, SurviveAThrowingCaller) {
   with_model([&](distributed::DistributedModel& model) {
     const Tokens want = generate(model, request_of(80, 5));
     Engine engine(model, small);
@@ -176,7 +176,7 @@ class SecondFails final : public TokenConstraint {
   int calls_ = 0;
 };
 
-TEST_F(EngineEvents, OfAFailureEndItsRequestAlone) {
+TEST_F(EngineEvents, EndOnlyTheFailedRequest) {
   with_model([&](distributed::DistributedModel& model) {
     const Tokens want = generate(model, request_of(80, 5));
     EngineOptions options = small;
@@ -198,7 +198,7 @@ TEST_F(EngineEvents, OfAFailureEndItsRequestAlone) {
   });
 }
 
-TEST_F(EngineEvents, AloneEqualThoseOfTheBatchingEngine) {
+TEST_F(EngineEvents, EqualTheBatchingEngineIfAlone) {
   with_model([&](distributed::DistributedModel& model) {
     std::vector<Request> requests;
     for (int64_t i = 0; i < 6; ++i) {
@@ -228,7 +228,7 @@ TEST_F(EngineEvents, AloneEqualThoseOfTheBatchingEngine) {
   });
 }
 
-TEST_F(EngineEvents, AloneRefuseOptionsThatTheRunnerDoesNotUse) {
+TEST_F(EngineEvents, RefuseUnusedOptionsIfAlone) {
   const auto refusals = [&](const std::string& who) {
     return [who](distributed::DistributedModel& model) {
       const auto refused = [&](const EngineOptions& options) { return complaint([&] { Engine(model, options); }); };
@@ -253,7 +253,7 @@ TEST_F(EngineEvents, AloneRefuseOptionsThatTheRunnerDoesNotUse) {
   with_model(refusals("a request that runs alone"));
 }
 
-TEST_F(EngineEvents, OfAModelWithAnEncoderComeAlone) {
+TEST_F(EngineEvents, SupportModelsWithAnEncoder) {
   with_model(
       [&](distributed::DistributedModel& model) {
         EXPECT_THAT(complaint([&] { Engine engine(model, small); }), HasSubstr("give it one prompt"));

@@ -16,7 +16,7 @@
 namespace colossal::infer::engine_test {
 namespace {
 
-TEST(EngineOfWindows, KeepsTheWindowOnly) {
+TEST(EngineWindow, KeepsOnlyTheWindow) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
@@ -54,7 +54,7 @@ TEST(EngineOfWindows, KeepsTheWindowOnly) {
 
 // Frequencies of type dynamic depend on the longest sequence of a step. A sequence beyond the even positions would
 // change the others too.
-TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
+TEST(EngineDynamicPositions, EndsBeforeRequestsDependOnOthers) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));

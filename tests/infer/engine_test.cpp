@@ -66,7 +66,7 @@ int64_t bytes_of_block(const distributed::DistributedModel& model, int64_t token
   return s.layers * s.kv_heads * 2 * s.head_dim * 4 * tokens;
 }
 
-TEST_P(Engine, AnswersEachRequestAsIfAlone) {
+TEST_P(Engine, EqualsEachRequestAlone) {
   const std::vector<Request> requests = some_requests(14, 1);
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     const std::vector<Tokens> want = alone(model, requests);
@@ -90,7 +90,7 @@ TEST_P(Engine, AnswersEachRequestAsIfAlone) {
   });
 }
 
-TEST_P(Engine, AnswersAlikeOverRanksAndInBf16) {
+TEST_P(Engine, EqualsOneProcessOverRanksAndInBf16) {
   const std::vector<Request> requests = some_requests(6, 2);
   std::vector<distributed::ParallelConfig> layouts(3);
   layouts[0].tensor.size = 2;
@@ -136,7 +136,7 @@ std::vector<Tokens> without_a_cache(distributed::DistributedModel& model, const 
   return answers;
 }
 
-TEST_P(Engine, SaysInEveryLayoutWhatAModelWithoutACacheSays) {
+TEST_P(Engine, EqualsAModelWithoutCacheInEveryLayout) {
   const std::vector<Request> requests = some_requests(6, 3);
   std::vector<Tokens> want;
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) { want = without_a_cache(model, requests); });
@@ -190,7 +190,7 @@ Tokens endless(distributed::DistributedModel& model, const Request& request, int
   return answer;
 }
 
-TEST_P(Engine, TextsWithSinksHaveNoEnd) {
+TEST_P(Engine, ContinuesEndlesslyWithSinks) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     const int64_t block = 2 * bytes_of_block(model, 16);  // factor 2: the model has fp64
     for (const int64_t longest : {32, 16}) {
@@ -228,7 +228,7 @@ TEST_P(Engine, TextsWithSinksHaveNoEnd) {
   });
 }
 
-TEST_P(Engine, LimitsAreKept) {
+TEST_P(Engine, EnforcesLimits) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .most_waiting = 2, .most_length = 10});
     std::vector<Event> events;
@@ -251,7 +251,7 @@ TEST_P(Engine, LimitsAreKept) {
   });
 }
 
-TEST_P(Engine, CancelledAtAnyMomentNobodyElseNotices) {
+TEST_P(Engine, CancellingLeavesOthersUnchanged) {
   const std::vector<Request> requests = some_requests(12, 6);
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     const std::vector<Tokens> want = alone(model, requests);
@@ -302,7 +302,7 @@ class FailingConstraint final : public TokenConstraint {
   int calls_;
 };
 
-TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
+TEST_P(Engine, EndsOnlyTheRequestOfAFailedConstraint) {
   std::vector<Request> requests = some_requests(6, 6);
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     const std::vector<Tokens> want = alone(model, requests);
@@ -334,7 +334,7 @@ TEST_P(Engine, AFailedConstraintEndsItsRequestAlone) {
   });
 }
 
-TEST_P(Engine, EndsAsAsked) {
+TEST_P(Engine, EndsAtTheRequestedLimits) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
     const Tokens prompt{70, 71, 72};
@@ -373,7 +373,7 @@ std::vector<Request> repeating_requests(int64_t count, uint64_t seed) {
   return requests;
 }
 
-TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
+TEST_P(Engine, LeavesCompletionsUnchangedByDraftTokens) {
   for (const distributed::ParallelConfig& layout :
        {distributed::ParallelConfig{}, distributed::ParallelConfig{.tensor = {.size = 2}, .pipeline = {.size = 2}},
         distributed::ParallelConfig{.sequence = {.size = 2}}})
@@ -412,7 +412,7 @@ std::vector<double> logarithms(distributed::DistributedModel& model, const Engin
   return all;
 }
 
-TEST_P(Engine, ACacheOfCodesHoldsMoreAndSaysNearlyTheSame) {
+TEST_P(Engine, HoldsMoreTokensInAQuantizedCache) {
   const std::vector<Request> requests = some_requests(10, 4);
   for (const distributed::ParallelConfig& layout :
        {distributed::ParallelConfig{}, distributed::ParallelConfig{.tensor = {.size = 2}},
@@ -443,7 +443,7 @@ TEST_P(Engine, ACacheOfCodesHoldsMoreAndSaysNearlyTheSame) {
     });
 }
 
-TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
+TEST_P(Engine, ReportsTheLogProbabilitiesOfTraining) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .step_tokens = 7});
     const Request asked{
@@ -468,7 +468,7 @@ TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
   });
 }
 
-TEST_P(Engine, RefusesWhatItCannotRun) {
+TEST_P(Engine, RefusesInvalidRequests) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
     const auto refusal = [&](const Request& request) {
       return test::thrown_message(

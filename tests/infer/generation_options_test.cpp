@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(GenerationOptions, LieOverTheDefaultsOfTheirCaller) {
+TEST(GenerationOptions, OverrideTheCallersDefaults) {
   GenerationOptions options{.max_tokens = 7, .sampling = {.temperature = 0.5, .seed = 3}, .stop = {"\n"}};
   const auto given = read_json(nlohmann::ordered_json::parse(R"({"top_k": 4, "seed": 9})"), options, "generate");
   EXPECT_THAT(given, ElementsAre("top_k", "seed"));
@@ -29,7 +29,7 @@ TEST(GenerationOptions, LieOverTheDefaultsOfTheirCaller) {
   EXPECT_TRUE(changed_options({}).empty());
 }
 
-TEST(GenerationOptions, RefuseValuesThatMeanNothing) {
+TEST(GenerationOptions, RefuseInvalidValues) {
   const auto refusal = [](const GenerationOptions& options) { return test::complaint([&] { options.check(); }); };
   EXPECT_EQ(refusal({}), "no complaint");
   EXPECT_THAT(refusal({.max_tokens = -1}), HasSubstr("max_tokens must not be negative"));
@@ -39,7 +39,7 @@ TEST(GenerationOptions, RefuseValuesThatMeanNothing) {
   EXPECT_THAT(refusal({.json_schema = "[]"}), HasSubstr("must be a JSON object"));
 }
 
-TEST(GenerationOptions, WithoutEffectAreRefusedByName) {
+TEST(GenerationOptions, RefuseUnusedOptionsByName) {
   EXPECT_EQ(test::complaint([] {
               refuse_unused({"top_k", "sinks"}, {"sinks", "guess"}, "t5", "generate");
             }),
@@ -48,7 +48,7 @@ TEST(GenerationOptions, WithoutEffectAreRefusedByName) {
 }
 
 // Each option has one description for servers, help pages and configs.
-TEST(GenerationOptions, AreDescribedOncePerOption) {
+TEST(GenerationOptions, DescribeEachOptionOnce) {
   std::vector<std::string> names;
   for (const KeyHelp& key : describe_config(GenerationOptions())) {
     names.push_back(key.key);
@@ -59,7 +59,7 @@ TEST(GenerationOptions, AreDescribedOncePerOption) {
                                  "logprobs", "prompt_logprobs"));
 }
 
-TEST(PromptLines, TakeEveryOptionAndCountSeeds) {
+TEST(PromptLines, AcceptEveryOptionAndCountSeeds) {
   const test::TemporaryFolder folder;
   const std::string path =
       folder.write("p.jsonl", "{\"prompt\": \"a\", \"sinks\": 2, \"id\": [1]}\n\n{\"prompt\": \"b\", \"seed\": 9}\n");
@@ -75,7 +75,7 @@ TEST(PromptLines, TakeEveryOptionAndCountSeeds) {
   EXPECT_EQ(plain[1].options.sampling.seed, 5);
 }
 
-TEST(PromptLines, AreRefusedWithTheirNumber) {
+TEST(PromptLines, NameTheLineOfAnError) {
   const test::TemporaryFolder folder;
   const auto refusal = [&](const std::string& text) {
     return test::complaint([&] { read_prompts(folder.write("p.jsonl", text), {}); });

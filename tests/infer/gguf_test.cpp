@@ -31,7 +31,7 @@ void write_gguf(const std::string& from, const std::string& to, const std::strin
   });
 }
 
-TEST(Gguf, FilesContinueTextAsTheirModelsDo) {
+TEST(Gguf, GeneratesTheSameTokensAsTheFolder) {
   for (const char* name : {"llama-tiny", "qwen2.5-tiny", "gpt2-tiny", "falcon-tiny", "bloom-tiny"}) {
     SCOPED_TRACE(name);
     test::TemporaryFolder folder;
@@ -45,7 +45,7 @@ TEST(Gguf, FilesContinueTextAsTheirModelsDo) {
 }
 
 // Matrix products use the blocks of a file directly: 8 or 4 bits per value, and a scale of 2 bytes per 32 values.
-TEST(Gguf, BlocksStayCodes) {
+TEST(Gguf, MultipliesWithQuantizedBlocks) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const auto loaded = [&](const std::string& file, int64_t tensor, bool packs, auto&& work) {
@@ -86,7 +86,7 @@ TEST(Gguf, BlocksStayCodes) {
   }
 }
 
-TEST(Gguf, RanksWriteOneFile) {
+TEST(Gguf, WritesOneFileFromManyRanks) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   write_gguf(folder / "run", folder / "one.gguf", "q8_0");
@@ -94,7 +94,7 @@ TEST(Gguf, RanksWriteOneFile) {
   EXPECT_EQ(test::read_all(folder / "one.gguf"), test::read_all(folder / "two.gguf"));
 }
 
-TEST(Gguf, TypesAreThoseOfMatrices) {
+TEST(Gguf, ChoosesTheTypeOfEachMatrix) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const auto type_of = [&](const std::string& type, const std::string& name) -> std::string {

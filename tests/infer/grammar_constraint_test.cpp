@@ -12,7 +12,7 @@
 namespace colossal::infer::grammar_constraint_test {
 namespace {
 
-TEST(GrammarConstraint, WhateverTheLogitsTextsAreOfTheSchema) {
+TEST(GrammarConstraint, MatchesTheSchemaForAnyLogits) {
   const std::string schema = R"({"properties": {"a": {"type": "string", "maxLength": 9},
       "b": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}, "required": ["a", "b"]})";
   const text::ByteTokenizer tokenizer;

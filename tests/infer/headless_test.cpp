@@ -22,7 +22,7 @@ models::Model make_headless(const models::ModelShape& shape, nn::Layers& layers)
   return model;
 }
 
-TEST(AModelWithoutAHead, IsRefusedWhereLogitsAreNeeded) {
+TEST(HeadlessModel, RefusesToComputeLogits) {
   comm::run_ranks(2, [](comm::World& world) {
     models::ModelShape shape = test::tiny_llama();
     shape.architecture =

@@ -9,7 +9,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-TEST(NgramLookup, GuessesWhatFollowedBefore) {
+TEST(NgramLookup, ProposesWhatFollowedBefore) {
   EXPECT_EQ(NgramLookup({1, 2, 3, 4, 5, 9, 1, 2}, 3).propose(9), (Ids{3, 4, 5}));
   EXPECT_EQ(NgramLookup({1, 2, 3, 4, 5, 9, 1, 2}, 9).propose(2), (Ids{3, 4}));
   EXPECT_EQ(NgramLookup({1, 2, 3, 4}, 9).propose(9), Ids());
@@ -17,18 +17,18 @@ TEST(NgramLookup, GuessesWhatFollowedBefore) {
   EXPECT_EQ(NgramLookup({1, 2, 3, 1, 2}, 9).propose(0), Ids());
 }
 
-TEST(NgramLookup, TheLongestRunAndOfThoseTheLastIsTaken) {
+TEST(NgramLookup, PrefersTheLongestAndLastRun) {
   // The last token after 2 3 was 5, but after 1 2 3 it was 4.
   EXPECT_EQ(NgramLookup({1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 1).propose(1), (Ids{4}));
   EXPECT_EQ(NgramLookup({2, 3, 4, 9, 2, 3, 5, 8, 2, 3}, 1).propose(1), (Ids{5}));
 }
 
-TEST(NgramLookup, GoesOnWithARepetition) {
+TEST(NgramLookup, ContinuesARepetition) {
   EXPECT_EQ(NgramLookup({1, 2, 1, 2}, 5).propose(5), (Ids{1, 2, 1, 2, 1}));
   EXPECT_EQ(NgramLookup({7, 7, 7}, 4).propose(4), (Ids{7, 7, 7, 7}));
 }
 
-TEST(NgramLookup, SaysWhatAScanSays) {
+TEST(NgramLookup, EqualsAScan) {
   std::mt19937 draw(3);
   for (int round = 0; round < 300; ++round) {
     Ids tokens;
@@ -47,7 +47,7 @@ TEST(NgramLookup, SaysWhatAScanSays) {
   }
 }
 
-TEST(NgramLookup, GuessesAsMuchAsIsRight) {
+TEST(NgramLookup, AdaptsTheNumberOfProposedTokens) {
   NgramLookup lookup({7, 7, 7}, 8);
   EXPECT_EQ(lookup.propose(99).size(), 8U);
   lookup.judge(8, 2);

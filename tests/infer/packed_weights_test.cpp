@@ -49,7 +49,7 @@ class PackedWeights : public testing::TestWithParam<std::string> {
   test::TemporaryFolder folder;
 };
 
-TEST_P(PackedWeights, SayWhatWeightsAsTheyAreSay) {
+TEST_P(PackedWeights, EqualPlainWeights) {
   std::vector<distributed::ParallelConfig> layouts(4);
   layouts[1].tensor.size = 2;
   layouts[2].pipeline.size = 2;
@@ -63,7 +63,7 @@ TEST_P(PackedWeights, SayWhatWeightsAsTheyAreSay) {
   }
 }
 
-TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
+TEST_P(PackedWeights, ApproximateTheirWeights) {
   const run::Loading plain{.tokenizer = "none"};
   const at::Tensor want = logits(plain);
   const auto distance = [&](const run::Loading& loading, int64_t* bytes = nullptr) {
@@ -98,7 +98,7 @@ TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
 }
 
 // Dtypes without our own kernels use the same quantized values, and activations that are not rounded.
-TEST_P(PackedWeights, HaveCodesInEveryDtype) {
+TEST_P(PackedWeights, SupportQuantizedValuesInEveryDtype) {
   const at::Tensor want = logits({.tokenizer = "none", .dtype = at::kDouble});
   double last = 0;
   for (const nn::WeightPacking& packing :
@@ -118,7 +118,7 @@ TEST_P(PackedWeights, HaveCodesInEveryDtype) {
 INSTANTIATE_TEST_SUITE_P(Models, PackedWeights, testing::Values("gpt2-tiny", "llama-tiny"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
 
-TEST(PackedWeightsOf, BlocksThatRanksGatherHaveNoCodes) {
+TEST(PackedWeightsLayout, RefusesQuantizedValuesInGatheredLayers) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   Asked asked{folder / "hf"};

@@ -60,7 +60,7 @@ double surprise(const std::string& folder, const std::vector<int64_t>& text, int
   return value;
 }
 
-TEST(Perplexity, IsWhatLogitsOneByOneSay) {
+TEST(Perplexity, EqualsLogitsOfSingleTokens) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const Texts texts{text_of(12, 7), text_of(1, 5), text_of(5, 11)};
@@ -75,7 +75,7 @@ TEST(Perplexity, IsWhatLogitsOneByOneSay) {
   EXPECT_NEAR(found.bits_per_byte(30), want / 30 / std::log(2.0), 1e-4 * want);
 }
 
-TEST(Perplexity, IsThatOfOneProcessInEveryLayout) {
+TEST(Perplexity, EqualsOneProcessInEveryLayout) {
   test::TemporaryFolder folder;
   test::write_model(folder, "gpt2-tiny");
   const Texts texts{text_of(50, 7), text_of(9, 11)};  // one text is longer than the 32 positions
@@ -92,7 +92,7 @@ TEST(Perplexity, IsThatOfOneProcessInEveryLayout) {
   EXPECT_NEAR(measured(folder / "hf", texts, {}, {}, packed).sum, want, 1e-4 * want);
 }
 
-TEST(Perplexity, RefusesWhatItCannotRead) {
+TEST(Perplexity, RefusesInvalidTextsAndWindows) {
   test::TemporaryFolder folder;
   test::write_model(folder, "gpt2-tiny");
   const auto refusal = [&](const Texts& texts, const LikelihoodOptions& options) {
@@ -104,7 +104,7 @@ TEST(Perplexity, RefusesWhatItCannotRead) {
   EXPECT_THAT(refusal({{1, 1 << 20}}, {}), testing::HasSubstr("is this the model's tokenizer?"));
 }
 
-TEST(Perplexity, OfARealModelIsThatOfItsReference) {
+TEST(Perplexity, EqualsTheReferenceOfARealModel) {
   if (!std::filesystem::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
   std::ifstream file(kStories + "/reference.json");
   const nlohmann::json reference = nlohmann::json::parse(file);

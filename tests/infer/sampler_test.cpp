@@ -22,7 +22,7 @@ std::map<int64_t, int> draw(const SamplingOptions& options, int times) {
   return counts;
 }
 
-TEST(Sampler, GreedyTakesTheMostProbableAndTheLowerIdOfATie) {
+TEST(Sampler, TakesTheMostProbableTokenIfGreedy) {
   EXPECT_EQ(Sampler({}).next(kLogits), 1);
   EXPECT_EQ(Sampler({}).next(at::zeros({7})), 0);
 }
@@ -36,7 +36,7 @@ TEST(Sampler, DrawsInProportionToTheProbabilities) {
   }
 }
 
-TEST(Sampler, TopKAndTopPKeepTheMostProbable) {
+TEST(Sampler, KeepsTheMostProbableWithTopKAndTopP) {
   auto ids = [](const std::map<int64_t, int>& counts) {
     std::vector<int64_t> out;
     for (const auto& [id, count] : counts) out.push_back(id);
@@ -48,7 +48,7 @@ TEST(Sampler, TopKAndTopPKeepTheMostProbable) {
   EXPECT_EQ(ids(draw({.temperature = 1, .top_p = 1e-9}, 500)), (std::vector<int64_t>{1}));
 }
 
-TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
+TEST(Sampler, EqualsTheReferenceLoop) {
   const at::Tensor wide = at::arange(40, at::kDouble).mul(1.3).sin().mul(2);
   for (const auto type : {at::kDouble, at::kBFloat16, at::kHalf}) {
     const at::Tensor logits = wide.to(type), numbers = logits.to(at::kDouble);  // narrow dtypes have ties
@@ -69,7 +69,7 @@ TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
   }
 }
 
-TEST(Sampler, MinPKeepsThoseOfAShareOfTheLargest) {
+TEST(Sampler, KeepsTokensAboveMinP) {
   std::vector<int64_t> ids;
   // The limit is 0.37 * 0.4 = 0.148.
   for (const auto& [id, count] : draw({.temperature = 1, .min_p = 0.37}, 500)) ids.push_back(id);
@@ -86,7 +86,7 @@ std::vector<int64_t> greedy(SamplingOptions options, const std::vector<double>& 
 
 using Ids = std::vector<int64_t>;
 
-TEST(Sampler, RepetitionIsPenalisedByTheSignOfALogit) {
+TEST(Sampler, PenalizesRepetitionByTheSignOfALogit) {
   // 2 / 1.2 < 1.9, then 1.9 / 1.2 < 2 / 1.2: the penalty applies to tokens of prompt and completion, once for any
   // count.
   EXPECT_EQ(greedy({.repetition_penalty = 1.2}, {2, 1.9, -1}, 4, {0, 0}), (Ids{1, 0, 0, 0}));
@@ -95,21 +95,21 @@ TEST(Sampler, RepetitionIsPenalisedByTheSignOfALogit) {
   EXPECT_EQ(greedy({.repetition_penalty = 0.5}, {2, 1.9, 1.1}, 1, {2}), (Ids{2}));
 }
 
-TEST(Sampler, PresenceAndFrequencyCountTheAnswerAlone) {
+TEST(Sampler, CountsPresenceAndFrequencyInTheCompletionOnly) {
   // Logits are 1, then 0.4 < 0.5, then 0.4 > -0.1 for all later draws.
   EXPECT_EQ(greedy({.presence_penalty = 0.6}, {1, 0.5}, 4, {0, 1}), (Ids{0, 1, 0, 0}));
   // Logits are 1, 0.7, 0.4 < 0.5, 0.4 > 0.2, 0.1 < 0.2, 0.1 > -0.1.
   EXPECT_EQ(greedy({.frequency_penalty = 0.3}, {1, 0.5}, 6, {0, 1}), (Ids{0, 0, 1, 0, 1, 0}));
 }
 
-TEST(Sampler, BiasesAreAddedToLogits) {
+TEST(Sampler, AddsBiasesToLogits) {
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   EXPECT_EQ(greedy({.logit_bias = {{0, kNever}}}, {2, 1, 0}, 2), (Ids{1, 1}));
   EXPECT_EQ(greedy({.logit_bias = {{0, -1.5}, {2, 0.75}}}, {2, 1, 0.5}, 1), (Ids{2}));
   EXPECT_THROW(greedy({.logit_bias = {{3, 1}}}, {2, 1, 0}, 1), Error);
 }
 
-TEST(Sampler, TellsLogProbabilities) {
+TEST(Sampler, ReportsLogProbabilities) {
   const at::Tensor logits = at::tensor({0.5, 2.0, 2.0, -1.0}, at::kFloat);
   const at::Tensor want = logits.to(at::kDouble).log_softmax(0);
   const LogProbabilities told = log_probabilities(logits, 3, 3);
@@ -121,7 +121,7 @@ TEST(Sampler, TellsLogProbabilities) {
   EXPECT_EQ(log_probabilities(logits, 0, 9).best.size(), 4U);
 }
 
-TEST(Sampler, TellsTheProbabilitiesItDrawsBy) {
+TEST(Sampler, ReturnsTheProbabilitiesItDrawsWith) {
   const auto of = [](const SamplingOptions& options) { return probabilities(kLogits, options); };
   const auto near = [](const at::Tensor& got, std::vector<double> want) {
     EXPECT_LT((got - at::tensor(want, at::kDouble)).abs().max().item<double>(), 1e-15) << got;
@@ -183,12 +183,12 @@ TEST(Sampler, JudgesDraftsByTheRuleOfSpeculativeSampling) {
   EXPECT_LT(sum, cells + 4 * std::sqrt(2.0 * static_cast<double>(cells)));
 }
 
-TEST(Sampler, WhatWasNotDrawnChangesNothing) {
+TEST(Sampler, IgnoresDraftTokensThatWereNotSampled) {
   Sampler sampler({.temperature = 1, .seed = 9}), other({.temperature = 1, .seed = 9});
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(sampler.judge(kLogits, {i % 5}), other.next(kLogits));
 }
 
-TEST(Sampler, DrawsSomethingOfLogitsThatAreNoNumbers) {
+TEST(Sampler, DrawsATokenFromNanLogits) {
   const at::Tensor none = at::full({5}, std::numeric_limits<double>::quiet_NaN());
   const int64_t token = Sampler({.temperature = 1, .min_p = 0.1}).next(none);
   EXPECT_TRUE(token >= 0 && token < 5) << token;
@@ -205,7 +205,7 @@ TEST(Sampler, IsAFunctionOfTheSeed) {
   EXPECT_NE(sequence(1), sequence(2));
 }
 
-TEST(Sampler, RefusesOptionsThatMeanNothing) {
+TEST(Sampler, RefusesInvalidOptions) {
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
   EXPECT_THROW(Sampler({.min_p = 1.1}), Error);
   EXPECT_THROW(Sampler({.repetition_penalty = 0}), Error);

@@ -36,7 +36,7 @@ std::vector<Seen> stepped(Scheduler& scheduler) {
 
 using Steps = std::vector<Seen>;
 
-TEST(Scheduler, TakesPromptsInChunksBesideTokensOfOthers) {
+TEST(Scheduler, ChunksPromptsBetweenTokensOfOthers) {
   Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 5, .keeps_prefixes = false});
   scheduler.add(0, counted(3), 9);
   scheduler.add(1, counted(8), 9);
@@ -47,7 +47,7 @@ TEST(Scheduler, TakesPromptsInChunksBesideTokensOfOthers) {
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 5, 1}, {1, 8, 1}, {2, 2, 2}}));
 }
 
-TEST(Scheduler, LetsSoManyRun) {
+TEST(Scheduler, LimitsRunningRequests) {
   Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64, .most_running = 2});
   for (int64_t id = 0; id < 3; ++id) scheduler.add(id, counted(3), 9);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 3}}));
@@ -55,7 +55,7 @@ TEST(Scheduler, LetsSoManyRun) {
   EXPECT_EQ(stepped(scheduler), (Steps{{1, 3, 1}, {2, 0, 3}}));
 }
 
-TEST(Scheduler, TheYoungestGivesUpItsBlocks) {
+TEST(Scheduler, PreemptsTheNewestRequest) {
   Scheduler scheduler({.blocks = 3, .block_tokens = 2, .step_tokens = 8, .keeps_prefixes = false});
   scheduler.add(0, counted(2), 4);
   scheduler.add(1, counted(3), 2);
@@ -67,7 +67,7 @@ TEST(Scheduler, TheYoungestGivesUpItsBlocks) {
   EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));  // includes the token it generated before
 }
 
-TEST(Scheduler, FindsWhatOthersBeganWith) {
+TEST(Scheduler, ReusesCachedPrefixes) {
   Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64});
   scheduler.add(0, counted(11), 4);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 11}}));
@@ -82,7 +82,7 @@ TEST(Scheduler, FindsWhatOthersBeganWith) {
   EXPECT_EQ(scheduler.counts().found_tokens, 12);
 }
 
-TEST(Scheduler, RefusesWhatNeverFits) {
+TEST(Scheduler, RefusesRequestsThatNeverFit) {
   Scheduler scheduler({.blocks = 2, .block_tokens = 4});
   EXPECT_THROW(scheduler.add(0, {}, 1), Error);
   EXPECT_THROW(scheduler.add(0, counted(5), 4), Error);
@@ -94,7 +94,7 @@ TEST(Scheduler, RefusesWhatNeverFits) {
 
 // Random requests with small pools. Every token of each request is computed once, in order, between two preemptions. No
 // step exceeds its budget, and all requests end.
-TEST(Scheduler, ServesEverybody) {
+TEST(Scheduler, CompletesEveryRequest) {
   std::mt19937 draw(3);
   for (int round = 0; round < 300; ++round) {
     const auto pick = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(draw() % (high - low + 1)); };
@@ -182,7 +182,7 @@ class Memory {
 
 // Random sequences with common prefixes, draft tokens and cancellations; with a window they may be longer than the
 // pool. Each token finds the entries that it attends to after any preemption, release, sharing and reuse.
-TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
+TEST(Scheduler, KeepsEveryEntryThatTokensAttendTo) {
   std::mt19937 draw(7);
   int64_t preempted = 0, found = 0, beyond = 0;
   for (int round = 0; round < 400; ++round) {

@@ -33,7 +33,7 @@ class SentenceFolders : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(SentenceFolders, AreRead) {
+TEST_F(SentenceFolders, ReadModulesAndOptions) {
   folder.write("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": false})");
   folder.write("config_sentence_transformers.json",
                R"({"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"})");
@@ -46,7 +46,7 @@ TEST_F(SentenceFolders, AreRead) {
   EXPECT_EQ(read_one.prompt_name, "query");
 }
 
-TEST_F(SentenceFolders, AreReadInTheirOtherForms) {
+TEST_F(SentenceFolders, ReadOlderAndNewerForms) {
   folder.write("modules.json", R"([{"path": "0_Transformer", "type": "a.b.Transformer"},
                                    {"path": "1_Pooling", "type": "Pooling"}])");
   for (const auto& [config, pooling] : std::vector<std::pair<std::string, Pooling>>{
@@ -65,7 +65,7 @@ TEST_F(SentenceFolders, AreReadInTheirOtherForms) {
   EXPECT_FALSE(read().pooling);
 }
 
-TEST_F(SentenceFolders, AreRefusedForModulesThatAreComputedOtherwise) {
+TEST_F(SentenceFolders, RefuseUnsupportedModules) {
   for (const auto& [modules, message] : std::vector<std::pair<std::string, std::string>>{
            {"{}", "modules.json must be a list"},
            {"[1, 2]", "must be a list of objects"},
@@ -80,7 +80,7 @@ TEST_F(SentenceFolders, AreRefusedForModulesThatAreComputedOtherwise) {
   }
 }
 
-TEST_F(SentenceFolders, AreRefusedForPoolingsThatAreNotOurs) {
+TEST_F(SentenceFolders, RefuseUnsupportedPoolings) {
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
            {"{}", "got none"},
            {R"({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true})", "choose one pooling"},
@@ -94,7 +94,7 @@ TEST_F(SentenceFolders, AreRefusedForPoolingsThatAreNotOurs) {
   EXPECT_THAT(refusal(), HasSubstr("1_Pooling/config.json"));
 }
 
-TEST_F(SentenceFolders, AreRefusedForWhatTheyAskOfTexts) {
+TEST_F(SentenceFolders, RefuseUnsupportedTextOptions) {
   const auto expect = [&](const std::string& file, const std::string& content, const std::string& message) {
     folder.write(file, content);
     EXPECT_THAT(refusal(), HasSubstr(message)) << content;

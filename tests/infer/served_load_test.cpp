@@ -13,7 +13,7 @@
 namespace colossal::infer::served_load_test {
 namespace {
 
-TEST(ServedLoad, ArrivalsAreWhatWasAskedFor) {
+TEST(ServedLoad, DrawsTheRequestedArrivals) {
   const auto arrivals = random_arrivals({.rate = 5, .requests = 4000, .prompt_tokens = 10, .new_tokens = 3}, 7);
   double prompts = 0, answers = 0, before = 0;
   for (const Arrival& arrival : arrivals) {
@@ -32,7 +32,7 @@ TEST(ServedLoad, ArrivalsAreWhatWasAskedFor) {
   EXPECT_THAT(test::complaint([] { random_arrivals({.rate = 0}, 7); }), testing::HasSubstr("must be positive"));
 }
 
-TEST(ServedLoad, PercentilesAreOfNearestRank) {
+TEST(ServedLoad, ComputesPercentilesByNearestRank) {
   const std::vector<double> values{5, 1, 4, 2, 3};
   EXPECT_EQ(percentile(values, 0), 1);
   EXPECT_EQ(percentile(values, 0.5), 3);
@@ -42,7 +42,7 @@ TEST(ServedLoad, PercentilesAreOfNearestRank) {
   EXPECT_THAT(test::complaint([] { percentile({}, 0.5); }), testing::HasSubstr("at least one value"));
 }
 
-TEST(ServedLoad, EveryRequestIsAnsweredAndTimed) {
+TEST(ServedLoad, CompletesAndTimesEveryRequest) {
   test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   comm::run_ranks(1, [&](comm::World& world) {

@@ -34,7 +34,7 @@ class StreamedGeneration : public testing::TestWithParam<std::string> {
   test::TemporaryFolder folder;
 };
 
-TEST_P(StreamedGeneration, SaysWhatAModelInMemorySays) {
+TEST_P(StreamedGeneration, EqualsAModelInMemory) {
   const int64_t all = generated({folder / "hf", in_tiers(1 << 30, "")}).stayed;
   const Continued want = generated({folder / "run"});
   ASSERT_EQ(want.tokens.size(), static_cast<size_t>(kNew));
@@ -53,7 +53,7 @@ TEST_P(StreamedGeneration, SaysWhatAModelInMemorySays) {
   }
 }
 
-TEST_P(StreamedGeneration, SaysTheSameOverRanksAndInEveryPrecision) {
+TEST_P(StreamedGeneration, EqualsOneProcessOverRanksAndInEveryPrecision) {
   std::vector<distributed::ParallelConfig> layouts(3);
   layouts[1].tensor.size = 2;
   layouts[2].pipeline.size = 2;
@@ -98,7 +98,7 @@ Together together(const Asked& asked) {
   return all;
 }
 
-TEST_P(StreamedGeneration, AnswersManyTextsFromOneReadingOfTheWeights) {
+TEST_P(StreamedGeneration, CompletesManyPromptsWithOneReadOfTheWeights) {
   for (const int64_t ranks : {1, 2}) {
     Asked asked{folder / "run"};
     asked.layout.tensor.size = ranks;
@@ -123,7 +123,7 @@ class StreamedLoading : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(StreamedLoading, TakesAsLittleAsTransfersNeedWithoutABudget) {
+TEST_F(StreamedLoading, UsesTheMinimumForTransfersWithoutABudget) {
   const int64_t least = least_of({folder / "hf", in_tiers(0, folder / "disk")});
   const Continued text = generated({folder / "hf", in_tiers(0, folder / "disk")});
   EXPECT_EQ(text.tokens, generated({folder / "hf"}).tokens);
@@ -133,7 +133,7 @@ TEST_F(StreamedLoading, TakesAsLittleAsTransfersNeedWithoutABudget) {
 
 // A fixed set stays resident, and all other weights are read once per token: no eviction order reads less (Belady
 // 1966).
-TEST_F(StreamedLoading, ReadsWhatDoesNotStayOnceAToken) {
+TEST_F(StreamedLoading, ReadsEvictedWeightsOncePerToken) {
   const int64_t all = generated({folder / "hf", in_tiers(1 << 30, "")}).stayed;
   const Continued text = generated({folder / "hf", in_tiers(all / 2, folder / "disk")});
   EXPECT_GT(text.stayed, 0);
@@ -159,7 +159,7 @@ TEST_F(StreamedLoading, RefusesABudgetBeforeItReadsAWeight) {
               testing::HasSubstr("memory.disk must name a folder for the rest"));
 }
 
-TEST_F(StreamedLoading, HasNoBudgetForADeviceOnTheCpu) {
+TEST_F(StreamedLoading, RefusesADeviceBudgetOnTheCpu) {
   run::MemoryConfig memory = in_tiers(0, "");
   memory.device = 1 << 20;
   EXPECT_THAT(
@@ -169,7 +169,7 @@ TEST_F(StreamedLoading, HasNoBudgetForADeviceOnTheCpu) {
       testing::AllOf(testing::HasSubstr("device = \"1MiB\" needs an accelerator"), testing::HasSubstr("memory.host")));
 }
 
-TEST_F(StreamedLoading, NamesAFileThatIsDamaged) {
+TEST_F(StreamedLoading, NamesADamagedFile) {
   const std::string shortened = folder / "hf/model.safetensors",
                     changed = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(shortened, std::filesystem::file_size(shortened) - 4);
