@@ -1,4 +1,4 @@
-// `colossal bench` as a person meets it.
+// `colossal bench` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(BenchInference, MeasuresAModelAloneTogetherAndUnderALoad) {
   EXPECT_THAT(huge.err, HasSubstr("--new-tokens"));
 }
 
-// 2 bytes for each parameter and gradient, 12 for its states; padding is a thousandth.
+// A parameter and a gradient take 2 bytes each, and the optimizer states 12. Padding is a thousandth.
 TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
   const auto outcome = bench({"zero", "--ranks", "1,2", "--hidden", "64", "--layers", "2"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -77,7 +77,7 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
     ++rows;
     for (int column = 0; column < 4; ++column) {
       ASSERT_TRUE(numbers >> got >> want) << line;
-      const bool turn = column == 0 && zero == 3;  // two chunks need not come again for backward
+      const bool turn = column == 0 && zero == 3;  // two chunks are still gathered at the start of backward
       EXPECT_LE(got, want * 1.02 + 0.002) << line;
       EXPECT_GE(got, want * (turn ? 0.6 : 0.99) - 0.002) << line;
     }
@@ -86,8 +86,8 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
   EXPECT_EQ(bench({"zero", "--hidden", "30"}).status, 2);
 }
 
-// 64 tokens of 4 heads of 8 features, 2 heads of keys: a hidden state of all tokens is 2048 elements, and so are keys
-// and values together.
+// There are 64 tokens with 4 heads of 8 features and 2 key heads. A hidden state of all tokens has 2048 elements, and
+// keys and values together have as many.
 TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
   const auto outcome = bench({"sequence", "--sequence", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "8",
@@ -119,7 +119,7 @@ TEST(BenchSequence, SaysInALineWhatDoesNotFit) {
   EXPECT_THAT(heads.err, HasSubstr("--kv-heads must divide --heads: got 3 of 4"));
 }
 
-// 64 tokens of 32 features: b*s*h = 2048, h*h = 1024.
+// 64 tokens with 32 features: b*s*h = 2048, h*h = 1024.
 TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
   const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "8",

@@ -1,4 +1,4 @@
-// `colossal chat` with its input from a file: what a script meets, and a person but for the keys.
+// `colossal chat` with input from a file, as a script runs it. A user at a terminal sees the same, except for the keys.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST_F(Chat, AnswersLineByLine) {
   ASSERT_EQ(one.status, 0) << one.err;
   EXPECT_THAT(one.err, HasSubstr("stops after 4 tokens"));
   EXPECT_FALSE(one.out.empty());
-  // a conversation that begins again, and a line without its end
+  // The conversation restarts, and the last line has no line feed.
   EXPECT_EQ(chat(folder, "\nHi\r\n/clear\nHi", words).out, one.out + one.out);
   const auto system = chat(folder, "/system Be\nHi\n", words);
   EXPECT_NE(system.out, one.out);

@@ -1,4 +1,4 @@
-// `colossal embed` as a person meets it. What vectors are is in tests/infer/embed_test.cpp and tests/interop.
+// `colossal embed` as a user runs it. The values of vectors are tested in tests/infer/embed_test.cpp and tests/interop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_F(Embed, TellsWhatWasCut) {
   EXPECT_EQ(lines_of(outcome.out).size(), 3u);
   EXPECT_THAT(outcome.err, HasSubstr("2 texts have more than 32 tokens and were truncated, first text 2"));
   EXPECT_THAT(embed({"--input", file, "--max-tokens", "45"}).err, HasSubstr("2 texts have more than 32 tokens"));
-  // beside other texts products may round differently in the last bits
+  // Matrix products may round differently in the last bits if a batch has other texts.
   const auto cut =
       lines_of(embed({"--input", file, "--max-tokens", "5"}).out)[0]["embedding"].get<std::vector<double>>();
   const auto alone = lines_of(embed({"--text", "short"}).out)[0]["embedding"].get<std::vector<double>>();

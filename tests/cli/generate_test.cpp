@@ -1,4 +1,4 @@
-// `colossal generate`: files of prompts with options of their own, and what ends an answer.
+// `colossal generate`: files of prompts with their own options, and the reasons that end a completion.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ TEST_F(Generate, LinesHaveOptionsOfTheirOwn) {
   EXPECT_EQ(own[0]["tokens"], 3);
   EXPECT_EQ(own[0]["id"], json({{"a", 1}}));
   EXPECT_EQ(plain[0]["text"].get<std::string>().find(own[0]["text"].get<std::string>()), 0U);
-  EXPECT_EQ(own[1]["text"], plain[0]["text"]);  // prompt 1 draws by seed + 1 where its line says nothing
+  EXPECT_EQ(own[1]["text"], plain[0]["text"]);  // prompt 1 uses seed + 1, because its line gives no seed
   EXPECT_NE(plain[0]["text"], plain[1]["text"]);
   EXPECT_EQ(own[2]["text"], answers("{\"prompt\": \"Hello\"}", {"--max-tokens", "6"})[0]["text"]);
   EXPECT_FALSE(plain[0].contains("id"));
@@ -69,7 +69,7 @@ TEST_F(Generate, RefusesLinesNestedTooDeeply) {
 
 TEST_F(Generate, EndsAtStopStringsEverywhere) {
   std::vector<std::string> words{"--max-tokens", "8"};
-  for (char letter = 'a'; letter <= 'z'; ++letter)  // text in letters, whatever the model's weights
+  for (char letter = 'a'; letter <= 'z'; ++letter)  // the completion has only letters, for any weights of the model
     words.insert(words.end(), {"--logit-bias", std::to_string(int{letter}) + "=1000"});
   const std::string text = answers("{\"prompt\": \"Hello\"}", words)[0]["text"];
   ASSERT_EQ(text.size(), 8U);
@@ -84,7 +84,8 @@ TEST_F(Generate, EndsAtStopStringsEverywhere) {
 }
 
 TEST_F(Generate, AStopStringAndTheEndMayComeInOneStep) {
-  // "bbbbbbb...": guesses of many tokens a step, of which one ends the text and one before it is the stop string's last
+  // The completion is "bbbbbbb...". A step has many draft tokens: one of them ends the sequence, and an earlier one
+  // completes the stop string.
   for (size_t length = 1; length < 9; ++length) {
     const std::string line =
         json({{"prompt", "bbbb"}, {"stop", std::string(length, 'b')}, {"logit_bias", {{"98", 1000}}}}).dump();
@@ -105,7 +106,7 @@ TEST_F(Generate, ASmallerModelMayGuess) {
     ASSERT_EQ(drafted.size(), 2U);
     for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drafted[i]["text"], plain[i]["text"]);
   }
-  // all that the model guesses of itself is right
+  // A model that drafts for itself always predicts correctly.
   const Outcome own = generate({"--prompts", folder / "prompts.jsonl", "--max-tokens", "12", "--draft", folder / "hf"});
   EXPECT_THAT(own.err, HasSubstr("16 draft tokens, 16 of them accepted"));
   EXPECT_EQ(generate({"--prompt", "Hello", "--max-tokens", "12", "--draft", folder / "hf"}).out,
@@ -177,7 +178,7 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
   refused({"--parallel.tensor.mode", "2d"}, "--parallel.tensor.mode has no effect with --parallel.tensor=1");
   refused({"--parallel.sequence.mode", "ulysses"}, "--parallel.sequence.mode has no effect with --parallel.sequence=1");
   refused({"--draft", folder / "hf", "--guess", "0"}, "--draft has no effect with --guess 0");
-  // the same options with effect, and values that turn options off
+  // The same options are accepted if they have an effect, and so are values that turn options off.
   const std::vector<std::string> alike{"--prompt", "a", "--max-tokens", "1"};
   for (std::vector<std::string> words :
        {std::vector<std::string>{"--guess", "2", "--cache", "1MiB", "--step-tokens", "7"},
@@ -318,7 +319,7 @@ TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
 }
 
 TEST_F(Generate, IgnoresWhatATokenizerHasNoTextFor) {
-  // more ids than the tokenizer knows: one that only the model has is drawn always
+  // The model has more ids than the tokenizer: it always draws an id without text.
   std::filesystem::remove_all(folder / "run");
   std::filesystem::remove_all(folder / "hf");
   test::write_model(folder, "llama-tiny", 300);

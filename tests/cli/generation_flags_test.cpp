@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr char kSchema[] = R"({"type":"integer"})";
 
-/// A value of each field that is not its default: as JSON, and as the words of its flag.
+/// Collects a value of each field that differs from the default: as JSON, and as arguments of its flag.
 class Samples : public Fields {
  public:
   explicit Samples(const std::string& schema_file) : schema_file_(schema_file) {}

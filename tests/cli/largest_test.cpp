@@ -1,4 +1,4 @@
-// The search for the largest of something.
+// The search for the largest number that works.
 #include "colossal/cli/largest.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A process of limited memory and time, whatever it does with its output.
+// Child processes with limits on memory and time, for any use of their output.
 #include "colossal/cli/limited_process.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ TEST(LimitedProcess, TellsWhatItWroteAndHowItEnded) {
   EXPECT_EQ(shell("head -c 300000 /dev/zero", 600).output.size(), 300000u) << "more than a pipe holds";
 }
 
-// Its output ends long before it does.
+// The process closes its output long before it ends.
 TEST(LimitedProcess, IsEndedInTimeThoughItHasClosedItsOutput) {
   const LimitedRun run = shell("exec >&- 2>&-; exec sleep 1000", 0.2);
   EXPECT_TRUE(run.took_too_long);
@@ -40,7 +40,7 @@ TEST(LimitedProcess, IsEndedWhenItTakesTooMuchThoughItHasClosedItsOutput) {
   EXPECT_THAT(run.why_not(), HasSubstr("more than 1 B resident"));
 }
 
-// Somebody else holds its output open, and would for long.
+// A grandchild keeps the output open for a long time.
 TEST(LimitedProcess, NobodyWaitsForWhatItLeavesBehind) {
   const LimitedRun run = shell("sleep 1000 & echo $!", 600);
   EXPECT_EQ(run.status, 0);

@@ -1,4 +1,4 @@
-// The command line as a person meets it: texts, messages, exit statuses.
+// The command line as a user sees it: texts, messages, exit statuses.
 #include "colossal/cli/main.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -94,8 +94,8 @@ TEST(Cli, HelpConfigNamesEverySectionWithDefaults) {
     EXPECT_THAT(outcome.out, HasSubstr("[" + std::string(section) + "]\n")) << section;
   }
   EXPECT_THAT(outcome.out, HasSubstr("  steps = "));
-  EXPECT_THAT(outcome.out,
-              HasSubstr("`colossal models` lists the keys of [model]"));  // which loads LibTorch, and this does not
+  // `help` must not load LibTorch, so it refers to `colossal models`.
+  EXPECT_THAT(outcome.out, HasSubstr("`colossal models` lists the keys of [model]"));
 }
 
 TEST(Cli, HelpConfigOfOneSection) {

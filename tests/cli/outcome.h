@@ -1,4 +1,4 @@
-// A command of `colossal` run in this process, as a person meets it.
+// Runs commands of `colossal` in this process, as a user runs them.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Outcome {
   std::string out, err;
 };
 
-/// `colossal command words...`
+/// Runs `colossal command words...`.
 inline Outcome run_command(const std::string& command, std::vector<std::string> words) {
   words.insert(words.begin(), {"colossal", command});
   std::vector<char*> argv;
@@ -28,7 +28,7 @@ inline Outcome run_command(const std::string& command, std::vector<std::string> 
   return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
 }
 
-/// The same, with standard output on a disk that is full; what is written there is lost.
+/// Does the same with standard output on a full disk; the output is lost.
 inline Outcome run_on_full_disk(std::vector<std::string> words) {
   words.insert(words.begin(), "colossal");
   std::vector<char*> argv;

@@ -1,4 +1,4 @@
-// `colossal quantize` and `colossal evaluate`, as a person meets them.
+// `colossal quantize` and `colossal evaluate`, as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class Quantize : public testing::Test {
     if (std::any_of(words.begin(), words.end(), reads)) words.insert(words.end(), {"--tokenizer", "bytes"});
     return run_command("quantize", words);
   }
-  /// Nats a token.
+  /// Returns the negative log-likelihood in nats per token.
   double surprise(const std::string& from, std::vector<std::string> words = {}) {
     words.insert(words.end(), {"--from", folder / from, "--perplexity", text, "--tokenizer", "bytes", "--json"});
     const Outcome outcome = run_command("evaluate", words);
@@ -36,7 +36,7 @@ class Quantize : public testing::Test {
 };
 
 TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
-  for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {  // the second's matrices lie transposed in folders
+  for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {  // folders hold transposed matrices for gpt2
     test::write_model(folder, model);
     const double before = surprise("hf");
     for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
@@ -50,7 +50,8 @@ TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
                 2)
           << outcome.out;
       EXPECT_NEAR(std::log(said_before), before, 1e-4);
-      // the folder has the rest in fp16, whose last bits are 2^-11 of a number; with codes inputs become codes as well
+      // Other weights of the folder are fp16, with rounding errors of 2^-11. Activations are quantized too if the
+      // weights are.
       EXPECT_NEAR(surprise("codes", {"--precision", "fp64"}), std::log(said_after), 5e-3) << model << " " << method;
       EXPECT_NEAR(surprise("codes"), std::log(said_after), 0.2) << model << " " << method;
       std::filesystem::remove_all(folder / "codes");

@@ -1,4 +1,4 @@
-// The pages of docs/reference that the program prints: they must be those that this program prints.
+// The generated pages of docs/reference must equal the output of this program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

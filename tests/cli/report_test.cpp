@@ -1,4 +1,4 @@
-// `colossal report` as a person meets it.
+// `colossal report` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

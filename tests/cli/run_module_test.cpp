@@ -1,4 +1,4 @@
-// A program of one's own in one call: its arguments, its rank, its errors.
+// run_module() for a user's own program: its arguments, its rank, its errors.
 #include "colossal/cli/run_module.h"
 
 #include <gmock/gmock.h>

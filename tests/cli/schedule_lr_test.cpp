@@ -1,4 +1,4 @@
-// `colossal schedule-lr` as a person meets it.
+// `colossal schedule-lr` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(ScheduleLr, DrawsTheConfigWithItsFlags) {
   const auto outcome = schedule_lr({folder / "run.toml", "--optimizer.learning_rate=2", "--output", folder / "lr.svg",
                                     "--width", "51", "--height", "4"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  // From almost 2 down to 1: the upper two of four rows, each for half of the steps.
+  // The rate falls from almost 2 to 1, so it is in the upper two of four rows, each for half of the steps.
   EXPECT_THAT(outcome.out, StartsWith("linear: 40 steps, warm-up 0, peak 2\n\n"
                                       "    1.975 |" +
                                       std::string(20, '*') + std::string(20, ' ') +

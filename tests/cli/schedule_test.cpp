@@ -1,4 +1,4 @@
-// `colossal schedule` as a person meets it.
+// `colossal schedule` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `colossal tokenizer train` as a person meets it.
+// `colossal tokenizer train` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
