@@ -1,4 +1,4 @@
-// Buffers of a model in a Hugging Face folder, beside its parameters.
+// Buffers of a model in a Hugging Face folder, together with its parameters.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace colossal::checkpoint::buffers_test {
 namespace {
 
-/// A weight, a buffer with a name in folders and one without.
+/// A model with a weight, a buffer with a name in folders, and a buffer without one.
 struct Model {
   explicit Model(comm::Mesh& mesh) : parameters(mesh.place(), {}) {
     parameters.add("weight", tensor::ShardSpec::whole({2, 3}), nn::Init::normal(1), true);

@@ -28,7 +28,7 @@ void save_sample(const std::string& folder, int64_t step, const Layout& layout =
   });
 }
 
-/// What load() says on one rank about the checkpoint, and that it changed nothing.
+/// Returns the error of load() on one rank, and checks that it changed no tensor.
 std::string refusal(const std::string& path, TrainingState state = filled(sample_state(Layout{}.place(0)), 7)) {
   std::string message = "loaded";
   const TrainingState before = [&] {
@@ -194,7 +194,7 @@ TEST(Checkpoint, DamageIsFoundBeforeAnythingIsLoaded) {
   EXPECT_EQ(refusal(path, sample_state(Layout{}.place(0), 1)), "loaded") << "undamaged again";
 }
 
-/// A manifest that was forged together with its checksum.
+/// Edits a manifest and updates its checksum.
 void forge(const std::string& path, const std::function<void(nlohmann::json&)>& edit) {
   nlohmann::json manifest = nlohmann::json::parse(test::read_all(path));
   manifest.erase("checksum");
@@ -288,7 +288,8 @@ TEST(Checkpoint, AFullDiskOnOneRankKeepsTheOldCheckpoint) {
   });
 }
 
-/// A process that saves step after step until it is killed. Why it ended otherwise is in folder/error.txt.
+/// Starts a process that saves step after step until it is killed. If it ends otherwise, the reason is in
+/// folder/error.txt.
 pid_t start_saving(const test::TemporaryFolder& folder, int64_t step) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -302,7 +303,7 @@ pid_t start_saving(const test::TemporaryFolder& folder, int64_t step) {
   _exit(1);
 }
 
-/// Whether a step after `step` becomes complete within 30 s.
+/// Returns true if a step after `step` becomes complete within 30 s.
 bool appears_after(const std::string& folder, int64_t step) {
   for (int wait_ms = 0; wait_ms < 30'000; ++wait_ms) {
     const std::vector<int64_t> steps = complete_steps(folder);
@@ -320,7 +321,7 @@ TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
   for (int kill_number = 0; kill_number < 50; ++kill_number) {
     const pid_t child = start_saving(folder, last + 1);
     ASSERT_GT(child, 0);
-    // However slow the disk is, every fifth child saves something; the others are killed when it happens.
+    // On any disk, every fifth child completes a checkpoint; the others are killed at a random time.
     if (kill_number % 5 == 0) {
       EXPECT_TRUE(appears_after(folder.path(), last));
     }

@@ -30,14 +30,15 @@ std::vector<float> there_and_back(const char* name, const std::vector<float>& x)
   return back;
 }
 
-/// The root of the mean square of what is off, by that of the numbers.
+/// Returns the root mean square of the errors, relative to the root mean square of the values.
 double relative_error(const std::vector<float>& x, const std::vector<float>& back) {
   double off = 0, all = 0;
   for (size_t i = 0; i < x.size(); ++i) off += std::pow(x[i] - back[i], 2), all += std::pow(x[i], 2);
   return std::sqrt(off / all);
 }
 
-/// Codes of `levels` steps between the least and the greatest of each 32, in full precision: what needs no search.
+/// Rounds to `levels` steps between the minimum and the maximum of each group, with scales in full precision: the
+/// result without a search.
 std::vector<float> rounded_plainly(const std::vector<float>& x, size_t group, float levels) {
   std::vector<float> back(x.size());
   for (size_t at = 0; at < x.size(); at += group) {
@@ -50,7 +51,7 @@ std::vector<float> rounded_plainly(const std::vector<float>& x, size_t group, fl
 }
 
 TEST(GgufBlocks, DecodesAsTheFormatSays) {
-  // d = 0.5 and, of those that have one, a minimum of -1: half precision 0x3800 and 0xBC00.
+  // d is 0.5, and the minimum, if the type has one, is -1: half precision 0x3800 and 0xBC00.
   const std::string d("\x00\x38", 2), m("\x00\xBC", 2);
   std::vector<float> x(256);
   const auto decode = [&](const char* name, const std::string& block) {
@@ -76,7 +77,8 @@ TEST(GgufBlocks, DecodesAsTheFormatSays) {
   decode("Q5_1", d + m + std::string("\x01\x00\x00\x00", 4) + "\x1F" + std::string(15, '\0'));
   EXPECT_EQ(x[0], 14.5F);
   EXPECT_EQ(x[16], -0.5F);
-  // Group 0: scale 2, minimum 3; group 4: scale 16 + 1, minimum 32 + 2, with their upper bits behind those of group 0.
+  // Group 0 has scale 2 and minimum 3. Group 4 has scale 16 + 1 and minimum 32 + 2, with the upper bits stored above
+  // the bits of group 0.
   std::string packed(12, '\0');
   packed[0] = static_cast<char>(2 | 1 << 6), packed[4] = static_cast<char>(3 | 2 << 6),
   packed[8] = static_cast<char>(1 | 2 << 4);
@@ -115,13 +117,14 @@ TEST(GgufBlocks, RoundedTypesAreOffByHalfAStep) {
     for (size_t j = i / 32 * 32; j < (i / 32 + 1) * 32; ++j) most = std::max(most, std::fabs(x[j]));
     EXPECT_LE(std::fabs(half[i] - x[i]), std::fabs(x[i]) * 0x1p-11F + 0x1p-25F);
     EXPECT_LE(std::fabs(brain[i] - x[i]), std::fabs(x[i]) * 0x1p-8F);
-    EXPECT_LE(std::fabs(codes[i] - x[i]), most * (0.5F / 127 + 0x1p-11F));  // and the rounding of the scale
-    EXPECT_LE(std::fabs(few[i] - x[i]), most * (1.0F / 8 + 0x1p-11F));      // the side that has 7 steps lacks one
+    EXPECT_LE(std::fabs(codes[i] - x[i]), most * (0.5F / 127 + 0x1p-11F));  // plus the rounding of the scale
+    EXPECT_LE(std::fabs(few[i] - x[i]), most * (1.0F / 8 + 0x1p-11F));      // one sign has only 7 steps
   }
 }
 
-/// Of 32 normal numbers the range is about 4.1 deviations, whose 15 steps leave 4.1 / 15 / sqrt(12) = 0.079. A search
-/// must do better than rounding between the extremes, though its scales have 6 bits. Of Q6_K the range is 63 steps.
+/// The range of 32 normal values is about 4.1 deviations, whose 15 steps have an error of 4.1 / 15 / sqrt(12) = 0.079.
+/// A search must be better than rounding between the extremes, although its scales have 6 bits. The range of Q6_K has
+/// 63 steps.
 TEST(GgufBlocks, SearchedScalesBeatPlainOnes) {
   for (const float mean : {0.0F, 1.0F}) {
     const std::vector<float> x = normal_numbers(256 * 64, mean);

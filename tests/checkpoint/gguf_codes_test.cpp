@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 5, kColumns = 512;
 
-/// Blocks of random bytes, but for the numbers in binary16 at their beginning, of which there are `halves`.
+/// Returns blocks of random bytes. Each block starts with `halves` valid binary16 values.
 std::string random_blocks(const GgufType& type, int64_t halves, unsigned seed) {
   std::mt19937 draw(seed);
   std::string blocks(static_cast<size_t>(kRows * kColumns / type.block * type.bytes), '\0');
@@ -48,7 +48,7 @@ TEST(GgufCodes, StandForTheNumbersOfTheirBlocks) {
     ASSERT_TRUE(codes);
     codes->check();
     const at::Tensor want = decoded(type, blocks);
-    // a product and a sum more or less are rounded
+    // The two computations differ in the rounding of one product and one sum.
     EXPECT_LE((codes->values() - want).abs().max().item<float>(), want.abs().max().item<float>() * 0x1p-22);
     EXPECT_GT(want.abs().max().item<float>(), 1);
     const c10::Half endless(std::numeric_limits<float>::infinity());

@@ -34,7 +34,7 @@ json llama_config() {
           {"rope_scaling", nullptr}};
 }
 
-/// A file with these values and an embedding; `more` tensors of 32 zeros of a type each.
+/// Writes a file with these values and an embedding; `more` adds tensors of 32 zeros with the given types.
 std::string write(const test::TemporaryFolder& folder, const GgufValues& values,
                   const std::vector<std::pair<std::string, const char*>>& more = {},
                   const std::vector<std::pair<std::string, std::vector<float>>>& lists = {}) {
@@ -57,7 +57,7 @@ json read_back(const json& config) {
   return config_of_gguf(GgufFile(write(folder, model.values, {}, model.tensors)));
 }
 
-/// `config` says the same, whatever `back` has beside.
+/// Expects all values of `config` in `back`, which may have other keys too.
 void expect_kept(const json& config, const json& back) {
   for (const auto& [key, value] : config.items()) EXPECT_EQ(back.value(key, json()), value) << key;
 }
@@ -81,7 +81,7 @@ TEST(GgufFamily, FactorsOfLlama3AreRecognised) {
                                                       {"high_freq_factor", 4.0},
                                                       {"original_max_position_embeddings", 8192}};
   expect_kept(config, read_back(config));
-  config["rope_scaling"]["high_freq_factor"] = 5.0;  // no model of Meta's: the same frequencies under another name
+  config["rope_scaling"]["high_freq_factor"] = 5.0;  // not a model of Meta: the same frequencies under another name
   const json other = read_back(config).at("rope_scaling");
   EXPECT_EQ(other.at("rope_type"), "longrope");
   EXPECT_EQ(other.at("short_factor").size(), 64u);
@@ -160,9 +160,9 @@ TEST(GgufFamily, ChangesUndoEachOther) {
                                   GgufChange::KeyPairs, GgufChange::OneMore, GgufChange::Groups})
     for (const at::Tensor& tensor : {matrix, list})
       EXPECT_TRUE(to_folder(to_gguf(tensor, change, heads), change, heads).equal(tensor)) << static_cast<int>(change);
-  // Halves 0 1 | 2 3 of a head become the pairs 0 2, 1 3.
+  // The halves 0 1 | 2 3 of a head become the pairs 0 2, 1 3.
   EXPECT_TRUE(to_gguf(at::arange(8), GgufChange::QueryPairs, {2, 1}).equal(at::tensor({0, 2, 1, 3, 4, 6, 5, 7})));
-  // Two groups of q q k v of one feature: all q, all k, all v.
+  // Two groups of q q k v with one feature become all q, all k, all v.
   EXPECT_TRUE(to_gguf(at::arange(8), GgufChange::Groups, {4, 2}).equal(at::tensor({0, 1, 4, 5, 2, 6, 3, 7})));
   EXPECT_THAT(test::complaint([&] { to_folder(at::arange(7), GgufChange::Groups, heads); }),
               HasSubstr("do not divide"));

@@ -1,4 +1,4 @@
-// A published folder, read and written back. It lies beside the project and is no part of it.
+// Reads a published folder and writes it back. The folder is outside of the repository.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 const char kStories[] = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
 
-/// Its LLaMA as our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of 8, ffn
-/// 172.
+/// Declares its LLaMA with our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of
+/// 8, ffn 172.
 nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};

@@ -21,8 +21,8 @@ using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
-/// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a
-/// padded vocabulary, rows of tensors in another order and of several parameters.
+/// Declares a model with every kind of name: plain, fused rows with replicated segments, transposed, more dimensions, a
+/// bias, a padded vocabulary, rows of tensors in another order and of several parameters.
 void declare(nn::Parameters& parameters) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
@@ -45,8 +45,8 @@ nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFlo
   return parameters;
 }
 
-/// Of 2 groups, each of 2 heads of q, one of k and one of v, of 3 features: as Falcon has them. The features of q lie
-/// in the order 0 2 1, as if pairs were neighbours.
+/// Returns the rows of 2 groups, each with 2 heads of q, one of k and one of v, with 3 features, like Falcon. The
+/// features of q are in the order 0 2 1, as if pairs were adjacent.
 std::vector<nn::ExternalRows> fused_rows(const std::string& tensor) {
   std::vector<nn::ExternalRows> rows;
   for (const int64_t head : {0, 3, 12, 15}) {
@@ -83,7 +83,7 @@ void expect_sample_values(const nn::Parameters& parameters) {
   }
 }
 
-/// The folder that a serial export writes, built here by hand.
+/// Returns the tensors of a folder that a serial export writes, built here by hand.
 std::map<std::string, at::Tensor> folder_tensors() {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, at::Tensor> whole;
@@ -100,12 +100,12 @@ std::map<std::string, at::Tensor> folder_tensors() {
   tensors["model.norm.weight"] = whole["norm.weight"];
   for (const std::string kind : {"weight", "bias"}) {
     const at::Tensor& ours = whole["fused." + kind];
-    // of the file's rows the number of ours: q 0 to 11, k 12 to 17, v 18 to 23
+    // The indices are our row numbers in the order of the file: q 0 to 11, k 12 to 17, v 18 to 23.
     tensors["model.qkv." + kind] = ours.index_select(
         0,
         at::tensor({0, 2, 1, 3, 5, 4, 12, 13, 14, 18, 19, 20, 6, 8, 7, 9, 11, 10, 15, 16, 17, 21, 22, 23}, at::kLong));
   }
-  const at::Tensor both = at::cat({whole["gate.weight"], whole["value.weight"]});  // 0 to 4, 5 to 11
+  const at::Tensor both = at::cat({whole["gate.weight"], whole["value.weight"]});  // rows 0 to 4, and 5 to 11
   tensors["model.pair.weight"] =
       both.index_select(0, at::tensor({5, 2, 9, 6, 3, 10, 7, 4, 11, 8, 0, 1}, at::kLong)).t();
   return tensors;
@@ -286,7 +286,7 @@ TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
 TEST(HuggingFace, ConvertsToTheDtypeOfTheModel) {
   test::TemporaryFolder folder;
   write_safetensors(folder / "model.safetensors", folder_tensors());
-  for (at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {  // the values are exact in both
+  for (at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {  // both represent the values exactly
     nn::Parameters parameters = model({}, dtype);
     import_weights(folder.path(), parameters, names());
     expect_sample_values(parameters);

@@ -1,4 +1,5 @@
-// Which checkpoint a run goes on from: one rank looks, damaged ones are passed over and named, another model never is.
+// The checkpoint from which a run continues: one rank reads the folder, damaged checkpoints are skipped and named, and
+// another model never is.
 #include "colossal/checkpoint/newest.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +33,7 @@ class Newest : public testing::Test {
     });
   }
 
-  /// What rank 0 loads; both must load the same bits, those of that step.
+  /// Returns the result of rank 0. Both ranks must load the same bits, the state of that step.
   Found load(std::optional<int64_t> wanted = {}) {
     Found found;
     on_two([&](comm::Group& world, const tensor::Place& place) {
@@ -44,7 +45,7 @@ class Newest : public testing::Test {
     return found;
   }
 
-  /// The same on both ranks, and nothing was changed.
+  /// Returns the error, which must be the same on both ranks, and checks that no tensor changed.
   std::string refusal(std::optional<int64_t> wanted, const ProgressCheck& check = {}) {
     std::vector<std::string> messages(2, "loaded");
     on_two([&](comm::Group& world, const tensor::Place& place) {
@@ -172,10 +173,10 @@ TEST_F(Newest, WhatIsSetAsideIsNoCheckpointAndNotLost) {
   EXPECT_TRUE(fs::exists(folder / "step-000030.unused/manifest.json"));
 }
 
-// Rank 0 prunes alone, after the last agreement of a save: an error there would leave the others behind.
+// Only rank 0 prunes, after the last agreement of a save. If it threw, the other ranks would continue without it.
 TEST(Prune, DoesNothingIfTheFolderCannotBeRead) {
   test::TemporaryFolder folder;
-  fs::create_symlink("loop", folder / "loop");  // which no one can follow, not even root
+  fs::create_symlink("loop", folder / "loop");  // the link cannot be followed, not even by root
   EXPECT_THROW(complete_steps(folder / "loop"), Error);
   EXPECT_NO_THROW(prune(folder / "loop", 20, 1));
 }

@@ -20,7 +20,7 @@ using colossal::test::TemporaryFolder;
 using nlohmann::json;
 using testing::HasSubstr;
 
-/// A weight in codes as programs that quantise describe it, by one number at a time.
+/// A quantized weight in the description of quantization programs, one value at a time.
 struct Numbers {
   int64_t bits, inputs, outputs, group;
   std::vector<int> codes, zeros, groups;  // [inputs][outputs], [groups][outputs], [inputs]
@@ -48,7 +48,7 @@ Numbers numbers(int64_t bits, int64_t group, bool about_zero) {
   return n;
 }
 
-/// A word of codes, the code i of it at bit bits * i.
+/// Packs quantized values into a word: value i starts at bit bits * i.
 int32_t word(const std::vector<int>& codes, int64_t bits) {
   uint32_t bits_of = 0;
   for (size_t i = 0; i < codes.size(); ++i)
@@ -274,7 +274,7 @@ TEST(QuantizedExport, RanksTakeTheirPartsOfCodes) {
     for (int rank = 0; rank < 2; ++rank) {
       nn::Parameters parameters = model(tensor::Place({{"tensor", 2, rank}}));
       const CodesByName read = taken(folder.path(), parameters);
-      // inputs cut at 32 of 64: within a group of 48, so that numbers are read alone
+      // Inputs are split at 32 of 64. This is inside a group of 48, so only dequantized values can be loaded.
       EXPECT_EQ(read.count("down.weight"), group == 16 ? 1u : 0u);
       for (const nn::Parameter& p : parameters) {
         if (p.spec.shape.size() < 2) continue;

@@ -155,7 +155,7 @@ TEST(Safetensors, RefusesEveryTruncation) {
     EXPECT_THROW(SafetensorsReader(folder.write("b", bytes.substr(0, length))), Error) << length;
 }
 
-TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {  // read or refused, never a crash
+TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {  // the file is read or refused, without a crash
   test::TemporaryFolder folder;
   write_safetensors(folder / "a", {{"x", at::arange(3, at::kFloat)}, {"y", at::arange(5, at::kByte)}});
   const std::string bytes = test::read_all(folder / "a");

@@ -37,7 +37,7 @@ inline std::vector<Layout> layouts() {
   return all;
 }
 
-/// Distinct values that are exact in bf16, a negative zero among them.
+/// Returns distinct values that are exact in bf16, including a negative zero.
 inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarType dtype, int64_t salt) {
   at::Tensor values = at::arange(Box{{}, shape}.numel(), at::kDouble).add(salt).remainder(127).sub(3).mul(0.5);
   values = values.to(dtype).view(shape).contiguous();
@@ -45,7 +45,7 @@ inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarTyp
   return values;
 }
 
-/// The rank's part of a whole tensor; padding is zero.
+/// Returns the rank's part of a whole tensor; padding is zero.
 inline at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
   at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
   for (const tensor::Block& block : spec.blocks(place))

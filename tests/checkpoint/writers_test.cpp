@@ -1,4 +1,4 @@
-// Who writes what of a checkpoint: everything once, and nobody much more than the others.
+// Assignment of blocks to writing ranks: each element is written once, and all ranks write about as many bytes.
 #include "colossal/checkpoint/writers.h"
 
 #include <gmock/gmock.h>
@@ -16,13 +16,13 @@
 namespace colossal::checkpoint::writers_test {
 namespace {
 
-/// The sample under ZeRO as chunks keep it: of the replicas next to one another `sharers` have a part of each tensor,
-/// the first run of them counts.
+/// Returns the sample state as ZeRO's chunks hold it: `sharers` adjacent replicas hold a part of each tensor, and only
+/// the first such group counts.
 TrainingState in_parts(const tensor::Place& place, int sharers, int64_t salt = 0) {
   TrainingState state = sample_state(place, salt);
   state.sharers = sharers;
   for (NamedTensor& tensor : state.tensors) {
-    if (tensor.name == "tokens_seen") continue;  // some have no part, as fp8 histories
+    if (tensor.name == "tokens_seen") continue;  // some tensors have no part, e.g. fp8 histories
     const int64_t all = tensor.value.numel(), share = (all + sharers - 1) / sharers;
     const int64_t first = std::min(all, place.index("data") % sharers * share), size = std::min(share, all - first);
     tensor.part = tensor::FlatPart{first, size, place.index("data") / sharers == 0};
@@ -36,8 +36,8 @@ int64_t bytes_of(const WrittenBlock& written) {
 }
 
 struct Written {
-  std::vector<int64_t> bytes;  // by rank
-  int64_t largest = 0;         // block
+  std::vector<int64_t> bytes;  // written bytes of each rank
+  int64_t largest = 0;         // bytes of the largest block
 };
 
 /// Checks that every element is written once.
