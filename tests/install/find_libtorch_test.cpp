@@ -1,5 +1,5 @@
-// FindLibTorch.cmake and CudaHeaders.cmake over fake torch folders: what they find that a torch can do, and what they
-// print about the rest.
+// FindLibTorch.cmake and CudaHeaders.cmake with fake torch folders: the capabilities that they detect, and the messages
+// for missing ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,8 +46,8 @@ class FindLibTorch : public testing::Test {
   }
   void TearDown() override { fs::remove_all(base); }
 
-  /// Adds what a complete CUDA build has: libtorch_cuda.so, which needs another library, and headers that need each
-  /// other.
+  /// Adds the files of a complete CUDA build: libtorch_cuda.so, which depends on another library, and headers that
+  /// include each other.
   void add_cuda() const {
     library(packages + "/nvidia/cu13/lib/libcudnn_of_test.so", "int cudnn;");
     library(packages + "/nvidia/cu13/lib/libcudart.so.13", "int cudart;");

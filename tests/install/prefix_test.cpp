@@ -1,4 +1,4 @@
-// What an installation holds.
+// Contents of an installation.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ Finished command(const std::vector<std::string>& words) {
   return run_process({.command = words, .limit = std::chrono::seconds(60)});
 }
 
-/// An installation of this build, in a folder that is removed after the test: its archives have debug information.
+/// Installs this build in a folder that is removed after the test, because its archives have debug information.
 class Installed : public testing::Test {
  protected:
   void SetUp() override {
@@ -36,7 +36,7 @@ class Installed : public testing::Test {
 TEST_F(Installed, ProgramsRun) {
   const Finished version = command({prefix() + "/bin/colossal", "--version"});
   EXPECT_EQ(version.output.rfind("colossal ", 0), 0u) << version.output;
-  const Finished info = command({prefix() + "/bin/colossal", "info", "--no-measure"});  // of the program in libexec
+  const Finished info = command({prefix() + "/bin/colossal", "info", "--no-measure"});  // runs the program in libexec
   EXPECT_EQ(info.status, 0) << info.output;
 }
 

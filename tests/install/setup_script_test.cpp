@@ -1,5 +1,5 @@
-// colossal.sh against stub programs, which record their arguments and lay out a fake torch: what it installs,
-// prints and refuses.
+// colossal.sh with stub programs, which record their arguments and create a fake torch: the script's installations,
+// messages and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,8 +27,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-/// A checkout that holds colossal.sh alone, and a PATH of stubs alone. The stubs write a line for each call into
-/// `calls`.
+/// A checkout that holds only colossal.sh, and a PATH of stubs only. The stubs write a line for each call into `calls`.
 class SetupScript : public testing::Test {
  protected:
   void SetUp() override {
@@ -123,7 +122,7 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
     fs::permissions(base + "/stubs/" + name, fs::perms::owner_all);
   }
 
-  /// What `script` (colossal.sh of the checkout) prints, started with one argument.
+  /// Runs `script` (default: colossal.sh of the checkout) with one argument and returns its output.
   Finished start(Variables variables, std::string script = "", const std::string& command = "info") const {
     Variables all{{"PATH", base + "/stubs"},
                   {"STUBS", base + "/stubs"},
