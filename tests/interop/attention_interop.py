@@ -1,5 +1,5 @@
-"""Our attention op, values and gradients, is the eager attention of transformers: BLOOM's linear biases, Mistral's sliding window,
-Gemma 2's capped scores and ModernBERT's window to both sides."""
+"""Compares values and gradients of our attention op with the eager attention of transformers: BLOOM's linear biases, Mistral's
+sliding window, Gemma 2's capped scores and ModernBERT's window to both sides."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ FP32 = 2 ** -23
 
 
 def probe(q, k, v, dout, *, causal=True, window=0, alibi=False, soft_cap=0.0, scale=0.0):
-    """Our output and the gradients of q, k and v."""
+    """Returns our output and the gradients of q, k and v."""
     for name, x in ("q", q), ("k", k), ("v", v), ("dout", dout):
         (interop.temp_dir / name).write_bytes(x.detach().contiguous().numpy().tobytes())
     sizes = [q.shape[0], q.shape[1], k.shape[1], q.shape[2], q.shape[3]]
@@ -33,8 +33,8 @@ def probe(q, k, v, dout, *, causal=True, window=0, alibi=False, soft_cap=0.0, sc
 
 
 def compare(name, theirs, q, k, v, largest_bias=0, **options):
-    """`theirs`: [batch, heads, length, head_dim], made of q, k and v. transformers takes the softmax in fp32 whatever the dtype: a
-    weight is off by some 4 roundings, and by that of its score."""
+    """Compares our results with `theirs` [batch, heads, length, head_dim], computed from q, k and v. transformers computes the
+    softmax in fp32 for any dtype: a weight has the error of about 4 roundings, plus the error of its score."""
     generator = torch.Generator().manual_seed(9)
     dout = torch.randn(theirs.shape, generator=generator, dtype=torch.float64)
     wanted = [theirs, *torch.autograd.grad(theirs, [q, k, v], dout)]
@@ -45,7 +45,7 @@ def compare(name, theirs, q, k, v, largest_bias=0, **options):
 
 
 def heads(heads, kv_heads):
-    """Random q, k and v."""
+    """Returns random q, k and v."""
     generator = torch.Generator().manual_seed(heads)
     sizes = [(BATCH, n, LENGTH, HEAD_DIM) for n in (heads, kv_heads, kv_heads)]
     return [torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]
@@ -55,7 +55,7 @@ def check_bloom(count):
     config = transformers.BloomConfig(hidden_size=count * HEAD_DIM, n_head=count, attn_implementation="eager")
     layer = modeling_bloom.BloomAttention(config, 0).double()
     fused = torch.randn(BATCH, LENGTH, 3 * config.hidden_size, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-    layer.query_key_value = torch.nn.Identity()  # the layer is given q, k and v, and what its heads give comes out
+    layer.query_key_value = torch.nn.Identity()  # the layer's input is q, k and v, and its output is the heads' output
     layer.dense = torch.nn.Identity()
     q, k, v = layer._reshape(fused)
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
@@ -69,7 +69,7 @@ def check_bloom(count):
 
 
 class Groups(torch.nn.Module):
-    """What transformers' functions ask of an attention layer."""
+    """The attributes of an attention layer that transformers' functions read."""
 
     def __init__(self, groups):
         super().__init__()
@@ -102,7 +102,7 @@ def check_both_sides(window):
     compare(f"both sides, window {window}", out.transpose(1, 2), q, k, v, causal=False, window=window)
 
 
-for count in 4, 6, 12:  # powers of two, and others
+for count in 4, 6, 12:  # numbers of heads: powers of two, and others
     check_bloom(count)
 for window in 2, 20, LENGTH:
     check_mistral(window)

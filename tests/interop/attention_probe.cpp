@@ -1,4 +1,4 @@
-// Our attention for tests/interop/attention_interop.py.
+// Runs our attention for tests/interop/attention_interop.py.
 //
 // Usage: colossal_attention_probe FOLDER batch heads kv_heads length head_dim causal window alibi soft_cap scale
 //   reads FOLDER/{q,k,v,dout}, rows of doubles [batch, heads, length, head_dim], k and v with kv_heads, and writes

@@ -1,6 +1,6 @@
-"""Random BERTs of transformers, in and out: of masked tokens and of classes logits, loss and every gradient of ours are theirs in
-fp64, and so are loss, gradient norm, held-out loss and accuracy of a run and the weights that it exports. What we hide in a text is
-drawn here a second time."""
+"""Imports and exports random BERTs of transformers with masked-token and class objectives. Logits, loss and every gradient equal
+theirs in fp64, and so do loss, gradient norm, held-out loss and accuracy of a run, and the weights that it exports. The script
+recomputes which tokens we mask in a text."""
 
 import json
 import random
@@ -13,12 +13,12 @@ torch, transformers = interop.need("torch", "transformers")
 LENGTH = 48
 CLASSES = 3
 NAMES = ["bad", "fair", "good"]
-END = 256  # of the byte tokenizer: begin and end of a text
-MASK = 257  # behind its vocabulary
+END = 256  # the byte tokenizer's token for the begin and end of a text
+MASK = 257  # the first id after its vocabulary
 ALL = (1 << 64) - 1
 LAYOUTS = [[], ["--parallel.tensor=2"]]
-SEQUENCE = ["--parallel.tensor.size=2", "--parallel.tensor.sequence=true"]  # of which a class has no use
-TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]  # which wants two rows at least
+SEQUENCE = ["--parallel.tensor.size=2", "--parallel.tensor.sequence=true"]  # not used with a class objective
+TWO_DIMENSIONS = ["--parallel.tensor.size=4", "--parallel.tensor.mode=2d"]  # needs at least two rows
 
 
 def splitmix64(x):
@@ -29,7 +29,7 @@ def splitmix64(x):
 
 
 def derive_seed(seed, child):
-    """base/seed.h"""
+    """The same as base/seed.h."""
     if isinstance(child, int):
         return splitmix64(splitmix64(seed) ^ splitmix64(~child & ALL))
     hashed = 0xCBF29CE484222325
@@ -39,7 +39,7 @@ def derive_seed(seed, child):
 
 
 def hidden(ids, seed):
-    """data/masked_samples.h: what is shown of a sample without end tokens, and its labels."""
+    """The same as data/masked_samples.h: returns the masked tokens of a sample without end tokens, and its labels."""
     shown, labels, places = list(ids), [-100] * len(ids), list(range(len(ids)))
     for k in range(max(1, round(0.15 * len(ids)))):
         other = k + derive_seed(seed, 2 * k) % (len(ids) - k)
@@ -58,7 +58,7 @@ def config(**more):
 
 
 def train(name, folder, parallel, data, batch_size, evaluate_batches, model=""):
-    """The run folder and the metrics of one step, whose learning rate is 0."""
+    """Returns the run folder and the metrics of one step with a learning rate of 0."""
     run = interop.temp_dir / f"{name}-run"
     file = interop.temp_dir / "config.toml"
     file.write_text(f"""
@@ -114,7 +114,7 @@ def check_masked_tokens():
 
 
 def check_untied():
-    """The head has a weight and a bias of its own; the other bias is never added, whatever it holds."""
+    """The head has its own weight and bias. The other bias is never added, for any values."""
     model = transformers.BertForMaskedLM(config(tie_word_embeddings=False))
     folder = interop.save("untied", model)
     shown = torch.tensor([[random.Random(5).randrange(97, 123) for _ in range(LENGTH)]])
@@ -167,7 +167,7 @@ def check_classes(masked_folder):
     texts = encoded([text for _, text in training])
     interop.compare_model("class", model, folder, texts["input_ids"], labels[:, None], loss, logits, [*LAYOUTS, TWO_DIMENSIONS],
                           documents=1 - texts["attention_mask"])
-    wanted, found, labels = results(held_out)  # each once, though a batch has more rows
+    wanted, found, labels = results(held_out)  # each sample counts once, although a batch has more rows
     accuracy = (found.argmax(-1) == labels).double().mean().item()
     data = f"path = '{interop.temp_dir}/texts.tsv'\nheld_out = 0.3"
     run, ours = train("class", folder, "data = 2\nzero = 3", data, batch_size, 1)
@@ -176,7 +176,7 @@ def check_classes(masked_folder):
     assert abs(ours["accuracy"] - accuracy) < 1e-9, (ours["accuracy"], accuracy)
     assert interop.compare_export("class", run, model, **texts).id2label == dict(enumerate(NAMES))
 
-    # Trained blocks under a new head.
+    # Trained layers with a new head.
     run, _ = train("new-head", masked_folder, "", data, batch_size, 0, f'objective = "class"\nclasses = {CLASSES}')
     interop.colossal("export", "--from", run, "--to", f"{run}-export")
     ours = transformers.BertForSequenceClassification.from_pretrained(f"{run}-export").state_dict()

@@ -1,6 +1,6 @@
-"""`colossal embed` against transformers: hidden states of a BERT and a GPT-2 with random weights, every pooling by the formulas of
-sentence-transformers (sums over the attention mask of a padded batch), from plain folders, from a folder as sentence-transformers writes
-it, and over two ranks."""
+"""Compares `colossal embed` with transformers: hidden states of a BERT and a GPT-2 with random weights, and every pooling by the
+formulas of sentence-transformers (sums over the attention mask of a padded batch). The folders are plain ones and one that
+sentence-transformers writes, on one rank and two ranks."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def tokenizer_of(folder):
 
 
 def pooled(hidden, mask, pooler):
-    """{pooling: vectors}, of hidden states [B, T, H] of a batch padded on the right."""
+    """Returns {pooling: vectors} from hidden states [B, T, H] of a batch padded on the right."""
     seen = mask[..., None].to(hidden.dtype)
     last = mask.sum(1) - 1
     made = {
@@ -76,7 +76,7 @@ def check_poolings(name, model, folder, encoded, has_pooler):
 
 
 def check_sentence_folder(bert, folder, tokenizer):
-    """The same folder with what sentence-transformers adds: lengths, a prompt, a pooling, normalization."""
+    """Adds the files of sentence-transformers to the folder: lengths, a prompt, a pooling, normalization."""
     files = {
         "modules.json": [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
                          for i, (path, kind) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")])],
@@ -108,14 +108,14 @@ def check_bert():
     assert (lengths == POSITIONS).any() and (lengths == 2).any()
     check_poolings("bert", model, folder, encoded, True)
     check_sentence_folder(model, folder, tokenizer)
-    # what a text is cut to is told
+    # The command reports the length to which it cuts a text.
     done = subprocess.run([interop.binary, "embed", "--from", folder, "--text", "play " * 50, "--with-text"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["text"] == "play " * 50, done
     assert "1 texts have more than 9 tokens and were truncated, first text 1" in done.stderr, done.stderr
 
 
 def check_heads():
-    """A head for hidden tokens is left alone; a classifier's pooler is found."""
+    """A masked-token head is ignored, and a classifier's pooler is found."""
     for kind in transformers.BertForMaskedLM, transformers.BertForSequenceClassification:
         model = kind(transformers.BertConfig(vocab_size=5 + len(WORDS), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
                                              intermediate_size=88, max_position_embeddings=POSITIONS))

@@ -1,8 +1,9 @@
-"""Language models of every family that transformers has, of random weights, in odd shapes: logits, loss and every gradient of ours are
-theirs in fp64, on one process and in tensor 2; so are greedy tokens, of many prompts at once too, and the logits of the folder that we
-write. And of every key of a family's config class one of three things is true: another value changes the model that we make, or it is refused by the key's name,
-or the key is named below as one that changes no numbers. A folder that leaves a key out, says null or has an older form is read as
-transformers' config class reads it, or refused by the key's name.
+"""Compares language models of every family of transformers, with random weights and odd shapes. Logits, loss and every gradient
+equal theirs in fp64, on one process and with tensor 2. So do greedy tokens, also of many prompts at once, and the logits of the
+folder that we write.
+For every key of a family's config class, one of three things is true: another value changes our model, or the key is refused by
+name, or the key is listed below as one that changes no values. If a folder lacks a key, has null for it or has an older form, we
+read it like transformers' config class, or refuse it by the key's name.
 
 A new family is a row of ROWS."""
 
@@ -21,12 +22,12 @@ PROMPT = "abcdefghijklmnopq"
 TENSOR_2 = ["--parallel.tensor=2"]
 FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
 
-# Keys that change no numbers of the model: what is said about the folder, how weights begin, what generation does, what is returned.
+# Keys that change no values of the model: information about the folder, initialization, generation, and returned outputs.
 HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
             "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "id2label", "label2id", "problem_type",
             "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp", "tie_encoder_decoder"}
 
-# Another value of keys whose type does not say one, and what has to change with it.
+# Other values for keys whose type does not suggest one, and the keys that must change with them.
 OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
           "num_hidden_layers": lambda c: {"num_hidden_layers": c["num_hidden_layers"] + 1, "layer_types": None},
           "num_attention_heads": lambda c: {"num_attention_heads": 2 * c["num_attention_heads"]},
@@ -42,9 +43,9 @@ OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
 
 @dataclasses.dataclass
 class Row:
-    """A family. `shapes`: arguments of its config; `matters`: of each shape, changes that must show in the logits, or the comparison
-    would prove nothing of them. `others`: as OTHERS; `harmless`: beside HARMLESS, with a reason each. `renamed`: what transformers
-    calls otherwise than its folders do."""
+    """A family. `shapes`: arguments of its config; `matters`: for each shape, changes that must affect the logits, because
+    otherwise the comparison would not test them. `others`: like OTHERS; `harmless`: additions to HARMLESS, each with a reason.
+    `renamed`: names in transformers that differ from the names in folders."""
     name: str
     model: type
     config: type
@@ -56,13 +57,13 @@ class Row:
 
 
 def sizes(**more):
-    """Heads and groups that are no powers of two, a vocabulary that nothing divides."""
+    """Returns sizes with heads and groups that are not powers of two, and a vocabulary that is not divisible."""
     return dict(vocab_size=263, hidden_size=48, intermediate_size=77, num_hidden_layers=2, num_attention_heads=6,
                 num_key_value_heads=3, max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None) | more
 
 
 def plain_sizes(**more):
-    """The same without groups."""
+    """Returns the same sizes without groups."""
     return {key: value for key, value in sizes(**more).items() if key != "num_key_value_heads"}
 
 
@@ -168,7 +169,7 @@ ROWS = [
 
 
 def logits_with(row, model, ids, changes):
-    """What transformers makes of the same weights under another config."""
+    """Returns transformers' logits for the same weights with another config."""
     other = row.model(row.config(**(model.config.to_dict() | changes))).double().eval()
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
@@ -176,10 +177,12 @@ def logits_with(row, model, ids, changes):
 
 
 def check_many_prompts(name, model, folder):
-    """Prompts of unequal lengths at once, in chunks, with guesses: each is answered as transformers answers it alone."""
-    no_bytes = list(range(256, model.config.vocab_size))  # which the tokenizer of bytes has no text for
+    """Prompts of different lengths at once, in chunks, with draft tokens: each completion equals transformers' completion of that
+    prompt alone."""
+    no_bytes = list(range(256, model.config.vocab_size))  # ids for which the byte tokenizer has no text
     lines, wanted = [], []
-    # beyond these frequencies depend on the length of a text, which the engine has one by one alone
+    # Beyond these positions, frequencies depend on the length of a sequence, which the engine supports only for requests that run
+    # alone.
     scaling = getattr(model.config, "rope_parameters", None) or {}
     even = {"dynamic": getattr(model.config, "max_position_embeddings", None), "longrope": scaling.get("original_max_position_embeddings")}
     most = even.get(scaling.get("rope_type"), 64)
@@ -202,21 +205,21 @@ def check_shape(row, index):
     model = row.model(row.config(**shape))
     folder = interop.save(name, model)
     ids = torch.randint(0, shape["vocab_size"], (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
-    # a copy, because tables of dynamic rotary positions remember the longest sequence
+    # A copy, because tables of dynamic rotary positions keep the longest sequence.
     wanted = copy.deepcopy(model).generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
     check_many_prompts(name, model, folder)
     model.double()
     logits = model(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    # transformers norms and turns in fp32, whatever the dtype
+    # transformers computes norms and rotations in fp32 for any dtype.
     written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, [[], TENSOR_2] if index == 0 else [[]],
                                     roundoff=2**-24, renamed=row.renamed)
     for key, value in row.matters[index].items():
         difference = (logits_with(row, model, ids[:, :-1], {key: value}) - logits).abs().max().item()
         assert difference > 1e-3, (name, key, "changes nothing", difference)
     again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float32, output_loading_info=True)
-    again = again.double().eval()  # as `model` was made, whose numbers beside the weights are of fp32
+    again = again.double().eval()  # like `model`, whose values other than weights are fp32
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items()), name
     off = (again(ids[:, :-1]).logits - logits).abs().max().item()
@@ -234,7 +237,7 @@ def check_shape(row, index):
 
 
 def made_of(configs):
-    """What our models make of each config.json: one that we would write, or why they refuse it."""
+    """Returns for each config.json the config that we would write, or our error."""
     (interop.temp_dir / "configs.json").write_text(json.dumps(configs))
     done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"], capture_output=True, text=True,
                           timeout=300)
@@ -243,7 +246,7 @@ def made_of(configs):
 
 
 def another(key, config, row):
-    """The config with another value of `key`, as far as transformers would take it."""
+    """Returns the config with another value of `key`, if transformers accepts one."""
     others = OTHERS | row.others
     if key in others:
         return config | others[key](config)
@@ -274,16 +277,16 @@ def check_config(row, folder):
 
 
 def as_transformers_reads(row, config):
-    """All keys of the config as its class fills them in, or None where it refuses it."""
+    """Returns all keys of the config as its class completes them, or None if the class refuses the config."""
     try:
         whole = row.config(**{key: value for key, value in config.items() if key != "model_type"})
-    except Exception:  # of many types: what a folder like that does there is not our question
+    except Exception:  # exceptions of many types: how transformers fails is not tested here
         return None
     return json.loads(whole.to_json_string(use_diff=False))
 
 
 def older_forms(row, config):
-    """Rotary positions as transformers 4 wrote them, and keys by the other names that the class has for them."""
+    """Returns configs with rotary positions as transformers 4 wrote them, and with the alternative names of keys."""
     forms = []
     if isinstance(rope_parameters := config.get("rope_parameters"), dict):
         rest = {key: value for key, value in config.items() if key != "rope_parameters"}

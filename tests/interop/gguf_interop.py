@@ -1,7 +1,7 @@
-"""GGUF files. Those that we write of random models of every family hold, to the package gguf, the tensors and values that it expects, and
-read here again they are the same model: logits are transformers' in fp64. transformers' own reader and llama.cpp, where it is installed
-(llama-cpp-python), make of them what they make of the folder. Files that the package writes are read here. Of quantised types each number
-is what the package makes of the blocks, and Q8_0 and Q4_0 have its very bytes."""
+"""Compares GGUF files. In the files that we write from random models of every family, the package gguf finds the tensors and values
+that it expects. Read back here, they are the same model: logits equal transformers' in fp64. transformers' own reader and
+llama.cpp, if it is installed (llama-cpp-python), get the same results from a file as from the folder. We also read files that the
+package writes. Each dequantized value equals the package's, and Q8_0 and Q4_0 have the same bytes."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,7 @@ try:
     import llama_cpp
 except ImportError:
     llama_cpp = None
-has_accelerate = importlib.util.find_spec("accelerate") is not None  # transformers' reader wants it
+has_accelerate = importlib.util.find_spec("accelerate") is not None  # required by transformers' reader
 from safetensors.torch import load_file
 
 PROMPT = "abcdefghijklmnopq"
@@ -27,7 +27,7 @@ LLAMA3 = dict(rope_theta=500000.0, rope_type="llama3", factor=8.0, low_freq_fact
               original_max_position_embeddings=8192)
 PHI3 = dict(short_factor=[1.5, 2.0, 3.0, 3.5], long_factor=[1.0, 5.0, 7.0, 8.0])
 
-# A name, the architecture to the package, transformers' class and its arguments.
+# A name, the architecture in the package, transformers' class and its arguments.
 ROWS = [
     ("llama", "LLAMA", "Llama", dict(SIZES, attention_bias=True, mlp_bias=True, rope_parameters=ROPE)),
     ("llama3", "LLAMA", "Llama", dict(SIZES, head_dim=64, max_position_embeddings=16384, tie_word_embeddings=True, rope_parameters=LLAMA3)),
@@ -49,11 +49,11 @@ ROWS = [
                                             max_position_embeddings=64, new_decoder_architecture=True, tie_word_embeddings=False)),
 ]
 
-# Files of which transformers' reader makes other numbers than of the folder that they were made of, and why.
+# Files for which transformers' reader gives other results than for their folder, and the reason.
 NOT_TRANSFORMERS = {"llama3": "it does not read rope_freqs", "yarn": "it does not read rope.scaling", "phi3": "nor factors of frequencies",
                     "gpt_neox": "it does not know gptneox", "falcon_new": "it does not read attn_norm_2",
                     "gemma2": "it does not read attention.sliding_window", "llama": "nor biases", "qwen3": "nor attention.key_length"}
-NEARLY = {"gemma2", "gpt2", "bloom", "gpt_neox", "falcon", "falcon_new"}  # llama.cpp looks GELU up in a table, of its approximation by tanh
+NEARLY = {"gemma2", "gpt2", "bloom", "gpt_neox", "falcon", "falcon_new"}  # llama.cpp uses a table of GELU's tanh approximation
 
 
 def make(name, cls, arguments):
@@ -74,7 +74,7 @@ def our_logits(folder, ids):
 
 
 def folder_of(path):
-    """The folder that we write of a file."""
+    """Returns the folder that we write from a file."""
     interop.colossal("export", "--from", path, "--to", path.with_suffix(".folder"))
     return path.with_suffix(".folder")
 
@@ -110,13 +110,13 @@ for name, arch, cls, arguments in ROWS:
     for key, value in load_file(folder / "model.safetensors").items():
         theirs = next(filter(None, (known.get_name(k, try_suffixes=(".weight", ".bias")) for k in (key, key.removeprefix("transformer.")))))
         if key.endswith("lm_head.weight") and theirs not in tensors:
-            continue  # tied
+            continue  # tied weights
         stored = torch.from_numpy(tensors[theirs].copy()) - (1 if name == "gemma2" and "norm" in key else 0)
         assert stored.numel() == value.numel(), (name, key, theirs)
         assert torch.allclose(stored.flatten().sort()[0], value.flatten().sort()[0], rtol=0, atol=1e-6), (name, key, theirs)
     wanted, before, after = logits_of(model.double(), ids), our_logits(folder, ids), our_logits(folder_of(path), ids)
-    assert off(before, wanted) <= 1e-5, (name, "ours", off(before, wanted))  # frequencies of theirs are fp32
-    assert off(after, before) <= (1e-6 if name == "gemma2" else 0), (name, "ours", off(after, before))  # of gemma2 1 + w was rounded
+    assert off(before, wanted) <= 1e-5, (name, "ours", off(before, wanted))  # their frequencies are fp32
+    assert off(after, before) <= (1e-6 if name == "gemma2" else 0), (name, "ours", off(after, before))  # for gemma2, 1 + w was rounded
     compared = ["ours"]
     if has_accelerate and name not in NOT_TRANSFORMERS:
         again = type(model).from_pretrained(interop.temp_dir, gguf_file=path.name).double().eval()
@@ -129,7 +129,7 @@ for name, arch, cls, arguments in ROWS:
 
 
 def blocks(kind, numbers):
-    """Random blocks of a type, with scales that are numbers: half precision of about 0.01."""
+    """Returns random blocks of a type, with valid scales: half precision of about 0.01."""
     block, size = gguf.GGML_QUANT_SIZES[kind]
     made = np.random.default_rng(kind).integers(0, 256, (numbers // block, size), dtype=np.uint8)
     scale = np.frombuffer(np.float16(0.01).tobytes(), dtype=np.uint8)
@@ -140,7 +140,8 @@ def blocks(kind, numbers):
 
 
 def written_by_the_package(kind):
-    """A LLaMA of one layer, each matrix of which is of this type, and what the package makes of it, by its name in a folder."""
+    """Writes a LLaMA of one layer whose matrices have this type. Returns the package's values of each matrix, by its name in a
+    folder."""
     path, wanted = interop.temp_dir / f"package-{kind.name}.gguf", {}
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in dict(context_length=32, embedding_length=256, block_count=1, feed_forward_length=512, head_count=4, head_count_kv=2,
@@ -176,7 +177,7 @@ print("blocks of the package are read to the bit")
 
 model, folder = make("large", "Llama", dict(SIZES, hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2))
 floats = {key: value.numpy() for key, value in load_file(folder / "model.safetensors").items()}
-# By what share of its own length a matrix of normal numbers may be off; see tests/checkpoint/gguf_blocks_test.cpp.
+# Maximum relative error of a matrix of normal values, in its norm; see tests/checkpoint/gguf_blocks_test.cpp.
 for kind, bound in {"f32": 0, "f16": 2**-11, "bf16": 2**-8, "q8_0": 0.01, "q4_0": 0.1, "q4_k": 0.079, "q6_k": 0.02}.items():
     path = interop.temp_dir / f"large-{kind}.gguf"
     interop.colossal("export", "--from", folder, "--to", path, "--type", kind, "--tokenizer", "bytes")
@@ -200,6 +201,6 @@ for kind, bound in {"f32": 0, "f16": 2**-11, "bf16": 2**-8, "q8_0": 0.01, "q4_0"
                 break
         ours = [int(line) for line in interop.colossal("generate", "--from", path, "--prompt", PROMPT, "--temperature", 0, "--max-tokens",
                                                        20, "--ids").split()]
-        # Of quantised types llama.cpp rounds activations, too: on random weights other tokens follow sooner or later.
+        # llama.cpp rounds activations too if a type is quantized. With random weights, the tokens then differ sooner or later.
         assert kind not in ("f32", "bf16") or ours == theirs, (kind, ours, theirs)
 print("what we quantise is what the package reads")

@@ -1,5 +1,5 @@
-"""Random transformers models, in and out: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and the model
-that a run exports agree."""
+"""Imports and exports random transformers models: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and
+the model that a run exports agree."""
 
 import json
 import random
@@ -9,7 +9,7 @@ import interop
 torch, transformers = interop.need("torch", "transformers")
 
 LENGTH = 48
-VOCABULARY = 257  # that of the byte tokenizer
+VOCABULARY = 257  # vocabulary of the byte tokenizer
 IMAGES = 24
 
 
@@ -51,7 +51,7 @@ def gradient_norm(model, loss):
 
 
 def first_step(name, folder, tensor, data, batch_size, evaluate_batches):
-    """The run folder and the metrics of one step from `folder`, whose learning rate is 0."""
+    """Returns the run folder and the metrics of one step from `folder`, with a learning rate of 0."""
     run = interop.temp_dir / f"{name}-run-{tensor}"
     config = interop.temp_dir / "config.toml"
     config.write_text(f"""
@@ -107,7 +107,7 @@ def check_text(name, model):
 
 
 def write_images(path, seed):
-    """Random images in CIFAR-10's format: the records of the file, and as the model sees them."""
+    """Returns random images in CIFAR-10's format: the records of the file, and the input of the model."""
     torch.manual_seed(seed)
     pixels = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(0, 10, (IMAGES,), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""What the interop scripts share. A new script is one file here, named x_interop.py; ctest finds it."""
+"""Functions shared by the interop scripts. A new script is one file here, named x_interop.py; ctest finds it."""
 
 import copy
 import importlib
@@ -24,7 +24,8 @@ def need(*packages):
         return [importlib.import_module(name) for name in packages]
     except ImportError as error:
         skip(f"{error}; ./colossal.sh test installs tests/interop/requirements.txt")
-    except (OSError, ValueError) as error:  # a CUDA build of torch without its libraries, as colossal.sh installs it for CPUs
+    # A CUDA build of torch without its libraries, as colossal.sh installs it for CPUs, fails this way.
+    except (OSError, ValueError) as error:
         skip(f"Python cannot import torch: {error}; install a CPU wheel of torch into .venv, or all of this one with {sys.executable} -m pip install torch")
 
 
@@ -36,8 +37,8 @@ def colossal(*words, timeout=300):
 
 
 def save(name, model):
-    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
-    import torch  # a script that calls this needs it anyway
+    """Saves the model to a folder with new weights: norms and biases too, so that each of them affects the results."""
+    import torch  # every script that calls this function needs torch
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,7 +50,7 @@ def save(name, model):
 
 
 def probe(folder, inputs, labels, *flags, documents=None):
-    """Of the model in the folder, in fp64 and laid out as the flags say: what one step of ours makes of a batch. Loss, logits, the
+    """Runs one step of our model from the folder on a batch, in fp64 with the layout of the flags. Returns loss, logits, the
     gradients under transformers' names, and a folder with the weights as we write them."""
     import torch
     from safetensors.torch import load_file, save_file
@@ -64,16 +65,17 @@ def probe(folder, inputs, labels, *flags, documents=None):
 
 
 def rounding(model, inputs, roundoff=2**-52):
-    """By what share of the largest a number may be off: by as many roundings as the longest sums, of features, tokens or words, have
-    terms in every layer and direction."""
+    """Returns the maximum error of a value relative to the largest one: as many roundings as the longest sums (of features, tokens
+    or vocabulary) have terms, in every layer and direction."""
     return 2 * model.config.num_hidden_layers * max(inputs.numel(), *(max(p.shape) for p in model.parameters())) * roundoff
 
 
 def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52, renamed=None):
-    """Under each of the layouts (flags of ours) loss, logits and every gradient are those of `model`, which holds the folder in fp64
-    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A gradient may be off by rounding of its
-    own largest number; one that is zero but for rounding, of the largest of all (a key's bias: sums of differences that cancel out). `renamed`: what parameters are called in folders, where
-    `model` calls them otherwise. Returns a folder that we wrote."""
+    """Compares loss, logits and every gradient under each of our layouts (flags) with `model`, which holds the folder in fp64 and
+    computed `loss` and `logits`. `roundoff` is the rounding error of the coarsest dtype in which it computes anything. A gradient
+    may be off by rounding of its own largest value. A gradient that is zero up to rounding (a key's bias: sums of differences that
+    cancel out) may be off by rounding of the largest of all. `renamed` maps names of parameters in folders to different names in
+    `model`. Returns a folder that we wrote."""
     model.zero_grad()
     loss.backward()
     wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
@@ -96,8 +98,8 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
 
 
 def compare_export(name, run, model, **inputs):
-    """The model that a run exported, read by transformers, is `model`: its weights, and its logits of `inputs` to the last bit in fp64,
-    so that what config.json says of norms, positions and activations counts. Returns its config."""
+    """Checks that the model that a run exported, read by transformers, equals `model`: its weights, and its logits of `inputs` to
+    the last bit in fp64, so that the values of config.json for norms, positions and activations matter. Returns its config."""
     import torch
     colossal("export", "--from", run, "--to", f"{run}-export")
     again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)

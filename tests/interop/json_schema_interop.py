@@ -1,6 +1,6 @@
-"""Answers of JSON Schemas, judged by the package jsonschema: every text that a schema's grammar allows must be valid by the draft that
-the schema was written for. The schemas are those of the official test suite (Debian package json-schema-test-suite) and own ones. What
-we refuse is refused by name; the package llguidance says what else could be read."""
+"""Checks completions of JSON Schemas with the package jsonschema: every text that a schema's grammar allows must be valid by the
+draft that the schema was written for. The schemas are the official test suite (Debian package json-schema-test-suite) and our own.
+A schema that we refuse is refused by name; the package llguidance shows which of these could be supported."""
 
 import json
 import os
@@ -18,7 +18,7 @@ if not suite.is_dir():
 drafts = {"draft3": jsonschema.Draft3Validator, "draft4": jsonschema.Draft4Validator, "draft6": jsonschema.Draft6Validator,
           "draft7": jsonschema.Draft7Validator, "own": jsonschema.Draft202012Validator}
 
-# What the suite lacks: overlapping branches, nested base URIs, long numbers, negations, combinations.
+# Cases that the suite lacks: overlapping branches, nested base URIs, long numbers, negations, combinations.
 own = [
     {"oneOf": [{"type": "integer"}, {"minimum": 2, "type": "number"}]},
     {"oneOf": [{"type": "number", "maximum": 5}, {"type": "number", "minimum": 2}, {"type": "null"}]},

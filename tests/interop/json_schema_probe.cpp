@@ -1,4 +1,5 @@
-// Random texts of the grammars that we make of JSON Schemas, for the script that checks them with another validator.
+// Prints random texts of the grammars that we make from JSON Schemas, for the script that checks them with another
+// validator.
 //
 // Usage: colossal_json_schema_probe TEXTS SEED
 //   reads a list of JSON from standard input, each item the text of a schema, and prints a list: {"texts": [...]} with
@@ -19,10 +20,10 @@ namespace {
 
 using namespace colossal;
 
-constexpr size_t kLong = 150;      // bytes after which the walk prefers to close what is open
-constexpr size_t kLongest = 4000;  // bytes after which it is given up
+constexpr size_t kLong = 150;      // bytes after which the walk prefers to close open brackets
+constexpr size_t kLongest = 4000;  // bytes after which the walk is abandoned
 
-/// The bytes that may follow a state, by the state after them.
+/// Returns the bytes that may follow a state, grouped by the next state.
 std::map<int, std::string> choices_of(text::GrammarMachine& machine, int state) {
   std::map<int, std::string> choices;
   for (int byte = 0; byte < 256; ++byte) {
@@ -32,8 +33,8 @@ std::map<int, std::string> choices_of(text::GrammarMachine& machine, int state) 
   return choices;
 }
 
-/// A random walk from the start to the end; empty if it becomes too long. It chooses the state before the byte, so that
-/// a name of the schema is as likely as all other names together.
+/// Returns the text of a random walk from the start to the end; "" if it becomes too long. It chooses the next state
+/// before the byte, so that a name of the schema is as likely as all other names together.
 std::string random_text(text::GrammarMachine& machine, std::mt19937_64& random) {
   std::string text;
   for (int state = machine.start(); text.size() < kLongest;) {

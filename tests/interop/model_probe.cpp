@@ -1,4 +1,4 @@
-// Our models, those of the library and of examples/own_model, for the scripts that compare them with transformers'.
+// Runs our models, from the library and from examples/own_model, for the scripts that compare them with transformers.
 //
 // Usage: colossal_model_probe FOLDER BATCH OUT [--section.key=value ...]
 //   reads the Hugging Face folder FOLDER and BATCH, a safetensors file with `inputs`, `labels` and perhaps `documents`;
@@ -39,7 +39,7 @@ using namespace colossal;
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// Puts what a rank holds of a parameter, as its spec says, into the whole tensor.
+/// Copies a rank's blocks of a parameter into the whole tensor.
 void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local, const tensor::Place& place) {
   at::Tensor& all = whole[p.name];
   if (!all.defined()) all = at::full(p.spec.shape, std::nan(""), at::kDouble);
@@ -61,7 +61,7 @@ checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
           folder.old_endings,     models::copies_in_folder(shape)};
 }
 
-/// Tensors under our names as a folder under theirs.
+/// Writes tensors with our names as a folder with transformers' names.
 void write_folder(const std::string& path, const models::ModelShape& shape, const Tensors& tensors) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});

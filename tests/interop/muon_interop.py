@@ -1,5 +1,6 @@
-"""Steps of a random LLaMA in fp64: losses and gradient norms of our Muon are those of torch.optim.Muon on the separate matrices of transformers,
-whose q, k, v and gate, up we keep fused; alone and on two ranks of each kind. torch rounds its iteration to bf16: here it may not."""
+"""Runs steps of a random LLaMA in fp64. Losses and gradient norms of our Muon equal torch.optim.Muon on the separate matrices of
+transformers, although we keep q, k, v and gate, up fused; on one rank and on two ranks of each kind. torch rounds its iteration to
+bf16, which this script prevents."""
 
 import json
 import random
@@ -92,7 +93,7 @@ def theirs(adjust, ids):
 
 save_model()
 ids = save_text()
-torch.Tensor.bfloat16 = lambda self: self.clone()  # what torch.optim.Muon calls before its iteration
+torch.Tensor.bfloat16 = lambda self: self.clone()  # torch.optim.Muon calls it before its iteration
 for step_scale, adjust in [("adamw", "match_rms_adamw"), ("spectral", "original")]:
     wanted, wanted_norms = theirs(adjust, ids)
     assert wanted[-1] < 0.9 * wanted[0], (step_scale, "learns nothing", wanted[0], wanted[-1])
@@ -100,7 +101,8 @@ for step_scale, adjust in [("adamw", "match_rms_adamw"), ("spectral", "original"
     for layout, parallel in LAYOUTS.items():
         losses, norms = ours(f"{step_scale}-{layout}", parallel, step_scale)
         assert len(losses) == STEPS, (step_scale, layout, len(losses))
-        # transformers computes norms and rotations in fp32: the first losses differ by 3e-9, and steps that lift small singular values lift that
+        # transformers computes norms and rotations in fp32: the first losses differ by 3e-9, and steps that amplify small singular
+        # values amplify that
         off = max(abs(a - b) / b for a, b in [*zip(losses, wanted), *zip(norms, wanted_norms)])
         assert off < 1e-4, (step_scale, layout, off, losses[-1], wanted[-1])
         alone = alone or losses

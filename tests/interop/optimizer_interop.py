@@ -1,4 +1,4 @@
-"""A hundred steps of a random GPT-2 in fp64: losses and gradient norms of our optimizers are those of torch.optim."""
+"""Runs a hundred steps of a random GPT-2 in fp64. Losses and gradient norms of our optimizers equal torch.optim."""
 
 import json
 import random
@@ -9,7 +9,7 @@ torch, transformers = interop.need("torch", "transformers")
 
 LENGTH = 32
 STEPS = 100
-VOCABULARY = 257  # that of the byte tokenizer
+VOCABULARY = 257  # vocabulary of the byte tokenizer
 
 
 def save_model():
@@ -75,7 +75,7 @@ def theirs(make_optimizer, clip, ids):
 
 
 def scale_down(parameters, order, limit):
-    """clip_grad_norm_ without the 1e-6 that it adds to the norm."""
+    """Does the same as clip_grad_norm_, without the 1e-6 that it adds to the norm."""
     norm = torch.cat([p.grad.flatten() for p in parameters]).norm(order).item()
     for p in parameters:
         p.grad *= min(1, limit / norm)
@@ -85,8 +85,8 @@ NO_CLIP = "clip = 0", lambda parameters: None
 BY_NORM = "clip = 0.5", lambda parameters: scale_down(parameters, 2, 0.5)
 BY_VALUE = 'clip = 0.01\nclip_by = "value"', lambda parameters: torch.nn.utils.clip_grad_value_(parameters, 0.01)
 
-# name, our [optimizer], theirs, clipping. Keys' biases have gradients that are zero but for rounding: a large epsilon keeps Adam from
-# making steps of them, and Adafactor's first epsilon, which the two add in different places, leaves noise.
+# Name, our [optimizer], theirs, clipping. Gradients of keys' biases are zero up to rounding. A large epsilon keeps Adam from making
+# steps of them. Adafactor's first epsilon, which the two implementations add in different places, leaves noise.
 CASES = [
     ("sgd", 'name = "sgd"\nmomentum = 0\nlearning_rate = 0.1\nweight_decay = 0.1',
      lambda groups: torch.optim.SGD(groups, lr=0.1, weight_decay=0.1), NO_CLIP),

@@ -1,5 +1,6 @@
-"""Random StableLMs of transformers, in and out of examples/own_model, a model that the library does not have: logits, loss and every
-gradient are theirs, and transformers reads what is written. What the example cannot compute it refuses by name."""
+"""Imports random StableLMs of transformers into examples/own_model, a model that the library does not have, and exports them.
+Logits, loss and every gradient equal theirs, and transformers reads the exported folder. The example refuses by name what it cannot
+compute."""
 
 import json
 import os
@@ -27,7 +28,7 @@ def check(name, **options):
     ids = torch.randint(0, 61, (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
     logits = model(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    # transformers turns queries and keys by angles in fp32, whatever the dtype
+    # transformers rotates queries and keys by angles in fp32 for any dtype.
     written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, LAYOUTS, roundoff=2**-24)
     again, report = transformers.StableLmForCausalLM.from_pretrained(written, dtype=torch.float64, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)

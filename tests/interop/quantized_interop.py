@@ -1,6 +1,7 @@
-"""Folders of GPTQ and AWQ. Weights of a small model are rounded here and written by the formulas of AutoGPTQ and AutoAWQ, with numpy; the same
-model is written in fp32 of the numbers that the codes stand for, and transformers continues a prompt from it. Ours continues it from the codes
-alike: in fp64 with these numbers, in fp32 with the codes, where what is multiplied is rounded as well."""
+"""Tests folders of GPTQ and AWQ. This script quantizes the weights of a small model and writes them by the formulas of AutoGPTQ and
+AutoAWQ, with numpy. It also writes the dequantized model in fp32, from which transformers continues a prompt. Our program continues
+it from the quantized folder in the same way: in fp64 with the dequantized values, and in fp32 with the quantized ones, where
+activations are rounded too."""
 
 import json
 import pathlib
@@ -17,7 +18,7 @@ ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
 def words(codes, bits):
-    """[..., 32 / bits] -> int32 [...]"""
+    """Packs values [..., 32 / bits] to int32 [...]."""
     out = np.zeros(codes.shape[:-1], np.uint32)
     for i in range(codes.shape[-1]):
         out |= codes[..., i].astype(np.uint32) << np.uint32(bits * i)
@@ -25,7 +26,7 @@ def words(codes, bits):
 
 
 def rounded(weight, bits, symmetric, order):
-    """Codes and zeros, [in, out] and [groups, out], scales in binary16, the group of each input."""
+    """Returns quantized values [in, out] and zero points [groups, out], scales in binary16, and the group of each input."""
     w = weight.T.astype(np.float32)
     inputs, outputs = w.shape
     group = np.empty(inputs, np.int64)
@@ -89,9 +90,9 @@ def run(name, config, bits, symmetric, shuffled):
     (packed / "config.json").write_text(json.dumps(about))
 
     model = transformers.LlamaForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
-    # With codes what is multiplied is rounded to 8 bits in each product, by up to 1/254 of a group's largest number. A tenth of the spread of the
-    # logits is a bound that was chosen: it finds codes that mean something else; the exact comparison is that of numbers. Weights in another
-    # order are numbers in fp32, too.
+    # Activations are rounded to 8 bits in each product with quantized weights, by up to 1/254 of the largest value of a group. The
+    # bound of a tenth of the spread of the logits is a choice: it detects quantized values with a wrong meaning. The exact
+    # comparison uses dequantized values. Weights in another order are dequantized in fp32 too.
     for precision, apart in (("fp64", 1e-4), ("fp32", 1e-4 if shuffled else 0.1)):
         ids = [*PROMPT.encode()]
         out = interop.colossal("generate", "--from", packed, "--tokenizer", "bytes", "--prompt", PROMPT, "--max-tokens", "24", "--temperature", "0",

@@ -1,4 +1,4 @@
-"""A browser draws the report of two runs: curves, axes, smoothing, the logarithmic axis, and what people switch."""
+"""A browser draws the report of two runs. Checks curves, axes, smoothing, the logarithmic axis, and the controls."""
 
 import html
 import json
@@ -13,7 +13,7 @@ browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 if not browser:
     interop.skip("no chromium here; apt-get install chromium")
 
-# Runs in the page: collects errors, uses the controls as a person does, and leaves what it saw in an element.
+# Runs in the page: collects errors, uses the controls like a user, and stores the results in an element.
 driver = """
 <script>const errors = []; window.addEventListener('error', event => errors.push(event.message));</script>
 """
@@ -86,7 +86,7 @@ def chart(charts, title):
 
 
 def points(line):
-    """Of a path M x y L x y ...: every point, and that there are as many as it says."""
+    """Returns every point of a path M x y L x y ..., and checks that their number is as stated."""
     found = [tuple(map(float, pair.split())) for pair in re.findall(r"[ML]([^ML]+)", line["d"])]
     assert len(found) == line["points"], line
     return found
@@ -101,7 +101,7 @@ def lines(one, raw=False):
     return [line for line in one["lines"] if line["raw"] == raw]
 
 
-# --- two runs, the second of which stops and goes on
+# --- two runs, the second of which stops and resumes
 evil = "</script><script>throw 1</script><b>&"
 common = ["train", interop.source_dir / "examples/quickstart.toml", "--training.batch_size=2", "--training.save_every=5",
           "--training.evaluate_every=5", "--training.evaluate_batches=1", "--optimizer.warmup_steps=1", "--data.sequence=50",
@@ -111,12 +111,12 @@ second = [*common, "--run.folder=second", "--parallel.data=1", "--optimizer.lear
 interop.colossal(*second, "--training.steps=10")
 interop.colossal(*second, "--training.steps=20", "--resume-from=10")
 
-# samples cost no number: the same run without them
+# Samples change no value: the same run without them gives equal results.
 interop.colossal(*common, "--run.folder=plain", "--parallel.data=2", "--training.steps=12", "--training.sample_every=0")
 losses = lambda run: [json.loads(line)["loss"] for line in (interop.temp_dir / run / "metrics.jsonl").read_text().splitlines()]
 assert losses("first") == losses("plain")
 
-# --- what the runs kept
+# --- the files of the runs
 records = [json.loads(line) for line in (interop.temp_dir / "second/history.jsonl").read_text().splitlines()]
 starts = [record["start"] for record in records if "start" in record]
 assert [(start["kind"], start["after"]) for start in starts] == [("new", 0), ("resume", 10)], starts
@@ -151,12 +151,12 @@ for state in ("first", "log", "smooth", "tokens", "time", "hidden"):
         assert one["warn"] in ("", "values of 0 and below are not drawn"), one
 assert loss["ticks"][-1] == "20" and loss["name"] == "step", loss
 
-# the logarithmic axis moves the points and keeps their number; switched off, the path is the first one
+# The logarithmic axis moves the points and keeps their number. Switched off, the path is the first one again.
 for before, after, again in zip(lines(loss), lines(chart(seen["log"], "Loss")), lines(chart(seen["linear"], "Loss"))):
     assert after["d"] != before["d"] and after["points"] == before["points"]
     assert [x for x, _ in points(after)] == [x for x, _ in points(before)]
     assert again["d"] == before["d"]
-# the slider: without it there is one line, with it a faint one stays and the other bends less
+# The slider: without smoothing there is one line. With it, the faint original line remains and the other one is smoother.
 rough, smooth = chart(seen["rough"], "Loss"), chart(seen["smooth"], "Loss")
 assert not lines(rough, raw=True) and len(lines(smooth, raw=True)) == 4
 for before, after in zip(lines(rough)[:2], lines(smooth)[:2]):
@@ -164,12 +164,12 @@ for before, after in zip(lines(rough)[:2], lines(smooth)[:2]):
 # the x axis
 assert chart(seen["tokens"], "Loss")["name"] == "tokens" and "training time" in chart(seen["time"], "Loss")["name"]
 assert lines(chart(seen["time"], "Loss"))[0]["d"] != lines(chart(seen["tokens"], "Loss"))[0]["d"]
-# a hidden run is in no chart, and the address holds the view
+# A hidden run is in no chart, and the address stores the view.
 assert {line["run"] for one in seen["hidden"] for line in one["lines"]} == {1}
 assert seen["link"] == "#x=time&log=0&smooth=0.9&hide=2", seen["link"]
 assert "training loss" in seen["tip"] and seen["tip"].startswith("time"), seen["tip"]
 
-# the view of an address, on a telephone
+# The view from an address, on a phone.
 phone = look(both, "#x=tokens&log=1&smooth=0.5&hide=1", width=390)
 assert {line["run"] for one in phone["first"] for line in one["lines"]} == {2}
 assert chart(phone["first"], "Loss")["name"] == "tokens"

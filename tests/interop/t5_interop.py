@@ -1,7 +1,7 @@
-"""T5s of transformers with random weights, as the paper has them and as v1.1: loss, logits and every gradient of padded pairs of ours are
-theirs in fp64, on one process and in tensor 2; so are greedy answers, and the logits of the folder that we write. Of every key of
-config.json another value changes the model, or it is refused by its name, or it is named here as one that changes no numbers. A run on
-pairs of texts is exported, and answers there as here."""
+"""Compares T5s of transformers with random weights, in the form of the paper and in v1.1. Loss, logits and every gradient of padded
+pairs equal theirs in fp64, on one process and with tensor 2. So do greedy completions, and the logits of the folder that we write.
+For every key of config.json, another value changes the model, or the key is refused by name, or it is listed here as one that
+changes no values. A run on pairs of texts is exported, and transformers generates the same completions."""
 
 import copy
 import dataclasses
@@ -15,23 +15,23 @@ torch, transformers = interop.need("torch", "transformers")
 
 SOURCE, TARGET, PADDED = 21, 13, 6
 PROMPT = "translate: abcdefgh"
-END = 256  # of the byte tokenizer
+END = 256  # end token of the byte tokenizer
 SIZES = dict(vocab_size=263, dropout_rate=0.0, pad_token_id=0, eos_token_id=END, decoder_start_token_id=0)
 SHAPES = {"v1.0": dict(SIZES, d_model=40, d_kv=6, d_ff=77, num_layers=2, num_decoder_layers=3, num_heads=5),
           "v1.1": dict(SIZES, d_model=48, d_kv=10, d_ff=50, num_layers=3, num_heads=3, feed_forward_proj="gated-gelu",
                        relative_attention_num_buckets=12, relative_attention_max_distance=18)}
-# How weights begin, what generation and other heads do, what is returned.
+# Initialization, generation and other heads, and returned outputs.
 HARMLESS = {"initializer_factor", "use_cache", "eos_token_id", "classifier_dropout", "architectures", "transformers_version", "dtype",
             "return_dict", "output_hidden_states", "output_attentions", "id2label", "label2id", "problem_type", "bos_token_id",
             "chunk_size_feed_forward", "n_positions",
-            "is_gated_act", "dense_act_fn",  # as feed_forward_proj says
-            "pad_token_id"}  # decoder_start_token_id says it
+            "is_gated_act", "dense_act_fn",  # follows from feed_forward_proj
+            "pad_token_id"}  # follows from decoder_start_token_id
 OTHERS = {"feed_forward_proj": "gated-silu", "num_decoder_layers": 5, "tie_word_embeddings": True, "is_decoder": True,
           "is_encoder_decoder": False, "scale_decoder_outputs": True}
 
 
 def untie(model, folder):
-    """A head of its own, as the folders of v1.1 say it; transformers itself writes tied ones today."""
+    """Gives the model its own head, as in folders of v1.1; transformers itself writes tied heads today."""
     model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": False}
@@ -54,7 +54,7 @@ def batch():
 
 
 def check_answers(name, model):
-    """Greedy answers of larger weights than those that begin, with which all answers repeat one token."""
+    """Compares greedy completions. The weights are larger than the initial ones, with which all completions repeat one token."""
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "block" in key and parameter.dim() > 1:
@@ -62,7 +62,7 @@ def check_answers(name, model):
     folder = interop.temp_dir / f"{name}-answers"
     model.save_pretrained(folder)
     ids = torch.tensor([list(PROMPT.encode()) + [END]])
-    # without a cache, because theirs has as many layers as the encoder
+    # transformers generates without a cache, because theirs has as many layers as the encoder.
     wanted = model.generate(ids, max_new_tokens=24, do_sample=False, use_cache=False)[0, 1:].tolist()
     wanted = wanted[:wanted.index(END)] if END in wanted else wanted
     assert len(set(wanted)) > 1, wanted
@@ -73,7 +73,8 @@ def check_answers(name, model):
 
 
 def check_shape(name, shape):
-    torch.manual_seed(6)  # of three seeds in ten one of the models repeats a single token, whatever the size of its weights
+    # With three of ten seeds one of the models repeats a single token, for any size of its weights.
+    torch.manual_seed(6)
     config = transformers.T5Config(**shape, **({} if name == "v1.0" else {"tie_word_embeddings": False}))
     model = transformers.T5ForConditionalGeneration(config)
     folder = interop.save(name, model)
@@ -85,7 +86,7 @@ def check_shape(name, shape):
     logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=read).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     of_source = f"--model.source_tokens={SOURCE}"
-    # transformers norms, and takes softmax, in fp32, whatever the dtype
+    # transformers computes norms and softmax in fp32 for any dtype.
     written = interop.compare_model(name, model, folder, torch.cat([source, read], 1), labels, loss, logits,
                                     [[of_source], [of_source, "--parallel.tensor=2"]], documents=documents, roundoff=2**-24)
     again, report = transformers.T5ForConditionalGeneration.from_pretrained(written, dtype=torch.float32, output_loading_info=True)
@@ -125,7 +126,7 @@ def check_config(folder):
 
 
 def check_run():
-    """Words and their letters from the last to the first."""
+    """Trains on pairs of words and their letters in reverse order."""
     words = ["abc", "bcd", "cde", "dea", "eab", "acb", "bda", "ced", "dbe", "eca"]
     (interop.temp_dir / "pairs.jsonl").write_text("".join(json.dumps({"text": w, "target": w[::-1]}) + "\n" for w in words * 4))
     interop.colossal("train", interop.source_dir / "examples" / "t5_pairs.toml", "--run.folder=t5-run", "--model.layers=2", "--model.hidden=64",

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds in our event files what metrics.jsonl says, also after a resume."""
+"""TensorBoard's own reader finds the values of metrics.jsonl in our event files, also after a resume."""
 
 import json
 import math
@@ -27,5 +27,5 @@ for tag, key in tags.items():
     found = [(event.step, event.value) for event in events.Scalars(tag)]
     assert wanted and [step for step, _ in wanted] == [step for step, _ in found], (tag, wanted, found)
     for (_, value), (_, read) in zip(wanted, found):
-        assert math.isclose(value, read, rel_tol=2**-23), (tag, value, read)  # event files hold single precision
+        assert math.isclose(value, read, rel_tol=2**-23), (tag, value, read)  # event files store single precision
 print(f"{len(tags)} tags agree over {len(metrics)} steps")

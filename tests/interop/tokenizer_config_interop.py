@@ -1,5 +1,5 @@
-"""Keys of tokenizer_config.json beside a tokenizer.json against AutoTokenizer: each key both ways, for each class that reads it, with and
-without config.json. Where we refuse a key, we name it."""
+"""Compares the effect of keys in tokenizer_config.json, together with a tokenizer.json, with AutoTokenizer: both values of each
+key, for each class that reads it, with and without config.json. If we refuse a key, we name it."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def folder_of(tokenizer, config, model):
 
 
 def ours(folder):
-    """Ids, or the message of a refusal."""
+    """Returns ids, or the error message."""
     lines = interop.temp_dir / "in.jsonl"
     lines.write_text("".join(json.dumps(text) + "\n" for text in TEXTS))
     try:
@@ -129,7 +129,7 @@ for tokenizer, name, kind in CASES:
             compare(tokenizer, {**config, flag: value}, model)
 print("flags agree for", len(CASES), "folders")
 
-# a class that is not known here: what the file says is read, and what it contradicts is refused
+# A class that we do not know: values that the file states are read, and contradictions with it are refused.
 compare(bert(False), {"tokenizer_class": "FunnelTokenizer", "do_lower_case": True}, None, "do_lower_case")
 compare(byte_level(), {"tokenizer_class": "BlenderbotTokenizer", "add_prefix_space": True}, None, "add_prefix_space")
 compare(byte_level(), {"tokenizer_class": "GPT2Tokenizer", "split_special_tokens": True}, None, "split_special_tokens")

@@ -1,6 +1,6 @@
-"""Our tokenizers against the packages that the files are from, `tokenizers`, `sentencepiece` and `tiktoken`: small vocabularies made
-here with every section and option, and those in ../shared/data where they are, on random texts (COLOSSAL_TOKENIZER_TEXTS of them, else
-500), ids and decoded texts."""
+"""Compares our tokenizers with the packages that wrote the files: `tokenizers`, `sentencepiece` and `tiktoken`. The vocabularies
+are small ones made here with every section and option, and the ones in ../shared/data if they exist. Compares ids and decoded texts
+of random texts (COLOSSAL_TOKENIZER_TEXTS of them, default 500)."""
 
 import gzip
 import json
@@ -15,9 +15,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 SHARED = interop.source_dir / ".." / "shared" / "data" / "tokenizers"
 COUNT = int(os.environ.get("COLOSSAL_TOKENIZER_TEXTS", "500"))
-# Characters that Unicode 3.2 has: later ones fall into other classes in one of the tables that the packages have.
+# Characters of Unicode 3.2: later ones have another class in one of the packages' tables.
 OLD = [c for c in map(chr, range(1, 0x30000)) if unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Cs", "Co")]
-# Whose class changed since, in the oldest of these tables.
+# Characters whose class changed since then, in the oldest of these tables.
 OLD = [c for c in OLD if c not in "\u1734\u166d" and unicodedata.ucd_3_2_0.category(c) == unicodedata.category(c)]
 ODD = list("\u200b\u200c\u200d\u200e\u202e\ufeff\u00ad\u0301\u0323\u0308\u20dd\u3000\u00a0\u0085\u2028\u05d0\u0627\u0e33\u1100\u1161\u11a8"
            "\U0001f469\U0001f468\U0001f3fd\ufe0f\U0001f1e9\U0001f1ea\u0130\u0131\u00df\u017f\ufb01\u212b\u1e9b\u03a3\u0391\u0345\u4e2d\uac00"
@@ -51,7 +51,7 @@ def texts(seed, count):
 
 
 def lossy_runs(text):
-    """Where the packages write a U+FFFD for each byte, we write one for as many as a decoder of UTF-8 replaces at once."""
+    """The packages write one U+FFFD per byte. We write one for as many bytes as a UTF-8 decoder replaces at once."""
     while "\ufffd\ufffd" in text:
         text = text.replace("\ufffd\ufffd", "\ufffd")
     return text
@@ -64,7 +64,7 @@ def ours(name, lines, *flags):
 
 
 def survives(encode, text):
-    """tokenizers 0.23.3 panics on some texts where an added token takes white space along."""
+    """tokenizers 0.23.3 panics on some texts in which an added token strips white space."""
     try:
         encode(text)
         return True
@@ -184,10 +184,11 @@ for seed in range(12):
     for content in rng.sample(["Hello", "the", " the", "café", "<s>x", "an", "and", "12", "  ", "\n", "I'll", "ROMEO"], 5):
         added.add_tokens([AddedToken(content, single_word=rng.random() < 0.4, lstrip=rng.random() < 0.4, rstrip=rng.random() < 0.4,
                                      normalized=rng.random() < 0.5, special=rng.random() < 0.3)])
-    # tokenizers 0.23.3 decodes a normalized token to its normalized content, and shows it though it is special; we to what the file says.
+    # tokenizers 0.23.3 decodes a normalized token to its normalized content, and prints it although it is special. We use the
+    # file's content.
     check(f"added tokens {seed}", json.loads(added.to_str()), decodes=False)
 
-# --- vocabularies learnt here
+# --- vocabularies that we train
 
 (interop.temp_dir / "learn.txt").write_text("\n".join(CORPUS + texts("learn", 2000)))
 for size, least in ((1500, 0), (100000, 2)):
@@ -204,7 +205,7 @@ for size, least in ((1500, 0), (100000, 2)):
     print("learns the same", len(model["vocab"]), "tokens")
     check("learnt", got)
 
-# pieces of words: all seeds, and what is left of many
+# pieces of words: all initial pieces, and the remaining ones of many
 lines = interop.temp_dir / "lines.txt"
 lines.write_text("".join(" ".join(random.Random(i).choices(WORDS[:40], k=9)).replace("\n", "") + "\n" for i in range(400)))
 syllables, prose = ["ba", "ko", "lim", "tra", "ne", "su", "caf\u00e9", "st", "ing"], interop.temp_dir / "prose.txt"
@@ -220,7 +221,7 @@ for file, size in (lines, 4000), (prose, 600), (prose, 150), (prose, 60):
     wanted, got = (dict(map(tuple, made["model"]["vocab"])) for made in (
         json.loads(wanted.to_str()), json.loads((folder / "tokenizer.json").read_text())))
     assert wanted.keys() == got.keys(), (size, wanted.keys() ^ got.keys())
-    # A character that was taken away has a score by its place in an order that is left to chance there.
+    # A removed character has a score that depends on an order, which is random there.
     assert all(len(piece) == 1 or abs(score - got[piece]) < 1e-6 for piece, score in wanted.items()), "learned scores differ"
     print("learns the same", len(wanted), "pieces")
 
@@ -238,7 +239,7 @@ for kind in ("unigram", "bpe", "char", "word"):
         model = sentencepiece.SentencePieceProcessor(model_file=str(interop.temp_dir / "sp.model"))
         compare(f"sentencepiece {kind} {options}", interop.temp_dir / "sp.model", texts(kind, 300), model.encode, model.decode)
 
-# --- what people have
+# --- published vocabularies
 
 if not SHARED.exists():
     print("no vocabularies that people use: there is no", SHARED)
