@@ -33,7 +33,7 @@ TEST(Bench, ListsItsBenchmarks) {
   EXPECT_THAT(unknown.err, HasSubstr("unknown benchmark `tensor-paralel`, did you mean `tensor-parallel`?"));
 }
 
-TEST(BenchInference, MeasuresAModelAloneTogetherAndUnderALoad) {
+TEST(BenchInference, MeasuresSingleAndBatchedRequestsAndALoad) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const std::vector<std::string> words{
@@ -88,7 +88,7 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
 
 // There are 64 tokens with 4 heads of 8 features and 2 key heads. A hidden state of all tokens has 2048 elements, and
 // keys and values together have as many.
-TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
+TEST(BenchSequence, PrintsARowPerModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
   const auto outcome = bench({"sequence", "--sequence", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "8",
                               "--ranks", "4,2,1", "--report", folder / "report.html"});
@@ -106,7 +106,7 @@ TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
     EXPECT_THAT(page, HasSubstr(part));
 }
 
-TEST(BenchSequence, SaysInALineWhatDoesNotFit) {
+TEST(BenchSequence, NamesModesThatDoNotFit) {
   const auto outcome = bench({"sequence", "--sequence", "7", "--heads", "3", "--head-dim", "4", "--ranks", "2,8"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
@@ -120,7 +120,7 @@ TEST(BenchSequence, SaysInALineWhatDoesNotFit) {
 }
 
 // 64 tokens with 32 features: b*s*h = 2048, h*h = 1024.
-TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
+TEST(BenchTensorParallel, PrintsARowPerModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
   const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "8",
                               "--ranks", "8,4,1", "--report", folder / "report.html"});
@@ -138,7 +138,7 @@ TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
     EXPECT_THAT(page, HasSubstr(part));
 }
 
-TEST(BenchTensorParallel, SaysInALineWhatDoesNotFit) {
+TEST(BenchTensorParallel, NamesModesThatDoNotFit) {
   const auto outcome =
       bench({"tensor-parallel", "--hidden", "32", "--heads", "2", "--batch", "3", "--sequence", "2", "--ranks", "4,8"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -152,7 +152,7 @@ TEST(BenchTensorParallel, SaysInALineWhatDoesNotFit) {
   EXPECT_THAT(outcome.out, Not(ContainsRegex("\n +4  2d")));
 }
 
-TEST(BenchTensorParallel, RefusesSizesThatMakeNoSense) {
+TEST(BenchTensorParallel, RefusesInvalidSizes) {
   EXPECT_EQ(bench({"tensor-parallel", "--ranks", "0"}).status, 2);
   EXPECT_EQ(bench({"tensor-parallel", "--ranks", "4,x"}).status, 2);
   EXPECT_EQ(bench({"tensor-parallel", "--hidden", "-3"}).status, 2);

@@ -48,7 +48,7 @@ TEST_F(Chat, AnswersLineByLine) {
   EXPECT_NE(chat(folder, "Hi\n", {"--max-tokens", "4", "--variables", R"({"tail": "xyz"})"}).out, one.out);
 }
 
-TEST_F(Chat, GoesOnAfterWhatCannotBeSaid) {
+TEST_F(Chat, ContinuesAfterInvalidInput) {
   const std::vector<std::string> words{"--max-tokens", "4"};
   const std::string wanted = chat(folder, "Hi\n", words).out;
   const auto got = chat(folder, std::string(4000, 'x') + "\n\xff\n/what\nHi\n", words);
@@ -59,7 +59,7 @@ TEST_F(Chat, GoesOnAfterWhatCannotBeSaid) {
   EXPECT_THAT(got.err, HasSubstr("unknown command /what"));
 }
 
-TEST_F(Chat, SaysWhatIsMissing) {
+TEST_F(Chat, NamesInvalidAndMissingOptions) {
   EXPECT_THAT(chat(folder, "", {"--variables", "[]"}).err, HasSubstr("must be a JSON object"));
   EXPECT_THAT(chat(folder, "", {"--variables", "{"}).err, HasSubstr("--variables: not valid JSON"));
   const std::string deep = "{\"a\": " + std::string(10000, '[') + std::string(10000, ']') + "}";

@@ -45,7 +45,7 @@ class Embed : public testing::Test {
   static inline test::TemporaryFolder* folder_ = nullptr;
 };
 
-TEST_F(Embed, WritesALineATextWhereverTextsComeFrom) {
+TEST_F(Embed, WritesALinePerTextForAnyInput) {
   const std::string plain = folder().write("plain", "to be\nor not"), quoted = folder().write("json", R"("to be"
 {"text": "or not"})");
   const Outcome outcome = embed({"--text", "to be", "--text", "or not"});
@@ -77,7 +77,7 @@ TEST_F(Embed, WritesAnArrayForNumpy) {
   EXPECT_EQ(first, lines[1]["embedding"][0].get<float>());
 }
 
-TEST_F(Embed, TellsWhatWasCut) {
+TEST_F(Embed, ReportsTruncatedTexts) {
   const std::string file =
       folder().write("long", "short\n" + std::string(40, 'a') + "\n" + std::string(50, 'b') + "\n");
   const Outcome outcome = embed({"--input", file});
@@ -91,7 +91,7 @@ TEST_F(Embed, TellsWhatWasCut) {
   EXPECT_THAT(cut, testing::Pointwise(testing::DoubleNear(1e-4), alone));
 }
 
-TEST_F(Embed, RefusesWhatItCannotDo) {
+TEST_F(Embed, RefusesInvalidOptions) {
   const auto expect = [](const std::vector<std::string>& words, int status, const std::string& message) {
     const Outcome outcome = embed(words);
     EXPECT_EQ(outcome.status, status) << message;
@@ -112,7 +112,7 @@ TEST_F(Embed, RefusesWhatItCannotDo) {
   expect({"--input", folder().write("bad", "\"a\"\nb\n"), "--json"}, 1, "[embed] line 2 must be a JSON string");
 }
 
-TEST(EmbedOutput, RefusesNumbersAndCountsThatItCannotSay) {
+TEST(EmbedOutput, RefusesInvalidValuesAndCounts) {
   const test::TemporaryFolder folder;
   const float numbers[] = {1, std::numeric_limits<float>::quiet_NaN()};
   const auto json_lines = json_output(folder / "out", false);

@@ -42,7 +42,7 @@ class Generate : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(Generate, LinesHaveOptionsOfTheirOwn) {
+TEST_F(Generate, ReadsOptionsOfEachLine) {
   const std::vector<std::string> words{"--max-tokens", "6", "--temperature", "1"};
   const auto plain = answers("{\"prompt\": \"Hello\"}\n{\"prompt\": \"Hello\"}\n", words);
   const auto own = answers(
@@ -83,7 +83,7 @@ TEST_F(Generate, EndsAtStopStringsEverywhere) {
   EXPECT_EQ(generate(words).out, "Hello" + want + "\n");
 }
 
-TEST_F(Generate, AStopStringAndTheEndMayComeInOneStep) {
+TEST_F(Generate, StopsAndEndsInOneStep) {
   // The completion is "bbbbbbb...". A step has many draft tokens: one of them ends the sequence, and an earlier one
   // completes the stop string.
   for (size_t length = 1; length < 9; ++length) {
@@ -96,7 +96,7 @@ TEST_F(Generate, AStopStringAndTheEndMayComeInOneStep) {
   }
 }
 
-TEST_F(Generate, ASmallerModelMayGuess) {
+TEST_F(Generate, UsesADraftModel) {
   test::TemporaryFolder other;
   test::write_model(other, "gpt2-tiny");
   const std::string lines = "{\"prompt\": \"Hello\"}\n{\"prompt\": \"bbbb\", \"logit_bias\": {\"98\": 1000}}";
@@ -113,7 +113,7 @@ TEST_F(Generate, ASmallerModelMayGuess) {
             "Hello" + plain[0]["text"].get<std::string>() + "\n");
 }
 
-TEST_F(Generate, TellsLogProbabilities) {
+TEST_F(Generate, ReportsLogProbabilities) {
   const auto told = answers("{\"prompt\": \"Hello\", \"logprobs\": 2}\n{\"prompt\": \"Hello\"}", {"--max-tokens", "3"});
   EXPECT_FALSE(told[1].contains("logprobs"));
   ASSERT_EQ(told[0]["logprobs"].size(), 3U);
@@ -126,7 +126,7 @@ TEST_F(Generate, TellsLogProbabilities) {
   EXPECT_THAT(generate({"--prompt", "a", "--logprobs", "1"}).err, HasSubstr("need --prompts"));
 }
 
-TEST_F(Generate, BiasesAndPenaltiesReachTheDraw) {
+TEST_F(Generate, AppliesBiasesAndPenalties) {
   const auto never = answers("{\"prompt\": \"a\", \"logit_bias\": {\"98\": 1000}}", {"--max-tokens", "3"});
   EXPECT_EQ(never[0]["text"], "bbb");
   EXPECT_EQ(generate({"--prompt", "a", "--max-tokens", "3", "--logit-bias", "98=1000", "--logit-bias", "99=2000",
@@ -135,7 +135,7 @@ TEST_F(Generate, BiasesAndPenaltiesReachTheDraw) {
             "acbc\n");
 }
 
-TEST_F(Generate, AnswersAreOfTheirSchemas) {
+TEST_F(Generate, MatchesSchemas) {
   const std::string schema =
       R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}, "s": {"enum": ["x", "yz"]}},
                                  "required": ["n", "s"]})";
@@ -197,7 +197,7 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
               HasSubstr("--tokenizer has no effect on a benchmark"));
 }
 
-TEST(GenerateByT5, RefusesOptionsOfTheEngine) {
+TEST(GenerateT5, RefusesOptionsOfTheEngine) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "t5-tiny");
   const auto answer = [&](std::vector<std::string> words) {
@@ -213,7 +213,7 @@ TEST(GenerateByT5, RefusesOptionsOfTheEngine) {
   EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("--cache has no effect on a single --prompt"));
 }
 
-TEST_F(Generate, OptionsOfALineEqualFlags) {
+TEST_F(Generate, ReadsTheSameOptionsFromLinesAndFlags) {
   const std::vector<std::string> words{"--max-tokens", "9",    "--temperature",        "1.5", "--top-k",      "9",
                                        "--min-p",      "0.01", "--repetition-penalty", "1.5", "--logit-bias", "98=2",
                                        "--seed",       "5",    "--logprobs",           "1",   "--sinks",      "2",
@@ -245,7 +245,7 @@ TEST_F(Generate, ReadsPromptsFromAPipe) {
   EXPECT_THAT(refused.err, HasSubstr("must be a regular file if several ranks read it"));
 }
 
-TEST_F(Generate, TakesDefaultsFromGenerationConfig) {
+TEST_F(Generate, ReadsDefaultsFromGenerationConfig) {
   const std::string file = folder / "hf/generation_config.json";
   const auto sampled = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--prompt", "Hello", "--max-tokens", "8"});
@@ -301,7 +301,7 @@ TEST_F(Generate, ReportsLogProbabilitiesOfThePrompt) {
   EXPECT_THAT(generate({"--prompts", folder / "prompts.jsonl", "--sinks", "1"}).err, HasSubstr("exclude sinks"));
 }
 
-TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
+TEST_F(Generate, AcceptsExtremeValues) {
   const Outcome plain = generate({"--prompt", "a", "--max-tokens", "40"});
   EXPECT_EQ(plain.status, 0) << plain.err;
   EXPECT_EQ(generate({"--prompt", "a", "--max-tokens", "9223372036854775807"}).out, plain.out);
@@ -318,7 +318,7 @@ TEST_F(Generate, TakesPromptsAndNumbersAtTheirEdges) {
   EXPECT_THAT(generate({"--prompts", folder.path()}).err, HasSubstr("cannot read the file of prompts: "));
 }
 
-TEST_F(Generate, IgnoresWhatATokenizerHasNoTextFor) {
+TEST_F(Generate, PrintsNoTextForIdsBeyondTheTokenizer) {
   // The model has more ids than the tokenizer: it always draws an id without text.
   std::filesystem::remove_all(folder / "run");
   std::filesystem::remove_all(folder / "hf");
@@ -331,7 +331,7 @@ TEST_F(Generate, IgnoresWhatATokenizerHasNoTextFor) {
   EXPECT_EQ(told[0]["logprobs"][0]["piece"], "");
 }
 
-TEST_F(Generate, SaysThatADraftModelNeedsATokenizer) {
+TEST_F(Generate, RequiresATokenizerOfTheDraftModel) {
   std::filesystem::copy(folder / "hf", folder / "own", std::filesystem::copy_options::recursive);
   std::filesystem::remove(folder / "own/tokenizer.json");
   const Outcome refused =
@@ -348,7 +348,7 @@ TEST_F(Generate, SaysThatADraftModelNeedsATokenizer) {
                                           HasSubstr(folder / "own"), HasSubstr("--tokenizer")));
 }
 
-TEST_F(Generate, RefusesLinesThatMeanSomethingElse) {
+TEST_F(Generate, RefusesInvalidLines) {
   EXPECT_THAT(refusal("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"temprature\": 1}"),
               testing::AllOf(HasSubstr("line 2"), HasSubstr("unknown option temprature")));
   EXPECT_THAT(refusal("{\"prompt\": \"a\", \"temperature\": \"hot\"}"), HasSubstr("must be a number: got \"hot\""));

@@ -53,7 +53,7 @@ class Samples : public Fields {
 
 std::string toml_of(const infer::GenerationOptions& options) { return to_toml(options); }
 
-TEST(GenerationFlags, EqualTheSameOptionsFromJson) {
+TEST(GenerationFlags, EqualOptionsFromJson) {
   const test::TemporaryFolder folder;
   Samples samples(folder.write("schema.json", kSchema));
   infer::GenerationOptions().fields(samples);
@@ -71,7 +71,7 @@ TEST(GenerationFlags, EqualTheSameOptionsFromJson) {
   }
 }
 
-TEST(GenerationFlags, AreThoseThatACommandAsksFor) {
+TEST(GenerationFlags, DifferPerCommand) {
   infer::GenerationOptions options{.max_tokens = 1024};
   CLI::App app("", "test");
   add_generation_flags(app, options,

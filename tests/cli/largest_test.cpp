@@ -8,7 +8,7 @@
 namespace colossal::cli::largest_test {
 namespace {
 
-TEST(LargestThatWorks, IsFoundWithFewTries) {
+TEST(LargestThatWorks, NeedsFewTries) {
   for (const int64_t most : {0, 1, 2, 3, 4, 7, 100, 1000}) {
     int tries = 0;
     const auto works = [&](int64_t size) { return ++tries, size <= most; };
@@ -17,7 +17,7 @@ TEST(LargestThatWorks, IsFoundWithFewTries) {
   }
 }
 
-TEST(LargestThatWorks, IsFoundAsNearlyAsTold) {
+TEST(LargestThatWorks, SearchesWithTheGivenResolution) {
   std::vector<int64_t> tried;
   const auto works = [&](int64_t size) { return tried.push_back(size), size <= 700; };
   EXPECT_EQ(largest_that_works(100, 0.2, works), 700);

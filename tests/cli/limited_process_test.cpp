@@ -15,7 +15,7 @@ LimitedRun shell(const std::string& script, double seconds, int64_t most_residen
   return run_limited({"/bin/sh", "-c", script}, most_resident, seconds);
 }
 
-TEST(LimitedProcess, TellsWhatItWroteAndHowItEnded) {
+TEST(LimitedProcess, ReportsOutputAndStatus) {
   const LimitedRun well = shell("echo one; echo two >&2", 600);
   EXPECT_EQ(well.status, 0);
   EXPECT_EQ(well.output, "one\n");
@@ -27,21 +27,21 @@ TEST(LimitedProcess, TellsWhatItWroteAndHowItEnded) {
 }
 
 // The process closes its output long before it ends.
-TEST(LimitedProcess, IsEndedInTimeThoughItHasClosedItsOutput) {
+TEST(LimitedProcess, EnforcesTheTimeLimitAfterOutputIsClosed) {
   const LimitedRun run = shell("exec >&- 2>&-; exec sleep 1000", 0.2);
   EXPECT_TRUE(run.took_too_long);
   EXPECT_EQ(run.status, 128 + 9);
   EXPECT_EQ(run.why_not(), "more than 0.2 seconds");
 }
 
-TEST(LimitedProcess, IsEndedWhenItTakesTooMuchThoughItHasClosedItsOutput) {
+TEST(LimitedProcess, EnforcesTheMemoryLimitAfterOutputIsClosed) {
   const LimitedRun run = shell("exec >&- 2>&-; exec sleep 1000", 600, 1);
   EXPECT_TRUE(run.took_too_much);
   EXPECT_THAT(run.why_not(), HasSubstr("more than 1 B resident"));
 }
 
 // A grandchild keeps the output open for a long time.
-TEST(LimitedProcess, NobodyWaitsForWhatItLeavesBehind) {
+TEST(LimitedProcess, ReturnsWithoutWaitingForGrandchildren) {
   const LimitedRun run = shell("sleep 1000 & echo $!", 600);
   EXPECT_EQ(run.status, 0);
   ASSERT_FALSE(run.output.empty());

@@ -54,7 +54,7 @@ void expect_misuse(const std::vector<std::string>& words, const std::string& mes
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
 }
 
-TEST(Cli, VersionIsOneLine) {
+TEST(Cli, PrintsTheVersionInOneLine) {
   for (const char* word : {"--version", "-V"}) {
     const auto outcome = colossal({word});
     EXPECT_EQ(outcome.status, 0);
@@ -70,7 +70,7 @@ TEST(Cli, HelpListsEveryCommand) {
   EXPECT_EQ(colossal({"--help"}).out, outcome.out);
 }
 
-TEST(Cli, EveryCommandExplainsItself) {
+TEST(Cli, PrintsHelpOfEveryCommand) {
   for (const auto& command : commands()) {
     const auto by_flag = colossal({command.name, "--help"}), by_help = colossal({"help", command.name});
     EXPECT_EQ(by_flag.status, 0) << command.name;
@@ -80,7 +80,7 @@ TEST(Cli, EveryCommandExplainsItself) {
   }
 }
 
-TEST(Cli, CommandNamesAreUniqueAndHelpsAreOneLine) {
+TEST(Cli, HasUniqueCommandsWithOneLineHelps) {
   auto names = names_of(commands());
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
@@ -109,7 +109,7 @@ TEST(Cli, HelpConfigOfOneSection) {
                 "architecture has");
 }
 
-TEST(Cli, UnknownWordsAreMisuse) {
+TEST(Cli, RefusesUnknownArguments) {
   expect_misuse({"trian"}, "unknown command `trian`, did you mean `train`?");
   expect_misuse({"zzzz"}, "unknown command `zzzz`; `colossal help` lists the commands");
   expect_misuse({"help", "inof"}, "no help on `inof`, did you mean `info`?");
@@ -120,7 +120,7 @@ TEST(Cli, UnknownWordsAreMisuse) {
   expect_misuse({"train", "x.toml", "y.toml"}, "y.toml");
 }
 
-TEST(Cli, ErrorsOfTheLibraryEndWithStatusOne) {
+TEST(Cli, EndsWithStatusOneAfterAnError) {
   const auto outcome = colossal({"train", "/nonexistent/x.toml"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err, "colossal: [config] cannot open /nonexistent/x.toml: No such file or directory\n");
@@ -138,7 +138,7 @@ TEST(Cli, GenerateRefusesAModelOfImages) {
   EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which classifies images: it has no text to continue"));
 }
 
-TEST(Cli, ModelsAreListedWithTheirOwnKeys) {
+TEST(Cli, ListsModelsWithTheirKeys) {
   const auto outcome = colossal({"models"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("bert, which fills in masked tokens: bert-tiny bert-base bert-large\n"));
@@ -181,7 +181,7 @@ TEST(Cli, FailsIfItsOutputCannotBeWritten) {
   EXPECT_EQ(run_on_full_disk({"trian"}).status, 2) << "the first failure counts";
 }
 
-TEST(EndWithMessage, TellsKindsOfFailureApart) {
+TEST(EndWithMessage, DistinguishesKindsOfFailure) {
   const auto failure = [](auto error) {
     return capture([&] { return end_with_message([&]() -> int { throw error; }); });
   };
@@ -211,7 +211,7 @@ TEST(EndWithMessage, DropsTheStackOfTorch) {
   EXPECT_EQ(outcome.err, "colossal: [libtorch] sizes differ\n");
 }
 
-TEST(EndWithMessage, SaysWhatToDoAboutMemoryThatTorchLacks) {
+TEST(EndWithMessage, SuggestsARemedyForLackOfMemory) {
   const auto outcome = capture([] {
     return end_with_message([]() -> int {
       c10::GetCPUAllocator()->allocate(size_t{1} << 57);

@@ -35,7 +35,7 @@ class Quantize : public testing::Test {
   std::string text = folder.write("text", "What is said here, and said again: here it is said.");
 };
 
-TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
+TEST_F(Quantize, WritesFoldersThatLoadQuantized) {
   for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {  // folders hold transposed matrices for gpt2
     test::write_model(folder, model);
     const double before = surprise("hf");
@@ -61,14 +61,14 @@ TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
   }
 }
 
-TEST_F(Quantize, WritesNumbersToo) {
+TEST_F(Quantize, WritesDequantizedWeights) {
   test::write_model(folder, "llama-tiny");
   ASSERT_EQ(quantize({"--bits", "4", "--minima", "--group", "16", "--numbers"}).status, 0);
   EXPECT_THAT(run_command("info", {folder / "codes"}).out, ::testing::Not(HasSubstr("qweight")));
   EXPECT_NE(surprise("codes"), surprise("hf"));
 }
 
-TEST_F(Quantize, SaysWhatCannotBe) {
+TEST_F(Quantize, RefusesInvalidOptions) {
   test::write_model(folder, "llama-tiny");
   EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("name a text file with --data"));
   EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
@@ -102,7 +102,7 @@ TEST_F(Quantize, RefusesOptionsWithoutEffect) {
               HasSubstr("--group has no effect without --quantize int8 or int4"));
 }
 
-TEST_F(Quantize, EvaluatesUnderBudgetsAndInCodes) {
+TEST_F(Quantize, EvaluatesWithBudgetsAndQuantizedWeights) {
   test::write_model(folder, "llama-tiny");
   const double alone = surprise("hf");
   EXPECT_NEAR(surprise("run"), alone, 1e-6);

@@ -63,7 +63,7 @@ TEST(ReportCommand, DrawsLossesWithTheirLargestDifference) {
   EXPECT_THAT(draw(many).err, HasSubstr("a plot must have at most 7 series: got 8"));
 }
 
-TEST(ReportCommand, RefusesByName) {
+TEST(ReportCommand, RefusesInvalidRunsByName) {
   const test::TemporaryFolder folder;
   write_run(folder / "a", "");
   std::filesystem::create_directories(folder / "empty");

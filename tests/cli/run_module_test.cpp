@@ -45,7 +45,7 @@ class RunModule : public testing::Test {
   const std::string path = testing::TempDir() + "/run_module.toml";
 };
 
-TEST_F(RunModule, CallsTheWorkWithTheConfig) {
+TEST_F(RunModule, CallsWorkWithTheConfig) {
   const Ended ended = run({path, "--training.steps=90"}, [](comm::World& world, const run::Config& config) {
     EXPECT_EQ(world.size(), 1);
     EXPECT_EQ(config.training.steps, 90);

@@ -59,7 +59,7 @@ TEST(ScheduleLr, ComparesEverySchedule) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
 }
 
-TEST(ScheduleLr, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
+TEST(ScheduleLr, ShortensAWarmUpThatExceedsTheSteps) {
   const auto outcome = schedule_lr({COLOSSAL_SOURCE_DIR "/examples/vit_cifar10.toml", "--training.steps=30"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("30 steps, warm-up 3, "));
@@ -76,7 +76,7 @@ TEST(ScheduleLr, RefusesUnknownTables) {
   EXPECT_THAT(outcome.err, HasSubstr("unknown key `optimzer.schedule`, did you mean `optimizer.schedule`?"));
 }
 
-TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {
+TEST(ScheduleLr, SkipsInvalidSchedules) {
   const auto outcome = schedule_lr({"--compare", "--optimizer.warmup_steps=60"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(

@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 
 Outcome schedule(const std::vector<std::string>& words) { return run_command("schedule", words); }
 
-TEST(Schedule, DrawsOneWithItsNumbers) {
+TEST(Schedule, DrawsAScheduleWithItsCosts) {
   const test::TemporaryFolder folder;
   const auto outcome = schedule({"--name", "zero-bubble-h1", "--stages", "4", "--micro-batches", "8", "--svg",
                                  folder / "h1.svg", "--trace", folder / "h1.json"});
@@ -32,7 +32,7 @@ TEST(Schedule, DrawsOneWithItsNumbers) {
   EXPECT_THAT(read_file(folder / "h1.json", 1 << 20), HasSubstr("\"traceEvents\""));
 }
 
-TEST(Schedule, TakesCosts) {
+TEST(Schedule, AppliesCosts) {
   const auto outcome =
       schedule({"--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--costs", "1,1,1,0.05"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -40,7 +40,7 @@ TEST(Schedule, TakesCosts) {
   EXPECT_THAT(schedule({"--name", "1f1b", "--costs", "1,2"}).err, HasSubstr("--costs"));
 }
 
-TEST(Schedule, ComparesAllThatAreLegalTheShortestFirst) {
+TEST(Schedule, ComparesAllLegalSchedules) {
   const test::TemporaryFolder folder;
   const auto outcome = schedule({"--compare", "--stages", "3", "--micro-batches", "6", "--svg", folder / "all.svg"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -18,7 +18,7 @@ constexpr char kWords[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nplay\n##ing\n,\ncaf\n##e\
 
 Outcome tokenize(const std::vector<std::string>& words) { return run_command("tokenize", words); }
 
-TEST(Tokenize, WritesAListALine) {
+TEST(Tokenize, WritesOneListPerLine) {
   const test::TemporaryFolder folder;
   const std::string vocabulary = folder.write("vocab.txt", kWords);
   const std::string file = folder.write("text", "Playing, playing\n\ncaf\xC3\xA9");
@@ -68,7 +68,7 @@ TEST(Tokenize, RendersChats) {
   EXPECT_THAT(run({"--rendered", "--special"}), HasSubstr("--rendered and --special"));
 }
 
-TEST(Tokenize, SaysWhatIsWrong) {
+TEST(Tokenize, RefusesInvalidInput) {
   const test::TemporaryFolder folder;
   const std::string vocabulary = folder.write("vocab.txt", kWords);
   const auto error = [&](const std::string& text, std::vector<std::string> words) {
@@ -99,7 +99,7 @@ TEST(Tokenize, SaysWhatIsWrong) {
   EXPECT_THAT(tokenize({}).err, HasSubstr("--tokenizer"));
 }
 
-TEST(Tokenize, SaysThatItsOutputCannotBeWritten) {
+TEST(Tokenize, ReportsFailedWrites) {
   const test::TemporaryFolder folder;
   const std::string vocabulary = folder.write("vocab.txt", kWords), file = folder.write("text", "playing\n");
   const std::string many = folder.write("many", [] {
