@@ -22,7 +22,7 @@ struct Model {
   nn::Parameters parameters;
 };
 
-TEST(Buffers, AreWrittenAndReadUnderTheirNameInTheFolder) {
+TEST(Buffers, RoundTripUnderTheirFolderNames) {
   const test::TemporaryFolder folder;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
@@ -37,7 +37,7 @@ TEST(Buffers, AreWrittenAndReadUnderTheirNameInTheFolder) {
   });
 }
 
-TEST(Buffers, OfAModelWithAnAdapterAreNotExportedWithoutIt) {
+TEST(Buffers, RefuseToExportAModelWithAnAdapter) {
   const test::TemporaryFolder folder;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});

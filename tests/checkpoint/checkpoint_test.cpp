@@ -78,7 +78,7 @@ TEST(Checkpoint, StoresEachElementOnce) {
   EXPECT_EQ(data_bytes(1), data_bytes(2));
 }
 
-TEST(Checkpoint, ATensorThatCannotBeFilledIsAnErrorOnEveryRank) {
+TEST(Checkpoint, ThrowsOnEveryRankIfATensorCannotBeFilled) {
   test::TemporaryFolder folder;
   const Layout layout{2, 2};
   save_sample(folder.path(), 1, layout);
@@ -126,18 +126,18 @@ TEST(Checkpoint, ReplacesAnEqualStep) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
 }
 
-TEST(Checkpoint, NoFolderHasNoCheckpoint) {
+TEST(Checkpoint, FindsNoCheckpointInAMissingFolder) {
   EXPECT_FALSE(latest("/nonexistent/folder"));
   EXPECT_THAT(refusal("/nonexistent/folder/step-000001"), HasSubstr("/nonexistent/folder/step-000001/manifest.json"));
 }
 
-TEST(Checkpoint, ProgressCanBeReadAlone) {
+TEST(Checkpoint, ReadsProgressWithoutTensors) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 3);
   EXPECT_EQ(read_progress(*latest(folder.path())), sample_state(Layout{}.place(0), 3).progress);
 }
 
-TEST(Checkpoint, AForeignModelGetsATable) {
+TEST(Checkpoint, RefusesAnotherModelWithATable) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   TrainingState other = filled(sample_state(Layout{}.place(0)), 7);
@@ -165,7 +165,7 @@ TEST(Checkpoint, LoadsAPartByPrefix) {
   });
 }
 
-TEST(Checkpoint, DamageIsFoundBeforeAnythingIsLoaded) {
+TEST(Checkpoint, FindsDamageBeforeLoading) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   const std::string path = *latest(folder.path()), shard = path + "/rank-00000.safetensors";
@@ -203,7 +203,7 @@ void forge(const std::string& path, const std::function<void(nlohmann::json&)>& 
   std::ofstream(path, std::ios::binary) << manifest.dump();
 }
 
-TEST(Checkpoint, ForgedManifestsAreRefused) {
+TEST(Checkpoint, RefusesForgedManifests) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 2});
   const std::string path = *latest(folder.path()), manifest = path + "/manifest.json", good = test::read_all(manifest);
@@ -231,7 +231,7 @@ TEST(Checkpoint, ForgedManifestsAreRefused) {
   }
 }
 
-TEST(Checkpoint, OneRanksFailureIsTheSameErrorOnEveryRank) {
+TEST(Checkpoint, ThrowsTheSameErrorOnEveryRank) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 2});
   std::vector<std::string> messages(4);
@@ -250,7 +250,7 @@ TEST(Checkpoint, OneRanksFailureIsTheSameErrorOnEveryRank) {
   EXPECT_THAT(complete_steps(folder.path()), ElementsAre(1));
 }
 
-TEST(Checkpoint, AFullDiskOnOneRankKeepsTheOldCheckpoint) {
+TEST(Checkpoint, KeepsTheOldCheckpointIfADiskIsFull) {
   test::TemporaryFolder folder;
   const tensor::ShardSpec spec = tensor::ShardSpec::split({3, 4096}, 0, {"tensor"});  // 32 KiB on rank 0, 16 on rank 1
   const auto state_of = [&](const tensor::Place& place, double value) {

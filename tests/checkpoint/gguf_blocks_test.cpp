@@ -50,7 +50,7 @@ std::vector<float> rounded_plainly(const std::vector<float>& x, size_t group, fl
   return back;
 }
 
-TEST(GgufBlocks, DecodesAsTheFormatSays) {
+TEST(GgufBlocks, DecodesByTheFormat) {
   // d is 0.5, and the minimum, if the type has one, is -1: half precision 0x3800 and 0xBC00.
   const std::string d("\x00\x38", 2), m("\x00\xBC", 2);
   std::vector<float> x(256);
@@ -97,7 +97,7 @@ TEST(GgufBlocks, DecodesAsTheFormatSays) {
   EXPECT_EQ(x[96], 0.5F * (2 + 48 - 32));
 }
 
-TEST(GgufBlocks, KnowsWhichItCan) {
+TEST(GgufBlocks, ListsSupportedTypes) {
   for (const char* name : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"})
     EXPECT_TRUE(can_encode(*gguf_type(name))) << name;
   for (const char* name : {"Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K"}) {
@@ -107,7 +107,7 @@ TEST(GgufBlocks, KnowsWhichItCan) {
   for (const char* name : {"IQ4_NL", "TQ1_0", "I32", "Q8_K"}) EXPECT_FALSE(can_decode(*gguf_type(name))) << name;
 }
 
-TEST(GgufBlocks, RoundedTypesAreOffByHalfAStep) {
+TEST(GgufBlocks, RoundsToHalfAStep) {
   const std::vector<float> x = normal_numbers(512);
   EXPECT_EQ(there_and_back("F32", x), x);
   const std::vector<float> half = there_and_back("F16", x), brain = there_and_back("BF16", x),
@@ -125,7 +125,7 @@ TEST(GgufBlocks, RoundedTypesAreOffByHalfAStep) {
 /// The range of 32 normal values is about 4.1 deviations, whose 15 steps have an error of 4.1 / 15 / sqrt(12) = 0.079.
 /// A search must be better than rounding between the extremes, although its scales have 6 bits. The range of Q6_K has
 /// 63 steps.
-TEST(GgufBlocks, SearchedScalesBeatPlainOnes) {
+TEST(GgufBlocks, FindsBetterScalesThanPlainRounding) {
   for (const float mean : {0.0F, 1.0F}) {
     const std::vector<float> x = normal_numbers(256 * 64, mean);
     EXPECT_LT(relative_error(x, there_and_back("Q4_K", x)), relative_error(x, rounded_plainly(x, 32, 15))) << mean;
@@ -135,7 +135,7 @@ TEST(GgufBlocks, SearchedScalesBeatPlainOnes) {
   EXPECT_LT(relative_error(x, there_and_back("Q6_K", x)), 1.0 / 32 / std::sqrt(12) * 2.2);
 }
 
-TEST(GgufBlocks, ZerosAndTheVerySmallStayFinite) {
+TEST(GgufBlocks, EncodesZerosAndTinyValuesAsFinite) {
   for (const char* name : {"F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"})
     for (const float value : {0.0F, -0.0F, 1e-42F, -3e-38F, 60000.0F, -1e-8F}) {
       std::vector<float> x(256, value);

@@ -34,7 +34,7 @@ at::Tensor decoded(const GgufType& type, const std::string& blocks) {
   return numbers;
 }
 
-TEST(GgufCodes, StandForTheNumbersOfTheirBlocks) {
+TEST(GgufCodes, EqualTheDecodedBlocks) {
   for (const auto& [name, halves] : {std::pair{"Q8_0", 1}, {"Q4_0", 1}, {"Q4_1", 2}, {"Q4_K", 2}}) {
     SCOPED_TRACE(name);
     const GgufType& type = *gguf_type(name);

@@ -62,7 +62,7 @@ void expect_kept(const json& config, const json& back) {
   for (const auto& [key, value] : config.items()) EXPECT_EQ(back.value(key, json()), value) << key;
 }
 
-TEST(GgufFamily, ConfigsSurvive) {
+TEST(GgufFamily, RoundTripsConfigs) {
   expect_kept(llama_config(), read_back(llama_config()));
   json yarn = llama_config();
   yarn["rope_scaling"] = {
@@ -73,7 +73,7 @@ TEST(GgufFamily, ConfigsSurvive) {
   expect_kept(linear, read_back(linear));
 }
 
-TEST(GgufFamily, FactorsOfLlama3AreRecognised) {
+TEST(GgufFamily, RecognizesFactorsOfLlama3) {
   json config = llama_config();
   config["head_dim"] = 128, config["rope_scaling"] = {{"rope_type", "llama3"},
                                                       {"factor", 8.0},
@@ -89,7 +89,7 @@ TEST(GgufFamily, FactorsOfLlama3AreRecognised) {
   EXPECT_EQ(other.at("attention_factor"), 1.0);
 }
 
-TEST(GgufFamily, RefusesWhatAFileCannotSay) {
+TEST(GgufFamily, RefusesConfigsThatAFileCannotStore) {
   const auto said = [](const char* key, const json& value) {
     json config = llama_config();
     config[key] = value;
@@ -100,7 +100,7 @@ TEST(GgufFamily, RefusesWhatAFileCannotSay) {
   EXPECT_THAT(said("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), HasSubstr("rope_type dynamic"));
 }
 
-TEST(GgufFamily, RefusesFilesThatItDoesNotUnderstand) {
+TEST(GgufFamily, RefusesUnsupportedFiles) {
   const auto said = [](const std::string& key, const GgufValue& value,
                        std::vector<std::pair<std::string, const char*>> tensors = {}) {
     test::TemporaryFolder folder;
@@ -124,7 +124,7 @@ TEST(GgufFamily, RefusesFilesThatItDoesNotUnderstand) {
               HasSubstr("blk.0.attn_q.weight has type IQ4_XS"));
 }
 
-TEST(GgufFamily, NamesGoBothWays) {
+TEST(GgufFamily, MapsNamesInBothDirections) {
   test::TemporaryFolder folder;
   const GgufFile file(write(folder, {{"general.architecture", GgufValue::text("llama")}}));
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "gptneox", "bloom", "falcon"}) {
@@ -143,7 +143,7 @@ TEST(GgufFamily, NamesGoBothWays) {
   }
 }
 
-TEST(GgufFamily, FalconsWithTwoNormsHaveOtherNames) {
+TEST(GgufFamily, MapsOtherNamesForFalconsWithTwoNorms) {
   test::TemporaryFolder folder;
   const GgufFile file(
       write(folder, {{"general.architecture", GgufValue::text("falcon")}}, {{"blk.0.attn_norm_2.weight", "F32"}}));
@@ -153,7 +153,7 @@ TEST(GgufFamily, FalconsWithTwoNormsHaveOtherNames) {
   EXPECT_EQ(folder_place(family, "blk.1.attn_norm.weight", file)->name, "transformer.h.1.input_layernorm.weight");
 }
 
-TEST(GgufFamily, ChangesUndoEachOther) {
+TEST(GgufFamily, InvertsItsConversions) {
   const GgufHeads heads{6, 3};
   const at::Tensor matrix = at::arange(48 * 5, at::kFloat).view({48, 5}), list = at::arange(48, at::kFloat);
   for (const GgufChange change : {GgufChange::None, GgufChange::Transposed, GgufChange::QueryPairs,
@@ -170,7 +170,7 @@ TEST(GgufFamily, ChangesUndoEachOther) {
               HasSubstr("must be pairs of features"));
 }
 
-TEST(GgufWeights, AreThoseOfTheFolder) {
+TEST(GgufWeights, HaveTheNamesOfTheFolder) {
   test::TemporaryFolder folder;
   const std::string path =
       write(folder, gguf_of_config(llama_config()).values, {{"blk.0.ffn_down.weight", "Q8_0"}, {"odd.weight", "F16"}});

@@ -122,7 +122,7 @@ std::string refusal(const std::string& folder, nn::Parameters parameters = model
   }
 }
 
-TEST(HuggingFace, OldEndingsAreFound) {
+TEST(HuggingFace, FindsOldEndings) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors = folder_tensors();
   tensors["norm.gamma"] = tensors["model.norm.weight"];
@@ -136,7 +136,7 @@ TEST(HuggingFace, OldEndingsAreFound) {
   expect_sample_values(parameters);
 }
 
-TEST(HuggingFace, CopiesMustEqualWhatTheyAreCopiesOf) {
+TEST(HuggingFace, RefusesCopiesThatDiffer) {
   test::TemporaryFolder folder;
   ExternalNames external = names();
   external.ignored = {};
@@ -167,7 +167,7 @@ TEST(HuggingFace, CopiesMustEqualWhatTheyAreCopiesOf) {
               ContainsRegex("got Half \\[.*\\] and Float \\[.*\\], which differ; change the key"));
 }
 
-TEST(HuggingFace, ACopyMayBeRoundedToAnotherDtype) {
+TEST(HuggingFace, AcceptsACopyRoundedToAnotherDtype) {
   test::TemporaryFolder folder;
   ExternalNames external = names();
   external.copies = {{"lm_head.weight", "model.embed.weight", "", ""}};
@@ -197,7 +197,7 @@ TEST(HuggingFace, NamesTheRemedyForAFolderWithoutSafetensors) {
                                    folder / "model.safetensors\""));
 }
 
-TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
+TEST(HuggingFace, KeepsValuesThatAFolderMayLack) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors = folder_tensors();
   tensors.erase("model.norm.weight");
@@ -216,7 +216,7 @@ TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
   expect_sample_values(parameters);
 }
 
-TEST(HuggingFace, AFolderFillsOneModelOfSeveral) {
+TEST(HuggingFace, FillsOneModelOfSeveral) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors = folder_tensors();
   tensors.erase("model.norm.weight");
@@ -238,7 +238,7 @@ TEST(HuggingFace, AFolderFillsOneModelOfSeveral) {
   }
 }
 
-TEST(HuggingFace, WhatAFolderMayLackItLacksInAnotherShapeToo) {
+TEST(HuggingFace, KeepsValuesOfOtherShapesThatAFolderMayLack) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors = folder_tensors();
   tensors["model.norm.weight"] = at::ones({4});
@@ -316,7 +316,7 @@ std::vector<std::string> files_of(const std::string& folder) {
   return names;
 }
 
-TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
+TEST(HuggingFace, ExportsShardsWithAnIndexAndReplacesOldFiles) {
   test::TemporaryFolder folder;
   const auto export_with = [&](int64_t max_file_bytes) {
     on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
@@ -341,7 +341,7 @@ TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
   EXPECT_THAT(files_of(folder.path()), UnorderedElementsAre("config.json", "model.safetensors"));
 }
 
-TEST(HuggingFace, AFailedExportIsTheSameErrorOnEveryRank) {
+TEST(HuggingFace, ThrowsTheSameExportErrorOnEveryRank) {
   test::TemporaryFolder folder;
   const std::string in_the_way = folder.write("out", "a file");
   std::vector<std::string> messages(2);
@@ -356,7 +356,7 @@ TEST(HuggingFace, AFailedExportIsTheSameErrorOnEveryRank) {
   EXPECT_EQ(messages[0], messages[1]);
 }
 
-TEST(HuggingFace, AForeignModelGetsATable) {
+TEST(HuggingFace, RefusesAnotherModelWithATable) {
   test::TemporaryFolder folder;
   auto tensors = folder_tensors();
   tensors.erase("model.k.weight");
@@ -371,7 +371,7 @@ TEST(HuggingFace, AForeignModelGetsATable) {
   EXPECT_THAT(message, ContainsRegex("model.q.bias +\\[12\\] +Long \\[12\\]"));
 }
 
-TEST(HuggingFace, AHostileIndexIsRefused) {
+TEST(HuggingFace, RefusesAHostileIndex) {
   test::TemporaryFolder folder;
   auto tensors = folder_tensors();
   fs::create_directories(folder / "in");
@@ -403,7 +403,7 @@ TEST(HuggingFace, AHostileIndexIsRefused) {
   EXPECT_THROW(read_config(folder / "in"), Error);
 }
 
-TEST(HuggingFace, NamesMustFitTheModel) {
+TEST(HuggingFace, RefusesNamesThatDoNotFitTheModel) {
   const auto with = [](const std::function<void(std::vector<nn::ExternalName>&)>& edit) {
     ExternalNames external = names();
     edit(external.names);

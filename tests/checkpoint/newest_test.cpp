@@ -74,14 +74,14 @@ class Newest : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(Newest, IsLoaded) {
+TEST_F(Newest, LoadsTheNewestCheckpoint) {
   const Found found = load();
   EXPECT_EQ(found.step, 30);
   EXPECT_EQ(found.path, step_path(folder.path(), 30));
   EXPECT_TRUE(found.damaged.empty());
 }
 
-TEST_F(Newest, DamagedOnesArePassedOverAndNamed) {
+TEST_F(Newest, SkipsAndNamesDamagedCheckpoints) {
   flip_last_byte(30);
   Found found = load();
   EXPECT_EQ(found.step, 20);
@@ -141,7 +141,7 @@ TEST_F(Newest, RefusesAFolderThatCannotBeRead) {
   EXPECT_THAT(step_folders(folder / "absent").complete, IsEmpty());
 }
 
-TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
+TEST_F(Newest, LoadsOrRefusesAGivenStep) {
   EXPECT_EQ(load(10).step, 10);
   EXPECT_THAT(refusal(15),
               HasSubstr("no complete checkpoint of step 15 in " + folder.path() + "; complete steps: 10, 20, 30"));
@@ -149,7 +149,7 @@ TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
   EXPECT_THAT(refusal(20), HasSubstr("the checkpoint of step 20 cannot be read"));
 }
 
-TEST_F(Newest, AnotherRunIsNeverPassedOver) {
+TEST_F(Newest, RefusesToSkipAnotherRun) {
   const auto check = [](const nlohmann::json& progress) {
     require(progress.at("salt") == 17, "optimizer", "not of this run");
   };
@@ -158,14 +158,14 @@ TEST_F(Newest, AnotherRunIsNeverPassedOver) {
       << "10 would do";
 }
 
-TEST_F(Newest, OneRankLooksForAll) {
+TEST_F(Newest, ReadsTheFolderOnOneRank) {
   on_two([&](comm::Group& world, const tensor::Place&) {
     const std::string seen = world.rank() == 0 ? folder.path() : folder / "lags-behind";
     EXPECT_THAT(agreed_steps(seen, world).complete, ElementsAre(10, 20, 30)) << "rank " << world.rank();
   });
 }
 
-TEST_F(Newest, WhatIsSetAsideIsNoCheckpointAndNotLost) {
+TEST_F(Newest, SetsACheckpointAsideWithoutLoss) {
   EXPECT_EQ(set_aside(folder.path(), 30), folder / "step-000030.unused");
   EXPECT_THAT(complete_steps(folder.path()), ElementsAre(10, 20));
   fs::copy(step_path(folder.path(), 20), step_path(folder.path(), 30), fs::copy_options::recursive);

@@ -125,7 +125,7 @@ void expect_numbers(const std::string& folder, const Numbers& n, bool in_codes) 
     for (int64_t o = 0; o < n.outputs; ++o) EXPECT_EQ(weight[o][k].item<float>(), n.value(k, o)) << k << " " << o;
 }
 
-TEST(QuantizedFolder, GptqIsReadInEveryForm) {
+TEST(QuantizedFolder, ReadsEveryFormOfGptq) {
   for (const int64_t bits : {4, 8})
     for (const bool about_zero : {true, false})
       for (const std::string layout : {"gptq", "gptq_v2"}) {
@@ -136,7 +136,7 @@ TEST(QuantizedFolder, GptqIsReadInEveryForm) {
       }
 }
 
-TEST(QuantizedFolder, OneGroupOfAllInputsAndAShortLastOne) {
+TEST(QuantizedFolder, ReadsOneGroupAndAShortLastGroup) {
   for (const int64_t group : {-1, 24}) {
     const TemporaryFolder folder;
     const Numbers n = numbers(4, group < 0 ? 32 : group, false);
@@ -145,7 +145,7 @@ TEST(QuantizedFolder, OneGroupOfAllInputsAndAShortLastOne) {
   }
 }
 
-TEST(QuantizedFolder, InputsInAnotherOrderAreNumbersAlone) {
+TEST(QuantizedFolder, DequantizesInputsInAnotherOrder) {
   const TemporaryFolder folder;
   Numbers n = numbers(4, 16, false);
   std::shuffle(n.groups.begin(), n.groups.end(), std::mt19937(3));
@@ -153,7 +153,7 @@ TEST(QuantizedFolder, InputsInAnotherOrderAreNumbersAlone) {
   expect_numbers(folder.path(), n, false);
 }
 
-TEST(QuantizedFolder, AwqIsRead) {
+TEST(QuantizedFolder, ReadsAwq) {
   for (const bool about_zero : {true, false}) {
     const TemporaryFolder folder;
     const Numbers n = numbers(4, 16, about_zero);
@@ -174,7 +174,7 @@ std::string refusal(const json& config, const Tensors& tensors) {
   return "";
 }
 
-TEST(QuantizedFolder, RefusesWhatItCannotRead) {
+TEST(QuantizedFolder, RefusesUnsupportedFormats) {
   const Tensors sound = gptq(numbers(4, 16, false), 1);
   for (const char* method : {"bitsandbytes", "fp8", "compressed-tensors"})
     EXPECT_THAT(refusal(says(method, 4, 16), sound), HasSubstr(method));
@@ -248,7 +248,7 @@ CodesByName taken(const std::string& folder, nn::Parameters& parameters) {
   return codes;
 }
 
-TEST(QuantizedExport, IsReadBackToTheSameCodes) {
+TEST(QuantizedExport, RoundTripsQuantizedValues) {
   for (const ops::RoundingOptions& options :
        {ops::RoundingOptions{8, 16}, ops::RoundingOptions{4, 16}, ops::RoundingOptions{4, 16, true, true}}) {
     const TemporaryFolder folder;
@@ -267,7 +267,7 @@ TEST(QuantizedExport, IsReadBackToTheSameCodes) {
   }
 }
 
-TEST(QuantizedExport, RanksTakeTheirPartsOfCodes) {
+TEST(QuantizedExport, LoadsShardsOfQuantizedValues) {
   for (const int64_t group : {16, 48}) {
     const TemporaryFolder folder;
     const CodesByName written = export_model(folder.path(), {.bits = 4, .group = group});
@@ -288,7 +288,7 @@ TEST(QuantizedExport, RanksTakeTheirPartsOfCodes) {
   }
 }
 
-TEST(QuantizedExport, RefusesWhatNoFolderSays) {
+TEST(QuantizedExport, RefusesUnsupportedQuantizedValues) {
   nn::Parameters parameters = model(tensor::Place({{"tensor", 1, 0}}));
   const at::Tensor weight = sample_values({16, 64}, at::kFloat, 5);
   const auto refused = [&](const CodesByName& codes) -> std::string {

@@ -55,7 +55,7 @@ TEST(Safetensors, ViewsOutliveTheReader) {
   EXPECT_TRUE(view.equal(at::arange(100, at::kDouble)));
 }
 
-TEST(Safetensors, EqualContentGivesAnEqualFileWithAnAlignedHeader) {
+TEST(Safetensors, WritesEqualFilesForEqualContent) {
   test::TemporaryFolder folder;
   const auto x = at::arange(6, at::kFloat), y = at::arange(3, at::kByte);
   for (const char* name : {"a", "b"}) write_safetensors(folder / name, {{"y", y}, {"x", x.view({2, 3}).t()}});
@@ -65,7 +65,7 @@ TEST(Safetensors, EqualContentGivesAnEqualFileWithAnAlignedHeader) {
   EXPECT_EQ(static_cast<unsigned char>(test::read_all(folder / "a")[0]) % 8, 0);
 }
 
-TEST(Safetensors, ReadsTensorsThatTheFileDidNotAlign) {
+TEST(Safetensors, ReadsUnalignedTensors) {
   test::TemporaryFolder folder;
   const std::string header =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I32","shape":[2],"data_offsets":[1,9]}})";
@@ -173,13 +173,13 @@ TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {  // the file is read or refu
   }
 }
 
-TEST(Safetensors, MissingFilesAndFoldersAreErrors) {
+TEST(Safetensors, RefusesMissingFilesAndFolders) {
   test::TemporaryFolder folder;
   EXPECT_THROW(SafetensorsReader(folder / "none"), Error);
   EXPECT_THROW(SafetensorsReader(folder.path()), Error);
 }
 
-TEST(SafetensorsWriter, RefusesWhatWasNotAnnounced) {
+TEST(SafetensorsWriter, RefusesUndeclaredTensors) {
   test::TemporaryFolder folder;
   SafetensorsWriter writer(folder / "a", {{"x", at::kFloat, {2}}});
   EXPECT_THROW(writer.finish(), Error) << "x is missing";
@@ -189,7 +189,7 @@ TEST(SafetensorsWriter, RefusesWhatWasNotAnnounced) {
   EXPECT_THROW(SafetensorsWriter(folder / "a", {{"x", at::kComplexDouble, {2}}}), Error);
 }
 
-TEST(SafetensorsWriter, LeavesTheOldFileAloneUntilItFinishes) {
+TEST(SafetensorsWriter, KeepsTheOldFileUntilItFinishes) {
   test::TemporaryFolder folder;
   const std::string path = folder.write("a", "old");
   {
@@ -201,7 +201,7 @@ TEST(SafetensorsWriter, LeavesTheOldFileAloneUntilItFinishes) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << "nothing is left beside it";
 }
 
-TEST(SafetensorsWriter, AFullDiskIsAnErrorAndTheOldFileSurvives) {
+TEST(SafetensorsWriter, KeepsTheOldFileIfTheDiskIsFull) {
   test::TemporaryFolder folder;
   const std::string path = folder.write("a", "old");
   rlimit before{};

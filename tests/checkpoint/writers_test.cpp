@@ -57,7 +57,7 @@ Written deal(const Layout& layout, const std::function<TrainingState(const tenso
   return written;
 }
 
-TEST(Writers, ReplicasShareTheWritingOfWhatAllHold) {
+TEST(Writers, BalanceBytesOverReplicas) {
   for (const int replicas : {2, 3, 4}) {
     for (const bool parts : {false, true}) {
       SCOPED_TRACE(testing::Message() << replicas << " replicas, parts " << parts);
@@ -70,7 +70,7 @@ TEST(Writers, ReplicasShareTheWritingOfWhatAllHold) {
   }
 }
 
-TEST(Writers, EveryElementHasOneUnderEveryLayout) {
+TEST(Writers, WriteEveryElementOnceInEveryLayout) {
   for (const Layout& layout : layouts()) {
     for (const int sharers : {1, 2, 4}) {
       if (layout.data % sharers != 0) continue;
@@ -81,7 +81,7 @@ TEST(Writers, EveryElementHasOneUnderEveryLayout) {
   }
 }
 
-TEST(Writers, StagesOfAPipelineWriteWhatTheyHold) {
+TEST(Writers, WriteSharedTensorsOnTheFirstStage) {
   tensor::ShardSpec tied = tensor::ShardSpec::whole({8}), last = tensor::ShardSpec::whole({8});
   tied.stages = {0, 1};
   last.stages = {1};
@@ -100,7 +100,7 @@ TEST(Writers, StagesOfAPipelineWriteWhatTheyHold) {
   EXPECT_THAT(times, testing::ElementsAre(testing::Pair("last", 1), testing::Pair("tied", 1)));
 }
 
-TEST(Writers, TheFilesOfTwoReplicasAreEquallyLargeAndLoadBitForBit) {
+TEST(Writers, WriteEquallyLargeFilesThatLoadBitwise) {
   test::TemporaryFolder folder;
   const Layout layout{2, 1};
   const auto on_ranks = [](const Layout& layout, const auto& work) {
