@@ -33,14 +33,14 @@ class Installed : public testing::Test {
   std::string base;
 };
 
-TEST_F(Installed, ProgramsRun) {
+TEST_F(Installed, RunsItsPrograms) {
   const Finished version = command({prefix() + "/bin/colossal", "--version"});
   EXPECT_EQ(version.output.rfind("colossal ", 0), 0u) << version.output;
   const Finished info = command({prefix() + "/bin/colossal", "info", "--no-measure"});  // runs the program in libexec
   EXPECT_EQ(info.status, 0) << info.output;
 }
 
-TEST_F(Installed, HoldsPublicHeadersAlone) {
+TEST_F(Installed, HoldsOnlyPublicHeaders) {
   std::set<std::string> headers;
   for (const auto& entry : fs::recursive_directory_iterator(prefix() + "/include"))
     if (entry.is_regular_file()) headers.insert(fs::relative(entry.path(), prefix() + "/include").string());

@@ -143,7 +143,7 @@ echo "/dev/x 1 1 ${FAKE_FREE:-99000000} 1% /")");
   std::string base, checkout;
 };
 
-TEST_F(SetupScript, InstallsACpuWheelAlone) {
+TEST_F(SetupScript, InstallsOnlyACpuWheel) {
   const Finished first = start({});
   ASSERT_EQ(first.status, 0) << first.output;
   EXPECT_THAT(first.output,
@@ -168,7 +168,7 @@ TEST_F(SetupScript, AddsTwoLibrariesToACudaWheelForTheCpu) {
   EXPECT_THAT(calls(), HasSubstr("pip install cuda-toolkit[cudart,cupti]==13.0.3"));
 }
 
-TEST_F(SetupScript, TakesUpAnInterruptedInstallation) {
+TEST_F(SetupScript, ResumesAnInterruptedInstallation) {
   ASSERT_EQ(start({{"FAKE_WHEEL", "cuda"}}).status, 0);
   fs::remove_all(checkout + "/build");
   for (const auto& entry : fs::recursive_directory_iterator(checkout + "/.venv"))
@@ -182,7 +182,7 @@ TEST_F(SetupScript, TakesUpAnInterruptedInstallation) {
   EXPECT_THAT(calls(), HasSubstr("pip install cuda-toolkit[cudart,cupti]==13.0.3"));
 }
 
-TEST_F(SetupScript, InstallsWhatGpusNeed) {
+TEST_F(SetupScript, InstallsPackagesForGpus) {
   const Finished done = start({{"FAKE_WHEEL", "cuda"}, {"COLOSSAL_TORCH", "cuda"}});
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("with GPU support"));
@@ -201,7 +201,7 @@ TEST_F(SetupScript, CompletesATorchForGpus) {
   EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CUDA=ON"));
 }
 
-TEST_F(SetupScript, KeepsABuildForTheCpuIfGpusAreAskedOfIt) {
+TEST_F(SetupScript, KeepsACpuBuildIfGpusAreRequested) {
   ASSERT_EQ(start({}).status, 0);
   const Finished refused = start({{"COLOSSAL_TORCH", "cuda"}});
   EXPECT_EQ(refused.status, 1);
@@ -233,7 +233,7 @@ TEST_F(SetupScript, ChoosesTheTorchOfThisMachine) {
   EXPECT_THAT(calls(), HasSubstr("-DCOLOSSAL_CUDA=AUTO"));
 }
 
-TEST_F(SetupScript, LeavesATorchOfTheUserAlone) {
+TEST_F(SetupScript, KeepsATorchOfTheUser) {
   fs::create_directories(base + "/libtorch/include");
   ASSERT_EQ(start({{"LIBTORCH_ROOT", base + "/libtorch"}}).status, 0);
   EXPECT_THAT(calls(), Not(HasSubstr("pip")));
@@ -243,7 +243,7 @@ TEST_F(SetupScript, LeavesATorchOfTheUserAlone) {
   EXPECT_THAT(wrong.output, HasSubstr("LIBTORCH_ROOT must be a folder with include/ and lib/: got " + base));
 }
 
-TEST_F(SetupScript, PassesOverATorchThatIsTooNew) {
+TEST_F(SetupScript, SkipsATorchThatIsTooNew) {
   fs::create_directories(base + "/torch/include");
   ASSERT_EQ(start({{"FAKE_SYSTEM_TORCH", "2.14.1+cpu " + base + "/torch"}}).status, 0);
   EXPECT_THAT(calls(), Not(HasSubstr("pip"))) << "2.14 is supported";
@@ -277,7 +277,7 @@ TEST_F(SetupScript, RefreshesStalePackageListsOnce) {
   EXPECT_THAT(calls(), testing::ContainsRegex("^apt-get install [^\n]*\napt-get update [^\n]*\napt-get install "));
 }
 
-TEST_F(SetupScript, NamesTheWaysAroundPip) {
+TEST_F(SetupScript, NamesAlternativesToPip) {
   const Finished done = start({{"FAKE_PIP_FAILS", "1"}});
   EXPECT_EQ(done.status, 1);
   for (const char* part : {"No matching distribution found", "LIBTORCH_ROOT=FOLDER", "a python3 that can import torch",
@@ -292,7 +292,7 @@ TEST_F(SetupScript, RefusesADiskThatIsTooSmall) {
   EXPECT_EQ(calls(), "");
 }
 
-TEST_F(SetupScript, NamesAllThatIsTooOldAtOnce) {
+TEST_F(SetupScript, NamesAllOutdatedToolsAtOnce) {
   stub("cmake", "exit 1");
   EXPECT_THAT(start({}).output, HasSubstr("CMake must be 3.25 or newer: got no version from "));
   stub("cmake", "echo \"cmake version $FAKE_CMAKE\"");
@@ -304,7 +304,7 @@ TEST_F(SetupScript, NamesAllThatIsTooOldAtOnce) {
   EXPECT_EQ(calls(), "");
 }
 
-TEST_F(SetupScript, ConfiguresACopiedCheckoutAnew) {
+TEST_F(SetupScript, ReconfiguresACopiedCheckout) {
   ASSERT_EQ(start({}).status, 0);
   const std::string copy = base + "/copy";
   fs::copy(checkout, copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
