@@ -33,7 +33,8 @@ at::Tensor length_of(const std::string& text, at::Device device) {
 
 at::Tensor as_bytes(const std::string& text, at::Device device) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::copy(text.begin(), text.end(), static_cast<char*>(bytes.mutable_data_ptr()));  // memcpy wants no null, even of 0
+  std::copy(text.begin(), text.end(), static_cast<char*>(bytes.mutable_data_ptr()));  // memcpy allows no null pointer,
+                                                                                      // even for 0 bytes
   return bytes.to(device);
 }
 
@@ -102,7 +103,7 @@ void agree(Group& ranks, at::Device device, const std::function<void()>& work) {
 
 std::optional<TextDifference> find_difference(Group& ranks, at::Device device, const std::string& text) {
   const at::TensorOptions options = at::TensorOptions(at::kLong).device(device);
-  // 62 bits: the negative of every such number is one, too. The maximum of -x is minus the minimum of x.
+  // A digest has 62 bits, so that its negative fits as well. The maximum of -x is minus the minimum of x.
   const auto digest = static_cast<int64_t>(checksum_number(text.data(), text.size()) >> 2);
   at::Tensor range = at::tensor({digest, -digest}, at::kLong).to(device);
   ranks.all_reduce(range, Reduce::Max).wait();

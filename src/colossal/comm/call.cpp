@@ -59,7 +59,7 @@ void check_peer(const Group& group, const Call& call) {
          call.peer);
 }
 
-/// `factor` (n-1)/n times the elements of x, in an order of operations that is exact up to 2^53.
+/// Returns `factor` (n-1)/n times the elements of x. The order of the operations keeps the result exact up to 2^53.
 double around_the_ring(const Group& group, double factor, const at::Tensor& x) {
   return factor * (group.size() - 1) * static_cast<double>(x.numel()) / group.size();
 }

@@ -1,4 +1,4 @@
-// One call of a collective as a value: what a group is asked to do, whatever transport stands behind it.
+// One call of a collective as a value: the request to a group, independent of the group's transport.
 //
 //   Call call = Call::all_reduce(x, Reduce::Sum);
 //   check(group, call);                            // throws what is wrong with the arguments
@@ -34,16 +34,17 @@ const char* to_string(Collective collective);
 enum class Reduce { Sum, Max, Min };
 const char* to_string(Reduce op);
 
-/// What one rank asks of a group. It refers to the tensors and row counts of its caller, who keeps them for as long as
-/// the Call is used; whoever needs them longer makes a KeptCall (backends/kept_call.h). The meaning of each collective
-/// is the contract of the member of Group that bears its name.
+/// A request of one rank to a group. It refers to the caller's tensors and row counts, which must stay valid for as
+/// long as the Call is used. Code that needs them for longer makes a KeptCall (backends/kept_call.h). The member of
+/// Group with the same name documents each collective.
 struct Call {
   Collective collective = Collective::Barrier;
-  const at::Tensor* out = nullptr;  ///< what is written; null where nothing is (send, barrier)
-  const at::Tensor* in = nullptr;   ///< what is read, equal to `out` in place; null where nothing is (recv, barrier)
-  Reduce op = Reduce::Sum;          ///< of all_reduce, reduce_scatter and reduce
-  int peer = 0;                     ///< root of broadcast and reduce, the other rank of send and recv
-  std::span<const int64_t> out_rows = {}, in_rows = {};  ///< of all_to_all; empty: equal parts
+  const at::Tensor* out = nullptr;  ///< tensor that is written; null for send and barrier
+  const at::Tensor* in = nullptr;   ///< tensor that is read, equal to `out` if the call is in place; null for recv and
+                                    ///< barrier
+  Reduce op = Reduce::Sum;          ///< reduction of all_reduce, reduce_scatter and reduce
+  int peer = 0;                     ///< root of broadcast and reduce; other rank of send and recv
+  std::span<const int64_t> out_rows = {}, in_rows = {};  ///< row counts of all_to_all; empty = equal parts
 
   static Call all_reduce(at::Tensor& x, Reduce op) { return {Collective::AllReduce, &x, &x, op}; }
   static Call all_gather(at::Tensor& out, const at::Tensor& in) { return {Collective::AllGather, &out, &in}; }
@@ -60,7 +61,7 @@ struct Call {
   static Call recv(at::Tensor& x, int from) { return {Collective::Recv, &x, nullptr, Reduce::Sum, from}; }
   static Call barrier() { return {}; }
 
-  /// The tensor by which ranks and devices are compared: what is read, of recv what is written; null for a barrier.
+  /// Returns the tensor that ranks and devices are compared by: the input, for recv the output, for a barrier null.
   const at::Tensor* tensor() const { return in ? in : out; }
   bool reduces() const {
     return collective == Collective::AllReduce || collective == Collective::ReduceScatter ||
@@ -69,28 +70,29 @@ struct Call {
   bool is_transfer() const { return collective == Collective::Send || collective == Collective::Recv; }
 };
 
-/// Throws Error("comm", ...) that names the group, the collective and the tensor at fault, unless the arguments fit the
-/// contract of Group as far as one rank can see it alone. Makes no communication.
+/// Throws Error("comm", ...) that names the group, the collective and the tensor at fault if the arguments break the
+/// contract of Group. Checks only what one rank can see alone. Does not communicate.
 void check(const Group& group, const Call& call);
 
-/// The payload that this rank sends by a call, with the ring algorithms of Group's contract. The call must have passed
-/// check().
+/// The payload that this rank sends for a call, with the ring algorithms of Group's contract. The call must have
+/// passed check().
 struct Payload {
-  double elements = 0;  ///< exact up to 2^53
+  double elements = 0;  ///< number of elements, exact up to 2^53
   double bytes = 0;
   bool operator==(const Payload&) const = default;
 };
 Payload sent_by(const Group& group, const Call& call);
 
-/// Bytes of `x`.
+/// Returns the size of `x` in bytes.
 int64_t bytes_of(const at::Tensor& x);
-/// Bytes of call.tensor(): what the messages of the watchdog and of transports call the size of a call. 0 for a
-/// barrier.
+/// Returns the size of call.tensor() in bytes, 0 for a barrier. Messages of the watchdog and of transports report this
+/// as the size of a call.
 int64_t bytes_of(const Call& call);
-/// Bytes of its larger tensor.
+/// Returns the size in bytes of the call's larger tensor.
 int64_t largest_bytes(const Call& call);
 
-/// Where each rank's rows of an all_to_all begin, in bytes: size + 1 entries. Empty `rows`: equal parts.
+/// Returns the byte offsets at which each rank's rows of an all_to_all start: size + 1 entries. Empty `rows` mean
+/// equal parts.
 std::vector<int64_t> row_borders(const at::Tensor& x, std::span<const int64_t> rows, int size);
 
 }  // namespace colossal::comm

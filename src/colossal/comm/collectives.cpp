@@ -26,7 +26,7 @@ at::Tensor reduced(const at::Tensor& x, Group& group) {
   return sum;
 }
 
-/// Every rank's x, concatenated along dim.
+/// Returns every rank's x, concatenated along dim.
 at::Tensor gathered(const at::Tensor& x, int64_t dim, Group& group) {
   const tensor::ReadScope read({x});
   std::vector<int64_t> sizes = x.sizes().vec();
@@ -36,7 +36,7 @@ at::Tensor gathered(const at::Tensor& x, int64_t dim, Group& group) {
   return all.movedim(0, dim).flatten(dim, dim + 1).contiguous();
 }
 
-/// Slice rank() along dim of the sum of every rank's x.
+/// Returns slice rank() along dim of the sum of every rank's x.
 at::Tensor scattered(const at::Tensor& x, int64_t dim, Group& group) {
   const tensor::ReadScope read({x});
   const at::Tensor parts = x.unflatten(dim, {group.size(), x.size(dim) / group.size()}).movedim(dim, 0).contiguous();
@@ -71,7 +71,7 @@ void save(AutogradContext* context, int64_t dim, int64_t group) {
   context->saved_data["group"] = group;
 }
 
-/// The backward of a collective along a dimension.
+/// Returns the gradients of a collective along a dimension, whose backward is `Opposite`.
 template <at::Tensor (*Opposite)(const at::Tensor&, int64_t, Group&)>
 variable_list opposite(AutogradContext* context, const variable_list& grads) {
   Group& group = group_at(context->saved_data["group"].toInt());

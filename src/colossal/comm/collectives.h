@@ -1,4 +1,4 @@
-// Collectives with autograd: the pairs that tensor, sequence and data parallelism are made of.
+// Collectives with autograd: the pairs of forward and backward that tensor, sequence and data parallelism use.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,18 +11,21 @@ namespace colossal::comm {
 
 class Group;
 
-/// Forward: all_reduce(x, Sum). Backward: dy as it is. Sends 2 (n-1)/n * numel(x) in forward. (Megatron's g.)
+/// Forward: all_reduce(x, Sum). Backward: passes dy on unchanged. Sends 2 (n-1)/n * numel(x) in forward. (Megatron's
+/// g.)
 at::Tensor reduce_from(const at::Tensor& x, Group& group);
-/// Forward: every rank's x concatenated along `dim`. Backward: this rank's slice of dy (every rank must hold the same
-/// dy).
+/// Forward: every rank's x concatenated along `dim`. Backward: this rank's slice of dy, which must be the same on
+/// every rank.
 at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group);
-/// Forward: all_gather along `dim`. Backward: reduce_scatter: each rank uses the whole in its own way.
+/// Forward: all_gather along `dim`. Backward: reduce_scatter, because each rank uses the gathered tensor in its own
+/// way.
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group);
 /// Forward: reduce_scatter along `dim`, which must divide by n. Backward: all_gather.
 at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group);
 
-/// Forward: all_to_all of x [sum of in_rows, ...]: the next in_rows[r] rows go to rank r, and the out_rows[r] rows that
-/// come from it lie likewise in the result. Backward: the same the other way. Sends what leaves this rank.
+/// Forward: all_to_all of x [sum of in_rows, ...]. The next in_rows[r] rows go to rank r. The out_rows[r] rows from
+/// rank r are stored in rank order in the result. Backward: the same exchange in the opposite direction. Sends the
+/// rows that leave this rank.
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
                       Group& group);
 

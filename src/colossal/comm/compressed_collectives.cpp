@@ -37,7 +37,7 @@ void check(const at::Tensor& x, const char* what, const Compression& compression
 }
 
 at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {
-  // A NaN comes back by its block's scale; here it only must not be converted.
+  // The scale of the block restores a NaN; this line only keeps NaN out of the integer conversion.
   return (x * scale).round_().clamp_(-kLargestInt8, kLargestInt8).nan_to_num_(0).to(at::kChar);
 }
 
@@ -55,7 +55,7 @@ at::Tensor compress(const at::Tensor& rows, const Compression& compression) {
   return at::cat({scales, codes.view(at::kByte).view({rows.size(0), count * size})}, 1);
 }
 
-/// And back: [n, numel] fp32.
+/// Converts messages back to numbers: [n, numel] fp32.
 at::Tensor decompress(const at::Tensor& messages, int64_t numel, const Compression& compression) {
   const auto [count, size] = blocks_of(numel, compression);
   const at::Tensor scale = messages.narrow(1, 0, count * kScaleBytes).contiguous().view(at::kFloat).unsqueeze(-1);
@@ -64,7 +64,7 @@ at::Tensor decompress(const at::Tensor& messages, int64_t numel, const Compressi
   return ops::dequantize(codes.unflatten(1, {count, size}), scale, at::kFloat).flatten(1).narrow(1, 0, numel);
 }
 
-/// Messages under way, one a row, and what is made of them when they are there.
+/// Messages in transit, one per row, and the function that uses them on arrival.
 class Arrival final : public Work::State {
  public:
   using Use = std::function<void(const at::Tensor& messages)>;
@@ -90,7 +90,7 @@ Work gather(const at::Tensor& in, Group& group, const Compression& compression, 
   return Work(std::make_shared<Arrival>(sent, messages, std::move(work), std::move(use)));
 }
 
-/// rows [n, k]: row r goes to rank r.
+/// Sends row r of rows [n, k] to rank r.
 Work exchange(const at::Tensor& rows, Group& group, const Compression& compression, Arrival::Use use) {
   const at::Tensor sent = compress(rows, compression);
   at::Tensor messages = at::empty_like(sent);

@@ -1,4 +1,4 @@
-// A file descriptor of the system that closes itself.
+// A file descriptor that closes itself.
 #pragma once
 #include <unistd.h>
 
@@ -8,7 +8,7 @@ namespace colossal::comm {
 
 class Descriptor {
  public:
-  /// Takes `value` over; a negative one, as failed calls return, is nothing to close.
+  /// Takes ownership of `value`; a negative value, which failed calls return, means that there is no descriptor.
   explicit Descriptor(int value = -1) : value_(value) {}
   Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

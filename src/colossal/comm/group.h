@@ -1,5 +1,5 @@
-// One group of ranks and the collectives among them. A transport or a decorator is one function, issue(); the nine
-// collectives make the Call that it gets.
+// One group of ranks and the collectives among them. A transport or a decorator implements one function, issue(); the
+// nine collectives make the Call that it gets.
 //
 //   Group& group = mesh.group("tensor");
 //   group.all_reduce(x, Reduce::Sum).wait();      // x is now the sum on all ranks
@@ -16,8 +16,8 @@
 
 namespace colossal::comm {
 
-/// A collective under way. `wait()` returns when the result is in place, or throws what went wrong. The tensors given
-/// to the collective must neither change nor die before it. A default-made Work is done.
+/// A collective in progress. `wait()` returns when the result is in place, or throws the error of the collective.
+/// Until then the tensors of the collective must neither change nor be destroyed. A default-constructed Work is done.
 class Work {
  public:
   class State {
@@ -33,7 +33,7 @@ class Work {
     state_.reset();
   }
   bool done() const { return !state_ || state_->done(); }
-  /// Was done when it was made, or has been waited for.
+  /// Returns true if the work was done when it was made, or has been waited for.
   bool is_empty() const { return !state_; }
 
  private:
@@ -56,8 +56,9 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Begins the call, of which only what is reached through its tensors must outlive issue(). The one function of a
-  /// transport, which refuses what check() refuses, and of a decorator, which passes the call on, as it is or changed.
+  /// Starts the call. Only the storage of its tensors must outlive issue(), not the Call or the tensor objects. This
+  /// is the one function of a transport and of a decorator. A transport refuses what check() refuses; a decorator
+  /// passes the call on, unchanged or changed.
   virtual Work issue(const Call& call) = 0;
 
   /// x <- reduction of x over all ranks, in place. Sends 2 (n-1)/n * numel(x).
@@ -65,27 +66,27 @@ class Group {
   /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`.
   /// Sends (n-1)/n * numel(out).
   Work all_gather(at::Tensor& out, const at::Tensor& in) { return issue(Call::all_gather(out, in)); }
-  /// out <- slice rank() of the reduction of `in` [n * numel(out)]; may be that slice of `in`, whose other slices are
-  /// unspecified afterwards then. Sends (n-1)/n * numel(in).
+  /// out <- slice rank() of the reduction of `in` [n * numel(out)]. `out` may be that slice of `in`; the other slices
+  /// of `in` are then unspecified afterwards. Sends (n-1)/n * numel(in).
   Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
     return issue(Call::reduce_scatter(out, in, op));
   }
-  /// Rows [sum in_rows[<r], ...) of `in` go to rank r; the rows from rank r land likewise in `out`. Empty: equal parts.
-  /// Sends what leaves this rank.
+  /// Rows [sum in_rows[<r], ...) of `in` go to rank r; the rows from rank r are stored in rank order in `out`. Empty
+  /// row counts mean equal parts. Sends the rows that leave this rank.
   Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
                   const std::vector<int64_t>& in_rows) {
     return issue(Call::all_to_all(out, in, out_rows, in_rows));
   }
-  /// x <- root's x. Every rank but the last of the chain sends numel(x): counted as (n-1)/n * numel(x) a rank.
+  /// x <- root's x. Every rank except the last of the chain sends numel(x), counted as (n-1)/n * numel(x) per rank.
   Work broadcast(at::Tensor& x, int root) { return issue(Call::broadcast(x, root)); }
-  /// On root, x <- reduction of x over all ranks; elsewhere x is unspecified afterwards. Counted like broadcast.
+  /// x <- reduction of x over all ranks on root; on other ranks x is unspecified afterwards. Counted like broadcast.
   Work reduce(at::Tensor& x, int root, Reduce op) { return issue(Call::reduce(x, root, op)); }
-  /// x goes to rank `to`, which receives a tensor of the same size and dtype. Transfers of a pair and direction arrive
-  /// in the order of their calls. Sends numel(x).
+  /// Sends x to rank `to`, which receives a tensor of the same size and dtype. Transfers of a pair and direction
+  /// arrive in the order of their calls. Sends numel(x).
   Work send(const at::Tensor& x, int to) { return issue(Call::send(x, to)); }
-  /// x <- what rank `from` sends. Sends nothing.
+  /// x <- the tensor that rank `from` sends. Sends nothing.
   Work recv(at::Tensor& x, int from) { return issue(Call::recv(x, from)); }
-  /// Is over when all ranks have called it. Sends nothing.
+  /// Completes after all ranks have called it. Sends nothing.
   Work barrier() { return issue(Call::barrier()); }
 };
 

@@ -39,7 +39,8 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
 Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), place_(place_of(world, axes)) {}
 
 std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
-  // This rank with its indices along `axes` set to 0, then every combination of them, the first axis outermost.
+  // Starts from this rank with its indices along `axes` set to 0, then adds every combination of them, the first axis
+  // outermost.
   std::map<std::string, int> strides;
   int stride = 1;
   for (size_t i = place_.axes().size(); i-- > 0;) {

@@ -21,9 +21,9 @@ namespace colossal::comm {
 
 /// Axes are given outermost first: neighbours along the last one have consecutive ranks.
 ///
-/// Groups are made at the first request, which is collective among their members, and kept. A request for an axis that
-/// was not named, or whose size is 1, gives a null group. Errors: throws Error("parallel", ...) unless the sizes
-/// multiply to world.size().
+/// The first request for a group makes it, which is collective among its members; the mesh then keeps the group. A
+/// request for an axis that the mesh does not have, or for an axis of size 1, returns a null group. Errors: throws
+/// Error("parallel", ...) unless the sizes multiply to world.size().
 class Mesh {
  public:
   struct Axis {
@@ -31,9 +31,9 @@ class Mesh {
     int size;
     tensor::Deals deals = tensor::Deals::Nothing;
   };
-  /// An axis along which the rows of a batch are dealt out.
+  /// Returns an axis along which the rows of a batch are sharded.
   static Axis batch(std::string name, int size) { return {std::move(name), size, tensor::Deals::Rows}; }
-  /// An axis along which the tokens of each row are dealt out.
+  /// Returns an axis along which the tokens of each row are sharded.
   static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::Deals::Tokens}; }
   Mesh(World& world, const std::vector<Axis>& axes);
 
@@ -42,35 +42,38 @@ class Mesh {
   int index(const std::string& axis) const { return place_.index(axis); }
 
   Group& group(const std::string& axis) { return group(std::vector<std::string>{axis}); }
-  /// The ranks that differ from this one only along `axes`, the first axis outermost. Name: axes joined by "+".
+  /// Returns the ranks that differ from this one only along `axes`, the first axis outermost. Name: axes joined by
+  /// "+".
   Group& group(const std::vector<std::string>& axes);
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
-  /// The ranks along `axis` as group() has them, over a connection between devices of its own, shared with no group but
-  /// those of the same ranks and purpose (World::make_group): for what must not wait behind other calls of these ranks.
-  /// Name: "axis purpose".
+  /// Returns the ranks along `axis`, as group() does, but with a separate connection between devices. Only groups of
+  /// the same ranks and purpose share that connection (World::make_group). Use it for calls that must not wait for
+  /// other calls of these ranks. Name: "axis purpose".
   Group& channel(const std::string& axis, const std::string& purpose);
-  /// The ranks of all axes, or of all but one.
+  /// Returns the group of all ranks.
   Group& all() { return group(axes_but("")); }
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
-  /// The group along `axes` cut in runs of `count` neighbours: this rank's run. Name: axes joined by "+", "/count".
+  /// Cuts the group along `axes` into runs of `count` neighbours and returns this rank's run. Name: axes joined by
+  /// "+", "/count".
   Group& neighbours(const std::vector<std::string>& axes, int count);
   Group& neighbours(const std::string& axis, int count) { return neighbours(std::vector<std::string>{axis}, count); }
-  /// The ranks that stand where this one does in each run of neighbours(axes, count). Name: axes joined by "+", then
-  /// ".i" for each index along them.
+  /// Returns the ranks that have this rank's position in each run of neighbours(axes, count). Name: axes joined by
+  /// "+", then ".i" for each index along them.
   Group& counterparts(const std::vector<std::string>& axes, int count);
-  /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at
-  /// least two.
+  /// Returns group(axes) joined with the groups at the other `indices` along `axis`. `indices` must be ascending, have
+  /// at least two entries and contain this rank's index.
   Group& among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices);
-  /// For what goes one way between the ranks at the indices `from` (rank 0 of the group) and `to` (rank 1) along
-  /// `axis`, of which this rank is one; the way back is a group of its own, so neither stands in the other's way.
-  /// Collective between these two: ranks that make several do so in one order of (from, to). Name: "axis from>to".
+  /// Returns a group for transfers in one direction, between the ranks at the indices `from` (rank 0 of the group) and
+  /// `to` (rank 1) along `axis`. This rank must be one of them. The opposite direction has a separate group, so
+  /// neither direction blocks the other. Collective between these two ranks: ranks that make several such groups must
+  /// do so in one common order of (from, to). Name: "axis from>to".
   Group& one_way(const std::string& axis, int from, int to);
-  /// Sends a number over every group made so far, in the order in which they were made: so transports between devices,
-  /// which connect at the first tensor (DeviceLinks), do so before ranks depend on one another in other ways. For
-  /// groups that will carry tensors of `device`; nothing happens for the CPU. Collective among all ranks.
-  /// Communication: of each group an all_reduce of [1], or the transfer of [1] that goes its one way.
+  /// Sends a number over every group made so far, in the order in which they were made. Transports between devices
+  /// (DeviceLinks) connect at the first tensor; connect() makes them do so before ranks depend on one another in other
+  /// ways. Call it for groups that will carry tensors of `device`; for the CPU it does nothing. Collective among all
+  /// ranks. Communication: for each group an all_reduce of [1], or for a one-way group a transfer of [1].
   void connect(at::Device device);
   World& world() { return world_; }
 

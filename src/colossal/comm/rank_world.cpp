@@ -18,7 +18,7 @@ RankWorld::RankWorld(const Options& options, Connect connect, std::shared_ptr<St
 }
 
 RankWorld::~RankWorld() {
-  if (watchdog_) watchdog_->stop();  // groups may keep it alive, but its thread uses this world
+  if (watchdog_) watchdog_->stop();  // because groups may keep the watchdog alive, but its thread uses this world
 }
 
 Membership RankWorld::membership(const std::string& name, const std::vector<int>& ranks) {

@@ -1,4 +1,4 @@
-// A World made of a transport: what threads and processes have in common.
+// A World built on any transport: the code that thread ranks and process ranks share.
 #pragma once
 #include <functional>
 #include <map>
@@ -15,13 +15,13 @@
 
 namespace colossal::comm {
 
-/// Where the new group stands: everything a transport needs to connect its members.
+/// Description of a new group: everything a transport needs to connect its members.
 struct Membership {
   std::string name;
-  std::string key;         ///< of this very group: the same on all members, no other group's
-  std::vector<int> ranks;  ///< of the world, in group order
-  int rank = 0;            ///< of this rank within `ranks`
-  std::string channel;     ///< of devices: World::make_group
+  std::string key;         ///< key of this group: the same on all members, unique among groups
+  std::vector<int> ranks;  ///< ranks of the world, in group order
+  int rank = 0;            ///< index of this rank within `ranks`
+  std::string channel;     ///< channel for device tensors (World::make_group)
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -36,7 +36,7 @@ class RankWorld : public World {
     std::chrono::milliseconds watchdog{30000};
     std::chrono::milliseconds notice{10000};
   };
-  /// `watchdog_store` is used by the watchdog alone; without one there is no watchdog.
+  /// Only the watchdog uses `watchdog_store`; null = no watchdog.
   RankWorld(const Options& options, Connect connect, std::shared_ptr<Store> watchdog_store);
   ~RankWorld() override;
 
@@ -51,7 +51,7 @@ class RankWorld : public World {
   void on_stall(std::function<void(const Stall&)> listener) override;
   std::string backend() const override { return options_.backend; }
 
-  /// Ends all groups of this rank, those to come included.
+  /// Ends all groups of this rank, including groups made later.
   void abort(const std::string& reason);
 
  private:
@@ -61,8 +61,9 @@ class RankWorld : public World {
   const Connect connect_;
   Traffic traffic_;
   std::mutex mutex_;
-  std::map<std::string, int> requests_;             // of the same name and ranks, so far
-  std::vector<std::shared_ptr<Backend>> backends_;  // kept: a rank that fails tells its peers why before it leaves
+  std::map<std::string, int> requests_;             // number of requests so far, by name and ranks
+  std::vector<std::shared_ptr<Backend>> backends_;  // kept alive, so that a failing rank reports its reason to its
+                                                    // peers before it leaves
   std::optional<std::string> aborted_;
   std::shared_ptr<Watchdog> watchdog_;
 };

@@ -17,7 +17,7 @@
 namespace colossal::comm {
 namespace {
 
-/// Hands every member of a group the same memory: the first to come makes it, the last takes the entry away.
+/// Gives every member of a group the same memory: the first member makes it, the last one removes the entry.
 class Segments {
  public:
   std::shared_ptr<Segment> get(const std::string& key, int size) {
@@ -69,7 +69,7 @@ class ThreadRun {
       const std::lock_guard lock(mutex_);
       leaving.swap(worlds_[r]);
     }
-    leaving.reset();  // joins threads: not under the lock
+    leaving.reset();  // outside of the lock, because it joins threads
   }
 
   void finish() const {
@@ -79,7 +79,7 @@ class ThreadRun {
  private:
   void fail(int r, std::exception_ptr cause) {
     const std::lock_guard lock(mutex_);
-    if (first_) return;  // the peers of a failed rank fail too: theirs is not the cause
+    if (first_) return;  // peers of a failed rank fail too, but their errors are not the cause
     first_ = with_rank_of(cause, r);
     const std::string reason = concat("rank ", r, " of ", worlds_.size(), " failed: ", text(first_));
     for (const auto& world : worlds_) {
@@ -97,7 +97,7 @@ class ThreadRun {
     }
   }
 
-  /// Errors of ours and of torch get the rank; other types stay what they are, because tests ask for them.
+  /// Adds the rank to errors of Colossal and of torch; other types stay unchanged because tests catch them by type.
   std::exception_ptr with_rank_of(std::exception_ptr cause, int r) const {
     const int n = static_cast<int>(worlds_.size());
     try {

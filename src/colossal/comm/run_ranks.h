@@ -13,15 +13,15 @@
 namespace colossal::comm {
 
 struct RankOptions {
-  /// Collectives do nothing, and outputs hold what this rank alone knows (IdleGroup): parity tests must then fail.
+  /// makes collectives do nothing: outputs hold only this rank's own data (IdleGroup), so parity tests must fail
   bool collectives_off = false;
   std::chrono::milliseconds watchdog{30000};
   std::chrono::milliseconds notice{10000};
 };
 
-/// Runs fn once per rank, each in a thread of its own with its own World. Rethrows the first exception thrown by any
-/// rank, not the lowest rank's: peers of a failed rank fail too, and theirs is not the cause. Its message ends in
-/// "(rank r of n)".
+/// Runs `fn` once per rank, each in a separate thread with its own World. Rethrows the exception that was thrown
+/// first, not the lowest rank's, because peers of a failed rank fail too and their errors are not the cause. Its
+/// message ends in "(rank r of n)".
 void run_ranks(int n, const std::function<void(World&)>& fn, const RankOptions& options = {});
 
 }  // namespace colossal::comm

@@ -20,7 +20,7 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-/// Up to eight bytes, the first the least significant.
+/// Reads up to eight bytes, the first being the least significant.
 uint64_t word(const char* bytes, size_t count) {
   uint64_t value = 0;
   for (size_t i = 0; i < count; ++i) value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
@@ -67,7 +67,7 @@ uint64_t keyed_hash(const HashKey& key, std::string_view text) {
 Seal::Seal(std::string_view secret) : key_{keyed_hash({0, 1}, secret), keyed_hash({0, 2}, secret)} {}
 
 std::string Seal::tag(const std::string& name, std::string_view value) const {
-  // With the length, or name and value could trade letters.
+  // The length separates name and value; without it, characters could move from one to the other.
   return hex(keyed_hash(key_, concat(name.size(), " ", name, value)));
 }
 

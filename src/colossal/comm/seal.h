@@ -1,4 +1,4 @@
-// What keeps strangers out of a run: texts that nobody guesses, and values that only who knows the secret can write.
+// Protection of a run against strangers: random texts, and signatures that only a holder of the secret can make.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,24 +7,23 @@
 
 namespace colossal::comm {
 
-/// 32 hex digits, 128 bits of the kernel's random numbers.
+/// Returns 32 hex digits: 128 bits of the kernel's random numbers.
 std::string random_text();
 
-/// SipHash-2-4 under a key of 128 bits. Who does not know the key can neither predict a hash nor learn the key from
-/// hashes.
+/// The 128-bit key of SipHash-2-4. Without the key, hashes cannot be predicted, and hashes do not reveal the key.
 struct HashKey {
   uint64_t low = 0, high = 0;
 };
 uint64_t keyed_hash(const HashKey& key, std::string_view text);
 
-/// Signs the values of a store. Pure and thread safe. It hides nothing: values can still be read.
+/// Signs the values of a store. Pure and thread safe. It does not encrypt: values remain readable.
 class Seal {
  public:
-  /// `secret` is any text; one from random_text() cannot be found by trying.
+  /// `secret` is any text; a text from random_text() cannot be guessed.
   explicit Seal(std::string_view secret);
-  /// `value` behind a tag that holds for it under `name` alone.
+  /// Returns `value` prefixed with a tag that is valid only for this value under `name`.
   std::string close(const std::string& name, const std::string& value) const;
-  /// What was closed under that name with the same secret; nothing when it was not.
+  /// Returns the value that was closed under that name with the same secret, or nothing if the tag does not match.
   std::optional<std::string> open(const std::string& name, const std::string& sealed) const;
 
  private:

@@ -43,7 +43,8 @@ std::string to_text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-/// Bound to the loopback address `options.host` alone; c10d itself would listen on all interfaces.
+/// Returns a socket that listens only at the loopback address `options.host`; c10d itself would listen on all
+/// interfaces.
 Descriptor loopback_listener(const Store::Tcp& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -53,7 +54,7 @@ Descriptor loopback_listener(const Store::Tcp& options) {
   if (failure != 0) throw std::runtime_error(concat(options.host, ": ", gai_strerror(failure)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
   Descriptor listener(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int yes = 1;  // a port that an ended run still holds in TIME_WAIT is free
+  const int yes = 1;  // allows a port that an ended run still holds in TIME_WAIT
   const bool listens =
       listener.is_open() && setsockopt(listener.value(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
       bind(listener.value(), address->ai_addr, address->ai_addrlen) == 0 && listen(listener.value(), SOMAXCONN) == 0;
@@ -79,32 +80,33 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const Store::Tcp& options, bool use_u
   c10d_options.waitWorkers = false;
   c10d_options.timeout = options.limit;
   c10d_options.useLibUV = use_uv;
-  // c10d closes what it is given, and tries twice.
+  // The descriptor is duplicated because c10d closes the one it gets, and connect() is called twice without libuv.
   if (listener.is_open()) c10d_options.masterListenFd = fcntl(listener.value(), F_DUPFD_CLOEXEC, 0);
   return c10::make_intrusive<c10d::TCPStore>(options.host, c10d_options);
 }
 
 }  // namespace
 
-/// Makes the requests to a server on a thread of its own. c10d sets no limit to an answer: a server that is stopped,
-/// one whose host is gone, or a stranger that listens in its place would hold up who asks for ever.
+/// Makes the requests to a server on a separate thread, because c10d sets no limit on an answer. Without that thread,
+/// a stopped server, a lost host or a stranger on the port would block the caller forever.
 class Store::Line {
  public:
   explicit Line(const Tcp& server)
       : name_(concat(server.host, ":", server.port)), patience_(std::max(server.limit, milliseconds(10000))) {}
   ~Line() {
-    if (is_silent_) (void)worker_.release();  // it would be waited for: left to the end of the process
+    // Its destructor would wait for the thread, so the worker is left to the end of the process.
+    if (is_silent_) (void)worker_.release();
   }
 
-  /// What `request` returns, or Error when there is no answer for longer than usual and `more`. It may outlive the
-  /// call: it holds what it needs.
+  /// Returns the result of `request`, or throws Error if there is no answer for longer than usual plus `more`.
+  /// `request` may outlive the call, so it owns everything it uses.
   template <class Request>
   auto ask(milliseconds more, Request request) {
     if (is_silent_) refuse(patience_);
     auto task = std::make_shared<std::packaged_task<decltype(request())()>>(std::move(request));
     auto answer = task->get_future();
     worker_->submit([task] { (*task)(); });
-    // In slices: time in which this process was stopped, too, is nobody's silence.
+    // The wait is split into slices, so that time in which this process itself was stopped hardly counts as silence.
     const milliseconds slice(500), limit = more + patience_;
     for (milliseconds waited(0); answer.wait_for(slice) == std::future_status::timeout; waited += slice) {
       if (waited < limit) continue;
@@ -138,7 +140,7 @@ std::shared_ptr<Store> Store::in_memory() {
 
 std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
   Tcp options = wanted;
-  if (options.host == "localhost") options.host = "127.0.0.1";  // or some ranks would try ::1, where nobody listens
+  if (options.host == "localhost") options.host = "127.0.0.1";  // otherwise some ranks would try ::1 in vain
   auto line = std::make_shared<Line>(options);
   const auto made = [&](bool use_uv) {
     auto store = line->ask(options.limit, [options, use_uv] { return connect(options, use_uv); });
@@ -170,13 +172,13 @@ std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
     if (!contains(error.what(), "libuv")) throw refused(error);
   }
   try {
-    return made(false);  // a build of torch without libuv
+    return made(false);  // builds of torch without libuv need this
   } catch (const std::exception& error) {
     throw refused(error);
   }
 }
 
-/// The seal of a store and of all its views, and whether a forged value has been told of.
+/// The seal of a store and of all its views, and whether a forged value has been reported.
 struct Store::Guard {
   Seal seal;
   std::function<void(const std::string&)> note;
@@ -235,7 +237,7 @@ std::vector<std::string> Store::get_all(const std::vector<std::string>& keys, mi
   const auto waited = [&](const std::string& why) {
     return Error("launch", concat("waited ", limit.count() / 1000.0, " s for ", what, " (", why, ")"));
   };
-  bool is_forged = false;  // remembered: rank 0, which serves the store, may give up first
+  bool is_forged = false;  // kept for the message, because rank 0, which serves the store, may end first
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     try {

@@ -1,4 +1,4 @@
-// The key-value store through which ranks find each other: c10d's, so that torchrun's can be used as it is.
+// The key-value store through which ranks find each other. It is c10d's, so that torchrun's store works unchanged.
 //
 //   auto store = comm::Store::tcp({.host = "10.0.0.1", .port = 29500, .server = rank == 0})->sealed(secret, note);
 //   store->set(concat("address/", rank), own_address);
@@ -18,18 +18,18 @@ class Store;
 
 namespace colossal::comm {
 
-/// Whoever reaches the port of a server can read and write everything in it: see sealed().
+/// A key-value store. Any process that reaches the port of a server can read and write everything in it: see sealed().
 ///
-/// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind.
-/// Errors: where a server does not answer within Tcp::limit (at least ten seconds), as one that is stopped, every call
-///         throws Error("launch", ...), and later ones at once.
+/// Thread safe, but a waiting get() delays other calls through the same store of the TCP kind.
+/// Errors: if a server does not answer within Tcp::limit (at least ten seconds), e.g. because it is stopped, every call
+///         throws Error("launch", ...), and later calls throw at once.
 class Store {
  public:
-  /// Among the threads of this process.
+  /// Returns a store among the threads of this process.
   static std::shared_ptr<Store> in_memory();
-  /// Connects to the server at host:port, or is the server. A server listens on `port`; 0 picks a free one. Where
-  /// `host` is a loopback address ("127.0.0.1", "::1", "localhost") it listens there alone, else on all interfaces.
-  /// Errors: throws Error("launch", ...) when the port is taken or nobody answers within `limit`.
+  /// Connects to the server at host:port, or is the server. A server listens on `port`; 0 picks a free one. If `host`
+  /// is a loopback address ("127.0.0.1", "::1", "localhost"), the server listens only there, else on all interfaces.
+  /// Errors: throws Error("launch", ...) if the port is taken or no server answers within `limit`.
   struct Tcp {
     std::string host;
     uint16_t port = 0;
@@ -47,17 +47,17 @@ class Store {
   /// Waits for the key. Errors: throws Error("launch", ...) after `limit`, saying `what` was waited for, and whether
   /// there was a value without the run's secret.
   std::string get(const std::string& key, std::chrono::milliseconds limit, const std::string& what);
-  /// Waits for all keys, as get() waits for one, in a few requests for any number of keys.
+  /// Waits for all keys, with the rules of get(), in a few requests for any number of keys.
   std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds limit,
                                    const std::string& what);
-  /// Does not wait.
+  /// Returns the value of the key, if there is one, without waiting.
   std::optional<std::string> find(const std::string& key);
-  /// Whether there is any value, sealed or not; does not wait.
+  /// Returns true if the key has a value, sealed or not; does not wait.
   bool holds(const std::string& key);
-  /// Adds to a counter that begins at 0; returns the sum.
+  /// Adds to a counter that starts at 0; returns the sum.
   int64_t add(const std::string& key, int64_t amount);
   uint16_t port() const { return port_; }
-  /// For the libraries that bring their own use of a store; they know no seal.
+  /// Returns the underlying store for libraries that use it directly; they ignore the seal.
   const std::shared_ptr<c10d::Store>& c10d_store() const { return store_; }
 
  private:
@@ -72,9 +72,9 @@ class Store {
 
   std::shared_ptr<c10d::Store> store_;
   uint16_t port_ = 0;
-  std::shared_ptr<Line> line_;    // to a server; ends before the store that it uses
-  std::string prefix_;            // of all keys here, as the seal sees them
-  std::shared_ptr<Guard> guard_;  // of a sealed store
+  std::shared_ptr<Line> line_;    // connection to a server; destroyed before the store that it uses
+  std::string prefix_;            // prefix of all keys of this view, which the seal includes
+  std::shared_ptr<Guard> guard_;  // seal of this store; null if it is not sealed
 };
 
 }  // namespace colossal::comm

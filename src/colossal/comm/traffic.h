@@ -1,5 +1,5 @@
-// What one rank sent: payload and calls by group, collective and phase. The contract that tests hold against published
-// formulas.
+// A count of what one rank sent: payload and calls by group, collective and phase. Tests compare these counts with
+// published formulas.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,12 +12,12 @@ namespace colossal::comm {
 enum class Phase { Setup, Forward, Backward, Optimizer, Other };
 const char* to_string(Phase phase);
 
-/// Thread safe. One per rank, shared by all of its groups.
+/// Traffic counters of one rank, shared by all of its groups. Thread safe.
 class Traffic {
  public:
   struct Count {
     int64_t calls = 0;
-    double elements = 0;  ///< payload sent, ring convention of Group's contracts; exact in a double up to 2^53
+    double elements = 0;  ///< payload sent, by the ring convention of Group's contracts; exact in a double up to 2^53
     double bytes = 0;
   };
   using Key = std::tuple<std::string, std::string, Phase>;  // group, collective, phase
@@ -25,8 +25,8 @@ class Traffic {
   void add(const std::string& group, const std::string& collective, double elements, double bytes);
   Phase phase() const;
   void set_phase(Phase phase);
-  /// Sum over the entries that match; an empty string matches every group or collective, the name of an axis also its
-  /// one-way groups and its channels (Mesh::one_way, Mesh::channel).
+  /// Returns the sum over the entries that match. An empty string matches every group or collective. The name of an
+  /// axis also matches its one-way groups and its channels (Mesh::one_way, Mesh::channel).
   Count total(const std::string& group = "", const std::string& collective = "") const;
   Count total(const std::string& group, const std::string& collective, Phase phase) const;
   std::map<Key, Count> entries() const;
@@ -38,7 +38,7 @@ class Traffic {
   std::map<Key, Count> counts_;
 };
 
-/// Sets the phase for the life of the scope.
+/// Sets the phase until the scope ends, then restores the previous one.
 class PhaseScope {
  public:
   PhaseScope(Traffic& traffic, Phase phase) : traffic_(traffic), before_(traffic.phase()) { traffic.set_phase(phase); }

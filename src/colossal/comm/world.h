@@ -1,5 +1,5 @@
-// All ranks of a run as one of them sees it. Made by launch() in a process of its own, by run_ranks() in a thread of a
-// test, and by make_idle_world() without any peer.
+// All ranks of a run, as seen by one of them. launch() makes a World per process, run_ranks() one per thread of a
+// test, and make_idle_world() one without any peer.
 //
 //   const auto world = comm::launch({});
 //   const auto group = world->make_group("first two", {0, 1});      // asked for by ranks 0 and 1 alone
@@ -17,12 +17,14 @@
 
 namespace colossal::comm {
 
-/// Ranks wait for one that does not come, or no longer do. Nothing is ended by it.
+/// A report that ranks wait for a late rank, or that this wait is over. A stall ends no run.
 struct Stall {
-  std::string text;       ///< which rank is late for which call, or is busy with what; when it is over, that it is
-  bool seen_here = true;  ///< noticed by this rank, which is the one to tell people; else rank 0 hears of it
+  std::string text;       ///< names the late rank and its call, or what it is busy with; after the stall, says that it
+                          ///< is over
+  bool seen_here = true;  ///< true on the rank that noticed the stall and should report it; false on rank 0 for a
+                          ///< report of another rank
   bool is_over = false;
-  double seconds = 0;  ///< how long it has lasted
+  double seconds = 0;  ///< duration of the stall so far
 };
 
 class World {
@@ -30,24 +32,25 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;  ///< among the ranks of this host
+  virtual int local_rank() const = 0;  ///< index among the ranks of this host
   virtual int local_size() const = 0;
-  /// The group of `ranks` (of the world, in group order), decorated with counting and the watchdog. Collective among
-  /// exactly those ranks. One rank: a null group, which communicates nothing. `name` appears in counters and errors;
-  /// the same set of ranks may be asked for under several names. Between devices groups of the same ranks share one
-  /// connection, which may run their calls one after another; a `channel` has one of its own (DeviceLinks), for calls
-  /// that must not queue up behind those of other groups.
+  /// Makes the group of `ranks` (ranks of the world, in group order), decorated with counting and the watchdog.
+  /// Collective among exactly those ranks. For one rank, returns a null group, which communicates nothing. `name`
+  /// appears in counters and errors; the same set of ranks may have groups under several names. Between devices,
+  /// groups of the same ranks share one connection, which may run their calls one after another. A `channel` has a
+  /// separate connection (DeviceLinks), for calls that must not queue after calls of other groups.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                             const std::string& channel = "") = 0;
   virtual Traffic& traffic() = 0;
-  /// As long as the result lives, this rank does something that is no collective and may take long: "saving a
-  /// checkpoint". Ranks that wait for it meanwhile are patient as long as its process is alive; what it waits for
-  /// itself is watched as ever. Cost: a lock; the watchdog's thread announces it.
+  /// Announces that this rank is busy with something that is not a collective and may take long, e.g. "saving a
+  /// checkpoint". The announcement holds until the result is destroyed. During that time other ranks wait for this one
+  /// as long as its process is alive. Calls in which this rank waits stay under the usual watch. Cost: a lock; the
+  /// watchdog's thread announces it.
   [[nodiscard]] virtual std::shared_ptr<void> busy(const std::string& what) = 0;
-  /// `listener` is told of stalls, from a thread of the world's own; null: nobody is. Returns when the one before is
-  /// not being told any more. A listener must not call this. A world of one rank has no stalls.
+  /// Calls `listener` for each stall, from a thread of this world; null = no listener. Returns after the last call of
+  /// the previous listener has ended. A listener must not call this function. A world of one rank has no stalls.
   virtual void on_stall(std::function<void(const Stall&)> listener) = 0;
-  /// Name of the transport that groups of this world use: "threads", "shm", "gloo", "nccl"; "none" of one rank.
+  /// Returns the transport of this world's groups: "threads", "shm", "gloo", "nccl", or "none" for one rank.
   virtual std::string backend() const = 0;
 };
 

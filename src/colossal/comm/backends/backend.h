@@ -1,4 +1,4 @@
-// What every transport adds to Group: a way to end it from outside.
+// The addition of every transport to Group: a function that ends the group from outside.
 #pragma once
 #include <chrono>
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace colossal::comm {
 
-/// Longer than any wait that the watchdog allows, and than what ranks are busy with: for libraries that want a limit of
-/// their own. (In milliseconds it fits the int that poll() takes.)
+/// A time limit for libraries that require one. It exceeds every wait that the watchdog allows and every time for
+/// which ranks are busy. (In milliseconds it fits the int that poll() takes.)
 inline constexpr std::chrono::milliseconds kFarOff = std::chrono::hours(24 * 14);
 
 class Backend : public Group {
  public:
-  /// Ends the group on this rank, and on its peers where the transport can reach them: whoever waits or calls from now
-  /// on gets Error("comm", reason), or the reason of an earlier abort. Thread safe; never throws.
+  /// Ends the group on this rank, and on its peers if the transport can reach them. Calls that wait, and all later
+  /// calls, throw Error("comm", reason), or the reason of an earlier abort. Thread safe; never throws.
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 

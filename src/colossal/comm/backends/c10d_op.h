@@ -1,4 +1,4 @@
-// Reductions as c10d, the library below Gloo and NCCL, calls them.
+// The reductions of c10d, the library below Gloo and NCCL.
 #pragma once
 #include <torch/csrc/distributed/c10d/Types.hpp>
 

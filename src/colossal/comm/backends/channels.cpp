@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kControlBytes = 256;
 
-// One writer, one reader. The positions only grow; a byte lies at position % capacity.
+// A ring buffer with one writer and one reader. The positions only grow; byte number p is stored at p % capacity.
 struct Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
-  alignas(64) Flag bell;  // used of the pair (r, r) alone: rung when something changed for rank r
+  alignas(64) Flag bell;  // used only in the pair (r, r): rung when something changed for rank r
   std::byte* data() { return reinterpret_cast<std::byte*>(this) + kControlBytes; }
 };
 static_assert(sizeof(Ring) <= kControlBytes);
@@ -46,7 +46,7 @@ class Channels::Transfer {
         ring_(sends ? ring_of(slots, slots.rank(), peer) : ring_of(slots, peer, slots.rank())),
         capacity_(Slots::channel_bytes(slots.size()) - kControlBytes) {}
 
-  /// Moves what can be moved now.
+  /// Copies as many bytes as possible without waiting.
   void advance() {
     const bool moved = sends ? push() : pull();
     if (moved) ring_of(slots_, peer, peer).bell.ring();
@@ -64,7 +64,7 @@ class Channels::Transfer {
   std::exception_ptr failure;
 
  private:
-  // The next contiguous bytes of the message, envelope first.
+  // Returns the next contiguous bytes of the message, envelope first.
   std::pair<std::byte*, size_t> rest() {
     if (position_ < sizeof(Envelope)) {
       auto* bytes = reinterpret_cast<std::byte*>(sends ? &envelope_ : &arrived_);
@@ -177,7 +177,8 @@ Work Channels::start(std::shared_ptr<Transfer> transfer) {
 }
 
 void Channels::progress() {
-  std::vector<char> blocked(2 * slots_->size(), 0);  // an earlier transfer of this pair and direction is not through
+  std::vector<char> blocked(2 * slots_->size(), 0);  // true if an earlier transfer of this pair and direction is not
+                                                     // finished
   for (const auto& transfer : pending_) {
     char& is_blocked = blocked[2 * transfer->peer + transfer->sends];
     if (is_blocked) continue;
@@ -194,7 +195,7 @@ void Channels::progress() {
 void Channels::fail_orphans() {
   std::vector<char> gone(slots_->size(), 0);
   for (int r = 0; r < slots_->size(); ++r) gone[r] = r != slots_->rank() && (slots_->left(r) || slots_->died(r));
-  progress();  // after asking: a peer may write its last bytes and leave
+  progress();  // after the check above, because a peer may write its last bytes and leave
   for (const auto& transfer : pending_) {
     try {
       slots_->check(gone[transfer->peer] ? transfer->peer : slots_->rank());

@@ -12,9 +12,9 @@
 namespace colossal::comm {
 
 /// Transfers of one pair and direction complete in the order of their calls. A message that fits the free space of its
-/// ring (256 KB for up to 4 ranks, 64 KB for 8) is sent at once. A longer one is moved along by whoever waits for any
-/// transfer of this group, or else by a background thread: ranks may all send before they receive, at any size, if they
-/// wait for the sends afterwards.
+/// ring (256 KB for up to 4 ranks, 64 KB for 8) is sent at once. Parts of a longer message are moved by any thread
+/// that waits for a transfer of this group, or else by a background thread. Ranks may therefore all send before they
+/// receive, at any size, if they wait for the sends afterwards.
 class Channels : public std::enable_shared_from_this<Channels> {
  public:
   Channels(std::shared_ptr<Slots> slots, std::string group);
@@ -23,11 +23,11 @@ class Channels : public std::enable_shared_from_this<Channels> {
   Channels& operator=(const Channels&) = delete;
 
   /// `x` is a CPU tensor; it is kept alive until the transfer is done.
-  /// Errors: wait() throws Error("comm", ...) when the message that arrives has another size or dtype, when the peer
-  ///         has left or died, or when the group was aborted.
+  /// Errors: wait() throws Error("comm", ...) if the arriving message has another size or dtype, if the peer left or
+  ///         died, or if the group was aborted.
   Work send(const at::Tensor& x, int to);
   Work recv(const at::Tensor& x, int from);
-  /// Makes this rank's waiters look for the reason of an abort.
+  /// Wakes this rank's waiting threads, so that they see the reason of an abort.
   void wake() noexcept;
 
  private:

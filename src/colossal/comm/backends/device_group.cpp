@@ -18,7 +18,7 @@ std::shared_ptr<Backend> DeviceLinks::of(const Membership& member, bool transfer
     if (!found) found = std::make_shared<Link>();
     link = found;
   }
-  const std::lock_guard lock(link->mutex);  // others connect meanwhile
+  const std::lock_guard lock(link->mutex);  // a lock per link, so that other links can connect at the same time
   if (!link->backend) link->backend = connect_(linked, go_on);
   return link->backend;
 }
@@ -37,7 +37,7 @@ std::shared_ptr<Backend> DeviceGroup::link_for(const Call& call) {
   }
   auto link = links_->of(member_, call.is_transfer(), [this] { go_on(); });
   const std::lock_guard lock(mutex_);
-  if (reason_) link->abort(*reason_);  // it came while the link was made
+  if (reason_) link->abort(*reason_);  // an abort arrived while the link was made
   return used_[kind] = std::move(link);
 }
 

@@ -1,5 +1,5 @@
-// A group whose tensors lie on devices, and what connects these: made when the first of them travels, once for each
-// list of ranks and channel.
+// A group whose tensors are on devices, and the links between these devices. A link is made with the first tensor that
+// needs it, once for each list of ranks and channel.
 //
 //   const auto links = std::make_shared<DeviceLinks>(connect);                      // one for all groups of a rank
 //   auto group = std::make_shared<DeviceGroup>(member, make_gloo(member), links);
@@ -19,22 +19,22 @@
 
 namespace colossal::comm {
 
-/// Connects the devices of a list of ranks; collective among them. While it waits for ranks that have not come it calls
-/// `go_on` now and then, which throws when the run has ended. `member`: `name` is for people, `key` no other link's.
+/// Connects the devices of a list of ranks; collective among them. While it waits for missing ranks, it calls `go_on`
+/// now and then, which throws if the run has ended. `member.name` is for messages; `member.key` is unique to the link.
 using ConnectDevices =
     std::function<std::shared_ptr<Backend>(const Membership& member, const std::function<void()>& go_on)>;
 
-/// What connects the devices of ranks: NCCL's communicators. Each takes memory of every device and a moment of every
-/// rank, so groups of the same ranks in the same order share one. What stages send one another has a link apart from
-/// the collectives of the same ranks: a link may run what it is given one after another, and a receive that was posted
-/// early must not hold up a collective. So has each channel (World::make_group): what backward waits for, exchanges of
-/// attention, does not queue up behind gradients that the same ranks add up meanwhile.
-/// Thread safety: any thread may call. Ranks must bring the calls of all groups of one list and channel in one order.
+/// The links between the devices of ranks: NCCL's communicators. Each one costs memory on every device and time on
+/// every rank, so groups of the same ranks in the same order share one. Transfers between stages have a separate link,
+/// apart from the collectives of the same ranks. A link may run its calls one after another, and a receive that was
+/// posted early must not delay a collective. Each channel (World::make_group) also has a separate link. For example,
+/// attention exchanges, which backward waits for, do not queue after the gradient reduction of the same ranks.
+/// Thread safety: any thread may call. Ranks must issue the calls of all groups of one list and channel in one order.
 class DeviceLinks {
  public:
   explicit DeviceLinks(ConnectDevices connect) : connect_(std::move(connect)) {}
-  /// The link of the members for transfers or for collectives; the first call for it connects, collective among the
-  /// members. Errors: what `connect` or `go_on` throws; a later call tries anew.
+  /// Returns the link of the members for transfers or for collectives. The first call for a link connects it, which is
+  /// collective among the members. Errors: throws what `connect` or `go_on` throws; a later call tries again.
   std::shared_ptr<Backend> of(const Membership& member, bool transfers, const std::function<void()>& go_on);
 
  private:
@@ -44,10 +44,10 @@ class DeviceLinks {
   };
   const ConnectDevices connect_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Link>> links_;  // by key
+  std::map<std::string, std::shared_ptr<Link>> links_;  // links by key
 };
 
-/// Tensors of the CPU, and barriers, travel by `host`, a group of the same ranks; others by a link.
+/// Sends CPU tensors and barriers through `host`, a group of the same ranks, and other tensors through a link.
 class DeviceGroup : public Backend {
  public:
   DeviceGroup(Membership member, std::shared_ptr<Backend> host, std::shared_ptr<DeviceLinks> links)
@@ -67,8 +67,8 @@ class DeviceGroup : public Backend {
   const std::shared_ptr<Backend> host_;
   const std::shared_ptr<DeviceLinks> links_;
   std::mutex mutex_;
-  std::optional<std::string> reason_;                      // of an abort
-  std::vector<std::shared_ptr<Backend>> used_ = {{}, {}};  // links: of collectives, of transfers
+  std::optional<std::string> reason_;                      // reason of an abort; empty = not aborted
+  std::vector<std::shared_ptr<Backend>> used_ = {{}, {}};  // links for collectives and for transfers
 };
 
 }  // namespace colossal::comm

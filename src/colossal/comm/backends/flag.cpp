@@ -25,7 +25,8 @@ int available_cores() {
 }  // namespace
 
 Patience Patience::for_ranks(int ranks_on_host) {
-  // The affinity mask of a bound rank is its share; unbound ranks see the whole machine. Both cases: a core each.
+  // The affinity mask of a bound rank is its share; unbound ranks see the whole machine. In both cases a rank has its
+  // own core.
   const bool bound = available_cores() < static_cast<int>(std::thread::hardware_concurrency());
   const bool core_each = bound || available_cores() >= ranks_on_host;
   return core_each ? Patience{2000, 64} : Patience{20, 32};
@@ -34,7 +35,7 @@ Patience Patience::for_ranks(int ranks_on_host) {
 void yield_processor() { sched_yield(); }
 
 void Flag::store(uint32_t value) {
-  // Sequentially consistent on both sides: either the sleeper sees the value or the writer sees the sleeper.
+  // Both sides are sequentially consistent: either the sleeper sees the value or the writer sees the sleeper.
   value_.store(value, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
 }

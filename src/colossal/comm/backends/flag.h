@@ -6,24 +6,26 @@
 
 namespace colossal::comm {
 
-/// How long a waiter spins before it sleeps. With fewer cores than ranks spinning only delays the rank that is awaited.
+/// The number of spins and yields before a waiter sleeps. With fewer cores than ranks, spinning only delays the
+/// awaited rank.
 struct Patience {
   int spins;
   int yields;
   static Patience for_ranks(int ranks_on_host);
 };
 
-/// Lies in zeroed shared memory. store() is for one writer, ring() for many; any number of waiters, in any process.
+/// A counter that must be in zeroed shared memory. store() is for one writer, ring() for many. Any number of waiters
+/// may wait, in any process.
 class Flag {
  public:
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
-  /// Publishes what was written before, and wakes the sleepers. No system call when nobody sleeps.
+  /// Publishes everything written before, and wakes the sleepers. Makes no system call if there is no sleeper.
   void store(uint32_t value);
   /// Adds one, for flags that only say "something changed".
   void ring();
-  /// Wakes the sleepers without a change, so that they look around.
+  /// Wakes the sleepers without a change, so that they check their conditions.
   void wake();
-  /// Sleeps until the value is no longer `seen`, somebody wakes it, or `limit` passes.
+  /// Sleeps until the value is no longer `seen`, wake() is called, or `limit` passes.
   void sleep(uint32_t seen, std::chrono::milliseconds limit);
 
  private:
@@ -32,7 +34,8 @@ class Flag {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "flags are shared between processes");
 
-/// Waits until `ready()`; calls `check()`, which may throw, about every `interval` while it sleeps on `flag`.
+/// Waits until `ready()` returns true. While it sleeps on `flag`, it calls `check()`, which may throw, about every 100
+/// ms.
 template <class Ready, class Check>
 void wait_for(Flag& flag, const Patience& patience, const Ready& ready, const Check& check);
 

@@ -23,12 +23,12 @@ namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
-/// Whether and why the group has ended; outlives the group in the works that users hold.
+/// Whether and why the group has ended. It outlives the group, because users hold works that refer to it.
 class Ending {
  public:
   explicit Ending(std::string group) : group_(std::move(group)) {}
 
-  /// False when it had ended before.
+  /// Ends the group; returns false if it had already ended.
   bool end(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_) return false;
@@ -42,7 +42,7 @@ class Ending {
     if (reason_) throw Error("comm", *reason_);
   }
 
-  /// Waits for a collective, or for the end of the group: Gloo itself cannot be interrupted.
+  /// Waits for a collective, or for the end of the group, because Gloo itself cannot be interrupted.
   void complete(const C10dWork& work) {
     auto finished = std::make_shared<bool>(false);
     auto self = self_.lock();
@@ -58,7 +58,7 @@ class Ending {
     translate([&] { work->wait(); });
   }
 
-  /// Waits for a send or recv.
+  /// Waits for a send or a recv.
   void complete_transfer(const C10dWork& work) {
     {
       const std::lock_guard lock(mutex_);
@@ -118,7 +118,7 @@ class TransferWork : public Work::State {
   at::Tensor kept_;
 };
 
-/// Gloo adds these in their own precision, hop by hop, or as numbers.
+/// Returns true for dtypes that Gloo adds at low precision at each hop, or as plain numbers (bool).
 bool reduces_wrongly(at::ScalarType dtype) {
   return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool;
 }
@@ -135,8 +135,8 @@ class GlooGroup : public Backend {
 
   ~GlooGroup() override {
     worker_.reset();
-    // Destroying a Gloo context joins threads that may wait for a dead peer until Gloo's own limit: rather leave it to
-    // the end of the process, which an aborted group is close to.
+    // Destroying a Gloo context joins threads that may wait for a dead peer until Gloo's own limit. An aborted group
+    // is near the end of its process, so the context is leaked instead.
     if (aborted_) (void)gloo_.release();
   }
 
@@ -165,13 +165,13 @@ class GlooGroup : public Backend {
   }
   Work transfer(const Call& call);
   void perform(const Call& call);
-  void reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root);  // none: on all ranks
+  void reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root);  // no root: on all ranks
   void exchange(at::Tensor out, at::Tensor in) {
     std::vector<int64_t> even;
     complete([&] { return gloo_->alltoall_base(out, in, even, even); });
   }
   void exchange_rows(const Call& call);
-  /// out <- the reduction of the `size` rows of parts.
+  /// Writes the reduction of the `size` rows of `parts` to `out`.
   void reduce_rows(const at::Tensor& out, const at::Tensor& parts, Reduce op) {
     std::vector<const void*> rows(size_);
     const int64_t row_bytes = bytes_of(out);
@@ -188,7 +188,7 @@ class GlooGroup : public Backend {
   std::unique_ptr<Worker> worker_;
 };
 
-/// Reduce-scatter by exchange and an ordered local sum, then all-gather.
+/// Reduces by an exchange and an ordered local sum, then gathers the parts.
 void GlooGroup::reduce_everywhere(at::Tensor x, Reduce op) {
   const int64_t part = (x.numel() + size_ - 1) / size_;
   at::Tensor padded = at::zeros({size_ * part}, x.options()), received = at::empty_like(padded);
@@ -214,8 +214,8 @@ void GlooGroup::reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root) 
   complete([&] { return gloo_->reduce(tensors, options); });
 }
 
-/// As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give
-/// them.
+/// Exchanges bytes, because Gloo supports few dtypes. It always passes the row counts, so that ranks may differ in
+/// whether they gave them.
 void GlooGroup::exchange_rows(const Call& call) {
   const auto counts = [&](const at::Tensor& x, std::span<const int64_t> rows) {
     const auto borders = row_borders(x, rows, size_);
@@ -276,7 +276,7 @@ Work GlooGroup::issue(const Call& call) {
   check(*this, call);
   if (call.reduces()) check_reducible(call.in->scalar_type());
   if (call.is_transfer()) return transfer(call);
-  // Of an all_to_all only this rank's part may be empty.
+  // In an all_to_all only this rank's part may be empty, so it is never skipped.
   const bool may_be_empty = call.collective != Collective::AllToAll && call.collective != Collective::Barrier;
   if (may_be_empty && call.in->numel() == 0) return Work();
   return run(largest_bytes(call), [this, kept = KeptCall(call)] { perform(kept.call()); });

@@ -8,7 +8,7 @@
 namespace colossal::comm {
 namespace {
 
-/// `in` may be a slice of `out`.
+/// Repeats `in` `size` times in `out`; `in` may be a slice of `out`.
 void repeat(const at::Tensor& out, const at::Tensor& in, int size) {
   if (size > 1)
     out.view({size, in.numel()}).copy_(in.reshape({1, in.numel()}).clone());
@@ -42,7 +42,7 @@ Work IdleGroup::issue(const Call& call) {
       if (call.peer != rank_) call.out->zero_();
       break;
     default:
-      break;  // what is reduced stays this rank's own
+      break;  // a reduction leaves this rank's own value in place
   }
   return Work();
 }

@@ -1,5 +1,5 @@
-// The group that sends nothing: of one rank, where there is nothing to send; of a rank whose peers are not there
-// (make_idle_world); and of ranks whose collectives are switched off, by which tests prove that they would notice.
+// A group that sends nothing. It serves groups of one rank, ranks without peers (make_idle_world), and ranks whose
+// collectives are switched off, with which tests prove that they would notice missing communication.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace colossal::comm {
 
-/// size() ranks that never meet. Outputs hold what this rank alone knows: all_gather repeats its own input,
-/// reduce_scatter keeps its own slice, all_to_all keeps its own input as far as it fits (zeros beyond), what comes from
-/// another rank by broadcast or recv is zeros. With size 1 that is the right result of every collective. Arguments are
-/// checked as by every other group. Tensors may be on any device, the meta device included.
+/// size() ranks that never communicate. Outputs hold only this rank's own data: all_gather repeats its input,
+/// reduce_scatter keeps its own slice, and all_to_all keeps its input as far as it fits (zeros beyond). A broadcast or
+/// recv from another rank gives zeros. With size 1 these are the right results of every collective. Arguments are
+/// checked as in every other group. Tensors may be on any device, including the meta device.
 class IdleGroup : public Backend {
  public:
   IdleGroup(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}

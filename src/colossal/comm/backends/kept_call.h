@@ -1,4 +1,4 @@
-// A call together with the tensors and row counts that it refers to.
+// A call that owns references to its tensors and copies of its row counts.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,7 +8,7 @@
 
 namespace colossal::comm {
 
-/// For whoever finishes a call after issue() has returned. Copies refer to the same tensors.
+/// A Call that stays valid after issue() has returned. Copies refer to the same tensors.
 /// Cost: a reference count for each tensor.
 class KeptCall {
  public:
@@ -19,7 +19,7 @@ class KeptCall {
         out_rows_(call.out_rows.begin(), call.out_rows.end()),
         in_rows_(call.in_rows.begin(), call.in_rows.end()) {}
 
-  /// Refers to this object.
+  /// Returns a Call that refers to this object, which must outlive it.
   Call call() const {
     Call call = call_;
     if (call_.out) call.out = &out_;

@@ -19,9 +19,9 @@ namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
-/// Keeps the tensors alive while NCCL reads them on a stream of its own, until the caller's stream waits for that one.
-/// From then on an event of the caller's stream says whether the collective is over: c10d's work would hold on to the
-/// outputs for as long as the watchdog asks it.
+/// Keeps the tensors alive while NCCL reads them on its own stream, until the caller's stream waits for that one.
+/// After that, an event of the caller's stream shows whether the collective is complete. The work itself is not kept,
+/// because c10d's work would keep the outputs alive for as long as the watchdog queries it.
 class NcclWork : public Work::State {
  public:
   NcclWork(C10dWork work, std::vector<at::Tensor> kept, std::string group)
@@ -39,7 +39,7 @@ class NcclWork : public Work::State {
       work = work_;
     }
     try {
-      // without the lock: with TORCH_NCCL_BLOCKING_WAIT it takes its time, and the watchdog asks meanwhile
+      // without the lock: with TORCH_NCCL_BLOCKING_WAIT this may take long, and the watchdog queries during that time
       work->wait();
       c10::Event passed(at::kCUDA);
       passed.record(stream);
@@ -57,7 +57,7 @@ class NcclWork : public Work::State {
     try {
       return passed_ ? passed_->query() : work_->isCompleted();
     } catch (const std::exception&) {
-      return true;  // the device is broken: the next call on it says how
+      return true;  // the device is broken: the next call on it reports the error
     }
   }
 
@@ -74,15 +74,15 @@ class NcclGroup : public Backend {
  public:
   NcclGroup(const NcclOptions& options, c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl)
       : name_(options.name), rank_(options.rank), size_(options.size), nccl_(std::move(nccl)) {}
-  /// c10d's shutdown() lets peers finish with this rank's memory, and may wait for them: where the run has failed they
-  /// need not come.
+  /// c10d's shutdown() lets peers finish with this rank's memory and may wait for them. After a failure of the run,
+  /// peers may never arrive, so abort() is used.
   ~NcclGroup() override {
     try {
       if (reason_ || std::uncaught_exceptions() > exceptions_)
         nccl_->abort();
       else
         nccl_->shutdown();
-    } catch (const std::exception&) {  // a broken device: whoever used it has heard of it
+    } catch (const std::exception&) {  // a broken device, whose error its user has already seen
     }
   }
 
@@ -97,7 +97,7 @@ class NcclGroup : public Backend {
     }
     try {
       nccl_->abort();
-    } catch (const std::exception&) {  // it is going away in any case
+    } catch (const std::exception&) {  // the group ends in any case
     }
   }
 
@@ -151,7 +151,7 @@ C10dWork NcclGroup::start(const Call& call, at::Tensor out, at::Tensor in) {
     case Collective::Recv:
       return nccl_->recv(one, call.peer, 0);
     case Collective::Barrier:
-      break;  // the host's
+      break;  // barriers use the host group
   }
   throw Error("comm", concat("group \"", name_, "\": NCCL does not support ", to_string(call.collective)));
 }

@@ -1,5 +1,5 @@
-// The transport between GPUs: c10d's NCCL, one rank a GPU. Compiled where nccl.h is found; no_nccl.cpp stands in
-// elsewhere.
+// The transport between GPUs: c10d's NCCL, one GPU per rank. Compiled if nccl.h is found; otherwise no_nccl.cpp
+// replaces it.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -12,23 +12,25 @@
 namespace colossal::comm {
 
 bool has_nccl();
-/// Where CUDA's device `index` of this process sits on the bus, "0000:3b:00.0"; only its number where this build has no
-/// NCCL to ask for it.
+/// Returns the bus address of CUDA device `index` of this process, e.g. "0000:3b:00.0". A build without NCCL cannot
+/// query it and returns the device's number.
 std::string pci_id_of_gpu(int index);
 
 struct NcclOptions {
   std::string name;
   int rank = 0, size = 1;
-  std::vector<int> world_ranks;               ///< of the members, for NCCL's own diagnostics
+  std::vector<int> world_ranks;               ///< ranks of the members in the world, for NCCL's own diagnostics
   int device = 0;                             ///< index of this rank's GPU, which no other rank may use
-  std::chrono::milliseconds limit = kFarOff;  ///< of NCCL itself: ranks wait as long as the watchdog lets them
+  std::chrono::milliseconds limit = kFarOff;  ///< limit of NCCL itself, so long that only the watchdog limits waits
 };
 
-/// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host;
-/// Work::done() then says whether that stream has come past it. The destructor does not throw, and waits for no peer
-/// once the group was aborted or an exception ends its owner. bf16 and fp16 sums are NCCL's own: accumulated per hop.
-/// Errors: throws Error("comm", ...) where this build has no NCCL; of the group: tensors of the CPU, which DeviceGroup
-///         keeps away.
+/// Makes the group; collective among the members. NCCL carries CUDA tensors. Work::wait() makes the current stream
+/// wait, not the host; after that, Work::done() returns true once that stream has passed the collective. The
+/// destructor does not throw. It waits for no peer if the group was aborted or an exception ends its owner. NCCL
+/// itself computes bf16 and fp16 sums, which are accumulated per hop.
+/// Errors: throws Error("comm", ...) if this build has no NCCL. The group throws for CPU tensors; DeviceGroup sends
+/// them
+///         elsewhere.
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store);
 
 }  // namespace colossal::comm

@@ -1,4 +1,4 @@
-// Vectorised at -O3 by the compiler: see the constant trip counts of the kernels.
+// The compiler vectorises this file at -O3 because the kernels have constant trip counts.
 #pragma GCC optimize("O3")
 #include "colossal/comm/backends/reduction.h"
 

@@ -1,4 +1,4 @@
-// Elementwise reduction of several arrays into one, in a fixed order: what every rank computes alike.
+// Elementwise reduction of several arrays into one, in a fixed order, so that every rank gets the same result.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -18,7 +18,7 @@ void check_reducible(at::ScalarType dtype);
 /// Cost: memory bound; each input is read once and `out` written once.
 void reduce_arrays(void* out, const void* const* in, int num_in, int64_t count, at::ScalarType dtype, Reduce op);
 
-/// One table entry per instruction set, picked at run time.
+/// The type of the kernels: one per instruction set, picked at run time.
 using ReduceArrays = void (*)(void* out, const void* const* in, int num_in, int64_t count, at::ScalarType dtype,
                               Reduce op);
 void reduce_arrays_avx2(void* out, const void* const* in, int num_in, int64_t count, at::ScalarType dtype, Reduce op);

@@ -13,7 +13,7 @@
 namespace colossal::comm {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements accumulated at a time: stays in the first-level cache
+constexpr int64_t kBlock = 1024;  // elements accumulated at a time, few enough for the first-level cache
 
 // Storage type, accumulator type, and the two conversions, per dtype.
 template <class T>
@@ -94,7 +94,7 @@ struct Or {
   static uint8_t of(uint8_t a, uint8_t b) { return (a | b) != 0; }
 };
 
-/// Whole blocks: the trip count is a constant, which lets the compiler vectorise every loop.
+/// Reduces whole blocks: the constant trip count lets the compiler vectorise every loop.
 template <class Type, class Op>
 void reduce_block(typename Type::Stored* out, const void* const* in, int num_in, int64_t offset) {
   using Stored = typename Type::Stored;
@@ -115,7 +115,7 @@ void reduce_all(void* out_data, const void* const* in, int num_in, int64_t count
   for (; offset + kBlock <= count; offset += kBlock) reduce_block<Type, Op>(out + offset, in, num_in, offset);
   const int64_t rest = count - offset;
   if (rest == 0) return;
-  // The tail runs through the same code on padded copies, so that an element's value never depends on where it lies.
+  // The tail runs through the same code on padded copies, so that an element's value never depends on its position.
   alignas(64) Stored result[kBlock], padded[kBlock] = {};
   alignas(64) typename Type::Sum sum[kBlock], term[kBlock];
   for (int r = 0; r < num_in; ++r) {
@@ -150,7 +150,7 @@ void reduce_any(void* out, const void* const* in, int num_in, int64_t count, at:
       return reduce_typed<BFloat16>(out, in, num_in, count, op);
     case at::kHalf:
       return reduce_typed<Float16>(out, in, num_in, count, op);
-    case at::kLong:  // unsigned: sums wrap without undefined behaviour
+    case at::kLong:  // unsigned, so that sums wrap without undefined behaviour
       if (op == Reduce::Sum) return reduce_all<Plain<uint64_t>, Add>(out, in, num_in, count);
       return reduce_typed<Plain<int64_t>>(out, in, num_in, count, op);
     case at::kInt:

@@ -37,7 +37,8 @@ std::shared_ptr<Segment> make_heap_segment(size_t size) { return map(-1, size, "
 
 Descriptor create_shared_memory(size_t size) {
   Descriptor memory(memfd_create("colossal", MFD_CLOEXEC | kNeverExecutable));
-  // Some systems refuse memory that might be executed, older kernels do not know the flag.
+  // Some systems refuse memory that might be executed, while older kernels reject the flag, so the flag is tried
+  // first.
   if (!memory.is_open() && errno == EINVAL) memory = Descriptor(memfd_create("colossal", MFD_CLOEXEC));
   require(memory.is_open(), "comm", "cannot create shared memory: ", std::strerror(errno), kRemedy);
   int failure = posix_fallocate(memory.value(), 0, static_cast<off_t>(size));

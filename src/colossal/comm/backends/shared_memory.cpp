@@ -37,7 +37,7 @@ SharedMemory::SharedMemory(std::shared_ptr<Segment> segment, std::string name, i
       channels_(std::make_shared<Channels>(slots_, name_)),
       worker_(std::make_unique<Worker>()) {}
 
-// The worker ends first: it may be in a call that uses the slots.
+// The worker is destroyed first, because it may be in a call that uses the slots.
 SharedMemory::~SharedMemory() { worker_.reset(); }
 
 template <class Task>
@@ -55,7 +55,7 @@ Signature SharedMemory::next_signature(const Call& call) {
   const at::Tensor* x = call.tensor();
   if (x) require(x->device().is_cpu(), "comm", "group \"", name_, "\": the shared-memory transport needs CPU tensors");
   Signature signature;
-  // ranks may send one another different numbers of rows
+  // not compared in an all_to_all, because ranks may send one another different numbers of rows
   signature.bytes = call.collective == Collective::AllToAll ? 0 : static_cast<uint64_t>(bytes_of(call));
   signature.number = ++calls_;
   signature.root = static_cast<int8_t>(call.peer);
@@ -120,7 +120,7 @@ void SharedMemory::reduce_in_pieces(const Call& call, const Signature& signature
   const auto address = [&](int64_t k) { return bytes_at(x) + k * piece * width; };
   for (int64_t k = 0; k <= pieces; ++k) {
     for (int r = 0; r < n && k < pieces; ++r) {
-      const Part part = Part::of(length(k), r, n);  // what I reduce myself, nobody else needs to see
+      const Part part = Part::of(length(k), r, n);  // peers do not need the part that this rank reduces
       if (r != own)
         copy_bytes(slots_->input(own) + part.begin * width, address(k) + part.begin * width, part.count * width);
     }
@@ -144,7 +144,7 @@ void SharedMemory::gather(const Call& call, const Signature& signature) {
   std::byte *out = bytes_at(*call.out), *in = bytes_at(*call.in);
   const int64_t bytes = bytes_of(*call.in);
   int64_t offset = 0;
-  do {  // at least one meeting, so that a mismatch with an empty tensor is seen
+  do {  // at least one meeting, so that a mismatch with an empty tensor is detected
     const int64_t count = std::min(slots_->capacity(), bytes - offset);
     copy_bytes(slots_->input(rank()), in + offset, count);
     slots_->meet(signature);
@@ -183,7 +183,8 @@ void SharedMemory::exchange(const Call& call, const Signature& signature) {
   const auto out_borders = row_borders(*call.out, call.out_rows, size());
   const auto in_borders = row_borders(*call.in, call.in_rows, size());
   const int n = size(), own = rank();
-  // First what everybody is about to send to everybody: [from][to] bytes. It also tells how many pieces there will be.
+  // The ranks first exchange the byte counts of all pairs: [from][to] bytes. The counts also determine the number of
+  // pieces.
   std::vector<int64_t> bytes(static_cast<size_t>(n) * n);
   for (int r = 0; r < n; ++r) bytes[own * n + r] = in_borders[r + 1] - in_borders[r];
   copy_bytes(slots_->input(own), reinterpret_cast<std::byte*>(&bytes[own * n]), n * 8);
@@ -205,7 +206,7 @@ void SharedMemory::exchange(const Call& call, const Signature& signature) {
     for (int r = 0; r < n; ++r) {
       if (r != own) copy_bytes(slots_->input(own) + r * piece, in + in_borders[r] + offset, count(own, r));
     }
-    slots_->meet(signature);  // throws here if anybody found a mismatch
+    slots_->meet(signature);  // throws here if any rank found a mismatch
     for (int r = 0; r < n; ++r) {
       if (r != own) copy_bytes(out + out_borders[r] + offset, slots_->shown(r) + own * piece, count(r, own));
     }

@@ -1,5 +1,4 @@
-// The transport of ranks that share memory: one algorithm over a Segment, for threads and for the processes of one
-// host.
+// The transport of ranks that share memory: one algorithm over a Segment, for threads and for processes of one host.
 //
 //   up to 64 KB / (n-1)   every rank shows its tensor and reduces all of them itself: one meeting
 //   beyond                direct reduce-scatter and all-gather in pieces of half a megabyte: chunk r of a piece is
@@ -19,8 +18,8 @@
 namespace colossal::comm {
 
 /// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread and may block it until all peers
-/// have come; larger ones run on a thread of this group, in order. Ranks that are in several groups must therefore call
-/// them in an order that all ranks agree on, as with MPI.
+/// have arrived. Larger calls run on a thread of this group, in order. Ranks that are in several groups must therefore
+/// call them in an order that all ranks agree on, as with MPI.
 ///
 /// Errors: a mismatch of collective, size, dtype, root or reduction throws on every rank, with one message that names
 ///         both calls; a peer that died or left is named. Large calls throw from Work::wait(). After an error the group

@@ -22,8 +22,8 @@ enum : uint32_t { kRunning, kWritingReason, kAborted };
 
 size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 
-// Half a megabyte keeps what two ranks exchange in the second-level and third-level caches; all of it is reserved at
-// once, so a total of a few megabytes keeps many groups cheap.
+// Half a megabyte keeps the data that two ranks exchange in the second-level and third-level caches. All of it is
+// reserved at once, so a total of a few megabytes keeps many groups cheap.
 int64_t input_capacity(int size) {
   return std::clamp<int64_t>((int64_t{4} << 20) / size / kPage * kPage, 64 << 10, 512 << 10);
 }
@@ -33,7 +33,7 @@ size_t half_bytes(int size) {
   return round_up(capacity + capacity / size + 64, kPage);
 }
 
-uint64_t process_namespace() {  // process ids can be compared only within one
+uint64_t process_namespace() {  // process ids are comparable only within one namespace
   struct stat status{};
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
@@ -128,7 +128,8 @@ void Slots::meet(const Signature& call) {
     Header& other = header(peer);
     const auto reached = [&] { return static_cast<int32_t>(other.met.load() - step) >= 0; };
     wait_for(other.met, patience_, reached, [&] {
-      const bool gone = left(peer) || died(peer);  // asked first: a peer may publish its last step and leave
+      const bool gone = left(peer) || died(peer);  // first, because a peer may publish its last
+                                                   // step and leave
       if (!reached()) check(gone ? peer : rank_);
     });
   }
@@ -137,7 +138,8 @@ void Slots::meet(const Signature& call) {
 
 void Slots::compare() {
   const Signature& first = header(0).calls[step_ % 2];
-  for (int peer = 1; peer < size_; ++peer) {  // the same pair, hence the same message, whoever sees it first
+  for (int peer = 1; peer < size_; ++peer) {  // always compares with rank 0, so the message is the same whichever rank
+                                              // sees it first
     const Signature& other = header(peer).calls[step_ % 2];
     if (other == first) continue;
     abort(concat("group \"", group_, "\": rank ", peer, " called ", describe(other), " (call ", other.number,
@@ -159,7 +161,7 @@ void Slots::abort(const std::string& reason) noexcept {
 }
 
 void Slots::throw_reason() const {
-  // The writer may have died in between: wait for its text, but not for ever.
+  // The writer may have died before it finished, so the wait for its text is limited.
   for (int i = 0; i < 1000 && end().state.load(std::memory_order_acquire) != kAborted; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

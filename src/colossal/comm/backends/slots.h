@@ -1,10 +1,11 @@
-// The meeting place of a group in a segment: one slot a rank, lockstep between them, and the ways it can end.
+// The meeting point of a group in a segment: one slot per rank, a barrier between steps, and the ways the group can
+// end.
 //
 //   segment = | end: aborted, reason | slot headers, one a rank | slot data, one a rank | channels of send and recv |
 //
-// Ranks advance in steps. In a step each writes into its own slot, meets the others, and then reads theirs. Slots are
-// doubled and the steps alternate between the halves: a rank that writes for step k+2 knows that everybody has met at
-// k+1, hence has finished reading k. So one meeting a step is enough.
+// Ranks advance in steps. In a step each rank writes into its own slot, meets the others, and then reads their slots.
+// Slots are doubled and the steps alternate between the halves. A rank that writes for step k+2 knows that all ranks
+// have met at k+1, so they have finished reading k. One meeting per step is therefore enough.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,12 +17,12 @@
 
 namespace colossal::comm {
 
-constexpr int kMaxSharedRanks = 127;  // of one group, on one host
+constexpr int kMaxSharedRanks = 127;  // limit for one group on one host
 
-/// What must be alike on all ranks that make a call: they compare theirs in every step. 16 bytes, so that two of them
-/// share a cache line with the flag.
+/// The properties of a call that must be equal on all ranks, which compare them in every step. 16 bytes, so that two
+/// of them share a cache line with the flag.
 struct Signature {
-  uint64_t bytes = 0;  ///< of the tensor that every rank must have alike; 0 for all_to_all
+  uint64_t bytes = 0;  ///< bytes of the tensor whose size must be equal on every rank; 0 for all_to_all
   uint32_t number = 0;
   int8_t root = 0;
   Collective collective = Collective::Barrier;
@@ -32,12 +33,12 @@ struct Signature {
 
 class Slots {
  public:
-  /// Bytes of a segment for `size` ranks.
+  /// Returns the bytes of a segment for `size` ranks.
   static size_t segment_bytes(int size);
 
-  /// `segment` is zeroed at the first rank's construction. `ranks_on_host` rules how long waiters spin.
+  /// `segment` must be zeroed when the first rank is constructed. `ranks_on_host` determines how long waiters spin.
   Slots(std::shared_ptr<Segment> segment, std::string group, int rank, int size, int ranks_on_host);
-  /// Tells the peers that this rank is gone.
+  /// Informs the peers that this rank has left.
   ~Slots();
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
@@ -46,30 +47,30 @@ class Slots {
   int size() const { return size_; }
   const Patience& patience() const { return patience_; }
 
-  /// Bytes that a rank can show its peers in one step.
+  /// Returns the number of bytes that a rank can show its peers in one step.
   int64_t capacity() const { return capacity_; }
-  /// `capacity()` bytes of this step: written by the owner before meet(), read by the peers after it.
+  /// Returns the `capacity()` bytes of this step: the owner writes them before meet(), the peers read them after it.
   std::byte* input(int rank) const { return half(rank, step_ + 1); }
   std::byte* shown(int rank) const { return half(rank, step_); }
-  /// A second, smaller area (capacity / size rounded up): written after meet(), read by the peers after the next
-  /// meet().
+  /// Returns a second, smaller area (capacity / size rounded up): the owner writes it after meet(), the peers read it
+  /// after the next meet().
   std::byte* result(int rank) const { return half(rank, step_) + capacity_; }
   std::byte* last_result(int rank) const { return half(rank, step_ - 1) + capacity_; }
 
-  /// Publishes input(rank()) and waits for all peers to have done the same; then shown() and last_result() may be read.
-  /// Errors: throws Error("comm", ...) when a peer is at another call, has left or died, or the group was aborted.
+  /// Publishes input(rank()) and waits until all peers have done the same; then shown() and last_result() may be read.
+  /// Errors: throws Error("comm", ...) if a peer made another call, has left or died, or if the group was aborted.
   void meet(const Signature& call);
 
-  /// Ends the group for all ranks; the first reason stays.
+  /// Ends the group for all ranks; the first reason is kept.
   void abort(const std::string& reason) noexcept;
-  /// Throws when the group was aborted, or when `peer` has left or died (its own rank: only the former).
+  /// Throws if the group was aborted, or if `peer` has left or died. For this rank itself, checks only for an abort.
   void check(int peer) const;
   bool left(int peer) const;
   bool died(int peer) const;
 
-  /// The part of the segment behind the slots.
+  /// Returns the part of the segment after the slots.
   std::byte* channels() const;
-  static size_t channel_bytes(int size);  ///< of one ordered pair of ranks, control words included
+  static size_t channel_bytes(int size);  ///< bytes of one ordered pair of ranks, control words included
 
  private:
   struct Header;
@@ -88,7 +89,7 @@ class Slots {
   uint32_t step_ = 0;
 };
 
-/// "all_reduce(sum) of 4096 bytes of Float".
+/// Returns a description of the call: "all_reduce(sum) of 4096 bytes of Float".
 std::string describe(const Signature& call);
 
 }  // namespace colossal::comm

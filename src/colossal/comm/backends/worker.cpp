@@ -14,7 +14,7 @@ class Worker::Task : public Work::State {
     } catch (...) {
       failure_ = std::current_exception();
     }
-    function_ = nullptr;  // drops its tensors before anybody is told
+    function_ = nullptr;  // releases its tensors before the waiters are notified
   }
 
   void finish() {
@@ -76,7 +76,7 @@ void Worker::run() {
     lock.unlock();
     task->run();
     lock.lock();
-    queue_.pop_front();  // first: whoever waited for this task must find the worker idle
+    queue_.pop_front();  // before finish(), because a thread that waited for this task must find the worker idle
     task->finish();
   }
 }

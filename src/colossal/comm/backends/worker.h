@@ -1,4 +1,4 @@
-// A thread that runs tasks in the order they were given: what makes large collectives overlap with computing.
+// A thread that runs tasks in the order they were given, so that large collectives overlap with computation.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace colossal::comm {
 
-/// Calls whose tensors are at most that large are quicker made in the calling thread than handed to another one.
+/// Size limit in bytes: smaller calls are faster in the calling thread than on another one.
 inline constexpr int64_t kInlineBytes = 64 << 10;
 
-/// The thread starts with the first task. Destruction finishes what was submitted.
+/// The thread starts with the first task. The destructor finishes all submitted tasks.
 class Worker {
  public:
   Worker() = default;
@@ -23,9 +23,9 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// wait() of the result rethrows what the task threw.
+  /// Submits a task; wait() of the result rethrows an exception of the task.
   Work submit(std::function<void()> task);
-  /// Nothing queued and nothing running.
+  /// Returns true if no task is queued or running.
   bool idle() const;
 
  private:

@@ -15,7 +15,7 @@ std::string waiting_key(int rank) { return concat("waiting/", rank); }
 std::string busy_key(int rank) { return concat("busy/", rank); }
 std::string stall_key(int64_t number) { return concat("stall/", number); }
 
-/// What is left of a line whose numbers have been read.
+/// Returns the text that follows the numbers of a line.
 std::string rest_of(std::istringstream& in) {
   std::string text;
   in.get();  // the space
@@ -85,7 +85,7 @@ std::vector<Stall> Announcements::hear() {
 }
 
 void Announcements::offer_verdict(const std::string& verdict) {
-  // Without a claim: a stranger can raise its counter, and who has made it may die before it speaks.
+  // No claim is used: a stranger can raise its counter, and a rank that claimed may die before it writes the verdict.
   if (!this->verdict()) store_->set(kVerdict, verdict);
 }
 

@@ -1,4 +1,4 @@
-// What the watchdogs of a run tell each other through the store.
+// Messages that the watchdogs of a run exchange through the store.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,13 +11,14 @@
 
 namespace colossal::comm {
 
-/// Whoever sets, sets for itself; ranks are of the world unless said otherwise. Every member is one or two requests to
-/// the store and throws what the store throws. Thread safety: hear() belongs to one thread.
+/// The setters write the calling rank's own state. Ranks are ranks of the world unless said otherwise. Every member
+/// makes one or two requests to the store and throws what the store throws. Thread safety: only one thread may call
+/// hear().
 class Announcements {
  public:
   explicit Announcements(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  /// The last collective that a rank of a group (by its rank there) called, numbered from 1; 0: none.
+  /// The last collective that a rank called in a group (by its rank there), numbered from 1; 0 = none.
   struct Called {
     uint64_t number = 0;
     std::string text = "none";
@@ -25,7 +26,7 @@ class Announcements {
   void set_called(const std::string& group, int rank, const Called& called);
   Called called(const std::string& group, int rank);
 
-  /// Whether a rank has been waiting in a call for a while, and if for one that is busy, for which (else -1).
+  /// Whether a rank has been waiting in a call for a while, and the busy rank that it waits for (-1 = none).
   struct Waiting {
     bool waits = false;
     int for_busy = -1;
@@ -34,24 +35,25 @@ class Announcements {
   void set_waiting(int rank, const Waiting& waiting);
   Waiting waiting(int rank);
 
-  /// What a rank does that is no call (World::busy). The beat changes as long as its process is alive.
+  /// An activity of a rank outside of calls (World::busy). The beat changes as long as its process is alive.
   struct Busy {
     uint64_t beat = 0, episode = 0;
-    int64_t seconds = 0;  ///< since it began
+    int64_t seconds = 0;  ///< seconds since it started
     std::string what;
   };
   void set_busy(int rank, const std::optional<Busy>& busy);
   std::optional<Busy> busy(int rank);
 
-  /// True for the first of all ranks that asks for it: one of them speaks for all. Nobody does where a stranger asks
-  /// first, so that nothing may hang on it.
+  /// Returns true for the first rank that claims the key, so that one rank speaks for all. If a stranger claims first,
+  /// no rank gets true, so correctness must not depend on it.
   bool claim(const std::string& key);
-  /// To all who listen, which is rank 0.
+  /// Sends a stall report to the listener, which is rank 0.
   void say(const Stall& stall);
-  /// What has been said since the last time.
+  /// Returns the reports that were sent since the last call.
   std::vector<Stall> hear();
 
-  /// The first verdict is everybody's; of several at the same moment each rank may see another one.
+  /// Writes the verdict if there is none; the first verdict then holds for all ranks. If several ranks write at the
+  /// same moment, each rank may read another one.
   void offer_verdict(const std::string& verdict);
   std::optional<std::string> verdict();
 

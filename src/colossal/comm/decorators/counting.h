@@ -1,4 +1,4 @@
-// Counts what a group sends, by the ring formulas of Group's contract.
+// Counts the payload that a group sends, by the ring formulas of Group's contract.
 #pragma once
 #include <memory>
 
@@ -7,8 +7,8 @@
 
 namespace colossal::comm {
 
-/// Adds one entry to `traffic` per call, under the group's name, before the call is made. The arguments are checked
-/// first: a call that is refused is not counted. send counts numel(x); recv and barrier count calls alone.
+/// Adds one entry to `traffic` per call, under the group's name, before the call is made. Arguments are checked first,
+/// so a refused call is not counted. send counts numel(x); recv and barrier only count calls.
 class CountingGroup : public GroupDecorator {
  public:
   CountingGroup(std::shared_ptr<Group> inner, Traffic& traffic) : GroupDecorator(std::move(inner)), traffic_(traffic) {}

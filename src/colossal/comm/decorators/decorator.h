@@ -1,4 +1,4 @@
-// What decorators of groups and of worlds have in common: they are what they decorate, but for what they override.
+// Base classes of decorators of groups and worlds: they forward everything that a decorator does not override.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace colossal::comm {
 
-/// Bears the name and ranks of the group within. What a decorator is for, it does in issue().
+/// A group with the name and ranks of the inner group. A decorator overrides issue().
 class GroupDecorator : public Group {
  public:
   explicit GroupDecorator(std::shared_ptr<Group> inner) : inner_(std::move(inner)) {}
@@ -22,7 +22,7 @@ class GroupDecorator : public Group {
   const std::shared_ptr<Group> inner_;
 };
 
-/// Asks the world within, which must outlive it, for everything.
+/// A world that forwards every call to the inner world, which must outlive it.
 class WorldDecorator : public World {
  public:
   explicit WorldDecorator(World& inner) : inner_(inner) {}

@@ -5,7 +5,7 @@
 namespace colossal::comm {
 namespace {
 
-/// Keeps what is sent alive, and copies back what arrived.
+/// Keeps the sent tensor alive, and copies the received one back to the device.
 class Staged : public Work::State {
  public:
   Staged(at::Tensor device_out, at::Tensor host_out, at::Tensor host_in, Work inner)
@@ -14,8 +14,8 @@ class Staged : public Work::State {
         host_in_(std::move(host_in)),
         inner_(std::move(inner)) {}
   void wait() override {
-    Work(inner_).wait();  // a copy: the watchdog may be asking the other one
-    // Transports write bytes, of which autograd knows nothing: what is saved for backward may be sent in place.
+    Work(inner_).wait();  // a copy, because the watchdog may query the original at the same time
+    // Transports write bytes without autograd, so a tensor that is saved for backward may be overwritten in place.
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     if (device_out_.defined()) device_out_.copy_(host_out_);
   }

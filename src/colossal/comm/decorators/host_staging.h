@@ -1,4 +1,4 @@
-// Lets tensors of a device travel over a transport that knows host memory only.
+// Sends device tensors over a transport that supports only host memory.
 #pragma once
 #include <memory>
 
@@ -6,10 +6,10 @@
 
 namespace colossal::comm {
 
-/// CPU tensors pass through. Others are copied to the host by the calling thread, exchanged, and copied back in
-/// Work::wait(), which must therefore be called. So ranks that share one GPU can exchange, which NCCL refuses.
-/// Cost: two copies over the bus and a synchronisation of the current stream per call; of a broadcast one copy, down on
-/// the root and up elsewhere.
+/// CPU tensors pass through. The calling thread copies other tensors to the host; Work::wait(), which must therefore
+/// be called, copies the result back. This lets ranks exchange tensors even if they share one GPU, which NCCL refuses.
+/// Cost: two copies over the bus and a synchronisation of the current stream per call. A broadcast makes only one
+/// copy: to the host on the root, to the device elsewhere.
 class HostStaging : public Backend {
  public:
   explicit HostStaging(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}

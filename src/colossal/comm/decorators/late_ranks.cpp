@@ -16,8 +16,8 @@ bool LateRanks::is_alive(int rank, const Announcements::Busy& busy) {
 LateRanks::Excuse LateRanks::excuse(int rank, bool insist) {
   Excuse result;
   const Announcements::Waiting waiting = announcements_->waiting(rank);
-  // Who waits is not busy, whatever it announced; but the one it waits for may be. That one is asked itself: ranks that
-  // excused each other would wait for ever.
+  // A waiting rank does not count as busy, whatever it announced, but the rank that it waits for may be busy. That
+  // rank's own announcement decides, because ranks that excused each other would wait forever.
   const int working = waiting.waits ? waiting.for_busy : rank;
   result.waits_elsewhere = waiting.waits && !insist;
   if (working < 0) return result;

@@ -11,15 +11,15 @@
 
 namespace colossal::comm {
 
-/// Thread safety: one thread.
+/// Finds late ranks. Thread safety: one thread.
 class LateRanks {
  public:
-  /// A call that does not come to an end.
+  /// A call that does not finish.
   struct Wait {
     std::string group, key;  ///< name of the group, and its key in the announcements
-    std::vector<int> ranks;  ///< of the world, in group order
-    int rank = 0;            ///< that waits, within the group
-    uint64_t number = 0;     ///< of the collective; 0: a transfer with `peer`
+    std::vector<int> ranks;  ///< ranks of the world, in group order
+    int rank = 0;            ///< rank that waits, within the group
+    uint64_t number = 0;     ///< number of the collective; 0 = a transfer with `peer`
     int peer = -1;
     bool sends = false;
     bool is_comparable = true;  ///< equal calls have equal texts on all ranks
@@ -28,26 +28,27 @@ class LateRanks {
     std::string text() const;
   };
   struct Finding {
-    std::string text;    ///< empty: it cannot be said yet, the late rank itself waits elsewhere
-    int busy_rank = -1;  ///< late because this one is busy, and alive: nobody's fault
+    std::string text;    ///< result; empty if it is not known, because the late rank itself waits elsewhere
+    int busy_rank = -1;  ///< busy rank, still alive, that causes the delay, so that no rank is blamed; -1 = none
     uint64_t episode = 0;
   };
-  /// A busy rank whose beat does not change for `limit` is not alive.
+  /// A busy rank whose beat does not change for `limit` counts as dead.
   LateRanks(std::shared_ptr<Announcements> announcements, std::chrono::milliseconds limit)
       : announcements_(std::move(announcements)), limit_(limit) {}
 
-  /// `is_final`: the wait is given up; words it so. `insist`: blames also a rank that itself waits elsewhere.
-  /// Cost: a request or two to the store for each rank of the group, as far as the first that is late.
+  /// Finds the late rank. `is_final` means that the wait is given up, and changes the wording. `insist` also blames a
+  /// rank that itself waits elsewhere.
+  /// Cost: one or two requests to the store for each rank of the group, up to the first late one.
   Finding find(const Wait& wait, bool is_final, bool insist);
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Whose business it is that a rank does not come: nobody's (it may be blamed), or that of a busy rank.
+  /// The reason why a rank is late: none, so that it may be blamed, or another rank that is busy.
   struct Excuse {
     int busy_rank = -1;
     Announcements::Busy busy;
     bool waits_elsewhere = false;
-    std::string doubt;  ///< why a rank that says it is busy is not excused
+    std::string doubt;  ///< reason why a rank that announced itself as busy is not excused
   };
   Excuse excuse(int rank, bool insist);
   bool is_alive(int rank, const Announcements::Busy& busy);
@@ -59,7 +60,7 @@ class LateRanks {
     uint64_t beat = 0;
     Clock::time_point seen;
   };
-  std::map<int, Pulse> pulses_;  // of busy ranks that were asked for
+  std::map<int, Pulse> pulses_;  // beats of busy ranks that were queried
 };
 
 }  // namespace colossal::comm

@@ -9,7 +9,7 @@
 namespace colossal::comm {
 namespace {
 
-/// Other collectives leave Call::peer at 0, which is a rank.
+/// Returns true if the collective has a peer. Other collectives leave Call::peer at 0, which is a valid rank.
 bool has_peer(Collective collective) {
   return collective == Collective::Broadcast || collective == Collective::Reduce || collective == Collective::Send ||
          collective == Collective::Recv;

@@ -1,4 +1,4 @@
-// Records every call that a rank makes in any of its groups, and between them the operations that it announces.
+// Records every call of a rank in any of its groups and, between them, the operations that it announces.
 //
 //   const auto idle = comm::make_idle_world(5, 64);      // or any other world
 //   comm::RecordingWorld world(*idle);
@@ -26,24 +26,24 @@ class OperationListener;
 
 namespace colossal::comm {
 
-/// What one rank asked of a group: everything about a Call but the values.
+/// A request of one rank to a group: everything about a Call except the values.
 struct RecordedCall {
   std::string group;
-  std::vector<int> ranks;  ///< of the world, in group order
+  std::vector<int> ranks;  ///< ranks of the world, in group order
   Collective collective = Collective::Barrier;
-  Reduce op = Reduce::Sum;                        ///< of all_reduce, reduce_scatter and reduce
-  int peer = 0;                                   ///< within the group: root, or the other rank of send and recv
-  c10::ScalarType dtype = c10::ScalarType::Byte;  ///< of a barrier: Byte
-  std::vector<int64_t> out_sizes, in_sizes;       ///< equal in place; empty if there is no such tensor
-  std::vector<int64_t> out_rows, in_rows;         ///< of all_to_all, as they were given
-  Payload sent;                                   ///< by this rank
-  Phase phase = Phase::Other;                     ///< of the world's traffic when the call began
+  Reduce op = Reduce::Sum;                        ///< reduction of all_reduce, reduce_scatter and reduce
+  int peer = 0;                                   ///< rank within the group: root, or the other rank of send and recv
+  c10::ScalarType dtype = c10::ScalarType::Byte;  ///< dtype of the tensor; Byte for a barrier
+  std::vector<int64_t> out_sizes, in_sizes;       ///< equal if the call is in place; empty if there is no such tensor
+  std::vector<int64_t> out_rows, in_rows;         ///< row counts of all_to_all, as given
+  Payload sent;                                   ///< payload that this rank sends
+  Phase phase = Phase::Other;                     ///< phase of the world's traffic at the start of the call
   bool operator==(const RecordedCall&) const = default;
 };
 
-/// The world within, with a record of all calls of this rank in groups of several ranks, in the order in which they
-/// were begun. A call whose arguments are refused is not recorded. Counters, watchdog and results are those of the
-/// world within, which must outlive this one, as this one its groups. Thread safe.
+/// A world that records all calls of this rank in groups of several ranks, in the order in which they were issued. A
+/// call whose arguments are refused is not recorded. Counters, watchdog and results are the inner world's. The inner
+/// world must outlive this one, and this one must outlive its groups. Thread safe.
 /// Cost: memory that grows with every call and announcement.
 class RecordingWorld final : public WorldDecorator {
  public:
@@ -52,13 +52,14 @@ class RecordingWorld final : public WorldDecorator {
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                     const std::string& channel = "") override;
   std::vector<RecordedCall> calls() const;
-  /// One list, in order: these calls, and the products and attention that were announced while an Operations lived.
+  /// Returns one list, in order: the calls, and the products and attention that were announced while an Operations
+  /// object existed.
   StepEvents events() const;
-  /// Forgets everything so far, for instance between two steps.
+  /// Clears the record, for instance between two steps.
   void clear();
 
-  /// While it lives, events() gains what this thread announces, and backward passes that it starts (tensor/flops.h). It
-  /// must be destroyed by the thread that made it, before `world`.
+  /// During its lifetime, adds to events() the operations that this thread announces, also in backward passes that it
+  /// starts (tensor/flops.h). The thread that made it must destroy it, before `world`.
   class Operations {
    public:
     explicit Operations(RecordingWorld& world);

@@ -14,7 +14,7 @@ bool is_numbered(Collective collective) { return collective != Collective::Send 
 milliseconds first_look(const Watchdog::Options& options) { return std::min(options.limit, options.notice); }
 
 milliseconds interval_for(const Watchdog::Options& options) {
-  // The store is one server: with thousands of ranks each writes less often.
+  // The store is one server, so with thousands of ranks each rank writes less often.
   const milliseconds longest(1000 + options.world_size);
   return std::clamp(first_look(options) / 8, milliseconds(5), longest);
 }
@@ -106,11 +106,12 @@ void Watchdog::check() const {
 
 void Watchdog::throw_verdict() {
   check();
-  std::optional<std::string> verdict;  // a peer's, whose abort may reach this rank before its own watchdog looks again
+  std::optional<std::string> verdict;  // verdict of a peer, whose abort may reach this rank before its own watchdog
+                                       // looks again
   try {
     verdict = announcements_->verdict();
   } catch (const std::exception&) {
-    return;  // the store is gone: what the transport said must do
+    return;  // the store is gone, so only the transport's error remains
   }
   if (verdict) throw Error("watchdog", *verdict);
 }
@@ -119,8 +120,8 @@ void Watchdog::run() {
   std::unique_lock lock(mutex_);
   auto before = Clock::now();
   while (!stop_.wait_for(lock, interval_, [this] { return stopping_; })) {
-    // This process was stopped, as its peers may have been with it (Slurm suspends whole jobs): nobody is late for
-    // that.
+    // This process was stopped, and its peers may have been too (Slurm suspends whole jobs), so no rank is blamed for
+    // that time.
     const auto now = Clock::now();
     if (now - before > interval_ + options_.limit / 2) {
       for (auto& [ticket, record] : under_way_) record.patient_since = now;
@@ -133,7 +134,7 @@ void Watchdog::run() {
   }
 }
 
-/// One round; true when there is a verdict.
+/// Makes one round; returns true if there is a verdict.
 bool Watchdog::look() {
   drop_finished();
   try {
@@ -147,7 +148,7 @@ bool Watchdog::look() {
     notice();
     judge();
     return false;
-  } catch (const std::exception& error) {  // the store is gone: its host has ended or died
+  } catch (const std::exception& error) {  // the store is gone, because its host has ended or died
     const auto record = stalled(options_.limit + 2 * interval_);
     if (!record) return false;
     conclude(concat(describe(record->second), " did not finish within ", seconds_of(options_.limit),
@@ -203,7 +204,7 @@ void Watchdog::publish_busy() {
   announced_busy_ = busy.has_value();
 }
 
-/// The oldest call that is under way for longer than that, not counting the time of busy ranks.
+/// Returns the oldest call that has been in progress for longer than `age`, not counting time spent on busy ranks.
 std::optional<std::pair<Watchdog::Ticket, Watchdog::Record>> Watchdog::stalled(milliseconds age) {
   const std::lock_guard lock(mutex_);
   const auto before = Clock::now() - age;
@@ -225,13 +226,13 @@ LateRanks::Wait Watchdog::wait_of(const Record& record) {
   const WatchedRanks& group = groups_[record.call.group];
   LateRanks::Wait wait{group.name, group.key, group.ranks, group.rank, record.number, record.call.peer};
   wait.sends = record.call.collective == Collective::Send;
-  wait.is_comparable = record.call.collective != Collective::AllToAll;  // whose bytes may differ
+  wait.is_comparable = record.call.collective != Collective::AllToAll;  // its byte counts may differ between ranks
   wait.call = describe(record);
   wait.phase = to_string(record.call.phase);
   return wait;
 }
 
-/// Says that a stall is over, and on rank 0 what other ranks said.
+/// Reports the end of a stall and, on rank 0, the reports of other ranks.
 void Watchdog::pass_on_news() {
   if (announced_stall_) {
     const Announced stall = *announced_stall_;
@@ -251,14 +252,14 @@ void Watchdog::pass_on_news() {
   for (const Stall& stall : announcements_->hear()) tell(stall);
 }
 
-/// Speaks of a call that is under way for a while, if no other rank does.
+/// Reports a call that has been in progress for a while, if no other rank does.
 void Watchdog::notice() {
   if (announced_stall_) return;
-  // Peers publish once an interval: what they say is sure only two rounds after the stall was noticed.
+  // Peers publish once per interval, so their state is certain only two rounds after the stall was noticed.
   const milliseconds age = options_.notice + 2 * interval_;
   const auto found = stalled(age);
   const auto now = Clock::now();
-  if (!found || now < went_on_ + age) return;  // what queued up behind a stall has a right to be late
+  if (!found || now < went_on_ + age) return;  // calls that queued during a stall may be late
   const auto& [ticket, record] = *found;
   const LateRanks::Wait wait = wait_of(record);
   if (ticket != examined_) {
@@ -269,19 +270,20 @@ void Watchdog::notice() {
   }
   if (!speaks_ || now < next_examination_) return;
   const auto finding = late_ranks_.find(wait, false, record.start + 3 * age < now);
-  next_examination_ = now + (now - record.start) / 2;  // it costs a request for each rank of the group
+  next_examination_ = now + (now - record.start) / 2;  // because an examination costs a request for each rank of the
+                                                       // group
   if (finding.text.empty()) return;
   std::string text = finding.text;
   if (finding.busy_rank < 0) {
     text += concat("; waited ", seconds_of(options_.notice), " s");
   } else if (!announcements_->claim(concat("busy/", finding.busy_rank, "/", finding.episode))) {
-    return;  // one word for all that wait for it
+    return;  // one report for all ranks that wait for it
   }
   announced_stall_ = {ticket, record.start, wait.text()};
   tell({text, true, false, seconds_of(now - record.start)});
 }
 
-/// Ends all for a call that is under way for too long, if somebody is to blame.
+/// Ends all groups for a call that has been in progress for too long, if a rank is to blame.
 void Watchdog::judge() {
   const auto found = stalled(options_.limit + 2 * interval_);
   if (!found) return;
@@ -291,7 +293,7 @@ void Watchdog::judge() {
   {
     const std::lock_guard lock(mutex_);
     const auto it = under_way_.find(ticket);
-    if (it == under_way_.end()) return;  // it has come to an end meanwhile
+    if (it == under_way_.end()) return;  // the call has finished in the meantime
     it->second.for_busy = finding.busy_rank;
     if (finding.busy_rank >= 0) it->second.patient_since = Clock::now();
   }

@@ -3,21 +3,21 @@
 namespace colossal::comm {
 namespace {
 
-/// Waits in the eyes of the watchdog. A transport whose wait() holds up a stream of the device and not the host
-/// (NcclGroup) is not done then: the call goes on until its work says so.
+/// Waits under the watch of the watchdog. The wait() of some transports (NcclGroup) blocks a device stream and not the
+/// host. The call is then not done, and stays recorded until its work is done.
 class WatchedWait {
  public:
   explicit WatchedWait(std::shared_ptr<Watchdog> watchdog) : watchdog_(std::move(watchdog)) {}
 
   void operator()(Watchdog::Ticket ticket, const std::shared_ptr<Work>& work) const {
     try {
-      Work(*work).wait();  // a copy: the watchdog may be asking the other one
+      Work(*work).wait();  // a copy, because the watchdog may query the original at the same time
     } catch (...) {
       watchdog_->end(ticket);
       watchdog_->throw_verdict();
       throw;
     }
-    watchdog_->check();  // an aborted transport of a device may wait for nothing
+    watchdog_->check();  // because an aborted device transport may return without waiting
     if (work->done())
       watchdog_->end(ticket);
     else
@@ -43,8 +43,8 @@ class WatchedWork : public Work::State {
   const std::shared_ptr<Work> inner_;
 };
 
-/// A send or recv under way is nobody's fault until somebody waits for it: a receive may be posted long before its
-/// message.
+/// A send or recv in progress counts as late only after a thread waits for it, because a receive may be posted long
+/// before its message.
 class WatchedTransfer : public Work::State {
  public:
   WatchedTransfer(std::shared_ptr<Watchdog> watchdog, Watchdog::Watched call, Work inner)

@@ -1,4 +1,4 @@
-// Shows every call of a group to the watchdog of its rank.
+// Reports every call of a group to the watchdog of its rank.
 #pragma once
 #include <memory>
 
@@ -7,10 +7,11 @@
 
 namespace colossal::comm {
 
-/// After a verdict every call and every wait throws Error("watchdog", verdict), whatever the transport said.
+/// A watched group. After a verdict every call and every wait throws Error("watchdog", verdict), whatever the
+/// transport reports.
 class WatchedGroup : public GroupDecorator {
  public:
-  /// `handle` comes from watchdog->add_group. `traffic` tells the phase.
+  /// `handle` is the result of watchdog->add_group. `traffic` provides the phase.
   WatchedGroup(std::shared_ptr<Group> inner, std::shared_ptr<Watchdog> watchdog, int handle, const Traffic& traffic)
       : GroupDecorator(std::move(inner)), watchdog_(std::move(watchdog)), handle_(handle), traffic_(traffic) {}
 

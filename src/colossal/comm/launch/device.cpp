@@ -22,7 +22,8 @@ class CudaDevices final : public Devices {
   std::string pci_id(int index) const override { return pci_id_of_gpu(index); }
 };
 
-/// A driver is loaded. Under WSL the device is /dev/dxg, and the library of the driver lies in a folder of its own.
+/// Returns true if a driver is loaded. Under WSL the device is /dev/dxg, and the driver's library has a separate
+/// folder.
 bool has_nvidia_driver(const std::filesystem::path& root) {
   const auto exists = [&](const char* path) {
     std::error_code ignored;

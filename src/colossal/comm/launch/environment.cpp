@@ -45,14 +45,15 @@ class Reader {
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kDefaultPort = 29500;
 
-/// Not the ranks within a host: several agents on one host would tell the same ones. They are counted at rendezvous.
+/// Reads rank and size, but no ranks within a host: several agents on one host would give the same ones. The
+/// rendezvous counts those.
 void read_ranks(Environment& environment, const Reader& reader, const char* rank, const char* size) {
   environment.size = reader.number(size, 1, kMaxRanks);
   environment.rank = reader.number(rank, 0, environment.size - 1);
 }
 
-/// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out
-/// itself.
+/// Returns a port that all ranks of one job agree on and that different jobs rarely share. It is below the range from
+/// which the system assigns ports.
 uint16_t port_of_job(const std::string& job) { return static_cast<uint16_t>(20000 + stable_hash(job) % 12000); }
 
 void read_torchrun(Environment& environment, const Reader& reader) {
@@ -79,8 +80,8 @@ void read_open_mpi(Environment& environment, const Reader& reader) {
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, port_of_job("mpi" + job)));
 }
 
-/// A batch script has SLURM_PROCID too, and the number of tasks of its allocation; only in a step of srun have all its
-/// tasks been started. A step of one, for instance a shell, leaves the starting of ranks to us.
+/// A batch script has SLURM_PROCID too, and the number of tasks of its allocation. Only a step of srun has started all
+/// of its tasks. In a step of one task, e.g. a shell, Colossal starts the ranks.
 bool is_slurm_rank(const Reader& reader) {
   return reader.has("SLURM_PROCID") && reader.number_or("SLURM_STEP_NUM_TASKS", 1, kMaxRanks, 1) > 1;
 }

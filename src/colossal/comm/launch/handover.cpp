@@ -18,9 +18,10 @@
 namespace colossal::comm {
 namespace {
 
-constexpr size_t kMostCallers = 256;  // that have connected and said nothing yet; the oldest is dropped for one more
+constexpr size_t kMostCallers = 256;  // limit of callers that have connected but sent no data; one more replaces the
+                                      // oldest
 
-/// The result of a system call that is made again when a signal interrupts it.
+/// Returns the result of a system call, which it repeats when a signal interrupts it.
 template <class Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -47,7 +48,7 @@ bool is_of_this_user(const Descriptor& socket) {
   return getsockopt(socket.value(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-/// One byte of data that carries room for one descriptor.
+/// One byte of data with room for one descriptor.
 struct Parcel {
   char byte = 0;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -64,7 +65,7 @@ struct Parcel {
 };
 
 void limit_waits(const Descriptor& socket, std::chrono::milliseconds limit) {
-  const auto count = std::max<int64_t>(limit.count(), 1);  // 0 would be for ever
+  const auto count = std::max<int64_t>(limit.count(), 1);  // because 0 would mean no limit
   const timeval time{count / 1000, count % 1000 * 1000};
   for (const int what : {SO_SNDTIMEO, SO_RCVTIMEO}) setsockopt(socket.value(), SOL_SOCKET, what, &time, sizeof time);
 }
@@ -111,12 +112,12 @@ void Handover::serve() {
     if (callers.size() > kMostCallers || (is_short_of_descriptors && !callers.empty()))
       callers.pop_front();
     else if (is_short_of_descriptors)
-      poll(entries.data(), 1, 50);  // the caller goes on knocking: not in a loop
+      poll(entries.data(), 1, 50);  // pauses, because the caller keeps trying and this would be a busy loop
   }
 }
 
 void Handover::answer(const Descriptor& caller) const {
-  std::string shown(token_.size() + 1, '\0');  // a byte more: what is longer is no token
+  std::string shown(token_.size() + 1, '\0');  // one byte more than the token, so that longer input cannot match
   const auto length = uninterrupted([&] { return recv(caller.value(), shown.data(), shown.size(), MSG_DONTWAIT); });
   if (length < 0 || shown.compare(0, static_cast<size_t>(length), token_) != 0) return;
   Parcel parcel;

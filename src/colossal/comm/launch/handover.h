@@ -1,4 +1,4 @@
-// How one process hands an open file to others of its host: over a socket that has no name in any file system.
+// Passes an open file from one process to others of its host, over a socket that has no name in any file system.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace colossal::comm {
 
-/// Hands a descriptor to every process of this user on this host that shows the token, as often as asked, on a thread
-/// of its own until destruction. The socket is an abstract one of the network namespace, under a name nobody guesses:
-/// nothing stays behind, however the process ends. Callers of another user, without the token, or that send nothing get
-/// nothing and keep nobody else waiting.
+/// Sends a descriptor to every process of this user on this host that shows the token. It serves any number of
+/// requests, on a separate thread, until destruction. The socket is an abstract one of the network namespace, with a
+/// random name, so it leaves no trace however the process ends. Callers of another user, callers without the token and
+/// callers that send no data get no descriptor and delay no other caller.
 class Handover {
  public:
-  /// Errors: throws Error("comm", ...) when the system gives no socket.
+  /// Errors: throws Error("comm", ...) if the system provides no socket.
   explicit Handover(Descriptor file);
   ~Handover();
   Handover(const Handover&) = delete;
   Handover& operator=(const Handover&) = delete;
 
-  /// What take() needs to know: the socket's name and the token.
+  /// Returns the argument of take(): the socket's name and the token.
   std::string ticket() const { return name_ + " " + token_; }
 
  private:
@@ -33,8 +33,8 @@ class Handover {
   std::thread thread_;
 };
 
-/// The descriptor that a Handover of this user, in this network namespace, has for `ticket`. Errors: throws
-/// Error("comm", ...) when nobody hands it out there or nothing has come within `limit`.
+/// Returns the descriptor that a Handover of this user, in this network namespace, serves for `ticket`. Errors: throws
+/// Error("comm", ...) if there is no such Handover or no answer arrives within `limit`.
 Descriptor take(const std::string& ticket, std::chrono::milliseconds limit);
 
 }  // namespace colossal::comm

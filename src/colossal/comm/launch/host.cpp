@@ -39,7 +39,7 @@ std::string first_outside_address() {
   return "";
 }
 
-/// A datagram socket that is connected sends nothing, but the kernel picks the interface.
+/// Connects a datagram socket, which sends no data but makes the kernel pick the interface.
 std::string address_towards(const addrinfo& target) {
   const int descriptor = socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return "";
@@ -51,7 +51,7 @@ std::string address_towards(const addrinfo& target) {
   return known ? numeric(reinterpret_cast<const sockaddr*>(&own), length) : "";
 }
 
-/// Which namespace of that kind this process is in.
+/// Returns the namespace of that kind in which this process runs.
 std::string own_namespace(const std::string& kind) {
   struct stat status{};
   if (stat(("/proc/self/ns/" + kind).c_str(), &status) != 0) return "-";
@@ -71,7 +71,7 @@ std::string host_identity(const std::string& name) {
 
 bool is_loopback(const std::string& host) {
   in_addr number{};
-  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &number) == 1;  // "127.example.org" is a name like any other
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &number) == 1;  // "127.example.org" is an ordinary name
   return (is_v4 && ntohl(number.s_addr) >> 24 == 127) || host == "::1" || host == "localhost";
 }
 
@@ -110,12 +110,12 @@ std::vector<int> share_of_cores(const std::vector<int>& cores, int r, int n) {
 }
 
 std::vector<int> cores_near(const std::vector<int>& cores, const std::string& pci_id, const std::string& sysfs) {
-  std::string address = pci_id;  // CUDA has capital letters, the kernel small ones
+  std::string address = pci_id;  // because CUDA writes capital letters, the kernel small ones
   for (char& letter : address) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   const std::string device = concat(sysfs, "/bus/pci/devices/", address);
   int node = -1;
   std::ifstream(device + "/numa_node") >> node;
-  if (node < 0) return {};                        // then its list is that of all cores
+  if (node < 0) return {};                        // no node: the kernel's list would hold all cores
   std::ifstream list(device + "/local_cpulist");  // "0-15,64-79"
   std::vector<int> near;
   for (std::string run; std::getline(list, run, ',');) {
@@ -147,7 +147,8 @@ void bind_to_cores(const std::vector<int>& cores) {
   CPU_ZERO(&set);
   for (int core : cores) CPU_SET(core, &set);
   if (!cores.empty())
-    sched_setaffinity(0, sizeof set, &set);  // refused in some containers: then unbound, which only costs speed
+    sched_setaffinity(0, sizeof set, &set);  // some containers refuse this: the thread stays unbound, which only costs
+                                             // speed
 }
 
 uint64_t stable_hash(const std::string& text) {

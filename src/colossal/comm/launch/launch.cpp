@@ -22,7 +22,7 @@
 namespace colossal::comm {
 namespace {
 
-/// What the ranks told each other, and how this one reaches them.
+/// What the ranks reported about themselves, and how peers reach this one.
 struct Neighbourhood {
   std::shared_ptr<Store> store;
   std::vector<RankFacts> ranks;
@@ -42,7 +42,8 @@ std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Envi
   tcp.port = environment.port;
   tcp.server = server;
   tcp.limit = options.timeout;
-  // Also without a secret, which keeps nobody out, but tells who has one that others have none.
+  // The store is sealed even without a secret. That excludes no process, but reveals to a rank with a secret that
+  // others have none.
   const auto store = Store::tcp(tcp)->sealed(environment.secret, options.note);
   return environment.prefix.empty() ? store : store->with_prefix(environment.prefix);
 }
@@ -59,8 +60,8 @@ void require_equal_sizes(int first, int rank, int size) {
           "; start all ranks with the same number of ranks");
 }
 
-/// What to do about a rank that has joined already. The store of torchrun's agent outlives the ranks. Of ranks that
-/// torchrun starts again with the same restart count it still holds the old keys, and old addresses among them.
+/// Returns the remedy for a rank that has already joined. The store of torchrun's agent outlives the ranks. If
+/// torchrun restarts ranks with the same restart count, the store still holds the old keys, among them old addresses.
 std::string remedy_of_second_start(const Environment& environment) {
   const char* const ranks = "give each process a different rank";
   if (environment.launcher != Launcher::Torchrun || !environment.hosted_store) return ranks;
@@ -69,14 +70,14 @@ std::string remedy_of_second_start(const Environment& environment) {
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts, which gives each start a separate store");
 }
 
-/// What every rank of the run says of itself. Refuses what ranks could only find out by waiting for each other: two
-/// processes with the same rank, and ranks that were started for runs of different sizes.
+/// Returns what every rank of the run reports about itself. Refuses mistakes that ranks would otherwise only notice by
+/// waiting for each other: two processes with the same rank, and ranks started for runs of different sizes.
 std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own, const std::string& remedy) {
   Store& store = *meeting.store;
   require(store.add(concat("joined/", meeting.rank), 1) == 1, "launch", "rank ", meeting.rank,
           " was started twice in this run; ", remedy);
   const std::string text = concat(meeting.size, " ", own.text());
-  store.set(concat("here/", meeting.rank), text);  // before this rank may refuse: others wait for it
+  store.set(concat("here/", meeting.rank), text);  // before this rank may refuse, because others wait for it
   if (meeting.rank > 0) {
     std::string first;
     try {
@@ -89,7 +90,7 @@ std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own
     require_equal_sizes(std::atoi(first.c_str()), meeting.rank, meeting.size);
   }
   const std::vector<std::string> said = gather_texts(meeting, text);
-  // Rank 0 may refuse and end, and the store with it: not before the others know its size.
+  // Rank 0 may refuse and end, which ends the store, so it first waits until the others have read its size.
   std::vector<std::string> seen;
   for (int r = 1; r < meeting.size; ++r) seen.push_back(concat("seen/", r));
   if (meeting.rank == 0) store.get_all(seen, meeting.limit, meeting.what);
@@ -108,7 +109,7 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
                         options.timeout};
   result.ranks = gather_facts(meeting, own_facts(options, environment), remedy_of_second_start(environment));
-  // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
+  // Rank 0 may refuse what it has read and end, which ends the store, so it first waits until all ranks have read it.
   meeting.store->set(concat("read/", environment.rank), "");
   std::vector<std::string> read;
   for (int r = 1; server && r < environment.size; ++r) read.push_back(concat("read/", r));
@@ -123,7 +124,7 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   return result;
 }
 
-/// Nothing interrupts NCCL while it waits for a rank: it is begun when all have come.
+/// NCCL cannot be interrupted while it waits for a rank, so it starts only after all members have arrived.
 std::shared_ptr<Backend> connect_gpus(const Store& store, int device, const Membership& member,
                                       const std::function<void()>& go_on) {
   const auto come = store.with_prefix("come");
@@ -142,7 +143,7 @@ std::shared_ptr<Backend> connect_gpus(const Store& store, int device, const Memb
   return make_nccl_group(nccl, store.with_prefix("nccl"));
 }
 
-/// Makes the groups of a process: picks the transport for each.
+/// Makes the groups of a process and picks the transport for each.
 class Transports {
  public:
   Transports(const LaunchOptions& options, Neighbourhood around, const std::string& backend)
@@ -164,8 +165,8 @@ class Transports {
   }
 
  private:
-  /// All members answer alike: they know the same hosts, and choose_transport() has seen that they were asked for the
-  /// same backend.
+  /// All members get the same answer: they know the same hosts, and choose_transport() has checked that they were
+  /// configured with the same backend.
   bool share_memory(const Membership& member) const {
     if (options_.backend == "gloo") return false;
     const std::string& first = around_.ranks[member.ranks[0]].host;
@@ -189,7 +190,7 @@ class Transports {
     gloo.rank = member.rank;
     gloo.size = member.size();
     gloo.address = around_.address;
-    // Gloo's own limit is far off: here it shows who does not come.
+    // This gather names the members that do not arrive, because Gloo's own limit is far longer.
     gather_texts({store->with_prefix("come"), concat("group \"", member.name, "\""), member.rank, member.size(),
                   options_.watchdog},
                  "");
@@ -198,10 +199,10 @@ class Transports {
 
   const LaunchOptions options_;
   const Neighbourhood around_;
-  std::shared_ptr<DeviceLinks> links_;  // null: tensors of devices are staged
+  std::shared_ptr<DeviceLinks> links_;  // null: device tensors are staged through host memory
 };
 
-/// Of this host's ranks the GPUs that they take, by local rank; none where a rank takes none.
+/// Returns the GPUs that the ranks of `host` take, by local rank; returns none if one of the ranks takes no GPU.
 std::vector<std::string> gpus_of_host(const Neighbourhood& around, const std::string& host) {
   std::vector<std::string> gpus;
   for (const RankFacts& facts : around.ranks) {
@@ -251,7 +252,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   world.local_rank = around.local_rank;
   world.local_size = around.local_size;
   const TransportChoice choice = choose_transport(around.ranks);
-  // Before the first group, and on the thread that makes it.
+  // This precedes the first group and runs on the thread that makes the groups.
   make_current(choose_device(options.device, around.local_rank, *options.devices));
   if (options.note && world.rank == 0 && !choice.why.empty()) options.note(choice.why);
   world.backend = choice.backend;

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// between a rank's end with an error and SIGTERM for those that have not ended, too
+// time between a rank's end with an error and SIGTERM for the ranks that still run
 constexpr std::chrono::milliseconds kTimeToAgree{500};
 
 bool is_ignored(int signal) {
@@ -32,21 +32,21 @@ bool is_ignored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// Signals arrive through a descriptor while this lives, so that no code runs in a handler.
+/// Receives signals through a descriptor during its lifetime, so that no code runs in a handler.
 class SignalQueue {
  public:
   SignalQueue() {
     sigset_t set;
     sigemptyset(&set);
     for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) sigaddset(&set, signal);
-    if (!is_ignored(SIGHUP)) sigaddset(&set, SIGHUP);  // under nohup nobody wants to hear of it
+    if (!is_ignored(SIGHUP)) sigaddset(&set, SIGHUP);  // under nohup the signal is ignored and must stay so
     pthread_sigmask(SIG_BLOCK, &set, &before_);
     descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     require(descriptor_ >= 0, "launch", "cannot watch signals: ", std::strerror(errno));
   }
   ~SignalQueue() {
     close(descriptor_);
-    sigset_t broken_pipe;  // of a report that nobody read: it must not end this process now
+    sigset_t broken_pipe;  // a report to a closed pipe raised it: it must not end this process now
     sigemptyset(&broken_pipe);
     sigaddset(&broken_pipe, SIGPIPE);
     const timespec at_once{};
@@ -58,7 +58,7 @@ class SignalQueue {
 
   const sigset_t& mask_before() const { return before_; }
 
-  /// The next signal, or 0 after `limit`.
+  /// Returns the next signal, or 0 after `limit`.
   int wait(std::chrono::milliseconds limit) {
     pollfd entry{descriptor_, POLLIN, 0};
     poll(&entry, 1, static_cast<int>(limit.count()));
@@ -147,9 +147,9 @@ class LocalRun {
     require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure));
   }
 
-  /// In the child: only calls that are safe between fork and exec.
+  /// Runs in the child and makes only calls that are safe between fork and exec.
   [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& entries, int told) {
-    setpgid(0, 0);  // Ctrl-C then reaches the launcher alone, which passes it on once
+    setpgid(0, 0);  // so that Ctrl-C reaches only the launcher, which forwards it once
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent_) _exit(127);  // the parent died in between
     sigprocmask(SIG_SETMASK, &signals_.mask_before(), nullptr);
@@ -172,8 +172,8 @@ class LocalRun {
   }
 
   void forward(int signal) {
-    // A lost terminal may be told more than once, by the system and by a shell; anything else that comes again is
-    // meant.
+    // The system and a shell may both report a lost terminal, so a repeated SIGHUP is ignored. Any other repeated
+    // signal is intended.
     if (asked_to_end_ && signal == SIGHUP) return;
     if (!asked_to_end_)
       report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
@@ -183,8 +183,8 @@ class LocalRun {
     send_all(signal);
   }
 
-  /// A rank that was asked to end takes the time it needs to save; those that come to an end sooner are no reason to
-  /// hurry it.
+  /// After a signal to end, a rank may take the time it needs to save. Ranks that end sooner are no reason to shorten
+  /// that time.
   bool is_orderly(int status) const {
     if (!WIFEXITED(status)) return false;
     const int code = WEXITSTATUS(status);
@@ -209,8 +209,8 @@ class LocalRun {
                     is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
       if (killed_by != 0 || alive() == 0) end_the_others();
     }
-    // What all ranks refuse one of them says for all: it must come to that before it is ended because another one was
-    // quicker.
+    // If all ranks refuse the same thing, one of them reports it for all. That rank must not be ended before its
+    // report because another one was quicker.
     if (failure_ && !ending_ && Clock::now() > failure_->time + kTimeToAgree) end_the_others();
   }
 
@@ -229,12 +229,12 @@ class LocalRun {
   SignalQueue signals_;
   std::shared_ptr<Store> store_;
   const std::string secret_ = random_text();
-  std::vector<pid_t> processes_;  // 0: has ended
+  std::vector<pid_t> processes_;  // 0 = the process has ended
   struct Failure {
     Clock::time_point time;
     std::string what;
   };
-  std::optional<Failure> failure_;  // the first
+  std::optional<Failure> failure_;  // the first failure
   std::optional<Clock::time_point> ending_;
   bool asked_to_end_ = false;
   int status_ = 0;

@@ -9,7 +9,7 @@
 namespace colossal::comm {
 namespace {
 
-/// "ok" or the message of what went wrong on one of the ranks.
+/// Outcome of a rank: "ok" or the message of its error.
 constexpr const char* kOk = "ok";
 
 std::string outcome_of(const std::function<void()>& task) {
@@ -51,7 +51,7 @@ std::vector<std::string> gather_texts(const Meeting& meeting, const std::string&
     return meeting.store->get_all(keys, meeting.limit, meeting.what);
   } catch (const Error&) {
     throw_missing(meeting);
-    throw;  // all have come, but what one said cannot be read, or nobody can be asked any more
+    throw;  // all arrived, but one value cannot be read, or the store no longer answers
   }
 }
 
@@ -63,7 +63,7 @@ std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes) {
   };
   gather_texts(part("come"), "");
   std::shared_ptr<Segment> segment;
-  std::optional<Handover> handover;  // until all have what they came for
+  std::optional<Handover> handover;  // kept until all ranks have received the memory
   std::string outcome;
   if (meeting.rank == 0) {
     outcome = outcome_of([&] {
@@ -79,7 +79,7 @@ std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes) {
       if (!ticket.empty()) segment = map_shared_memory(take(ticket, meeting.limit), bytes);
     });
   }
-  // Failures travel to all before anybody throws.
+  // All ranks exchange their outcomes before one of them throws.
   for (const auto& said : gather_texts(part("shared"), outcome)) require(said == kOk, "comm", said);
   return segment;
 }

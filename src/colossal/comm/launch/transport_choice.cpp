@@ -11,14 +11,14 @@
 namespace colossal::comm {
 namespace {
 
-/// The reason why not every rank has a GPU of its own that NCCL can use; empty when every rank has.
+/// Returns the reason why not every rank has a separate GPU that NCCL can use; empty if every rank has.
 std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (!ranks[r].has_nccl) return concat("the build of rank ", r, " has no NCCL");
     if (ranks[r].gpus.empty()) return concat("rank ", r, " has no GPU");
   }
-  std::map<std::string, int> ranks_of_host;                      // so far
-  std::map<std::pair<std::string, std::string>, size_t> takers;  // by host and GPU
+  std::map<std::string, int> ranks_of_host;                      // ranks counted so far
+  std::map<std::pair<std::string, std::string>, size_t> takers;  // rank that takes a GPU, by host and GPU
   for (size_t r = 0; r < ranks.size(); ++r) {
     const std::vector<std::string>& gpus = ranks[r].gpus;
     const std::string& gpu = ranks[r].gpu_of(ranks_of_host[ranks[r].host]++);
