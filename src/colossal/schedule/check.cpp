@@ -13,7 +13,7 @@
 namespace colossal::schedule {
 namespace {
 
-/// What a message carries: the hidden state or the gradient that goes into a stage.
+/// The content of a message: the hidden state or the gradient that is the input of a stage.
 struct Message {
   bool forward;
   int micro_batch, stage;
@@ -25,7 +25,7 @@ std::string to_string(const Message& message) {
                 " for stage ", message.stage);
 }
 
-/// What one rank's list does, step by step.
+/// Checks the list of one rank, step by step.
 class RankCheck {
  public:
   RankCheck(const Schedule& schedule, int rank) : schedule_(schedule), at_(schedule.placement), rank_(rank) {}
@@ -95,7 +95,7 @@ void RankCheck::check_compute() {
 
 void RankCheck::check_transfer() {
   rule(once(step_->action), "occurs twice");
-  // the peer holds the next stage
+  // true if the peer holds the next stage
   const bool down = step_->action == Action::SendForward || step_->action == Action::ReceiveBackward;
   const int other = stage() + (down ? 1 : -1);
   rule(other >= 0 && other < at_.stages(), "there is no stage on the other side");
@@ -123,7 +123,7 @@ void RankCheck::run() {
   check_end();
 }
 
-/// What never came. Sends are not asked for here: the receive that waits for one is what finds it missing.
+/// Checks that no step is missing. Sends are not checked here: check_pairs() finds a missing send by its receive.
 void RankCheck::check_end() {
   const auto missing = [&](bool ok, const auto&... parts) {
     if (!ok) throw Error("pipeline", concat(schedule_.name, ", rank ", rank_, ": ", parts..., " is missing"));
@@ -180,11 +180,11 @@ void check_pairs(const Schedule& schedule) {
   }
 }
 
-/// Runs the lists with blocking transfers: each ends when the other side has come to it.
+/// Runs the lists with blocking transfers: each transfer ends after both sides have reached it.
 void check_blocking(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   std::vector<size_t> at(ranks);
-  std::set<Message> sent, received;  // of which that side has come to the transfer
+  std::set<Message> sent, received;  // messages whose sender, or receiver, has reached the transfer
   const auto advance = [&](int rank) {
     const auto& steps = schedule.ranks[rank];
     const size_t before = at[rank];

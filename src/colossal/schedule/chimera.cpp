@@ -22,7 +22,7 @@ std::string fault(const Options& options) {
   return "";
 }
 
-/// One rank has nothing to oppose.
+/// A single rank has no opposite direction, so it gets one plain pipe.
 Placement place(const Options& options) {
   return options.stages == 1 ? Placement::looped(1, 1) : Placement::opposed(options.stages);
 }

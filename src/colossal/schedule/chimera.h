@@ -3,8 +3,8 @@
 
 namespace colossal::schedule {
 
-/// Two pipes that run through the ranks against each other, each with half of the micro-batches and its own copy of the
-/// weights. With m = p the bubble is (p-2) T_F at T_B = T_F. See: Chimera, arXiv:2107.06925.
+/// Two pipes that run through the ranks in opposite directions, each with half of the micro-batches and its own copy
+/// of the weights. The bubble is (p-2) T_F for m = p and T_B = T_F. See: Chimera, arXiv:2107.06925.
 Family chimera();
 
 }  // namespace colossal::schedule

@@ -15,7 +15,7 @@ double first_begin(const Timeline& timeline) {
   return std::isfinite(first) ? first : 0;
 }
 
-/// Columns a unit of time, such that the shortest step has a whole number of them where it can have one at all.
+/// Returns the columns per unit of time. The shortest step gets a whole number of columns if it gets at least one.
 double columns_per_unit(const Timeline& timeline, int columns) {
   double shortest = timeline.makespan;
   for (const Event& event : timeline.events)
@@ -26,7 +26,7 @@ double columns_per_unit(const Timeline& timeline, int columns) {
   return whole >= 1 ? whole / shortest : fitting;
 }
 
-/// The longest of "F3b", "F3", "F" that fits; in the shorter forms every other chunk has small letters.
+/// Returns the longest of "F3b", "F3", "F" that fits; in the shorter forms every other chunk has small letters.
 std::string cell_of(const std::string& name, const Step& step, size_t columns) {
   std::string cell = name;
   if (cell.size() > columns) {
@@ -81,7 +81,7 @@ std::string chrome_trace(const Titled& titled, double seconds) {
                         {"tid", rank},
                         {"args", {{"name", "rank " + std::to_string(rank)}}}});
     for (const Event& event : timeline.events) {
-      if (is_receive(event.step.action)) continue;  // its message is the send's
+      if (is_receive(event.step.action)) continue;  // the event of its send shows the message
       json entry{{"name", to_string(event.step, timeline.chunks)},
                  {"cat", to_string(event.step.action)},
                  {"pid", process},

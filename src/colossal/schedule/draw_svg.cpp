@@ -9,10 +9,10 @@
 namespace colossal::schedule {
 namespace {
 
-// The drawing in its own units.
+// Sizes of the drawing, in its own units.
 constexpr double kWidth = 1200, kLeft = 64, kRight = 16, kTop = 34, kHead = 26, kRow = 20, kGap = 18;
-constexpr double kLetterWidth = 6;  // of the numbers in the boxes
-constexpr int kShades = 4;          // chunks beyond them begin again
+constexpr double kLetterWidth = 6;  // width of a digit in the boxes
+constexpr int kShades = 4;          // chunks beyond them reuse the shades
 
 constexpr const char* kStyle =
     "text{font:11px "

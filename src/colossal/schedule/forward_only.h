@@ -4,9 +4,9 @@
 
 namespace colossal::schedule {
 
-/// Every micro-batch once through the stages of pipe 0, with transfers, in the order of a wave front: of those that can
-/// run at once, the one that is furthest first. The order of receives on each pair of ranks is that of sends. Neither
-/// Reduce nor Update.
+/// Returns a schedule in which every micro-batch passes once through the stages of pipe 0, with transfers. The order
+/// is a wave front: among the steps that can run at once, the deepest stage comes first. On each pair of ranks,
+/// receives and sends have the same order. There is no Reduce and no Update.
 Schedule forward_only(const Placement& placement, int micro_batches);
 
 }  // namespace colossal::schedule

@@ -13,7 +13,7 @@ Schedule without_frozen_stages(Schedule schedule, int first_trained) {
         case Action::BackwardWeight:
         case Action::ReceiveBackward:
           return schedule.placement.stage_of(rank, step.chunk) < first_trained;
-        case Action::SendBackward:  // of the gradient of its input, which the stage before receives
+        case Action::SendBackward:  // sends the gradient of its input, which the previous stage would receive
           return schedule.placement.stage_of(rank, step.chunk) <= first_trained;
         default:
           return false;

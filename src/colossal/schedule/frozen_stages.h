@@ -7,8 +7,8 @@
 namespace colossal::schedule {
 
 /// Removes the backward passes of the stages before `first_trained`, and the transfers of the gradients that these
-/// would receive. Stage `first_trained` makes no gradient of its input. The other steps keep their order. A send is
-/// removed together with its receive, so a schedule that passed check() still locks up nowhere.
+/// stages would receive. Stage `first_trained` makes no gradient of its input. The other steps keep their order. A
+/// send is removed together with its receive, so a schedule that passed check() still has no deadlock.
 Schedule without_frozen_stages(Schedule schedule, int first_trained);
 
 }  // namespace colossal::schedule

@@ -29,8 +29,8 @@ std::string fault(const Options& options) {
 
 Placement place(const Options& options) { return Placement::looped(options.stages, options.chunks); }
 
-/// Groups of p micro-batches pass chunk after chunk, so the k-th forward and the k-th backward are known without a
-/// search.
+/// Groups of p micro-batches pass one chunk after the other, so the k-th forward and the k-th backward are known
+/// without a search.
 Lists order(const Options& options, const Placement& placement) {
   const int p = options.stages, v = options.chunks, total = options.micro_batches * v;
   const auto micro_batch_of = [&](int k) { return k / (p * v) * p + k % p; };

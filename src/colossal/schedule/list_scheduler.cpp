@@ -7,21 +7,21 @@
 namespace colossal::schedule {
 namespace {
 
-constexpr double kSlack = 1e-9;  // sums of durations and of thirds are not exact
+constexpr double kSlack = 1e-9;  // because sums of durations and of thirds are not exact
 
 /// One stage of one pipe, on the rank that holds it.
 struct Slot {
   int rank, chunk, stage, pipe;
-  int before, after;                              // slots of the neighbouring stages; -1: none
+  int before, after;                              // slots of the neighbouring stages; -1 = none
   double forward, backward, weight;               // durations
-  std::vector<double> forward_end, backward_end;  // of the micro-batches done so far, in order
+  std::vector<double> forward_end, backward_end;  // ends of the completed micro-batches, in order
   size_t weights_done = 0;
 };
 
 struct Candidate {
   double wanted, start;  // the start that patience makes of it, and the real one
-  int kind;              // 0 goes first
-  double preference;     // within a kind: low goes first
+  int kind;              // 0 is chosen first
+  double preference;     // order within a kind: low is chosen first
   int slot;
   Action action;
 };
@@ -47,10 +47,10 @@ class Scheduler {
   Step execute(const Candidate& chosen);
 
   const Policy& policy_;
-  const double transfer_, share_;  // share: of a chunk in the activations of its rank
+  const double transfer_, share_;  // share_: part of one chunk in its rank's activations
   const int per_pipe_, chunks_, chunks_of_pipe_;
   std::vector<Slot> slots_;             // [rank][chunk]
-  std::vector<double> free_at_, live_;  // by rank
+  std::vector<double> free_at_, live_;  // values by rank
 };
 
 Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs& costs, const Policy& policy)
@@ -83,7 +83,7 @@ Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs&
 }
 
 bool Scheduler::has_room(const Slot& slot) const {
-  const int later = chunks_of_pipe_ == 1 ? 1 : chunks_ - slot.chunk;  // this chunk and those behind it
+  const int later = chunks_of_pipe_ == 1 ? 1 : chunks_ - slot.chunk;  // number of this chunk and later ones
   if (policy_.limit > 0 && live_[slot.rank] + later * share_ > policy_.limit + kSlack) return false;
   return policy_.in_flight.empty() ||
          slot.forward_end.size() - slot.backward_end.size() < static_cast<size_t>(policy_.in_flight[slot.rank]);

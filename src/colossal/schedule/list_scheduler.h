@@ -1,4 +1,4 @@
-// A greedy scheduler: what can start first, starts first. The searched families run it with several policies
+// A greedy scheduler: the step that can start first, starts first. The searched families run it with several policies
 // (search.h).
 #pragma once
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace colossal::schedule {
 
-/// Part of a micro-batch's activations that BackwardInput leaves to BackwardWeight.
+/// Share of a micro-batch's activations that BackwardInput keeps for BackwardWeight.
 inline constexpr double kWeightShare = 0.5;
 
-/// Times at which a schedule would like its steps to start, of micro-batch 0 by [rank][chunk]; every further one
-/// `interval` later.
+/// Preferred start times of the steps of micro-batch 0, by [rank][chunk]. Each later micro-batch starts `interval`
+/// later.
 struct Plan {
   std::vector<std::vector<double>> forward, backward;
   double interval = 0;
@@ -22,25 +22,27 @@ struct Policy {
   enum class Order { OldestMicroBatch, DeepestStage };
 
   bool splits_backward = true;
-  /// Live activations of a rank, one being a micro-batch on all its chunks of a pipe; at least 1, 0: none
+  /// limit of a rank's live activations, at least 1; the unit is one micro-batch on all of its chunks of a pipe; 0 =
+  /// no limit
   double limit = 0;
-  /// By rank: micro-batches that a chunk may have in flight; for pipes with one chunk a rank; empty: any
+  /// number of micro-batches that a chunk may have in flight, by rank, for pipes with one chunk per rank; empty = no
+  /// limit
   std::vector<int> in_flight;
-  Order backwards = Order::OldestMicroBatch;  ///< which of several backwards goes first
-  /// How long a rank rather idles for a backward on its way than starts a forward or weight gradients
+  Order backwards = Order::OldestMicroBatch;  ///< order of several possible backwards
+  /// time for which a rank idles for a backward in transit before it starts a forward or weight gradients
   double patience = 0;
-  /// How long it rather idles for a forward or backward than starts weight gradients
+  /// time for which a rank idles for a forward or backward before it starts weight gradients
   double weight_patience = 0;
-  const Plan* plan = nullptr;  ///< decides between forwards and backwards where given
+  const Plan* plan = nullptr;  ///< start times that decide between forwards and backwards; null = none
 };
 
 /// Returns the compute steps of every rank, each rank's in the order in which they start.
 ///
 /// Among the steps that a rank could start first, it prefers backward to forward, and forward to weight gradients.
 /// Among several forwards it prefers the deepest stage, so that a micro-batch in flight continues before a new one
-/// enters. A forward is held back unless its activations, and those of one micro-batch on each later chunk of the rank,
-/// fit the limit. The oldest micro-batch therefore always finds room, and nothing locks up. Every chunk sees its
-/// micro-batches in order, in each direction.
+/// enters. A forward is delayed unless its activations, and those of one micro-batch on each later chunk of the rank,
+/// fit the limit. The oldest micro-batch therefore always finds room, and there is no deadlock. Every chunk processes
+/// its micro-batches in order, in each direction.
 Lists list_schedule(const Placement& placement, int micro_batches, const Costs& costs, const Policy& policy);
 
 }  // namespace colossal::schedule

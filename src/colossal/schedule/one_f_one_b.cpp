@@ -9,7 +9,7 @@ std::string no_fault(const Options&) { return ""; }
 
 Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
 
-/// Warm-up forwards until the first gradient can be back, then pairs, then the backwards that are left.
+/// Makes warm-up forwards until the first gradient can return, then pairs, then the remaining backwards.
 Lists order(const Options& options, const Placement& placement) {
   Lists lists;
   const int m = options.micro_batches;

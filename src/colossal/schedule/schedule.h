@@ -1,9 +1,9 @@
-// A pipeline schedule as data: for each rank the list of what it does, in order. Pure functions make these lists, one
-// checker proves them, one simulator times them, one executor (parallel/pipeline) runs them.
+// A pipeline schedule as data: the list of steps of each rank, in order. Pure functions make these lists, one checker
+// proves them, one simulator times them, one executor (parallel/pipeline) runs them.
 //
-// Words: the model is a chain of S stages; a rank holds `chunks` of them. A pipe is one copy of the chain: there is
-//        one, but two for Chimera, whose second copy runs through the ranks backwards. Every micro-batch belongs to one
-//        pipe.
+// Words: the model is a chain of S stages; a rank holds `chunks` of them. A pipe is one copy of the chain. There is one
+//        pipe, except for Chimera, which has two: its second copy runs through the ranks backwards. Every micro-batch
+//        belongs to one pipe.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,50 +12,52 @@ namespace colossal::schedule {
 
 enum class Action {
   Forward,
-  Backward,         ///< gradients of input and weights at once
-  BackwardInput,    ///< of the input alone: what the stage before waits for
-  BackwardWeight,   ///< the rest of it, any time later
-  SendForward,      ///< hidden state of (micro_batch, chunk) to `peer`, which holds the next stage
-  ReceiveForward,   ///< hidden state that (micro_batch, chunk) starts from
-  SendBackward,     ///< gradient of the input of (micro_batch, chunk) to `peer`, which holds the stage before
-  ReceiveBackward,  ///< gradient of the output of (micro_batch, chunk)
-  /// Gradients of a chunk over its copies (data parallel ranks, the other pipe): after the chunk's last backward
+  Backward,         ///< computes the gradients of input and weights together
+  BackwardInput,    ///< computes the gradient of the input alone, for which the previous stage waits
+  BackwardWeight,   ///< computes the weight gradients that BackwardInput omitted, at any later time
+  SendForward,      ///< sends the hidden state of (micro_batch, chunk) to `peer`, which holds the next stage
+  ReceiveForward,   ///< receives the hidden state that is the input of (micro_batch, chunk)
+  SendBackward,     ///< sends the gradient of the input of (micro_batch, chunk) to `peer`, which holds the previous
+                    ///< stage
+  ReceiveBackward,  ///< receives the gradient of the output of (micro_batch, chunk)
+  /// Sums a chunk's gradients over its copies (data parallel ranks, the other pipe), after the chunk's last backward
   Reduce,
-  Update,  ///< of the rank's parameters: last
+  Update,  ///< updates the rank's parameters; the last step
 };
 
 const char* to_string(Action action);
-bool is_compute(Action action);   ///< the first four
-bool is_backward(Action action);  ///< Backward, BackwardInput
+bool is_compute(Action action);   ///< true for the first four
+bool is_backward(Action action);  ///< true for Backward and BackwardInput
 bool is_send(Action action);
 bool is_receive(Action action);
-bool is_transfer(Action action);  ///< a send or a receive
+bool is_transfer(Action action);  ///< true for a send or a receive
 
 struct Step {
   Action action;
-  int micro_batch = -1;  ///< -1: none (Reduce, Update)
-  int chunk = -1;        ///< of this rank; -1: none (Update)
-  int peer = -1;         ///< rank of the pipeline, of sends and receives
+  int micro_batch = -1;  ///< index of the micro-batch; -1 = none (Reduce, Update)
+  int chunk = -1;        ///< index of the chunk on this rank; -1 = none (Update)
+  int peer = -1;         ///< other rank of a send or receive, within the pipeline; -1 = none
   bool operator==(const Step&) const = default;
 };
 
-/// "F3" for Forward of micro-batch 3 where a rank holds one chunk, "F3b" for its second chunk where it holds several; B
-/// (Backward, BackwardInput) and W (BackwardWeight) likewise; "SendForward 3b to 1"; "Reduce b"; "Update".
+/// Returns the step's name. Forward of micro-batch 3 is "F3" if a rank holds one chunk, else e.g. "F3b" for its second
+/// chunk. B (Backward, BackwardInput) and W (BackwardWeight) follow the same pattern. Others are "SendForward 3b to
+/// 1", "Reduce b" and "Update".
 std::string to_string(const Step& step, int chunks);
 
-/// Where the stages of the model are.
+/// The assignment of the model's stages to ranks and chunks.
 class Placement {
  public:
-  /// Stage k on rank k % ranks: plain (one chunk) and interleaved schedules
+  /// Puts stage k on rank k % ranks: plain (one chunk) and interleaved schedules
   static Placement looped(int ranks, int chunks);
-  /// Down the ranks, up again, ...: V-schedules (two chunks), Hanayo's waves
+  /// Runs down the ranks, up again, and so on: V-schedules (two chunks), Hanayo's waves
   static Placement zigzag(int ranks, int chunks);
-  static Placement opposed(int ranks);  ///< Chimera: chunk 0 of pipe 0 downwards, chunk 1 of pipe 1 upwards
+  static Placement opposed(int ranks);  ///< Chimera: chunk 0 of pipe 0 runs down, chunk 1 of pipe 1 up
 
   int ranks() const { return ranks_; }
-  int chunks() const { return chunks_; }  ///< stages that a rank holds
+  int chunks() const { return chunks_; }  ///< number of stages that a rank holds
   int pipes() const { return pipes_; }
-  int stages() const { return ranks_ * chunks_ / pipes_; }  ///< of one pipe
+  int stages() const { return ranks_ * chunks_ / pipes_; }  ///< number of stages of one pipe
   int rank_of(int pipe, int stage) const;
   int chunk_of(int pipe, int stage) const;
   int stage_of(int rank, int chunk) const;
@@ -69,7 +71,7 @@ class Placement {
   int ranks_, chunks_, pipes_;
 };
 
-/// The steps of each rank, in their order.
+/// The steps of each rank, in order.
 using Lists = std::vector<std::vector<Step>>;
 
 struct Schedule {

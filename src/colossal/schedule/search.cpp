@@ -9,7 +9,7 @@
 namespace colossal::schedule {
 namespace {
 
-constexpr double kSlack = 1e-9;  // relative: what differs by less is equal
+constexpr double kSlack = 1e-9;  // relative difference below which values count as equal
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void Search::propose(Lists lists) {
   try {
     timeline = simulate(schedule, options_.costs, kWeightShare);
   } catch (const Error&) {
-    return;  // locks up
+    return;  // the proposal has a deadlock
   }
   if (limit_ > 0 && *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()) > limit_ + kSlack) return;
   const double span = *std::max_element(timeline.span.begin(), timeline.span.end()), end = timeline.makespan,

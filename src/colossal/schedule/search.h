@@ -1,22 +1,23 @@
-// The best of several schedules for given costs: how the families without a closed form, and unequal costs, are
-// planned.
+// Selects the best of several schedules for given costs. Families without a closed form, and unequal costs, are
+// planned this way.
 #pragma once
 #include "colossal/schedule/list_scheduler.h"
 
 namespace colossal::schedule {
 
-/// Takes proposals, times them and keeps the best: the shortest longest span of a rank, then the earliest end, then the
-/// one proposed first. The same proposals give the same result everywhere: no clock, no chance.
+/// Takes proposals, times them and keeps the best. The criteria are, in this order: the smallest longest span of a
+/// rank, the earliest end, the earliest proposal. The same proposals give the same result everywhere, because neither
+/// a clock nor chance is used.
 class Search {
  public:
-  /// `limit`: live activations that a rank may hold; a proposal that holds more is dropped. 0: any.
+  /// `limit`: maximum number of live activations of a rank; a proposal that holds more is dropped; 0 = no limit.
   Search(const Placement& placement, const Options& options, double limit);
 
-  /// What list_schedule makes of it within the limit: planned with the costs, with the costs but for transfers, and
-  /// with all steps equally long. Where steps are equally long the ranks stay in step, and that order is often the
-  /// better one at other costs too.
+  /// Proposes the schedules that list_schedule makes with this policy within the limit: one for the costs, one for the
+  /// costs without transfers, and one for equally long steps. With equally long steps the ranks stay synchronous, and
+  /// that order is often better at other costs too.
   void propose(const Policy& policy);
-  void propose(Lists lists);  ///< dropped too if it locks up
+  void propose(Lists lists);  ///< drops lists with a deadlock, too
   Lists best() &&;
 
  private:

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kNever = -1;
 
-/// When hidden states and gradients are made and when they arrive where they are needed, by direction, micro-batch and
-/// the stage they go into.
+/// The times at which hidden states and gradients are made and at which they arrive, by direction, micro-batch and the
+/// stage that reads them.
 class Values {
  public:
   struct Times {
@@ -20,7 +20,8 @@ class Values {
   explicit Values(const Schedule& schedule)
       : placement_(schedule.placement), stages_(placement_.stages()), times_(2 * schedule.micro_batches * stages_) {}
 
-  /// What a compute step or a receive waits for: null at the ends of the chain and for BackwardWeight.
+  /// Returns the input that a compute step or a receive waits for; null at the ends of the chain and for
+  /// BackwardWeight.
   Times* input_of(int rank, const Step& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
     if (step.action == Action::Forward || step.action == Action::ReceiveForward)
@@ -28,7 +29,7 @@ class Values {
     if (step.action == Action::BackwardWeight) return nullptr;
     return stage + 1 < stages_ ? &at(false, step.micro_batch, stage) : nullptr;
   }
-  /// What a compute step makes or a send takes away.
+  /// Returns the value that a compute step makes or a send transfers; null if there is none.
   Times* output_of(int rank, const Step& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
     if (step.action == Action::BackwardWeight) return nullptr;
@@ -79,12 +80,12 @@ double Clock::arrival(int rank, const Step& step, double made) const {
          transfer_(rank, {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer});
 }
 
-/// The rank's next step, or false where that waits for another rank.
+/// Runs the rank's next step; returns false if that step waits for another rank.
 bool Clock::advance(int rank) {
   const Step& step = schedule_.ranks[rank][events_[rank].size()];
   double begin = free_at_[rank];
   if (is_transfer(step.action)) {
-    events_[rank].push_back({rank, step, begin, begin});  // its times are known at the end: see time_transfers
+    events_[rank].push_back({rank, step, begin, begin});  // time_transfers() fills in the times at the end
     return true;
   }
   if (is_compute(step.action)) {

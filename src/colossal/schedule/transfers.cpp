@@ -14,15 +14,15 @@ struct Entry {
   double time;
   bool is_compute;
   int rank;
-  Step step;  // of a message: its send
+  Step step;  // step, or the send of a message
 
-  /// A message sent when another step begins comes first: that step may need it.
+  /// A message that is sent when another step begins comes first, because that step may need it.
   bool operator<(const Entry& other) const {
     return std::tie(time, is_compute, rank) < std::tie(other.time, other.is_compute, other.rank);
   }
 };
 
-/// The send of what a compute step makes; its peer is -1 or the rank itself where no other rank needs it.
+/// Returns the send of a compute step's result; its peer is -1 or the rank itself if no other rank needs the result.
 Step send_of(const Schedule& schedule, int rank, const Step& step) {
   const Placement& at = schedule.placement;
   const bool forward = step.action == Action::Forward;
@@ -51,7 +51,8 @@ std::vector<Entry> common_order(const Schedule& schedule) {
   return order;
 }
 
-/// Behind the last backward of each chunk and the transfers there, or with several pipes at the end.
+/// Adds the Reduces: each after the last backward of its chunk and the transfers there, or, with several pipes, at the
+/// end.
 void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps) {
   if (placement.pipes() > 1) {
     std::vector<int> chunks(placement.chunks());
@@ -64,7 +65,8 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     size_t at = steps.size();
     while (at > 0 && !(steps[at - 1].chunk == chunk && is_compute(steps[at - 1].action))) --at;
-    while (at < steps.size() && !is_compute(steps[at].action)) ++at;  // what others wait for goes first
+    // Transfers come before the Reduce, because other ranks wait for them.
+    while (at < steps.size() && !is_compute(steps[at].action)) ++at;
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(at), {Action::Reduce, -1, chunk});
   }
 }

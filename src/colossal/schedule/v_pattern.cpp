@@ -16,9 +16,9 @@ size_t in_block(int slot) { return static_cast<size_t>(slot % kInterval); }
 Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
   Plan plan{.interval = kInterval};
   const int last = ranks - 1;
-  const int turn = slopes.down * last + 1 + waits[0];         // forward of the last rank's second chunk
-  const int loss = turn + slopes.up * last + 1 + waits[1];    // backward of rank 0's second chunk
-  const int back = loss + slopes.down * last + 1 + waits[2];  // backward of the last rank's first chunk
+  const int turn = slopes.down * last + 1 + waits[0];         // start of forward of the last rank's second chunk
+  const int loss = turn + slopes.up * last + 1 + waits[1];    // start of backward of rank 0's second chunk
+  const int back = loss + slopes.down * last + 1 + waits[2];  // start of backward of the last rank's first chunk
   for (int rank = 0; rank < ranks; ++rank) {
     plan.forward.push_back(
         {static_cast<double>(slopes.down * rank), static_cast<double>(turn + slopes.up * (last - rank))});
@@ -28,7 +28,7 @@ Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
   return plan;
 }
 
-/// The slots of a block that forwards and backwards take.
+/// Returns the slots of a block that forwards and backwards occupy.
 std::bitset<kInterval> block_of(const Plan& plan, size_t rank) {
   std::bitset<kInterval> slots;
   for (const auto* times : {&plan.forward, &plan.backward})

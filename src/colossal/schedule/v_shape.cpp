@@ -6,12 +6,13 @@
 namespace colossal::schedule {
 namespace {
 
-constexpr size_t kMostPlans = 12;  // of a slope: later ones wait longer at the turns
+constexpr size_t kMostPlans = 12;  // limit per slope, because later plans wait longer at the turns
 
 std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::zigzag(options.stages, 2); }
 
-/// Repeated building blocks are best where memory is short, greedy schedules where it is not.
+/// Proposes both kinds, because repeated building blocks are best if memory is short, and greedy schedules if it is
+/// not.
 Lists plan(const Options& options, const Placement& placement, double limit, Slopes slopes) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   for (const auto order : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage}) {

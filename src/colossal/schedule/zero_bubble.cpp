@@ -10,8 +10,8 @@ namespace {
 std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
 
-/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: so the idle time at its end is
-/// filled.
+/// Makes 1F1B in which rank s computes the weight gradients of a micro-batch s backwards later, which fills the idle
+/// time at the end.
 Lists delayed_weights(int ranks, int micro_batches) {
   Lists lists;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -28,9 +28,9 @@ Lists delayed_weights(int ranks, int micro_batches) {
   return lists;
 }
 
-/// At equal costs the first proposal is nearly always as good as any. At others it lets weight gradients and too many
-/// early forwards delay backwards that other ranks wait for; 1F1B's bound on micro-batches in flight (or twice it) and
-/// a little patience prevent that.
+/// At equal costs the first proposal is nearly always as good as any other. At unequal costs its weight gradients and
+/// too many early forwards delay backwards for which other ranks wait. 1F1B's bound on micro-batches in flight (or
+/// twice it) and a little patience prevent that.
 Lists plan(const Options& options, const Placement& placement, double limit) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});

@@ -3,9 +3,8 @@
 
 namespace colossal::schedule {
 
-/// 1F1B whose weight gradients fill the idle time, at its memory: bubble (p-1)(T_F + T_B - T_W), at most p live
-/// activations.
-/// See: Zero Bubble Pipeline Parallelism, arXiv:2401.10241.
+/// 1F1B whose weight gradients fill the idle time, with the memory of 1F1B: bubble (p-1)(T_F + T_B - T_W), at most p
+/// live activations. See: Zero Bubble Pipeline Parallelism, arXiv:2401.10241.
 Family zero_bubble_h1();
 
 /// The schedule of zero_bubble_h1() with more forwards in flight: bubble (p-1)(T_F + T_B - 2 T_W), none at equal costs;
