@@ -26,7 +26,7 @@ void sum_over(const std::vector<comm::Group*>& groups, at::Tensor& sum) {
   for (comm::Group* group : groups) group->all_reduce(sum, comm::Reduce::Sum).wait();
 }
 
-/// Whole through the run.
+/// Gradients that exist as a whole throughout the run.
 class WholeGradients final : public ChunkGradients {
  public:
   WholeGradients(bool states_shared, const memory::Chunk& chunk, std::span<const memory::Shard> shards,
@@ -59,7 +59,7 @@ class WholeGradients final : public ChunkGradients {
       if (!is_first) ops::zero_(whole_);
       return;
     }
-    // Outside of the part are the summands that this rank gave the others.
+    // Outside of this rank's shard are the summands that this rank sent to the others.
     const int64_t begin = chunk_.part_begin(), end = begin + chunk_.part_length();
     whole_.narrow(0, 0, begin).zero_();
     whole_.narrow(0, end, chunk_.length() - end).zero_();
@@ -97,7 +97,7 @@ class WholeGradients final : public ChunkGradients {
     sum_over(rest, states_shared_ ? part_ : whole_);
     is_sum_ = true;
   }
-  void keep(bool) override {}  // it is where it belongs
+  void keep(bool) override {}  // the sum is already in its final place
 
   bool are_in_place() const override { return is_view_; }
 
@@ -105,13 +105,13 @@ class WholeGradients final : public ChunkGradients {
   bool states_shared_;
   const memory::Chunk& chunk_;
   Summands summands_;
-  bool is_view_;         // gradients of parameters are views of whole_
-  bool is_sum_ = false;  // over all ranks, of this step
+  bool is_view_;         // true if gradients of parameters are views of whole_
+  bool is_sum_ = false;  // true if whole_ has the sum of this step over all ranks
   at::Tensor whole_, part_;
   comm::Work work_;
 };
 
-/// Made by the first gradient of a pass and freed by the reduction, but for this rank's part.
+/// Gradients that the first gradient of a pass allocates and the reduction frees, except for this rank's shard.
 class PartGradients final : public ChunkGradients {
  public:
   PartGradients(const memory::ChunkOptions& store, const memory::Chunk& chunk, std::span<const memory::Shard> shards,
@@ -172,7 +172,7 @@ class PartGradients final : public ChunkGradients {
     const memory::KindScope kind(memory::Kind::Gradients);
     begin_whole();
     clear_gaps();
-    if (summands_.sharers->size() == 1) {  // its part is all of it
+    if (summands_.sharers->size() == 1) {  // its shard is the whole chunk
       received_ = whole_;
       return;
     }
@@ -200,7 +200,7 @@ class PartGradients final : public ChunkGradients {
     is_complete_ = true;
     if (shards_.front().options().device() == received.device())
       add_here(received);
-    else  // which nobody waits for
+    else  // a copy to the shards' device, for which no stream waits
       for (size_t i = 0; i < shards_.size(); ++i)
         shards_[i].add_gradients(slice_of(received, chunk_.segments()[i]), options_.sums);
   }
@@ -224,7 +224,7 @@ class PartGradients final : public ChunkGradients {
     return whole_.narrow(0, segment_begin(i), std::min(segment_, chunk_.length() - segment_begin(i)));
   }
 
-  /// With what was set aside.
+  /// Allocates whole_ and restores gradients that were set aside.
   void begin_whole() {
     if (whole_.defined()) return;
     whole_ = at::empty({chunk_.length()}, message_options());
@@ -234,7 +234,7 @@ class PartGradients final : public ChunkGradients {
         aside_[i]->copy_to(segment_of_whole(i));
         aside_[i]->forget();
       }
-    } catch (...) {  // the others are on their way to the reduce_scatter
+    } catch (...) {  // the other ranks proceed to the reduce_scatter, so this rank must join it
       failure_ = std::current_exception();
       whole_.fill_(std::numeric_limits<double>::quiet_NaN());
     }
@@ -256,9 +256,10 @@ class PartGradients final : public ChunkGradients {
     });
   }
 
-  /// Nobody reads the parameters of this chunk before the update, or hardly: those are made of their masters.
+  /// Frees the parameters of this chunk before the update, which recomputes them from the master weights and hardly
+  /// reads them.
   void make_way() {
-    // A gather that is under way reads it, unless several segments were put together for that.
+    // A gather in progress reads the parameters, unless it reads a copy that was assembled from several segments.
     const bool is_read = chunk_.state() == memory::Chunk::State::Gathering && shards_.size() == 1;
     for (const memory::Shard& shard : shards_) {
       shard.drop_gradients_after_update();
@@ -266,7 +267,7 @@ class PartGradients final : public ChunkGradients {
     }
   }
 
-  /// What no gradient came for, padding too.
+  /// Sets everything to zero for which no gradient arrived, padding included.
   void clear_gaps() {
     int64_t end = 0;
     for (size_t i = 0; i < filled_.size(); ++i) {
@@ -277,19 +278,19 @@ class PartGradients final : public ChunkGradients {
     whole_.narrow(0, end, chunk_.length() - end).zero_();
   }
 
-  std::shared_ptr<memory::Home> home_;  // null: what is kept stays in place
-  int64_t segment_;                     // elements of each but the last one
+  std::shared_ptr<memory::Home> home_;  // null: gradients stay in place
+  int64_t segment_;                     // elements of each segment except the last
   std::vector<std::unique_ptr<memory::Kept>> aside_;
-  bool is_complete_ = false;  // the shards have gradients
-  bool is_aside_ = false;     // aside_ has what there is, and whole_ is undefined
+  bool is_complete_ = false;  // true if the shards have gradients
+  bool is_aside_ = false;     // true if aside_ holds the gradients and whole_ is undefined
   int64_t bytes_returned_ = 0;
-  std::exception_ptr failure_;  // why whole_ is NaN
+  std::exception_ptr failure_;  // reason why whole_ is NaN
   const memory::Chunk& chunk_;
   std::vector<memory::Shard> shards_;
   Summands summands_;
   GradientOptions options_;
-  at::Tensor whole_, received_;  // undefined but between the first gradient of a pass and its sum
-  std::vector<bool> filled_;     // by slot: whole_ has something of it
+  at::Tensor whole_, received_;  // defined only between the first gradient of a pass and its sum
+  std::vector<bool> filled_;     // true if whole_ has a gradient of that slot
   comm::Work work_;
 };
 

@@ -1,4 +1,4 @@
-// Where the gradients of one chunk are, from the parameters that autograd leaves them at to the sum in its shard.
+// Gradients of one chunk, from the parameters where autograd leaves them to the sum in the chunk's shards.
 #pragma once
 #include <ATen/core/ScalarType.h>
 
@@ -9,67 +9,72 @@
 
 namespace colossal::parallel {
 
-/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot, send(), receive() and keep(), in
-/// the end the gradients of its shards are the sum.
+/// The gradients of one chunk. The calls of a step are zero(), then for each pass take() of every slot, send(),
+/// receive() and keep(). After the last pass the gradients of the chunk's shards are the sum.
 class ChunkGradients {
  public:
   virtual ~ChunkGradients() = default;
-  /// No gradients.
+  /// Clears the gradients.
   virtual void zero() = 0;
-  /// More gradients are to come after a sum of this step: what all ranks have of that sum counts once from here on.
+  /// Prepares for more gradients after a sum in the same step: the existing sum, which all ranks hold, then counts
+  /// only once.
   virtual void add_to_sum() {}
-  /// Moves a gradient from its parameter here, where there is one that is not here already.
+  /// Moves a gradient from its parameter to this object, unless there is none or it is already here.
   virtual void take(size_t slot) = 0;
-  /// Between the passes of a step, no more gradients are near: what is here goes to the store's home until the next one
-  /// comes, or send(). Nothing where there is no home. Errors: of Home::keep() and Kept::replace(); those of take() and
-  /// send() behind it: of Kept::bring().
+  /// Moves the gradients to the offload store between the passes of a step, until the next gradient arrives or send()
+  /// is called. Call it if no more gradients are expected soon. Does nothing if there is none. Errors: as Home::keep()
+  /// and Kept::replace(). Later take() and send() may throw the errors of Kept::bring().
   virtual void set_aside() {}
-  /// Bytes that came back of what was set aside, since the start.
+  /// Returns the bytes that were read back from the offload store after set_aside(), since the start.
   virtual int64_t bytes_returned() const { return 0; }
-  /// Begins to sum what is here over the first group of ranks. Collective among these.
+  /// Starts to sum the gradients over the first group of ranks. Collective among these ranks.
   virtual void send() = 0;
-  /// Returns when the sum over all groups is here. Collective among these.
+  /// Returns when the sum over all groups is complete. Collective among these ranks.
   virtual void receive() = 0;
-  /// Adds the sum to the shards' gradients. `last`: of a step, so that the update is next. Errors: of Shard::lease(),
-  /// and then the sum is lost.
+  /// Adds the sum to the shards' gradients. `last` is true for the last pass of a step, so that the update is next.
+  /// Errors: as Shard::lease(); the sum is then lost.
   virtual void keep(bool last) = 0;
-  /// Makes gradients of zero for the shards if none came since zero(). Errors: those of Shard::lease().
+  /// Makes gradients of zero for the shards if none arrived since zero(). Errors: as Shard::lease().
   virtual void complete() {}
-  /// Whether autograd adds to them in place, so that there is nothing to take.
+  /// Returns true if autograd adds to the gradients in place, so that take() has nothing to do.
   virtual bool are_in_place() const = 0;
 };
 
 /// Options of the gradients of a store (memory::Sharing).
 struct GradientOptions {
-  /// Dtype in which micro-batches are added up: that of the parameters, or a wider one
+  /// dtype in which micro-batches are accumulated: the dtype of the parameters, or a wider one
   at::ScalarType sums = at::kFloat;
-  /// Sharded gradients only: reduce after every backward pass, so that a rank adds up its part alone; false = once a
-  /// step
+  /// Sharded gradients only: reduce after every backward pass, so that a rank accumulates only its shard; false = once
+  /// a step
   bool each_pass = false;
-  /// Sharded gradients only: move them to the store's home between the passes of a step (ChunkGradients::set_aside())
+  /// Sharded gradients only: move them to the offload store between the passes of a step
+  /// (ChunkGradients::set_aside())
   bool sets_aside = false;
 };
 
-/// Over whom the gradients of a chunk are summed.
+/// The groups of ranks over which the gradients of a chunk are summed.
 struct Summands {
-  comm::Group* sharers;                 ///< who share the sum, each its part; of one rank: nobody
-  std::vector<comm::Group*> further{};  ///< then one group after the other
+  comm::Group* sharers;                 ///< ranks that share the sum, each holding its shard; a group of one rank =
+                                        ///< not shared
+  std::vector<comm::Group*> further{};  ///< groups over which the sum continues, one after the other
   std::optional<comm::Compression> compression{};
-  /// Returns the summands of `chunk` in `store`: the gradient_axes of its parameters, and their copies in other stages.
+  /// Returns the summands of `chunk` in `store`: the gradient_axes of its parameters, and their replicas in other
+  /// stages.
   static Summands of(memory::ChunkStore& store, const memory::Chunk& chunk);
   bool are_others() const { return sharers->size() > 1 || !further.empty(); }
 };
 
-/// The home of a chunk's gradients under the options of its store:
-///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
-///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
-///   shared:     whole from the first gradient of a pass to their reduce_scatter, or set_aside(), which has them in
-///               segments of ChunkOptions::capacity; this rank's part until zero(), of
-///               which its shards, `shards`, get views. Where the store has a home they are dropped by the update
-///               (Shard::drop_gradients_after_update), and those of the last pass take the place of parameters that
-///               have masters (Shard::drop_copy): 2 + 12 bytes a parameter with two moments, not 2 + 2 + 12.
-/// Bytes:         L, or L for the time of a pass and L / N (L elements, N sharers).
-/// Communication: that of GradientReducer.
+/// Makes the gradients of a chunk, under the options of its store:
+///   not sharded: they exist as a whole throughout the run; autograd adds to them in place if the dtypes
+///                agree. They are summed by an all_reduce, or, if states are sharded, by a reduce_scatter into this
+///                rank's shard.
+///   sharded:     they exist as a whole from the first gradient of a pass to the reduce_scatter, or to set_aside(),
+///                which stores them in segments of ChunkOptions::capacity. This rank's shard exists until zero();
+///                `shards` get views of it. If there is an offload store (`Home`), the update drops them
+///                (Shard::drop_gradients_after_update). The gradients of the last pass replace parameters that have
+///                master weights (Shard::drop_copy): 2 + 12 bytes per parameter with two moments, not 2 + 2 + 12.
+/// Memory:        L, or L during a pass and L / N otherwise (L elements, N sharing ranks).
+/// Communication: see GradientReducer.
 std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions& store, const memory::Chunk& chunk,
                                                      std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options);

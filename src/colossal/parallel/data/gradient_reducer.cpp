@@ -13,20 +13,21 @@ namespace {
 
 using memory::Chunk;
 
-/// Chunks whose gradients are whole though they do not leave yet: those that gradients came for last. Of neighbours
-/// gradients come by turns.
+/// number of chunks that stay whole before they are sent: those that last received gradients. Adjacent chunks receive
+/// gradients alternately
 constexpr size_t kWhole = 2;
 
-/// The gradients of one chunk on their way.
+/// The gradients of one chunk, until they are sent.
 struct Departure {
   Chunk* chunk;
   std::unique_ptr<ChunkGradients> gradients;
   std::string model;
-  /// Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a
-  /// collective that blocks, as small ones may, must not stand in the way of those. They leave in finish(), as does
-  /// what blocks share, of which nobody says which gradient is the last.
+  /// true if the chunk is sent in finish(). Replicas in other stages finish their last gradient at other times, and
+  /// first wait for this rank's transfers. A collective that blocks, as small ones may, must not delay these
+  /// transfers. Parameters that blocks share are sent in finish() too, because it is unknown which gradient is their
+  /// last one
   bool late;
-  int64_t pending = 0;  // gradients to come in this pass
+  int64_t pending = 0;  // number of gradients still missing in this pass
   bool left = false;
 };
 
@@ -75,7 +76,7 @@ struct GradientReducer::State {
     d.left = true;
     std::erase(whole, &d);
     for (size_t slot = 0; slot < d.chunk->slots().size(); ++slot) d.gradients->take(slot);
-    if (sharing.gradients) receive_all();  // so that no more than two chunks are whole
+    if (sharing.gradients) receive_all();  // limits whole chunks to two
     under_way.push_back(&d);
     d.gradients->send();
   }
@@ -83,13 +84,14 @@ struct GradientReducer::State {
   void receive_all() {
     for (Departure* d : under_way) {
       d->gradients->receive();
-      // A disk that fails on one rank is told of where ranks agree: the others are on their way to the next chunk.
+      // The store records a disk error of one rank until the ranks next agree, because the others already proceed to
+      // the next chunk.
       store.attempt([&] { d->gradients->keep(last); });
     }
     under_way.clear();
   }
 
-  /// Of all chunks of the model gradients are to come.
+  /// Marks the gradients of all chunks of the model as missing.
   void begin(const std::string& of_model) {
     model = of_model;
     of_pass.clear();
@@ -110,7 +112,7 @@ struct GradientReducer::State {
 
   void set_aside(Departure& d) {
     std::erase(whole, &d);
-    store.attempt([&] { d.gradients->set_aside(); });  // else they stay whole
+    store.attempt([&] { d.gradients->set_aside(); });  // gradients stay whole on failure
   }
 
   void finish() {
@@ -126,13 +128,14 @@ struct GradientReducer::State {
   memory::ChunkStore& store;
   GradientOptions options;
   memory::Sharing sharing;
-  bool needs_nobody = true;           // no chunk has a peer, autograd adds in place: nothing will ever leave
-  bool active = false, last = false;  // last: pass of the step
-  std::vector<Departure> chunks;      // the last first
-  std::string model;                  // that the pass goes through
-  std::vector<Departure*> of_pass;    // its chunks
-  size_t next = 0;                    // first of these that has not left
-  std::vector<Departure*> whole;      // that gradients came for last, the latest one last; they have not left
+  bool needs_nobody = true;           // true if no chunk has a peer and autograd adds in place, so that nothing is
+                                      // ever sent
+  bool active = false, last = false;  // last: last pass of the step
+  std::vector<Departure> chunks;      // chunks, the last one first
+  std::string model;                  // model that the pass uses
+  std::vector<Departure*> of_pass;    // chunks of the pass
+  size_t next = 0;                    // index in of_pass of the first chunk that is not sent
+  std::vector<Departure*> whole;      // chunks that last received gradients, the latest at the end; none is sent
   std::vector<Departure*> under_way;
 };
 
@@ -154,7 +157,7 @@ std::unique_ptr<torch::autograd::PostAccumulateGradHook> make_hook(Arrived arriv
 
 GradientReducer::GradientReducer(memory::ChunkStore& store, const GradientOptions& options)
     : state_(std::make_shared<State>(store, options)) {
-  if (state_->needs_nobody) return;  // no hooks, no cost
+  if (state_->needs_nobody) return;  // no hooks, so no cost
   for (size_t i = 0; i < state_->chunks.size(); ++i) {
     const auto& slots = state_->chunks[i].chunk->slots();
     for (size_t slot = 0; slot < slots.size(); ++slot)
@@ -176,7 +179,7 @@ void GradientReducer::zero() {
 }
 
 void GradientReducer::add_to_sums(const std::string& model) {
-  state_->model = model;  // recorded passes make gradients before begin()
+  state_->model = model;  // set here because recorded passes make gradients before begin()
   for (Departure& d : state_->chunks)
     if (d.model == model) d.gradients->add_to_sum();
 }
@@ -185,7 +188,7 @@ void GradientReducer::begin(bool last, const std::string& model) {
   State& s = *state_;
   if (!s.store.takes_part()) s.store.rethrow();
   if (s.needs_nobody) return;
-  s.finish();  // of the pass before
+  s.finish();  // finishes the previous pass
   s.begin(model);
   if (!last && !s.options.each_pass) return;
   s.active = true;

@@ -1,5 +1,4 @@
-// Data parallelism: gradients summed over replicas while the backward pass still runs, whole or each rank its part
-// (ZeRO).
+// Data parallelism: sums gradients over replicas during the backward pass, replicated or sharded (ZeRO).
 //
 //   parallel::GradientReducer reducer(store, {.sums = at::kFloat});
 //   reducer.zero();                                   // a step of two micro-batches
@@ -17,31 +16,33 @@
 
 namespace colossal::parallel {
 
-/// Sums the gradients of a store's trained chunks over the gradient_axes of their parameters, replicas among them, and
-/// over copies in other stages, to Shard::gradients. Gradients are of sums divided by global token counts, so no mean
-/// is taken here.
+/// Sums the gradients of a store's trained chunks into Shard::gradients. The sum runs over the gradient_axes of their
+/// parameters, including the replicas, and over replicas in other stages. Losses are sums divided by global token
+/// counts, so the reducer takes no mean.
 ///
-/// Memory:        that of make_chunk_gradients(). Of gradients that are shared at most two chunks are whole and on
-///                their way at once. Without each_pass they are summed once a step, and until then whole: in the
-///                store's home, if it has one, but for the two chunks that gradients came for last.
-/// Communication: a step, or a pass with each_pass, sends for a chunk of L elements over N ranks: one all_reduce,
-///                2 (N-1)/N L; where states are shared one reduce_scatter among the N that share, (N-1)/N L, then
-///                all_reduces of the part, L / N elements, over runs of sharers, gradient_axes and copies, where there
-///                are any. The last chunk first, in the same order on all ranks; a chunk leaves as soon as its last
-///                gradient is there and those before it have left, or in finish(); one with copies in other stages in
-///                finish().
-/// Precision:     messages have the dtype of `sums`; with each_pass that of the parameters. With
-///                ChunkOptions::compression the first message of a chunk has a byte a number, where there are
-///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
-///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
-/// Unused parameters: count as zeros; their chunks leave in finish().
-/// Several models (nn::Parameter::model): a pass through one sends the chunks of that model alone. Those of a model
-///                that no pass of a step went through have gradients of zero from complete() on; nothing is sent for
-///                them.
-/// Errors of gathers, see memory::ChunkStore. Of this rank's home alone: wait in the store, for rethrow().
-/// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
-///                       outside a recomputed block; a gradient of another model than that of the pass.
-/// One reducer a parameter: it takes the one post-accumulate hook that autograd offers.
+/// Memory:        see make_chunk_gradients(). Of sharded gradients at most two chunks are whole and in transit at once.
+///                Without each_pass they are summed once a step and are whole until then. They are then in the
+///                offload store, if there is one, except for the two chunks that last received gradients.
+/// Communication: a step, or a pass with each_pass, sends for a chunk of L elements over N ranks one all_reduce,
+///                2 (N-1)/N L. If states are sharded, it sends one reduce_scatter among the N sharing ranks, (N-1)/N L,
+///                then all_reduces of the shard, L / N elements, over runs of sharing ranks, gradient_axes and replicas
+///                in other stages, if there are any. The last chunk is first, in the same order on all ranks. A chunk
+///                is sent once its last gradient has arrived and all earlier chunks were sent, or in finish(). A chunk
+///                with replicas in other stages is sent in finish().
+/// Precision:     messages have the dtype of `sums`, or with each_pass the dtype of the parameters. With
+///                ChunkOptions::compression the first message of a chunk has one byte per element, if there are
+///                replicas. This is the reduce_scatter among the sharing ranks, or the one all_reduce of whole
+///                gradients. Later messages, over runs of sharing ranks, gradient_axes and replicas in other stages,
+///                keep the dtype of `sums`.
+/// Unused parameters: count as zeros; their chunks are sent in finish().
+/// Several models (nn::Parameter::model): a pass through one model sends only the chunks of that model. A model that no
+///                pass of a step used has gradients of zero after complete(); nothing is sent for it.
+/// Errors of gathers: see memory::ChunkStore. Errors of this rank's offload store alone are kept in
+///                    the store, for rethrow().
+/// Errors ("gradients"): a second gradient of a parameter in one pass after its chunk was sent, because
+///                the parameter is used both inside and outside a recomputed block; or a gradient of another model
+///                than the pass's.
+/// Hooks:         a parameter can have only one reducer, which uses autograd's only post-accumulate hook.
 class GradientReducer {
  public:
   GradientReducer(memory::ChunkStore& store, const GradientOptions& options);
@@ -49,18 +50,19 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Before the first pass of a step: no gradients.
+  /// Clears the gradients; call it before the first pass of a step.
   void zero();
-  /// Before the passes of a step that come behind a finish(): their gradients are added to the sums that are there.
+  /// Prepares for passes of the same step after a finish(): their gradients are added to the existing sums.
   void add_to_sums(const std::string& model = "");
-  /// Before each backward pass; of a pipeline before each step that makes gradients. `last` of the step: what that one
-  /// does not touch leaves in finish(). `model`: the one that the pass goes through.
+  /// Call it before each backward pass, or in a pipeline before each step that makes gradients. `last` is true for the
+  /// last one of a step; chunks that it does not touch are sent in finish(). `model` is the model that the pass uses.
   void begin(bool last, const std::string& model = "");
-  /// Returns when all gradients are those sums. Every rank must call.
+  /// Returns when all gradients are those sums. Every rank must call it.
   void finish();
-  /// Behind the last pass of a step, before its update: see "Several models". Nothing is sent.
+  /// Call it after the last pass of a step, before its update: see "Several models". Sends nothing.
   void complete();
-  /// Bytes of whole gradients that came back from the store's home for those of further micro-batches, since the start.
+  /// Returns the bytes of whole gradients that were read back from the offload store for later micro-batches, since
+  /// the start.
   int64_t bytes_returned() const;
 
  private:

@@ -66,7 +66,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
   transfers_.begin();
   comm::Traffic& traffic = around_.mesh->world().traffic();
   const auto last = std::find_if(steps.rbegin(), steps.rend(), makes_gradients);
-  // index; past all steps where there are none
+  // index of the last step that makes gradients; past all steps if there is none
   const auto last_gradients = static_cast<size_t>(steps.rend() - last) - 1;
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -121,7 +121,7 @@ void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, boo
 
 void PipelineExecutor::send(const Step& step, std::map<Key, Tensors>& tensors) {
   const auto left = tensors.find({step.chunk, step.micro_batch});
-  if (left == tensors.end()) return;  // all that lives there is on ranks that need not be told
+  if (left == tensors.end()) return;  // all readers are on ranks that need no message
   std::vector<at::Tensor> messages;
   for (auto& [passed, x] : left->second) messages.push_back(std::move(x));
   tensors.erase(left);
@@ -153,7 +153,7 @@ PipelineExecutor::Tensors PipelineExecutor::take(const Key& key, const std::vect
   if (const auto step = posted.find(key); step != posted.end()) {
     messages = transfers_.take(step->second);
     posted.erase(step);
-    times_.begin();  // so far it waited
+    times_.begin();  // because the time so far was spent waiting
   }
   auto message = messages.begin();
   for (const StateRoutes::Stop& stop : stops) {
@@ -228,7 +228,7 @@ void PipelineExecutor::backward_step(const Step& step) {
   Tensors arrived = take(key, routes_.departures(index), false);
   std::vector<at::Tensor> from, gradients;
   const auto begin_at = [&](const at::Tensor& output, at::Tensor gradient) {
-    if (!output.requires_grad()) return;  // nothing behind it has a gradient
+    if (!output.requires_grad()) return;  // its inputs have no gradient
     from.push_back(output);
     gradients.push_back(std::move(gradient));
   };

@@ -8,7 +8,7 @@ namespace colossal::parallel {
 
 StateRoutes::StateRoutes(const schedule::Placement& placement, std::vector<PassedState> passed)
     : passed_(std::move(passed)), arrivals_(placement.stages()), departures_(placement.stages()) {
-  // Both pipes of a placement put the same stages on one rank, so one of them says what is local.
+  // Both pipes of a placement put the same stages on one rank, so one pipe suffices to decide which stops are local.
   const auto rank_of = [&](int stage) { return placement.rank_of(0, stage); };
   for (int i = 0; i < static_cast<int>(passed_.size()); ++i) {
     const PassedState& state = passed_[i];

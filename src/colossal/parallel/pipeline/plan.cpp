@@ -61,14 +61,14 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages) {
   const auto cost = [&](int64_t stage, int64_t from, int64_t to) {
     return sums[to] - sums[from] + (stage == 0 ? costs.first : 0) + (stage + 1 == stages ? costs.last : 0);
   };
-  // dearest[k][b]: of the best way to give the first b blocks to the first k stages. Of equal ways, the one that fills
-  // the early stages.
+  // dearest[k][b] is the cost of the most expensive stage in the best assignment of the first b blocks to the first k
+  // stages. Among equal assignments, the one that fills the early stages wins.
   std::vector<std::vector<double>> dearest(stages + 1,
                                            std::vector<double>(blocks + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<int64_t>> from(stages + 1, std::vector<int64_t>(blocks + 1, 0));
   dearest[0][0] = 0;
   for (int64_t k = 0; k < stages; ++k) {
-    const bool is_end = k == 0 || k + 1 == stages;  // has something to do without a block
+    const bool is_end = k == 0 || k + 1 == stages;  // an end has work even without a block
     for (int64_t b = 0; b <= blocks; ++b)
       for (int64_t a = 0; a <= b - (is_end ? 0 : 1); ++a) {
         const double worst = std::max(dearest[k][a], cost(k, a, b));
@@ -101,7 +101,7 @@ schedule::Costs schedule_costs(const ModelCosts& costs, const std::vector<int64_
   schedule::Costs planned;
   planned.stage_weights = stage_weights(backward, cuts);
   planned.forward_weights = stage_weights(forward, cuts);
-  // Both are relative to their own mean; brought back to one unit.
+  // Both are relative to their own mean, so the factor below converts them to one unit.
   const auto total = [](const ModelCosts& c) {
     return std::accumulate(c.blocks.begin(), c.blocks.end(), c.first + c.last);
   };
@@ -111,7 +111,8 @@ schedule::Costs schedule_costs(const ModelCosts& costs, const std::vector<int64_
 
 std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placement& placement) {
   const int stages = placement.stages();
-  // Dearest rank and dearest stage; a border that leaves an inner stage without a block costs more than anything.
+  // Cost of the most expensive rank and of the most expensive stage; borders that leave an inner stage without a block
+  // cost infinity.
   const auto price = [&](const std::vector<int64_t>& cuts) {
     for (int k = 0; k < stages; ++k)
       if (cuts[k + 1] < cuts[k] || (cuts[k + 1] == cuts[k] && k > 0 && k + 1 < stages))
@@ -126,8 +127,8 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placeme
   auto least = price(best);
   for (bool moved = true; moved;) {
     moved = false;
-    // One border, or two of them at once: taking a block from one stage for another that is not beside it shifts all
-    // between.
+    // Moves one border, or two at once: taking a block from one stage for a stage that is not adjacent shifts all
+    // stages between them.
     for (int from = 1; from < stages; ++from)
       for (int to = from; to < stages; ++to)
         for (const int64_t shift : {-1, 1}) {

@@ -9,7 +9,7 @@
 namespace colossal::parallel {
 namespace {
 
-/// Seconds since 1970, steady from the first call on.
+/// Returns seconds since 1970; increases steadily from the first call on.
 double now() {
   using namespace std::chrono;
   static const auto system = system_clock::now().time_since_epoch();
@@ -53,13 +53,13 @@ void StepTimes::end(const schedule::Step& step) {
 std::vector<schedule::Event> StepTimes::events(int rank) const {
   std::vector<double> times = host_;
   if (tensor::is_elsewhere(device_) && !steps_.empty()) {
-    // Where both clocks are known: an event that the stream passes while the host waits for nothing else.
+    // An event for which the host waits at once, so its time is known on both clocks.
     const c10::Stream stream = stream_of(device_);
     stream.synchronize();
     c10::Event here = timed_event(device_);
     here.record(stream);
     here.synchronize();
-    // Times between events come in fp32: short ones are exact, so only the first event is measured from far.
+    // elapsedTime() returns fp32, in which short times are exact, so only the first event is measured from now().
     const double first = now() - marks_[0].elapsedTime(here) / 1e3;
     for (size_t i = 0; i < 2 * steps_.size(); ++i) times.push_back(first + marks_[0].elapsedTime(marks_[i]) / 1e3);
   }

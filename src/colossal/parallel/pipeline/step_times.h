@@ -1,4 +1,4 @@
-// When a rank of a pipeline was at which step of its list, by the clock of whoever computes.
+// Records when a rank of a pipeline ran each step of its list, by the clock of the device that computes.
 //
 //   StepTimes times(device);
 //   times.begin();
@@ -18,32 +18,33 @@
 
 namespace colossal::parallel {
 
-/// On the CPU, and on meta, the host's clock. On an accelerator the host is early: it hands over the kernels of a step
-/// and goes on. There the current stream gets an event at each begin and end, and nobody waits for them before events()
-/// is asked for.
+/// Measures steps. On the CPU, and on meta, it uses the host's clock. On an accelerator the host runs ahead: it
+/// submits the kernels of a step and continues. There the current stream records an event at each begin and end, and
+/// the host waits for them only in events().
 class StepTimes {
  public:
   explicit StepTimes(at::Device device);
 
-  /// Forgets all steps.
+  /// Removes all steps.
   void clear();
-  /// The next step begins here, and no earlier than where this was called last.
+  /// Marks the start of the next step; the last call before end() counts.
   void begin();
   void end(const schedule::Step& step);
-  /// Of all steps that ended, in their order: seconds since 1970. Ranks of one host agree about them, of several as
-  /// well as their clocks do, and of an accelerator to the time that a launch takes.
+  /// Returns the times of all steps that ended, in order, in seconds since 1970. Ranks of one host share a clock;
+  /// ranks of several hosts agree as well as their clocks do. On an accelerator times are accurate to the duration of
+  /// a launch.
   /// Cost: on an accelerator the host waits until the current stream is done.
   std::vector<schedule::Event> events(int rank) const;
 
  private:
-  /// The current stream passes event `index` here.
+  /// Records event `index` on the current stream.
   void mark(size_t index);
 
   at::Device device_;
   std::vector<schedule::Step> steps_;
   double began_ = 0;
-  std::vector<double> host_;       // begins and ends in turn
-  std::vector<c10::Event> marks_;  // the same on an accelerator; they are used again in the next run of the list
+  std::vector<double> host_;       // begins and ends, alternating
+  std::vector<c10::Event> marks_;  // begins and ends on an accelerator; the next run of the list reuses them
 };
 
 }  // namespace colossal::parallel

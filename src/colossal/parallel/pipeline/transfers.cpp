@@ -13,11 +13,11 @@ namespace {
 
 using schedule::Step;
 
-// The two sides of a group of one way.
+// The two sides of a one-way group.
 constexpr int kSender = 0, kReceiver = 1;
 
-/// In which round a pair connects: neighbours with an even first rank, those with an odd one, and the rest, which join
-/// the last rank of a ring to the first.
+/// Returns the round in which a pair connects: 0 for neighbours with an even first rank, 1 for those with an odd one,
+/// 2 for pairs that join the last rank of a ring to the first.
 int round_of(const std::pair<int, int>& way) {
   const auto [low, high] = std::minmax(way.first, way.second);
   return high - low == 1 ? low % 2 : 2;
@@ -44,7 +44,7 @@ PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement
   require(mesh.size("pipeline") == placement.ranks(), "pipeline", "the schedule is for ", placement.ranks(),
           " ranks: got ", mesh.size("pipeline"));
   const int rank = mesh.index("pipeline");
-  // All ranks go by one order, so both members of the first group that is not made yet have come to it.
+  // All ranks use one order, so both members of the first group that does not exist yet have reached it.
   for (const auto& [from, to] : ways_of(placement)) {
     if (from == rank) neighbours_[to].to = &mesh.one_way("pipeline", from, to);
     if (to == rank) neighbours_[from].from = &mesh.one_way("pipeline", from, to);

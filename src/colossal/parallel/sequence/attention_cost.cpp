@@ -15,20 +15,21 @@ namespace {
 
 constexpr double kElementBytes = 4, kIndexBytes = 8;
 
-/// The heads that number `index` of `count` ranks, which exchange tokens for heads, computes.
+/// The heads that rank `index` of `count` ranks computes; these ranks exchange tokens for heads.
 struct HeadsComputed {
   HeadsComputed(const AttentionSizes& s, int64_t index, int64_t count) : q(s.heads / count) {
     const int64_t first = index * q, group = s.heads / s.kv_heads;
     arriving = (first + q - 1) / group - first / group + 1;
     is_uneven = arriving > 1 && (q % group != 0 || first % group != 0);
   }
-  int64_t q;         ///< query heads
-  int64_t arriving;  ///< key-value heads that those read, and that so are sent here
-  bool is_uneven;    ///< some are read by more query heads than others: one is then made for each query head
+  int64_t q;         ///< number of query heads
+  int64_t arriving;  ///< number of key-value heads that those read, which are sent to this rank
+  bool is_uneven;    ///< true if some are read by more query heads than others; one copy is then made for each query
+                     ///< head
   int64_t kv() const { return is_uneven ? q : arriving; }
 };
 
-/// Tokens of number `index` of `parts` equal groups of the ranks of a cut.
+/// Returns the number of tokens of group `index` if the ranks of a cut form `parts` equal groups.
 double tokens_held(const nn::SequenceCut& cut, int64_t index, int64_t parts) {
   return static_cast<double>(size_of(runs_of(cut, index, parts)));
 }
@@ -39,19 +40,19 @@ double longest_held(const nn::SequenceCut& cut, int64_t parts) {
   return longest;
 }
 
-/// Bytes of `features` of `tokens` in every row.
+/// Returns the bytes of `heads` heads of `tokens` in every row.
 double bytes_of_heads(const AttentionSizes& s, double tokens, int64_t heads) {
   return kElementBytes * static_cast<double>(s.batch * heads * s.head_dim) * tokens;
 }
 
-/// q, k and v, the result, and the logarithm of each query's sum.
+/// Returns the bytes of q, k and v, the result, and the logarithm of each query's sum.
 double kept_by_attention(const AttentionSizes& s, double queries, double keys, const HeadsComputed& heads) {
   return 2 * bytes_of_heads(s, queries, heads.q) + 2 * bytes_of_heads(s, keys, heads.kv()) +
          kElementBytes * static_cast<double>(s.batch * heads.q) * queries;
 }
 
-/// The kernel of whole sequences keeps of each query its position and the run of keys that it sees, the same in all
-/// rows.
+/// Returns the bytes that the kernel of whole sequences keeps: the position of each query and the run of keys that it
+/// sees, the same in all rows.
 double kept_of_the_mask(double queries) { return 3 * kIndexBytes * queries; }
 
 double operations_of(const AttentionSizes& s, const std::vector<ops::PositionRun>& queries, int64_t heads) {
@@ -63,16 +64,16 @@ double operations_of(const AttentionSizes& s, const std::vector<ops::PositionRun
   return 12 * static_cast<double>(s.batch * heads * s.head_dim) * pairs;
 }
 
-/// Of rank `rank` of the cut among the `count` neighbours that exchange tokens for heads: what it sends, and keeps of
-/// that. q, k and v of its own tokens go to whoever has the heads, the result of its own heads to whoever has the
-/// tokens; in backward the gradients go the other way.
+/// Returns the bytes that rank `rank` of the cut sends to and keeps from the `count` neighbours with which it
+/// exchanges tokens for heads. q, k and v of its own tokens go to the ranks that have the heads; the result of its own
+/// heads goes to the ranks that have the tokens. In backward the gradients go the opposite way.
 AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t rank, int64_t count) {
   if (count == 1) return {};
   const auto ranks = static_cast<int64_t>(cut.held.size());
   const int64_t first = rank - rank % count;
   const HeadsComputed here(s, rank - first, count);
   const double own = tokens_held(cut, rank, ranks);
-  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};  // the result
+  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};  // bytes of the result
   for (int64_t other = first; other < first + count; ++other) {
     if (other == rank) continue;
     const HeadsComputed there(s, other - first, count);
@@ -83,8 +84,9 @@ AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& c
   return cost;
 }
 
-/// Of a ring of `ranks`: keys and values to all others, in backward again, and their gradients all the way round. In
-/// nodes of a ring each a turn of the outer one is a step between nodes, and gradients are at home behind the last one.
+/// Returns the cost of a ring of `ranks`: keys and values are sent to all others, again in backward, and their
+/// gradients travel once around the ring. In a ring of nodes, each turn of the outer ring is a step between nodes, and
+/// gradients reach their owner after the last one.
 AttentionCost cost_of_ring(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t ranks, int64_t nodes,
                            int64_t kv_heads) {
   if (ranks == 1) return {};
@@ -121,7 +123,7 @@ AttentionCost SequenceUlysses::cost(const SequenceConfig& c, const AttentionSize
   return cost;
 }
 
-// A usp whose inner groups are single ranks.
+// A ring is a usp whose inner groups are single ranks.
 AttentionCost SequenceRing::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
   return SequenceUsp::cost(c, s, rank);
 }
@@ -143,10 +145,10 @@ AttentionCost SequenceUsp::cost(const SequenceConfig& c, const AttentionSizes& s
 AttentionCost SequenceSelfAttention::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
   const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
   const double own = tokens_held(cut, rank, c.size), others = static_cast<double>(c.size - 1),
-               part = 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads),  // of keys and values
+               part = 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads),  // bytes of keys and values
       weights = kElementBytes * static_cast<double>(s.batch * s.heads * s.tokens) * own;
   return {.forward = others * part,
-          .backward = 2 * others * part,  // once more round the ring, and a reduce_scatter of the gradients
+          .backward = 2 * others * part,  // one more round of the ring, and a reduce_scatter of the gradients
           .calls = c.size > 1 ? 8 * others + 1 : 0,
           .activation_bytes = 2 * bytes_of_heads(s, own, s.heads) + 2 * bytes_of_heads(s, own, s.kv_heads) + weights,
           .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};

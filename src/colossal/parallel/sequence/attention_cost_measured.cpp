@@ -14,7 +14,8 @@
 namespace colossal::parallel {
 namespace {
 
-constexpr std::chrono::minutes kPatienceWithThreads{5};  // many ranks share few cores here: slow is not stuck
+constexpr std::chrono::minutes kPatienceWithThreads{5};  // long, because many ranks share few cores here, so slow is
+                                                         // not stuck
 
 AttentionCost measure_attention(comm::World& world, const SequenceConfig& config, const AttentionSizes& s) {
   at::set_num_threads(1);
@@ -25,7 +26,7 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
   const SequenceMask mask{{.causal = s.causal}, {}, {}};
   comm::Traffic& traffic = world.traffic();
 
-  // asks for the gradients of q, k and v, yet keeps none of them alive as leaves would
+  // makes q, k and v require gradients without keeping them alive, as leaves would be
   const at::Tensor source = at::zeros({}).requires_grad_();
   const auto random = [&](int64_t heads) { return at::randn({s.batch, own, heads, s.head_dim}).add_(source); };
   const tensor::FlopCount operations;
@@ -54,7 +55,7 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
 }  // namespace
 
 std::vector<AttentionCost> measured_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
-  std::vector<AttentionCost> costs = published_cost(config, sizes);  // refuses what cannot be
+  std::vector<AttentionCost> costs = published_cost(config, sizes);  // refuses invalid configurations
   comm::run_ranks(
       static_cast<int>(config.size),
       [&](comm::World& world) { costs[static_cast<size_t>(world.rank())] = measure_attention(world, config, sizes); },

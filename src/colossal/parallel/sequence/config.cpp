@@ -10,7 +10,7 @@ std::vector<comm::Mesh::Axis> one_axis(const SequenceConfig& config) {
   return {comm::Mesh::sequence("sequence", static_cast<int>(config.size))};
 }
 
-/// The ring of `groups` equal groups of ranks that stand next to one another, which with sequence.node is one over
+/// Returns the axes of the ring of `groups` equal groups of neighbouring ranks. With sequence.node this is a ring over
 /// nodes of rings within them.
 std::vector<comm::Mesh::Axis> ring_of(const SequenceConfig& c, int64_t groups) {
   const std::vector<std::string> names = ring_axes(c);
@@ -76,7 +76,7 @@ std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
 }
 
 void check_heads(const SequenceConfig& config, int64_t heads) {
-  sequence_axes(config);  // refuses what no mode can be made of
+  sequence_axes(config);  // refuses configurations that no mode supports
   const int64_t ranks = with_sequence_mode(config, [&](auto mode) { return mode.head_parts(config); });
   require(heads % ranks == 0, "parallel", "the ", heads, " attention heads of a rank must be divisible by the ", ranks,
           " ranks that exchange tokens for heads (sequence.mode ulysses, usp); use another number of ranks, or mode "
@@ -84,7 +84,7 @@ void check_heads(const SequenceConfig& config, int64_t heads) {
 }
 
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares) {
-  sequence_axes(config);  // refuses what no mode can be made of
+  sequence_axes(config);  // refuses configurations that no mode supports
   if (config.size == 1) return;
   require(tokens >= config.size, "parallel", "each of the ", config.size,
           " ranks of parallel.sequence must have a token of each row: got rows of ", tokens,

@@ -1,5 +1,5 @@
-// [parallel] sequence: among how many ranks the tokens of each row are dealt out, and how their queries meet the keys
-// of the others. Needs no LibTorch.
+// The section [parallel] sequence: the number of ranks that split the tokens of each row, and how their queries reach
+// the keys of the other ranks. Needs no LibTorch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace colossal::parallel {
 
-/// [parallel] sequence
+/// The section [parallel] sequence.
 struct SequenceConfig {
   int64_t size = 1;
   std::string mode = "gather";
@@ -19,25 +19,28 @@ struct SequenceConfig {
   void fields(Fields& f);
 };
 
-/// "gather", "ulysses", ...: what SequenceConfig::mode may be.
+/// Returns the allowed values of SequenceConfig::mode: "gather", "ulysses", ...
 std::vector<std::string> sequence_mode_names();
 
-/// The axes that a mesh needs for `config`, outermost first, to stand between those of rows and those of the tensor
-/// mode; each deals out tokens, and their sizes multiply to config.size.
-/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp;
-/// sequence.node that does not divide it, cuts groups of sequence.ulysses, or is given to a mode without a ring.
+/// Returns the axes that a mesh needs for `config`, outermost first. They go between the axes of rows and the axes of
+/// the tensor mode. Each axis splits tokens, and their sizes multiply to config.size.
+/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or that is set for another mode than usp;
+///                      sequence.node that does not divide it, cuts groups of sequence.ulysses, or is set for a mode
+///                      without a ring.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
-/// The axes of those along which keys and values go round, in mode ring or usp, outermost first: one, or with
-/// sequence.node those of the outer and of the inner rings.
+/// Returns those axes along which keys and values circulate, in mode ring or usp, outermost first. This is one axis,
+/// or with sequence.node the axis of the outer ring and the axis of the inner rings.
 std::vector<std::string> ring_axes(const SequenceConfig& config);
 
-/// Errors ("parallel"): those of sequence_axes(); `heads` query heads of each rank (nn::HeadSplit, where ranks split
-/// them by parallel.tensor) that the mode cannot deal out. No communication: to be asked before groups are made.
+/// Checks that the mode can split `heads`, the query heads of each rank (nn::HeadSplit, if ranks split them by
+/// parallel.tensor). Call it before groups are made; it does not communicate. Errors ("parallel"): as sequence_axes();
+/// a number of heads that the mode cannot split.
 void check_heads(const SequenceConfig& config, int64_t heads);
 
-/// Errors ("parallel"): those of sequence_axes(); rows of `tokens` that have none for some rank; where ranks that share
-/// matrices deal out the tokens too, `shares` of them (tensor.sequence), rows that do not divide by 2 * size * shares.
+/// Checks the length of rows. `shares` is the number of ranks that share matrices and also split the tokens
+/// (tensor.sequence). Errors ("parallel"): as sequence_axes(); rows of `tokens` that leave a rank without tokens; with
+/// several shares, rows that do not divide by 2 * size * shares.
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);
 
 }  // namespace colossal::parallel

@@ -14,18 +14,18 @@
 namespace colossal::parallel {
 namespace {
 
-/// The run [first, first + size) of the keys that a rank keeps, those of `positions`.
+/// The run [first, first + size) of the keys that a rank keeps, with their positions.
 struct SeenKeys {
   int64_t first, size;
   nn::KeyPositions positions;
 };
 
-/// Of keys at `all` those at positions [from, to].
+/// Returns the keys of `all` whose positions are in [from, to].
 std::vector<SeenKeys> seen_keys(const std::vector<nn::KeyPositions>& all, int64_t from, int64_t to) {
   std::vector<SeenKeys> seen;
-  int64_t before = 0;  // keys of the series so far
+  int64_t before = 0;  // number of keys in the series before this one
   for (const nn::KeyPositions& series : all) {
-    // How many of the series stand before a position.
+    // Returns the number of keys of the series that precede a position.
     const auto below = [&](int64_t position) {
       return std::clamp<int64_t>((position - series.first + series.stride - 1) / series.stride, 0, series.size);
     };
@@ -37,7 +37,7 @@ std::vector<SeenKeys> seen_keys(const std::vector<nn::KeyPositions>& all, int64_
   return seen;
 }
 
-/// Of steps whose keys and values ranks share.
+/// Attention for steps whose keys and values are split over ranks.
 class SpreadAttention final : public nn::Attention {
  public:
   SpreadAttention(comm::Group& ranks, int64_t layer, const nn::AttentionShape& shape,
@@ -65,7 +65,7 @@ class SpreadAttention final : public nn::Attention {
           heads.q[0], *held.paged.pages, *held.paged.sequences, step.sequences.in(heads.q.size(1)), mask);
       return {merged(packed(own)).to(heads.q.scalar_type()).flatten(1).unsqueeze(0)};
     }
-    // Each query by itself: they are one, but for a prompt with fewer tokens than there are ranks.
+    // Handles each query separately. There is only one, except for a prompt with fewer tokens than ranks.
     std::vector<at::Tensor> found;
     for (int64_t i = 0; i < heads.q.size(1); ++i)
       found.push_back(packed(own_part(heads.q.narrow(1, i, 1).transpose(1, 2), held, before + i)));
@@ -73,11 +73,11 @@ class SpreadAttention final : public nn::Attention {
   }
 
  private:
-  /// What a query [B, N, 1, D] at `position` has of the keys that this rank keeps.
+  /// Returns the attention of a query [B, N, 1, D] at `position` to the keys that this rank keeps.
   ops::PartialAttention own_part(const at::Tensor& q, const nn::KeysValues& held, int64_t position) const {
     const int64_t from = options_.window > 0 ? position - options_.window + 1 : 0;
     std::vector<SeenKeys> seen = seen_keys(*held.part, from, position);
-    // Seen ones are neighbours, and without biases it is all one where they stand.
+    // Visible keys are adjacent, and without biases their positions do not matter, so one run suffices.
     if (!slopes_.defined() && seen.size() > 1) {
       for (size_t i = 1; i < seen.size(); ++i) seen.front().size += seen[i].size;
       seen.resize(1);
@@ -95,24 +95,25 @@ class SpreadAttention final : public nn::Attention {
     ops::AttentionMask mask = nn::mask_of(options_, {});
     mask.causal = false, mask.window = 0;  // the query sees all of these keys
     if (!slopes_.defined()) return partial_attention(q, those(held.k), those(held.v), mask);
-    // Biases are of neighbours there: the slope is that of a stride, and the query stands at a whole number of strides.
+    // The biases below assume adjacent keys, so the slope is scaled by the stride and the query's distance is a whole
+    // number of strides.
     const nn::KeyPositions& at = keys.positions;
     const int64_t distance = position - at.first;
     mask.alibi = slopes_ * static_cast<double>(at.stride);
     mask.queries = {{distance / at.stride, 1}};
     ops::PartialAttention part = partial_attention(q, those(held.k), those(held.v), mask);
-    // What is left is the same for all keys: it changes the sum, and no share of it.
+    // The remaining distance is the same for all keys, so it changes the sum but not the weights.
     part.log_sums.sub_(
         (slopes_ * static_cast<double>(distance % at.stride)).to(part.log_sums.scalar_type()).view({-1, 1}));
     return part;
   }
 
-  /// [.., D + 1]: what is sent.
+  /// Returns the tensor to send: [.., D + 1].
   static at::Tensor packed(const ops::PartialAttention& part) {
     return at::cat({part.out, part.log_sums.unsqueeze(-1)}, -1).contiguous();
   }
 
-  /// Of what each rank has found, by all of them in one order.
+  /// Gathers the results of all ranks and merges them in the same order on every rank.
   at::Tensor merged(const at::Tensor& own) const {
     std::vector<int64_t> sizes = own.sizes().vec();
     sizes.insert(sizes.begin(), ranks_.size());
@@ -128,7 +129,7 @@ class SpreadAttention final : public nn::Attention {
   std::unique_ptr<nn::Attention> whole_;
   int64_t layer_, heads_;
   nn::AttentionOptions options_;
-  at::Tensor slopes_;  // of the heads here, made when they are known
+  at::Tensor slopes_;  // slopes of this rank's heads, made when the heads are known
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Text over ranks that share its cache. A prompt goes through the layers of training, whose mode deals out its tokens;
-// each rank keeps the keys and values that it computed. What follows goes through layers that have whole steps on every
-// rank, but for attention: a rank looks at the keys that it keeps, and what ranks have found is merged.
+// Text generation over ranks that share its cache. A prompt passes through the layers of training, whose mode splits
+// its tokens; each rank keeps the keys and values that it computed. Later tokens pass through layers that have whole
+// steps on every rank, except in attention: a rank attends to the keys that it keeps, and the results of the ranks are
+// merged.
 //
 //   const Layout prompt = with_sequence(make_layout(tensor, mesh), sequence);
 //   const Layout decoding = with_spread_cache(make_layout(tensor, mesh), sequence);
@@ -14,20 +15,22 @@
 
 namespace colossal::parallel {
 
-/// `layout`, under which ranks of a sequence have all tokens, with attention that looks at a SpreadCache where a step
-/// has a cache; without one it is nn::whole_attention(). A group along the axes of `config` is made.
+/// Returns `layout`, under which ranks of a sequence have all tokens, with attention that reads a SpreadCache if a
+/// step has a cache. Without a cache attention is nn::whole_attention(). Makes a group along the axes of `config`.
 ///
-/// Communication: a layer and step of B rows of S tokens: one all_gather among the N ranks of the sequence of results
-///                and logarithms of sums (ops::PartialAttention), B S heads (D + 1) numbers of each in fp32 (fp64 for
-///                fp64), heads those of a rank: it sends (N - 1) B S heads (D + 1). Whatever the length of the text.
-/// Cost:          a query looks at 1 / N of the keys before it. All ranks merge in one order: bitwise equal results.
-///                A paged cache shared alike (nn::PagedCache) serves as well, with as many sequences a row as it took.
-/// Errors ("parallel"): a cache of whole sequences; documents, several sequences a row of a SpreadCache, or attention
-///                      that is not causal, beside a cache.
+/// Communication: a layer and step of B rows of S tokens make one all_gather among the N ranks of the
+///                sequence. It carries results and logarithms of sums (ops::PartialAttention), B S heads (D + 1)
+///                elements per rank in fp32 (fp64 for fp64), where heads are those of a rank. A rank sends (N - 1) B S
+///                heads (D + 1), independent of the length of the text.
+/// Cost:          a query reads 1 / N of the keys before it. All ranks merge in one order, with bitwise equal results.
+///                A paged cache that is shared in the same way (nn::PagedCache) works as well, with as many sequences
+///                per row as it contains.
+/// Errors ("parallel"): a cache of whole sequences. With a cache also: documents, several sequences per row of a
+///                      SpreadCache, or attention that is not causal.
 Layout with_spread_cache(Layout layout, const SequenceConfig& config);
 
-/// hidden [B, S_own, H], what a rank has of a step under `layout` -> [B, H] of the last token, on every rank of the
-/// sequence. Communication: where tokens are dealt out, a broadcast of [B, H] by the rank that has it.
+/// Converts hidden [B, S_own, H], this rank's tokens of a step under `layout`, to [B, H] of the last token, on every
+/// rank of the sequence. Communication: if tokens are split, the rank that has the last token broadcasts [B, H].
 at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::Step& step);
 
 }  // namespace colossal::parallel

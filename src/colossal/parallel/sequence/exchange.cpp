@@ -11,7 +11,7 @@
 namespace colossal::parallel {
 namespace {
 
-/// Of sequences of which a rank has a part.
+/// Attention for sequences of which a rank has only a part.
 class SplitAttention final : public nn::Attention {
  public:
   SplitAttention(std::shared_ptr<const SequenceExchange> exchange, int64_t layer, int64_t heads,
@@ -31,7 +31,8 @@ class SplitAttention final : public nn::Attention {
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
     const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents), step.known_documents,
                             heads.tokens.batch};
-    if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);  // which refuses before anything is sent
+    // append() refuses a full cache before anything is sent.
+    if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);
     return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
   }
 
@@ -39,7 +40,7 @@ class SplitAttention final : public nn::Attention {
   std::shared_ptr<const SequenceExchange> exchange_;
   int64_t layer_, heads_;
   nn::AttentionOptions options_;
-  at::Tensor slopes_;  // of the heads here, made when they are known
+  at::Tensor slopes_;  // slopes of this rank's heads, made when the heads are known
 };
 
 }  // namespace
@@ -65,14 +66,15 @@ TokensOfRanks::TokensOfRanks(const nn::SequenceCut& cut, int64_t ranks) {
 at::Tensor TokensOfRanks::padded(const at::Tensor& own, int64_t dim) const {
   const int64_t behind = longest - own.size(dim);
   if (behind == 0) return own;
-  std::vector<int64_t> padding(2 * (own.dim() - dim), 0);  // of the last dimension first, before and behind
+  std::vector<int64_t> padding(2 * (own.dim() - dim), 0);  // padding in front and at the end, of the last dimension
+                                                           // first
   padding.back() = behind;
   return at::constant_pad_nd(own, padding);
 }
 
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
                              const AttentionLayers& layers, int64_t shares) {
-  // Neighbours that exchange heads have one another's tokens all the same: the groups of them are to be balanced.
+  // Neighbours that exchange heads see each other's tokens in any case, so the groups of neighbours are balanced.
   const int64_t ranks = config.size / config.ulysses, together = config.ulysses * shares;
   const bool is_known = documents.defined() && documents.is_cpu() && documents.size(1) == tokens;
   if (is_known) return balanced(documents, layers, ranks, together);
@@ -90,7 +92,7 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
   std::shared_ptr<const SequenceExchange> exchange =
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
   const int64_t parts = layout.mesh->place().size(layout.inside.columns);
-  const auto layers = std::make_shared<AttentionLayers>();  // those asked for so far
+  const auto layers = std::make_shared<AttentionLayers>();  // attention layers requested so far
   layout.attention = [config, exchange, parts, layers](int64_t layer, const nn::AttentionShape& shape,
                                                        const nn::AttentionOptions& options) {
     check_heads(config, nn::HeadSplit(shape, parts).heads_local);

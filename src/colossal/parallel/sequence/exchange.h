@@ -1,5 +1,5 @@
-// How the queries of a rank meet the keys and values that other ranks hold: what a mode of parallel sequences is, and
-// the attention layer that is written once over it.
+// The exchange through which the queries of a rank reach keys and values on other ranks. A mode of sequence
+// parallelism is such an exchange; the attention layer is written once over it.
 //
 //   Layout layout = with_sequence(make_layout(tensor, mesh), sequence);   // what TensorLayers are made of
 //   const nn::Step step = layout.with_cut(given, tokens);                 // says which tokens each rank has
@@ -20,31 +20,31 @@ class BatchDocuments;
 
 namespace colossal::parallel {
 
-/// How scores are made, of the heads that a rank has.
+/// The options of attention scores, for the heads of a rank.
 struct SequenceMask {
   nn::AttentionOptions options;
-  at::Tensor slopes;     ///< of ALiBi, fp64 [N], or undefined
-  at::Tensor documents;  ///< int64 [B, S]: of all tokens of these rows; undefined: one document a row
-  /// nn::Step::known_documents, and the rows of them that `documents` are; for attention of whole sequences
+  at::Tensor slopes;     ///< slopes of ALiBi, fp64 [N], or undefined
+  at::Tensor documents;  ///< documents of all tokens of these rows, int64 [B, S]; undefined = one document per row
+  /// nn::Step::known_documents, and the rows of them that `documents` holds; for attention to whole sequences
   std::shared_ptr<nn::BatchDocuments> known_documents{};
   nn::Share rows{};
 
-  /// Returns the mask of the queries at the positions `queries` and the keys at `keys`, which ascend.
+  /// Returns the mask for the queries at the positions `queries` and the keys at `keys`, which must ascend.
   ops::AttentionMask between(const std::vector<ops::PositionRun>& queries,
                              const std::vector<ops::PositionRun>& keys) const;
 };
 
-/// Which tokens each of the ranks that meet has. What travels is padded to the most that one of them has.
+/// The tokens of each rank of an exchange. Messages are padded to the largest number of tokens of a rank.
 struct TokensOfRanks {
   TokensOfRanks(const nn::SequenceCut& cut, int64_t ranks);
-  /// `own` with zeros behind its tokens, which are dimension `dim`.
+  /// Returns `own` with zeros appended to its tokens, which are dimension `dim`.
   at::Tensor padded(const at::Tensor& own, int64_t dim) const;
 
   std::vector<std::vector<ops::PositionRun>> runs;
-  int64_t longest = 0, all = 0;  ///< tokens
+  int64_t longest = 0, all = 0;  ///< largest number of tokens of a rank, and number of all tokens
 };
 
-/// Queries, keys and values [B, S_own, N or Nkv, D] of the tokens that a rank holds.
+/// Queries, keys and values [B, S_own, N or Nkv, D] of the tokens of a rank.
 struct SequenceHeads {
   at::Tensor q, k, v;
 };
@@ -52,31 +52,32 @@ struct SequenceHeads {
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
-  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets
-  /// the keys of all tokens that `mask` lets it see; `cut` says which rank holds which. Differentiable in q, k and v.
-  /// Collective among the ranks of the mode.
+  /// Returns softmax(scores) v of the queries, [B, S_own, N, D]. Every query is compared with all keys of the sequence
+  /// that `mask` allows. check_heads() must accept the heads. `cut` gives the tokens of each rank. Differentiable in
+  /// q, k and v. Collective among the ranks of the mode.
   virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
 };
 
-/// Ulysses among the ranks of `group`: each gets the heads of a part of the others for all of their tokens, meets keys
-/// by `inner` (of which they are rank `index` of `parts`) and gives the others' tokens back. Neighbours number `index`
-/// of `parts` equal groups hold other tokens of the row than these.
+/// Returns a Ulysses exchange among the ranks of `group`. Each rank receives all tokens of the group for its share of
+/// the heads. It attends through `inner`, in which the group is number `index` of `parts`, and returns the other
+/// ranks' tokens. The other of the `parts` equal groups of neighbours hold other tokens of the row.
 std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int64_t index, int64_t parts,
                                                          std::shared_ptr<const SequenceExchange> inner);
 
-/// Ring attention along the ring_axes() of `config`, mode ring or usp (double_ring()). Each rank along them holds what
-/// neighbours together hold in a cut for more.
+/// Returns ring attention along the ring_axes() of `config`, mode ring or usp (double_ring()). If the cut is for more
+/// ranks, each rank along these axes holds the tokens that a group of neighbours holds together.
 std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const SequenceConfig& config);
 
-/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of(): where
-/// there are documents, known to the host, balanced() for them and `layers`; else for rows of one document where a
-/// layer has a window, under which a zigzag gives ranks unlike numbers of pairs; else zigzag().
+/// Returns how `config` splits rows of `tokens`; `shares` ranks split the tokens of each of its ranks further, see
+/// runs_of(). If the host knows the documents, the result is balanced() for them and `layers`. Otherwise, if a layer
+/// has a window, it is balanced() for rows of one document, because under a window a zigzag gives ranks different
+/// numbers of pairs. Otherwise it is zigzag().
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
                              const AttentionLayers& layers = {{}}, int64_t shares = 1);
 
-/// `layout` with the tokens of each row dealt out over the axes of `config`, of its mesh, and attention by
-/// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further. Cuts are planned for the attention
-/// layers that were asked of the layout, or of a copy of it, until then.
+/// Returns `layout` with the tokens of each row split over the axes of `config`, of its mesh, and with the mode's
+/// attention. Ranks that split tokens by tensor.sequence divide a rank's tokens further. Cuts are planned for the
+/// attention layers that were requested from the layout, or from a copy of it, before.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 
 }  // namespace colossal::parallel

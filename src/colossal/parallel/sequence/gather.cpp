@@ -1,11 +1,11 @@
-// Keys and values of all ranks, gathered once a layer: each rank then computes its own queries against all keys that
-// they see. The simplest mode, and as good as any for masks of documents.
+// Gathers keys and values of all ranks once per layer. Each rank then computes its own queries against all keys that
+// they may see. This is the simplest mode, and as good as any other for document masks.
 //
-// Communication: forward one all_gather of k and v together, (N-1)/N * 2 B S h_kv elements a rank (h_kv = Nkv D);
-//                backward one reduce_scatter of as many in fp32 (fp64 for fp64): gradients of all ranks are added up
-//                before they are rounded. Where tokens do not divide, each rank's part is padded to the longest.
+// Communication: forward one all_gather of k and v together, (N-1)/N * 2 B S h_kv elements per rank (h_kv = Nkv D).
+//                Backward one reduce_scatter of as many in fp32 (fp64 for fp64), because gradients of all ranks are
+//                summed before they are rounded. If tokens do not divide, each rank's part is padded to the longest.
 // Memory:        the gathered keys and values of each layer, 2 B S h_kv, its own queries and the result, and a number
-//                a query and head, until backward; there as many gradients in fp32, twice, for one layer.
+//                per query and head, until backward; there as many gradients in fp32, twice, for one layer.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -22,14 +22,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor by_heads(const at::Tensor& x) { return x.transpose(1, 2); }  // and back
+at::Tensor by_heads(const at::Tensor& x) { return x.transpose(1, 2); }  // its own inverse
 
-/// One attention of a rank's queries. Saved for backward.
+/// State of one attention of a rank's queries, saved for backward.
 struct GatherPass : torch::CustomClassHolder {
   GatherPass(comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
       : group(group), tokens(cut, group.size()), mask(std::move(mask)) {}
 
-  /// k and v [B, S_own, Nkv, D] of this rank -> [2, B, S, Nkv, D] of all, in the order of the sequence.
+  /// Converts k and v [B, S_own, Nkv, D] of this rank to [2, B, S, Nkv, D] of all ranks, in the order of the sequence.
   at::Tensor gathered(const at::Tensor& k, const at::Tensor& v) const {
     const at::Tensor own = tokens.padded(at::stack({k, v}), 2).unsqueeze(0);
     if (group.size() == 1) return own[0];
@@ -39,8 +39,8 @@ struct GatherPass : torch::CustomClassHolder {
     group.all_gather(all, own).wait();
     return in_order(all.unbind(), 2, tokens.runs);
   }
-  /// What this rank has found out about the gradients of all keys and values, [B, S, Nkv, D] each -> the sums over the
-  /// ranks of those of its own tokens, [2, B, S_own, Nkv, D].
+  /// Takes this rank's contributions to the gradients of all keys and values, [B, S, Nkv, D] each. Returns the sums
+  /// over the ranks for its own tokens, [2, B, S_own, Nkv, D].
   at::Tensor scattered(const at::Tensor& dk, const at::Tensor& dv) const {
     const at::Tensor parts =
         at::zeros({group.size(), 2, dk.size(0), tokens.longest, dk.size(2), dk.size(3)}, dk.options());
@@ -93,7 +93,7 @@ class GatherExchange final : public SequenceExchange {
   explicit GatherExchange(comm::Group& group) : group_(group) {}
 
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
-    // A view would keep the keys and values that were projected with the queries until backward.
+    // A view would keep the keys and values that were projected with the queries alive until backward.
     return GatherAttention::apply(heads.q.contiguous(), heads.k, heads.v,
                                   c10::make_intrusive<GatherPass>(group_, cut, mask));
   }

@@ -1,5 +1,5 @@
-// The modes of parallel sequences, each listed once: a type with all that differs between them. What needs no LibTorch
-// is in config.cpp, the exchange in the file of the mode's name, what it costs in attention_cost.cpp.
+// The modes of sequence parallelism, each listed once, as a type with everything in which it differs. Functions
+// without LibTorch are in config.cpp, the exchange in the file with the mode's name, the cost in attention_cost.cpp.
 //
 //   const auto exchange = with_sequence_mode(config, [&](auto mode) { return mode.exchange(mesh, config); });
 #pragma once
@@ -19,17 +19,17 @@ class SequenceExchange;
 struct AttentionCost;
 struct AttentionSizes;
 
-/// Keys and values of all ranks are gathered once a layer: Llama 3, arXiv:2407.21783, section 3.3.2.
+/// Gathers keys and values of all ranks once per layer: Llama 3, arXiv:2407.21783, section 3.3.2.
 struct SequenceGather {
   static constexpr const char* name = "gather";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
-  /// Ranks that exchange tokens for heads.
+  /// Returns the number of ranks that exchange tokens for heads.
   static int64_t head_parts(const SequenceConfig&) { return 1; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
-/// Ranks exchange tokens for heads before attention, and back behind it: DeepSpeed-Ulysses, arXiv:2309.14509.
+/// Ranks exchange tokens for heads before attention, and back after it: DeepSpeed-Ulysses, arXiv:2309.14509.
 struct SequenceUlysses {
   static constexpr const char* name = "ulysses";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
@@ -38,7 +38,8 @@ struct SequenceUlysses {
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
-/// Keys and values go from rank to rank while those that are there are used: ring attention, arXiv:2310.01889.
+/// Passes keys and values from rank to rank during the computation with the previous ones: ring attention,
+/// arXiv:2310.01889.
 struct SequenceRing {
   static constexpr const char* name = "ring";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
@@ -56,7 +57,7 @@ struct SequenceUsp {
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
-/// The published algorithm, whole rows of scores: keys go round, then values. Li et al., arXiv:2105.13120.
+/// The published algorithm with whole rows of scores: keys circulate first, then values. Li et al., arXiv:2105.13120.
 struct SequenceSelfAttention {
   static constexpr const char* name = "ring-self-attention";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
@@ -67,13 +68,13 @@ struct SequenceSelfAttention {
 
 using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
 
-/// visit(mode) for each mode, in the order of the list.
+/// Calls visit(mode) for each mode, in the order of the list.
 template <class Visit>
 void for_each_sequence_mode(const Visit& visit) {
   std::apply([&](auto... mode) { (visit(mode), ...); }, SequenceModes());
 }
 
-/// visit(mode) of the mode that `config` names. Errors ("parallel"): no such mode.
+/// Returns visit(mode) for the mode that `config` names. Errors ("parallel"): no such mode.
 template <class Visit>
 auto with_sequence_mode(const SequenceConfig& config, const Visit& visit) {
   std::vector<decltype(visit(SequenceGather()))> result;

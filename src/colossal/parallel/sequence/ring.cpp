@@ -1,14 +1,14 @@
-// Keys and values go round a ring of ranks, each of which merges what its queries have of the part that it holds with
-// what they had of those before. While a part is used the next one is on its way. Backward goes round once more, and
-// the gradients of keys and values with it, until they are where they belong.
+// Keys and values circulate in a ring of ranks. Each rank merges the attention of its queries to the current part with
+// the attention to earlier parts. The next part is sent during the computation. In backward the parts circulate again,
+// together with the gradients of keys and values, until each gradient reaches its owner.
 //
 // Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and v together,
 //                2 (N-1)/N bS h_kv; backward these again, and N of the gradients of both, 2 bS h_kv, in fp32 (fp64 for
-//                fp64). Where tokens do not divide, each part is padded to the longest. With sequence.node of these
-//                messages O - 1, O - 1 and O go between the O nodes: DoubleRing.
-// Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
-//                and values, and in backward three of their gradients in fp32, at a time: what is on its way to this
-//                rank, its own, and the sum that it is sending.
+//                fp64). If tokens do not divide, each part is padded to the longest. With sequence.node, O - 1, O - 1
+//                and O of these messages are sent between the O nodes: DoubleRing.
+// Memory:        q, k, v and the result of each layer, and a number per query and head, until backward; two parts of
+//                keys and values at a time. In backward also three gradients of parts in fp32 at a time: the one that
+//                arrives, this rank's own, and the sum that it sends.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -26,15 +26,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// One attention: who has which tokens, and what of them may be seen. Saved for backward.
+/// State of one attention, saved for backward: the tokens of each rank, and the mask.
 struct RingPass : torch::CustomClassHolder {
   RingPass(const DoubleRing& ring, const nn::SequenceCut& cut, SequenceMask mask)
       : ring(ring), mask(std::move(mask)), tokens(cut, ring.size()) {}
-  /// Keys and values [B, S_own, Nkv, D] as they travel: [2, B, longest, Nkv, D].
+  /// Returns keys and values [B, S_own, Nkv, D] in the form of a message: [2, B, longest, Nkv, D].
   at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const { return tokens.padded(at::stack({k, v}), 2); }
-  /// Between this rank's queries and the keys of `source`.
+  /// Returns the mask between this rank's queries and the keys of `source`.
   ops::AttentionMask mask_of(int source) const { return mask.between(tokens.runs[ring.rank()], tokens.runs[source]); }
-  /// The keys, 0, or values, 1, of `source` in a part that travels, by heads: [B, Nkv, S_source, D].
+  /// Returns the keys (which = 0) or values (which = 1) of `source` in a message, by heads: [B, Nkv, S_source, D].
   at::Tensor heads_of(const at::Tensor& part, int source, int64_t which) const {
     return part[which].narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2);
   }
@@ -44,10 +44,10 @@ struct RingPass : torch::CustomClassHolder {
   TokensOfRanks tokens;
 };
 
-/// `q` as ops::partial_attention computes with it.
+/// Runs forward; `q` is in the form that ops::partial_attention takes.
 ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, const at::Tensor& own) {
   ops::PartialAttention whole;
-  // First of this rank's own tokens, which see one another.
+  // The first part is this rank's own tokens, whose queries and keys overlap.
   pass.ring.for_parts(own, [&](const at::Tensor& part, int source) {
     merge(whole,
           partial_attention(q, pass.heads_of(part, source, 0), pass.heads_of(part, source, 1), pass.mask_of(source)));
@@ -56,10 +56,10 @@ ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, co
 }
 
 struct RingGradients {
-  at::Tensor q, part;  ///< of the queries by heads, and of this rank's keys and values as they travel
+  at::Tensor q, part;  ///< gradients of the queries by heads, and of this rank's keys and values in message form
 };
 
-/// `q` and `dout` as in ring_forward().
+/// Runs backward; `q` and `dout` are in the form of ring_forward().
 RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, const at::Tensor& own,
                             const ops::PartialAttention& whole) {
   RingGradients d;

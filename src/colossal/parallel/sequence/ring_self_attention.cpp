@@ -1,6 +1,6 @@
-// Ring self-attention as it was published: keys go round once for the whole rows of scores of a rank's queries, then
-// values for the result. Scores are kept, so memory grows with the square of the row; "ring" needs none of that, and
-// this is here to be compared with.
+// Ring self-attention as published: keys circulate once to make whole rows of scores for a rank's queries, then values
+// circulate for the result. Scores are kept, so memory grows with the square of the row. Mode "ring" avoids this; the
+// present mode exists for comparison.
 //
 // Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and as many
 //                of v, 2 (N-1)/N bS h_kv. Backward these again, and a reduce_scatter of both gradients, in fp32,
@@ -27,20 +27,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// One attention of a rank's queries. Saved for backward.
+/// State of one attention of a rank's queries, saved for backward.
 struct RowPass : torch::CustomClassHolder {
   RowPass(const DoubleRing& ring, comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
       : ring(ring), group(group), mask(std::move(mask)), tokens(cut, ring.size()) {}
-  /// body(k or v of a rank by heads [B, Nkv, S_rank, D], whose they are) of each rank's, as they come round. `own`
-  /// [B, S_own, Nkv, D].
+  /// Calls body(x, rank) for each rank in the order of arrival; x is that rank's k or v by heads [B, Nkv, S_rank, D].
+  /// `own` is [B, S_own, Nkv, D].
   template <class Body>
   void for_parts(const at::Tensor& own, const Body& body) const {
     ring.for_parts(tokens.padded(own, 1).contiguous(), [&](const at::Tensor& part, int source) {
       body(part.narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2), source);
     });
   }
-  /// Of the queries with the keys of `source`, minus infinity where they may not look. `operations`: of a pair of these
-  /// and a feature.
+  /// Returns the scores of the queries with the keys of `source`, minus infinity where the mask forbids a pair.
+  /// `operations` is the number per pair and feature.
   at::Tensor scores(const at::Tensor& q, const at::Tensor& k, int source, double operations) const {
     const ops::AttentionMask between = mask.between(tokens.runs[ring.rank()], tokens.runs[source]);
     tensor::announce_flops(operations * static_cast<double>(q.size(1) * q.size(3)) *
@@ -48,7 +48,8 @@ struct RowPass : torch::CustomClassHolder {
                            {tensor::Operation::Kind::Attention, q.scalar_type()});
     return ops::attention_scores(q, k, between);
   }
-  /// Where the keys of `source` stand in rows of scores, in which parts follow one another as they come round.
+  /// Returns the columns of the keys of `source` in rows of scores, in which parts follow one another in the order of
+  /// arrival.
   at::Tensor columns(const at::Tensor& rows, int source) const {
     int64_t first = 0;
     for (int index = 0; ring.source(index) != source; ++index) first += size_of(tokens.runs[ring.source(index)]);
@@ -62,12 +63,12 @@ struct RowPass : torch::CustomClassHolder {
 
 at::Tensor widened(const at::Tensor& x) { return x.to(ops::wide_type(x)); }
 
-/// Key-value heads as often as query heads read them.
+/// Repeats each key-value head for every query head that reads it.
 at::Tensor repeated(const at::Tensor& kv, const at::Tensor& q) {
   return widened(kv).repeat_interleave(q.size(1) / kv.size(1), 1);
 }
 
-/// The sums over the query heads that read each of `like`'s.
+/// Sums over the query heads that read each head of `like`.
 at::Tensor summed(const at::Tensor& of_queries, const at::Tensor& like) {
   return of_queries.unflatten(1, {like.size(1), -1}).sum(2);
 }
@@ -96,7 +97,7 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
     const auto& pass = *static_cast<const RowPass*>(capsule.get());
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &weights = saved[3];
     const at::Tensor queries = widened(q).transpose(1, 2), dout = widened(gradients[0]).transpose(1, 2);
-    // Of all keys and values, those of each rank by themselves: [ranks, 2, B, longest, Nkv, D].
+    // Gradients of all keys and values, separately for each rank: [ranks, 2, B, longest, Nkv, D].
     const at::Tensor d =
         at::zeros({pass.ring.size(), 2, k.size(0), pass.tokens.longest, k.size(2), k.size(3)}, dout.options());
     const auto of = [&](int source, int64_t which, const at::Tensor& gradient) {

@@ -13,8 +13,8 @@ Rotation::Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part
 
 RingOfRanks ring_along(comm::Mesh& mesh, const std::string& axis) {
   RingOfRanks ring{mesh.size(axis), mesh.index(axis)};
-  // All ranks go by one order, in which both members of a pair come to it without waiting for others: those with an
-  // even first rank, those with an odd one, and the pair that closes the ring.
+  // All ranks use one order, in which both members of a pair reach it without waiting for others: pairs with an even
+  // first rank, pairs with an odd one, and the pair that closes the ring.
   for (const int round : {0, 1, 2})
     for (int from = 0; ring.size > 1 && from < ring.size; ++from) {
       const int to = (from + 1) % ring.size;
@@ -47,8 +47,8 @@ void DoubleRing::for_parts(const at::Tensor& own, const Use& use) const {
   }
 }
 
-// The sum of a part goes to the next rank when this one has added its own to it. It follows the part itself: a rank
-// sends a part, then the sum of it, then the next part; so both ends of a way know the order.
+// A part's sum goes to the next rank after this rank has added its contribution. The sum follows the part itself: a
+// rank sends a part, then its sum, then the next part. Both ends of a connection thus know the order.
 at::Tensor DoubleRing::sums_of_parts(const at::Tensor& own, at::ScalarType type, const Add& add) const {
   const auto as_sum = [&] { return at::empty(own.sizes(), own.options().dtype(type)); };
   at::Tensor part = own, arriving, sum;
@@ -62,7 +62,7 @@ at::Tensor DoubleRing::sums_of_parts(const at::Tensor& own, at::ScalarType type,
     if (turn + 1 < outer.size) next_turn.emplace(outer, part);
     const at::Tensor of_turn = sum_of_turn(turn, part, type, add);
     receiving.wait();
-    sending.wait();  // of the sum before, which goes now
+    sending.wait();  // waits for the previous sum, whose buffer is now sent
     sum = turn > 0 ? of_turn.add_(arriving) : of_turn;
     if (outer.size > 1) sending = outer.send(sum);
     if (next_turn) part = next_turn->wait();
@@ -74,8 +74,8 @@ at::Tensor DoubleRing::sums_of_parts(const at::Tensor& own, at::ScalarType type,
   return home;
 }
 
-/// What the ranks of the inner ring add for `first`, the part that this rank brings to the turn. Its own share waits
-/// here for that of the others, which come with the last message of the turn.
+/// Returns the sum of the inner ring's contributions for `first`, the part with which this rank starts the turn. This
+/// rank's contribution waits here for the others, which arrive with the last message of the turn.
 at::Tensor DoubleRing::sum_of_turn(int turn, const at::Tensor& first, at::ScalarType type, const Add& add) const {
   const auto as_sum = [&] { return at::empty(first.sizes(), first.options().dtype(type)); };
   std::optional<Rotation> next;

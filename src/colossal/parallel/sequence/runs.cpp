@@ -12,23 +12,24 @@
 namespace colossal::parallel {
 namespace {
 
-/// `size` in `parts` whose sizes differ by one at most, larger ones first.
+/// Splits `size` into `parts` whose sizes differ by one at most, larger ones first.
 std::vector<int64_t> nearly_equal(int64_t size, int64_t parts) {
   std::vector<int64_t> sizes(parts, size / parts);
   for (int64_t i = 0; i < size % parts; ++i) ++sizes[i];
   return sizes;
 }
 
-/// The keys that token `i` of a document of `size` tokens sees (ops::AttentionMask): of a window that is not causal
-/// those on either side.
+/// Returns the number of keys that token `i` of a document of `size` tokens sees (ops::AttentionMask). A window that
+/// is not causal extends to both sides.
 int64_t keys_seen(int64_t i, int64_t size, bool causal, int64_t window) {
   if (causal) return window > 0 ? std::min(i + 1, window) : i + 1;
   return window > 0 ? std::min(i, window) + 1 + std::min(size - 1 - i, window) : size;
 }
 
-/// Of each position the pairs of its queries in all rows and layers, added up: [i] are those of positions before i.
+/// Returns cumulated pairs: element [i] is the number of pairs of all queries at positions before i, in all rows and
+/// layers.
 std::vector<double> summed_pairs(const at::Tensor& documents, const AttentionLayers& layers) {
-  std::map<std::pair<bool, int64_t>, double> kinds;  // how many layers see so
+  std::map<std::pair<bool, int64_t>, double> kinds;  // number of layers of each kind
   for (const nn::AttentionOptions& layer : layers) ++kinds[{layer.causal, layer.window}];
   const at::Tensor ids = documents.contiguous();
   const int64_t rows = ids.size(0), tokens = ids.size(1);
@@ -57,7 +58,8 @@ std::vector<double> pairs_by(const nn::SequenceCut& cut, const std::vector<doubl
   return pairs;
 }
 
-/// The most that a rank has over the mean. `shares` neighbours count as one: they exchange what they have.
+/// Returns the largest load of a rank over the mean. `shares` neighbours count as one, because they exchange their
+/// tokens.
 double unevenness(const std::vector<double>& pairs, int64_t shares) {
   double most = 0, sum = 0;
   for (size_t i = 0; i < pairs.size(); i += shares) {
@@ -67,9 +69,9 @@ double unevenness(const std::vector<double>& pairs, int64_t shares) {
   return sum == 0 ? 1 : most * static_cast<double>(pairs.size()) / static_cast<double>(shares) / sum;
 }
 
-/// `each` pieces of `length` tokens for each rank: of as many pieces as there are ranks, those with the most pairs
-/// first, the one with more goes to the rank that has fewer so far. What is left at the end of the row is dealt out in
-/// order, so that each has the tokens of `counts`.
+/// Assigns `each` pieces of `length` tokens to each rank. It takes groups of as many pieces as there are ranks, those
+/// with the most pairs first. Within a group, pieces with more pairs go to ranks with fewer pairs so far. The tokens
+/// left at the end of the row are assigned in order, so that each rank gets its number in `counts`.
 nn::SequenceCut dealt_by_pairs(const std::vector<double>& sums, const std::vector<int64_t>& counts, int64_t shares,
                                int64_t each, int64_t length) {
   const int64_t ranks = static_cast<int64_t>(counts.size()) / shares, pieces = ranks * each;
@@ -102,7 +104,7 @@ nn::SequenceCut dealt_by_pairs(const std::vector<double>& sums, const std::vecto
   return cut;
 }
 
-// Shorter pieces would cost more in calls of kernels than they balance.
+// Shorter pieces would cost more in kernel calls than they gain in balance.
 constexpr int64_t kLeastPiece = 16, kMostPieces = 64;
 
 }  // namespace
@@ -136,7 +138,8 @@ nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares) {
   nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks * shares)};
   for (int64_t run = 0; run < 2 * ranks; ++run) {
     const int64_t rank = std::min(run, 2 * ranks - 1 - run);
-    // Of the second run of a rank the last shares get the longer pieces, so that a share without tokens has some there.
+    // In the second run of a rank the last shares get the longer pieces, so that a share that got no tokens in the
+    // first run gets some.
     std::vector<int64_t> pieces = nearly_equal(ends[run], shares);
     if (run >= ranks) std::reverse(pieces.begin(), pieces.end());
     for (int64_t share = 0; share < shares; ++share) {

@@ -12,7 +12,7 @@
 namespace colossal::parallel {
 namespace {
 
-/// `position` behind those of `all`, in the last series if it goes on with it.
+/// Appends `position` to `all`, to the last series if it continues that series.
 void add_position(std::vector<nn::KeyPositions>& all, int64_t position) {
   if (!all.empty()) {
     nn::KeyPositions& last = all.back();
@@ -25,7 +25,7 @@ void add_position(std::vector<nn::KeyPositions>& all, int64_t position) {
   all.push_back({position, 1});
 }
 
-/// Those tokens of x [B, S, ...]: a view where they are neighbours.
+/// Returns those tokens of x [B, S, ...]: a view if they are adjacent.
 at::Tensor chosen(const at::Tensor& x, const std::vector<int64_t>& tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   if (count == 0) return x.narrow(1, 0, 0);

@@ -1,11 +1,11 @@
-// Ranks exchange tokens for heads: each then has all tokens of some heads, which attention needs no more ranks for, and
-// gives the others' tokens back. What is moved is moved bit for bit.
+// Ranks exchange tokens for heads. Each rank then has all tokens of some heads, for which attention needs no other
+// ranks, and returns the other ranks' tokens. Elements are moved bit for bit.
 //
 // Communication: N ranks, each with b S/N tokens of h features and h_kv of keys: forward one all_to_all of q, k and v
-//                together, (N-1)/N^2 bS (h + 2 h_kv), and one of the result, (N-1)/N^2 bS h; backward the same. Fewer
-//                kv heads than ranks: each of a rank's kv heads goes to all ranks whose query heads read it, as if
-//                there were that many more; the gradients that come back are added up in fp32.
-// Memory:        the exchanged q, k, v and result of each layer, as large as those before, until backward.
+//                together, (N-1)/N^2 bS (h + 2 h_kv), and one of the result, (N-1)/N^2 bS h; backward the same. With
+//                fewer kv heads than ranks, each kv head of a rank is sent to all ranks whose query heads read it, as
+//                if there were that many more; the returned gradients are summed in fp32.
+// Memory:        the exchanged q, k, v and result of each layer, as large as before the exchange, until backward.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 using Runs = std::vector<ops::PositionRun>;
 
-/// Of ranks that have all tokens.
+/// Attention for ranks that have all tokens.
 class WholeRows final : public SequenceExchange {
  public:
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut&, const SequenceMask& mask) const override {
@@ -43,14 +43,15 @@ struct HeadsOfRank {
         kv_first(first / group),
         kv_count((first + count - 1) / group + 1 - kv_first) {}
 
-  /// k or v [.., kv_count, D] as attention takes them, which has as many query heads of each kv head.
+  /// Returns k or v [.., kv_count, D] in the form that attention takes: the same number of query heads for each kv
+  /// head.
   at::Tensor for_queries(const at::Tensor& x) const {
     if ((count % group == 0 && first % group == 0) || kv_count == 1) return x;
-    const auto heads = x.split(1, 2);  // one split: its backward fills no zeros
+    const auto heads = x.split(1, 2);  // one split, because its backward fills no zeros
     std::vector<at::Tensor> read;
     for (int64_t kv = kv_first; kv < kv_first + kv_count; ++kv) {
       const int64_t readers = std::min(first + count, (kv + 1) * group) - std::max(first, kv * group);
-      read.push_back(heads[kv - kv_first].expand({-1, -1, readers, -1}));  // whose backward is one sum
+      read.push_back(heads[kv - kv_first].expand({-1, -1, readers, -1}));  // the backward of expand is one sum
     }
     return at::cat(read, 2);
   }
@@ -80,8 +81,8 @@ class UlyssesExchange final : public SequenceExchange {
   }
 
  private:
-  /// k or v [B, S_own, Nkv, D], of each rank the heads that it reads. Those that several read have gradients of all of
-  /// these, which are added up in fp32 (fp64 for fp64).
+  /// Returns for each rank the heads of k or v [B, S_own, Nkv, D] that it reads. A head that several ranks read gets
+  /// gradients from all of them, which are summed in fp32 (fp64 for fp64).
   static std::vector<at::Tensor> for_ranks(const at::Tensor& x, const std::vector<HeadsOfRank>& of) {
     int64_t read = 0;
     for (const HeadsOfRank& rank : of) read += rank.kv_count;
@@ -94,14 +95,14 @@ class UlyssesExchange final : public SequenceExchange {
     return parts;
   }
 
-  /// Of this rank's tokens all heads -> of all tokens, in order, this rank's heads.
+  /// Converts all heads of this rank's tokens to this rank's heads of all tokens, in order.
   SequenceHeads to_heads(const SequenceHeads& heads, const std::vector<Runs>& runs,
                          const std::vector<HeadsOfRank>& of) const {
     std::vector<at::Tensor> parts;
     std::vector<int64_t> sent, received;
-    const int64_t features = heads.q.size(0) * heads.q.size(3);  // of a head and token, all rows
+    const int64_t features = heads.q.size(0) * heads.q.size(3);  // elements per head and token, over all rows
     const HeadsOfRank& here = of[group_.rank()];
-    const auto q = heads.q.split(here.count, 2);  // one split: its backward fills no zeros
+    const auto q = heads.q.split(here.count, 2);  // one split, because its backward fills no zeros
     const auto k = for_ranks(heads.k, of), v = for_ranks(heads.v, of);
     for (size_t rank = 0; rank < of.size(); ++rank) {
       for (const at::Tensor* x : {&q[rank], &k[rank], &v[rank]}) parts.push_back(x->flatten());
@@ -122,7 +123,7 @@ class UlyssesExchange final : public SequenceExchange {
     return {in_order(of_q, 1, runs), in_order(of_k, 1, runs), in_order(of_v, 1, runs)};
   }
 
-  /// And back: of all tokens, which stand at `whole`, this rank's heads -> of this rank's tokens all heads.
+  /// Converts back: this rank's heads of all tokens, whose positions are `whole`, to all heads of this rank's tokens.
   at::Tensor to_tokens(const at::Tensor& x, const std::vector<Runs>& runs, const Runs& whole) const {
     std::vector<at::Tensor> parts;
     std::vector<int64_t> sent;

@@ -32,7 +32,7 @@ void check_equal(int64_t tokens, int64_t others) {
           tokens, " and ", others, "; split the sequence so that their runs have the same total");
 }
 
-/// The places of the ranks that differ from `place` only along `axes`, the first axis outermost.
+/// Returns the places of the ranks that differ from `place` only along `axes`, the first axis outermost.
 std::vector<tensor::Place> places_along(const tensor::Place& place, const AxisNames& axes) {
   std::vector<tensor::Place> places{place};
   for (const std::string& name : axes) {
@@ -101,7 +101,7 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
   const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
   const nn::Tokens tokens = tokens_of(layout, split, step);
   nn::Share cut = tokens.sequence;
-  int64_t length = step.batch->tokens();  // of the fields that the cut divides
+  int64_t length = step.batch->tokens();  // length of the fields that the cut divides
   if (field.stays_whole && step.cut) {
     cut.given.clear();
     length = step.cut->tokens();

@@ -1,4 +1,5 @@
-// What a rank holds of activations under a Split, and the order in which products gather the tokens of several ranks.
+// The parts of activations that a rank holds under a Split, and the order in which products gather the tokens of
+// several ranks.
 //
 //   const at::Tensor own = part_of(layout, layout.outside, hidden);  // of whole [B, S, H]
 #pragma once
@@ -14,21 +15,21 @@
 
 namespace colossal::parallel {
 
-/// The tokens that this rank holds under `split`, one of the layout's, of the batch of `step`.
-/// Errors ("parallel"): a step whose cut of the sequence is not for the ranks that split it.
+/// Returns the tokens of the batch of `step` that this rank holds under `split`, one of the layout's. Errors
+/// ("parallel"): a step whose cut of the sequence is not for the ranks that split it.
 nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step);
 
-/// The sizes of this rank's part of activations whose whole sizes are `sizes`, with these kinds of dimensions, as
-/// part_of() divides a field of the batch of `step`: `tokens` is the length that its cut divides.
+/// Returns the sizes of this rank's part of activations whose whole sizes are `sizes`, with these kinds of dimensions.
+/// They are divided as part_of() divides a field of the batch of `step`; `tokens` is the length that its cut divides.
 /// Errors ("parallel"): a length that does not divide.
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
                                  const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::Step& step = {});
-/// That part of `whole` [B, S, F]. Errors: sizes that do not divide.
+/// Returns that part of `whole` [B, S, F]. Errors: sizes that do not divide.
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step = {});
 
-/// That part of a field of step.batch: its rows, tokens and features are divided under `split`, other dimensions are
-/// whole. Tokens are divided by the cut of the step if the field has as many as the batch, and evenly otherwise.
-/// Errors ("parallel"): a length that does not divide; "model": a step without a batch.
+/// Returns that part of a field of step.batch: its rows, tokens and features are divided under `split`, other
+/// dimensions stay whole. Tokens are divided by the cut of the step if the field has as many as the batch, and evenly
+/// otherwise. Errors ("parallel"): a length that does not divide; "model": a step without a batch.
 at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step);
 
 /// Joins the tokens of all ranks: from `own` [B_local, S_local, ...], equal on the ranks of split.columns, to the whole
@@ -39,16 +40,16 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
 ///                one all_gather over those that split rows ((n-1)/n of the bytes of the whole). Backward: none.
 at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step);
 
-/// What the ranks along some axes hold together, one rank's tokens behind another's along dimension 0: the order in
-/// which a product gathers rows and a reduce_scatter deals them out.
+/// The tokens that the ranks along some axes hold together, concatenated rank by rank along dimension 0. A product
+/// gathers rows in this order, and a reduce_scatter splits them in it.
 class GatheredTokens {
  public:
-  /// All of `axes` cut tokens under layout.outside, or none does, and each of those ranks holds what this one does.
+  /// Either all of `axes` split tokens under layout.outside, or none does and all of those ranks hold the same tokens.
   GatheredTokens(std::shared_ptr<const Layout> layout, const std::vector<std::string>& axes);
-  /// Whether they hold different tokens.
+  /// Returns true if the ranks hold different tokens.
   bool differ() const { return ranks_.size() > 1; }
-  /// [B, S] -> [ranks * B_local, S_local], or this rank's part where they hold the same.
-  /// Errors ("parallel"): ranks that hold unequal numbers of tokens.
+  /// Converts [B, S] to [ranks * B_local, S_local], or to this rank's part if the ranks hold the same tokens. Errors
+  /// ("parallel"): ranks that hold unequal numbers of tokens.
   at::Tensor of(const at::Tensor& whole, const nn::Step& step) const;
 
  private:
@@ -56,18 +57,20 @@ class GatheredTokens {
   std::vector<tensor::Place> ranks_;
 };
 
-/// Tokens that were gathered from ranks that split the sequence, one rank's behind another's: [ranks * B, S / ranks,
-/// ...]. Elementwise operations need not care; for whatever does care this puts them in the order of the sequence, and
-/// back. Cost: a copy, none where the sequence is not gathered or, in equal runs (no Step::cut), B is 1.
-/// Errors ("parallel"): ranks that hold unequal numbers of tokens.
+/// The order of tokens that were gathered from ranks that split the sequence. Gathered tokens are concatenated rank by
+/// rank: [ranks * B, S / ranks, ...]. Elementwise operations work in any order; for other operations this class
+/// converts to the order of the sequence, and back.
+/// Cost: a copy; none if the sequence is not gathered or if, in equal runs (no Step::cut), B is 1. Errors
+/// ("parallel"): ranks that hold unequal numbers of tokens.
 class SequenceOrder {
  public:
-  /// From outside to inside: of the ranks that hold other tokens outside and the same ones inside.
+  /// Returns the order between outside and inside. Its ranks hold different tokens outside and the same ones inside.
   static SequenceOrder inside(const Layout& layout);
-  /// From `split`, layout.outside or layout.inside, to all tokens: of all ranks along split.sequence.
+  /// Returns the order between `split`, layout.outside or layout.inside, and all tokens. Its ranks are all ranks along
+  /// split.sequence.
   static SequenceOrder whole(const Layout& layout, const Split& split);
   int64_t ranks() const { return ranks_; }
-  /// Throws what by_sequence() would on any rank, of the cut of `step`: on all of them alike.
+  /// Throws the error that by_sequence() would throw on any rank for the cut of `step`, on all of them alike.
   void check(const nn::Step& step) const;
   /// [ranks * B, S / ranks, ...] -> [B, S, ...]
   at::Tensor by_sequence(const at::Tensor& by_rank, const nn::Step& step) const;
@@ -75,15 +78,16 @@ class SequenceOrder {
   at::Tensor by_rank(const at::Tensor& by_sequence, const nn::Step& step) const;
 
  private:
-  /// A run of the sequence: which of the ranks has it, its first token among those of that rank, and among all.
+  /// A run of the sequence: the rank that has it, its first token among the tokens of that rank, its first token among
+  /// all tokens, and its size.
   struct Run {
     int64_t rank, own, first, size;
   };
   SequenceOrder(int64_t first, int64_t ranks, int64_t parts) : first_(first), ranks_(ranks), parts_(parts) {}
-  /// In the order of the sequence.
+  /// Returns the runs in the order of the sequence.
   std::vector<Run> runs(const nn::SequenceCut& cut) const;
 
-  int64_t first_, ranks_, parts_;  // shares [first, first + ranks) of a cut in `parts`
+  int64_t first_, ranks_, parts_;  // shares [first, first + ranks) of a cut into `parts`
 };
 
 }  // namespace colossal::parallel

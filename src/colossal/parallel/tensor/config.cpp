@@ -20,7 +20,7 @@ int64_t size_along(const Axes& axes, const std::vector<std::string>& names) {
   return size;
 }
 
-/// What the layout of `config` has outside (Layout::outside).
+/// Returns the split of `config` outside of layers (Layout::outside).
 Split outside_of(const TensorConfig& config) {
   return with_mode(config, [&](auto mode) { return mode.outside(config); });
 }
@@ -75,7 +75,7 @@ std::vector<TensorConfig> Mode2d::formed_by(int64_t ranks) { return grids(ranks,
 Axes Mode2_5d::axes(const TensorConfig& c) {
   require(c.depth >= 1, name, "tensor.depth must be at least 1: got ", c.depth);
   const int64_t side = std::max<int64_t>(1, root(std::max<int64_t>(c.size / c.depth, 1), 0.5));
-  std::string depths;  // with which this size would do
+  std::string depths;  // depths that this size supports
   for (int64_t q = 2; q * q <= c.size; ++q)
     if (c.size % (q * q) == 0) depths += concat(depths.empty() ? ", or tensor.depth " : ", ", c.size / (q * q));
   require(c.depth * side * side == c.size, name, "tensor.size must be depth * q^2: got ", c.size, ", depth ", c.depth,
@@ -125,7 +125,7 @@ int64_t sequence_parts(const TensorConfig& config) {
 
 int64_t head_parts(const TensorConfig& config) {
   if (config.mode == Mode1d::name) return config.size;
-  return size_along(tensor_axes(config), outside_of(config).columns);  // in as many parts as hidden features
+  return size_along(tensor_axes(config), outside_of(config).columns);  // heads are split like hidden features
 }
 
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence) {

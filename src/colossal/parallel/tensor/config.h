@@ -1,5 +1,5 @@
-// [parallel] tensor: which mode of tensor parallelism, over how many ranks, laid out along which axes. Needs no
-// LibTorch.
+// The section [parallel] tensor: the mode of tensor parallelism, its number of ranks, and the mesh axes that it uses.
+// Needs no LibTorch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace colossal::parallel {
 
-/// [parallel] tensor
+/// The section [parallel] tensor.
 struct TensorConfig {
   int64_t size = 1;
   std::string mode = "1d";
@@ -20,31 +20,31 @@ struct TensorConfig {
   void fields(Fields& f);
 };
 
-/// How activations [B, S, features] are cut: each dimension over some mesh axes, the first one outermost.
+/// The mesh axes that split each dimension of activations [B, S, features], the first axis outermost.
 struct Split {
   std::vector<std::string> batch, sequence, columns;
 };
 
-/// "1d", "2d", ...: what TensorConfig::mode may be.
+/// Returns the allowed values of TensorConfig::mode: "1d", "2d", ...
 std::vector<std::string> mode_names();
 
-/// The axes that a mesh needs for `config`, outermost first, to stand behind the batch axes; their sizes multiply to
-/// config.size.
-/// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
+/// Returns the axes that a mesh needs for `config`, outermost first. They follow the batch axes; their sizes multiply
+/// to config.size. Errors ("parallel"): a size that the mode does not support, with the nearest supported one.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
 
-/// Ranks among which `config` deals out the rows of a batch.
+/// Returns the number of ranks among which `config` splits the rows of a batch.
 int64_t batch_parts(const TensorConfig& config);
 
-/// Ranks among which it deals out the tokens of each row.
+/// Returns the number of ranks among which it splits the tokens of each row.
 int64_t sequence_parts(const TensorConfig& config);
 
-/// Ranks among which it deals out attention heads (nn::HeadSplit).
+/// Returns the number of ranks among which it splits attention heads (nn::HeadSplit).
 int64_t head_parts(const TensorConfig& config);
 
+/// Checks sizes against the mode; 0 means that a size is not known yet. Heads, ffn and vocabulary always fit, because
+/// they are padded. Does not communicate.
 /// Errors ("2d", ...): a hidden size that does not divide by the ranks that split it, a batch that does not divide by
-/// batch_parts(), a sequence that does not divide by sequence_parts(); 0 where one is not known yet. Heads,
-/// ffn and vocabulary always fit: they are padded. No communication.
+///                     batch_parts(), or a sequence that does not divide by sequence_parts().
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence = 0);
 
 }  // namespace colossal::parallel

@@ -1,10 +1,10 @@
-// 3D: a cube of l^3 ranks; x, W and y are each cut over all of them. x is gathered along one axis, W along another, and
-// y reduced and scattered along the third; the next layer finds its features where this one's went, so the directions
-// swap the axes and come in pairs.
+// 3D: a cube of l^3 ranks; x, W and y are each split over all of them. x is gathered along one axis, W along another,
+// and y is reduced and scattered along the third. The features of y are then split along another axis than the
+// features of x, so the next layer swaps the axes and directions form pairs.
 //
-// Communication: forward (l-1) (S_x + S_W + S_y) / l^3 a rank; backward the same with gathered blocks kept, otherwise
+// Communication: forward (l-1) (S_x + S_W + S_y) / l^3 per rank; backward the same with gathered blocks kept, otherwise
 //                S_x and S_W once more.
-// Memory: backward keeps the blocks [S_x + S_W] / l^3, or with keep_gathered the gathered ones, / l^2.
+// Memory:        backward keeps the blocks [S_x + S_W] / l^3, or with keep_gathered the gathered ones, / l^2.
 #include "colossal/parallel/tensor/gathered_product.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/parallel/tensor/modes.h"

@@ -5,13 +5,14 @@
 
 namespace colossal::parallel {
 
-/// Each rank multiplies its features of x with its columns of the weight, whose rows it has all; the sum over the ranks
-/// that split features gives each its features of y. Ranks that hold the same hidden states (1D) compute the same.
+/// A linear layer in which each rank multiplies its features of x by its columns of the weight, of which it has all
+/// rows. The sum over the ranks that split features gives each rank its features of y. Ranks that hold the same hidden
+/// states (1D) compute the same.
 ///
-/// Shapes:        x [..., in_local] -> y [..., out_local], both cut as layout.outside.
-/// Communication: over the ranks that split features a reduce_scatter of [..., out] in forward, an all_gather of as
-///                much in backward; 1D none. The weight's pieces: see Table.
-/// Errors:        an `out` that does not divide by the ranks that split features ("comm"), as hidden sizes do
+/// Shapes:        x [..., in_local] -> y [..., out_local], both split as layout.outside.
+/// Communication: over the ranks that split features, a reduce_scatter of [..., out] in forward and an
+///                all_gather of the same size in backward; 1D none. The weight's shards: see Table.
+/// Errors:        an `out` that does not divide by the ranks that split features ("comm"), as hidden sizes must
 ///                (check_sizes).
 class TensorDense : public nn::Dense {
  public:

@@ -7,11 +7,11 @@
 namespace colossal::parallel {
 namespace {
 
-/// A collective along dimension 0 and its result, which is there after wait().
+/// A collective along dimension 0 and its result, which is ready after wait().
 struct Pending {
   at::Tensor result;
   comm::Work work;
-  at::Tensor input;  // lives as long as the transfer
+  at::Tensor input;  // kept alive until the transfer is done
   at::Tensor wait() {
     work.wait();
     input.reset();
@@ -49,7 +49,8 @@ class GatheredProduct final : public nn::Product {
       return bias.defined() ? y.add_(bias) : y;
     }
     if (bias.defined()) return ops::matmul_nt(whole_x, rows, bias);
-    at::Tensor y = ops::empty_rows(whole_x.size(0), out, x.options());  // a part of a vocabulary is seldom even
+    at::Tensor y = ops::empty_rows(whole_x.size(0), out, x.options());  // aligned rows, because a part of a vocabulary
+                                                                        // is seldom even
     ops::matmul_nt_(y, whole_x, rows, 0);
     return y;
   }
@@ -74,7 +75,7 @@ class GatheredProduct final : public nn::Product {
   }
 
  private:
-  /// The gradient of the rows behind `out` that equal pieces may need is zero.
+  /// Appends the rows after `out` that equal shards may need; their gradient is zero.
   at::Tensor padded(const at::Tensor& gradient) const {
     const int64_t behind = (weight_.size() - gradient.size(0) % weight_.size()) % weight_.size();
     return behind == 0 ? gradient : at::constant_pad_nd(gradient, {0, 0, 0, behind});

@@ -8,9 +8,9 @@
 namespace colossal::parallel {
 namespace {
 
-constexpr double kBytes = 4;  // of an element
+constexpr double kBytes = 4;  // bytes per element
 
-/// Elements, summed over the four linear layers: inputs, weights, outputs.
+/// Numbers of elements, summed over the four linear layers: inputs, weights, outputs.
 struct Terms {
   explicit Terms(const LayerSizes& s)
       : state(static_cast<double>(s.batch * s.sequence * s.hidden)),
@@ -26,7 +26,7 @@ LayerCost Mode1d::cost(const TensorConfig& c, const LayerSizes& sizes) {
   const Terms t(sizes);
   const auto p = static_cast<double>(c.size);
   const double each_way = 4 * (p - 1) / p * t.state;
-  // The input of an expand is whole on every rank, unless it is gathered for y and again for dW.
+  // Every rank keeps the whole input of an expand, unless it is gathered for y and again for dW.
   const bool again = c.sequence && !c.keep_gathered;
   return {.forward = each_way,
           .backward = each_way * (again ? 1.5 : 1),
@@ -37,7 +37,7 @@ LayerCost Mode1d::cost(const TensorConfig& c, const LayerSizes& sizes) {
           .activation_bytes = kBytes * ((again ? 2 / p : 2) + 5 / p) * t.state};
 }
 
-// Of one depth.
+// 2d is 2.5d with depth 1.
 LayerCost Mode2d::cost(const TensorConfig& c, const LayerSizes& sizes) { return Mode2_5d::cost(c, sizes); }
 
 LayerCost Mode2_5d::cost(const TensorConfig& c, const LayerSizes& sizes) {
@@ -84,7 +84,7 @@ std::string mode_name(const TensorConfig& c) {
 }
 
 LayerCost published_cost(const TensorConfig& config, const LayerSizes& sizes) {
-  tensor_axes(config);  // refuses sizes that the mode cannot be made of
+  tensor_axes(config);  // refuses sizes that the mode does not support
   return with_mode(config, [&](auto mode) { return mode.cost(config, sizes); });
 }
 

@@ -16,7 +16,7 @@
 namespace colossal::parallel {
 namespace {
 
-constexpr std::chrono::minutes kPatience{5};  // many ranks share few cores here: slow is not stuck
+constexpr std::chrono::minutes kPatience{5};  // long, because many ranks share few cores here, so slow is not stuck
 
 struct LinearLayers {
   LinearLayers(nn::Layers& layers, const LayerSizes& s)
@@ -26,7 +26,7 @@ struct LinearLayers {
         expand(layers.expand("up", s.hidden, 4 * s.hidden, options)),
         contract(layers.contract("down", 4 * s.hidden, s.hidden, options)) {}
 
-  // q stands in for the output of attention, which has its shape.
+  // q replaces the output of attention, which has the same shape.
   at::Tensor forward(const at::Tensor& x) const {
     const nn::Step step;
     return contract->forward(expand->forward(from_heads->forward({heads->forward(x, step).q.flatten(2)}, step)));
@@ -40,8 +40,8 @@ struct LinearLayers {
   std::unique_ptr<nn::Contract> contract;
 };
 
-/// What the allocator handed out to this thread and has not taken back. A collective's tensors belong to its caller
-/// until wait(), so nothing of a rank is freed by another thread.
+/// Counts the bytes that the allocator gave to this thread and that are still in use. A collective's tensors belong to
+/// its caller until wait(), so no other thread frees tensors of a rank.
 struct LiveBytes : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, int64_t change, size_t, size_t, c10::Device) override { bytes += change; }
   bool memoryProfilingEnabled() const override { return true; }
@@ -72,7 +72,7 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   GradientReducer reducer(store, {});
   comm::Traffic& traffic = world.traffic();
 
-  // asks for the gradient of x, yet keeps no x alive as a leaf would
+  // makes x require a gradient without keeping x alive, as a leaf would be
   const at::Tensor source = at::zeros({}).requires_grad_();
   const auto live = std::make_shared<LiveBytes>();
   at::Tensor y;

@@ -8,10 +8,10 @@
 namespace colossal::parallel {
 namespace {
 
-/// Of one rank, whatever the mode: nothing is cut, nothing is sent.
+/// Returns the layout of one rank, for any mode: nothing is split, nothing is sent.
 Layout layout_of_one(comm::Mesh& mesh) {
   const std::shared_ptr<const nn::Product> product(std::shared_ptr<void>(),
-                                                   &nn::serial_product());  // nobody's to delete
+                                                   &nn::serial_product());  // does not own it
   return {.mesh = &mesh, .expand = {{}, product}, .contract = {{}, product}};
 }
 

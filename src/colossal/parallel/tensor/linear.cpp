@@ -10,8 +10,8 @@
 namespace colossal::parallel {
 namespace {
 
-/// Identity on a parameter whose rows from `first` on are copies held by all ranks of `group`: each copy sees only its
-/// own query heads, so the true gradient is the sum over the copies.
+/// Identity on a parameter whose rows from `first` on are copies held by all ranks of `group`. Each copy gets
+/// gradients only from its own query heads, so the true gradient is the sum over the copies.
 struct SumCopiesGradient : torch::autograd::Function<SumCopiesGradient> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter, int64_t first,
                             int64_t group) {
@@ -22,10 +22,10 @@ struct SumCopiesGradient : torch::autograd::Function<SumCopiesGradient> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    if (!gradients[0].defined()) return {at::Tensor(), {}, {}};  // put off: it comes by itself
+    if (!gradients[0].defined()) return {at::Tensor(), {}, {}};  // the gradient is deferred and summed elsewhere
     const int64_t first = context->saved_data["first"].toInt();
     auto* group = reinterpret_cast<comm::Group*>(context->saved_data["group"].toInt());
-    at::Tensor gradient = gradients[0].clone();  // never write into a gradient that somebody else may hold
+    at::Tensor gradient = gradients[0].clone();  // a clone, because other code may hold the gradient
     at::Tensor copies = gradient.narrow(0, first, gradient.size(0) - first);
     group->all_reduce(copies, comm::Reduce::Sum).wait();
     return {gradient, {}, {}};
@@ -100,12 +100,12 @@ nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::Step& step) {
   const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
   const TensorLinear& f = *fused_;
   const at::Tensor& weight = f.weight_.value;
-  // rows in earlier pieces
+  // number of rows in earlier shards
   const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
   std::vector<at::Tensor>
-      own;  // of wrappers, such as the matrices of an adapter: those with these rows have copies, too
+      own;  // parameters of wrappers, e.g. the matrices of an adapter: those with these rows have copies, too
   for (const nn::Parameter* p : f.product_->parameters()) {
     const bool has_rows = p->spec.splits.size() == 2 && p->spec.splits[0] == f.weight_.spec.splits[0];
     own.push_back(has_rows ? sum_copies_gradient(p->value, kv - before, copies_) : p->value);

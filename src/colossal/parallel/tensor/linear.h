@@ -7,7 +7,8 @@
 
 namespace colossal::parallel {
 
-/// The spec of a weight [out, in] cut as `direction` says. `out_segments` and `in_segments`: empty, one segment.
+/// Returns the spec of a weight [out, in] split as `split` says. Empty `out_segments` or `in_segments` mean one
+/// segment.
 tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in,
                               std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});
@@ -15,8 +16,8 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, in
 /// One direction through a linear layer of a block.
 class TensorLinear {
  public:
-  /// `bias_split`: where the outputs are. options.segments are of the outputs of an expand, of the inputs of a
-  /// contract.
+  /// Makes the layer. The bias is split like the outputs. options.segments apply to the outputs of an expand and to
+  /// the inputs of a contract.
   static std::unique_ptr<TensorLinear> expand(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
                                               int64_t in, int64_t out, const nn::LinearOptions&);
   static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
@@ -33,11 +34,11 @@ class TensorLinear {
   nn::DeferredGradients& deferred_;
   nn::Parameter& weight_;
   std::optional<Table> bias_;
-  int64_t out_;  // local columns of the output
+  int64_t out_;  // number of output columns on this rank
 };
 
-/// Whole heads of q, k and v. A kv head that several ranks hold (fewer kv heads than ranks) gets the sum of their
-/// gradients.
+/// A projection to whole heads of q, k and v. If several ranks hold the same kv head (fewer kv heads than ranks), it
+/// gets the sum of their gradients.
 class TensorHeads : public nn::HeadProjection {
  public:
   TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
@@ -52,7 +53,7 @@ class TensorHeads : public nn::HeadProjection {
   SequenceOrder order_;
 };
 
-/// Whole heads of q of one hidden state and of k and v of another.
+/// A projection to whole heads of q from one hidden state and of k and v from another.
 class TensorCrossHeads : public nn::CrossProjection {
  public:
   TensorCrossHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,

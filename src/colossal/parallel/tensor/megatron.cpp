@@ -1,10 +1,10 @@
-// 1D: an expand splits its outputs, a contract its inputs, so that nothing is exchanged between the two. Outside of the
-// pairs tokens are replicated or, in the sequence form (Korthikanti et al. 2022, arXiv:2205.05198), dealt out.
+// 1D: an expand splits its outputs and a contract its inputs, so that nothing is exchanged between the two. Outside of
+// the pairs tokens are replicated or, in the sequence form (Korthikanti et al. 2022, arXiv:2205.05198), sharded.
 //
-// Communication: replicated: an expand one all_reduce of dx in backward, a contract one of y in forward, 2 (p-1)/p
-//                B*S*H elements each: 8 (p-1)/p B*S*H and 4 calls for a transformer layer. Dealt out: an expand gathers
-//                x and scatters dx, a contract scatters y and gathers dy, (p-1)/p B*S*H each: the same 8, and 10 where
-//                x is gathered again for dW.
+// Communication: replicated: an expand makes one all_reduce of dx in backward, a contract one of y in
+//                forward, 2 (p-1)/p B*S*H elements each. A transformer layer thus makes 4 calls and sends 8 (p-1)/p
+//                B*S*H. Sharded: an expand gathers x and scatters dx, a contract scatters y and gathers dy, (p-1)/p
+//                B*S*H each. The sum is the same 8, or 10 if x is gathered again for dW.
 #include <ATen/ATen.h>
 
 #include "colossal/nn/direct_product.h"
@@ -23,7 +23,8 @@ class ColumnProduct final : public nn::DirectProduct {
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     if (bias.defined()) return ops::matmul_nt(x, weight, bias);
-    at::Tensor y = ops::empty_rows(x.size(0), out, x.options());  // a part of a vocabulary is seldom even
+    at::Tensor y = ops::empty_rows(x.size(0), out, x.options());  // aligned rows, because a part of a vocabulary is
+                                                                  // seldom even
     ops::matmul_nt_(y, x, weight, 0);
     return y;
   }

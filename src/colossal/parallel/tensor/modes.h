@@ -1,5 +1,5 @@
-// The modes of tensor parallelism, each listed once: a type with all that differs between them. Its functions that need
-// no LibTorch are in config.cpp and layer_cost.cpp, its layout in the file of its name.
+// The modes of tensor parallelism, each listed once, as a type with everything in which it differs. Functions without
+// LibTorch are in config.cpp and layer_cost.cpp, the layout in the file with the mode's name.
 //
 //   const Layout layout = with_mode(config, [&](auto mode) { return mode.layout(mesh, config); });
 #pragma once
@@ -21,13 +21,14 @@ struct LayerSizes;
 /// Megatron-LM, arXiv:1909.08053, and its sequence form, arXiv:2205.05198. Any number of ranks along the axis "tensor".
 struct Mode1d {
   static constexpr const char* name = "1d";
-  /// Axes of a mesh, outermost first. Errors: a size that the mode does not allow, with the nearest that it does.
+  /// Returns the axes of a mesh, outermost first. Errors: a size that the mode does not support, with the nearest
+  /// supported one.
   static std::vector<comm::Mesh::Axis> axes(const TensorConfig&);
-  /// How hidden states are cut at the borders of blocks.
+  /// Returns the split of hidden states at the borders of blocks.
   static Split outside(const TensorConfig&);
-  /// Every configuration of this mode that `ranks` ranks can form.
+  /// Returns every configuration of this mode that `ranks` ranks can form.
   static std::vector<TensorConfig> formed_by(int64_t ranks);
-  /// By the published formulas (layer_cost.h).
+  /// Returns the cost by the published formulas (layer_cost.h).
   static LayerCost cost(const TensorConfig&, const LayerSizes&);
   static Layout layout(comm::Mesh&, const TensorConfig&);
 };
@@ -64,13 +65,13 @@ struct Mode3d {
 
 using Modes = std::tuple<Mode1d, Mode2d, Mode2_5d, Mode3d>;
 
-/// visit(mode) for each mode, in the order of the list.
+/// Calls visit(mode) for each mode, in the order of the list.
 template <class Visit>
 void for_each_mode(const Visit& visit) {
   std::apply([&](auto... mode) { (visit(mode), ...); }, Modes());
 }
 
-/// visit(mode) of the mode that `config` names. Errors ("parallel"): no such mode.
+/// Returns visit(mode) for the mode that `config` names. Errors ("parallel"): no such mode.
 template <class Visit>
 auto with_mode(const TensorConfig& config, const Visit& visit) {
   std::vector<decltype(visit(Mode1d()))> result;

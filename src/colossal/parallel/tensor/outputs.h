@@ -1,4 +1,4 @@
-// A few outputs of each token over a Layout: nn::Outputs, and the logits of a classifier.
+// Layers with a few outputs per token over a Layout: nn::Outputs, and the logits of a classifier.
 //
 //   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
 //   const at::Tensor y = values.forward(hidden, step);          // [B, S, 1] on every rank
@@ -8,15 +8,17 @@
 
 namespace colossal::parallel {
 
-/// Each rank multiplies its features of its tokens by its columns of the weight, of which it has all rows.
+/// A layer in which each rank multiplies its features of its tokens by its columns of the weight, of which it has all
+/// rows.
 ///
-/// Shapes:        hidden [B_local, S_local, H_local], cut as layout.outside -> [B, S, out], equal on every rank.
+/// Shapes:        hidden [B_local, S_local, H_local], split as layout.outside -> [B, S, out], equal on every rank.
 /// Communication: one all_reduce of [B_local, S_local, out] over the ranks that split features (2 (n-1)/n of its
 ///                bytes), then joined() of the outputs. Weight and bias: see Table, in backward too. Backward sends
 ///                nothing else. 1D sends nothing.
-/// Gradients:     of hidden this rank's block, complete if ranks have copies of it. Of weight and bias the part of this
-///                rank's tokens; the gradient reducer adds the parts over the axes that split tokens outside (Table).
-///                Ranks that split features or have copies compute the same part, which counts once.
+/// Gradients:     hidden gets the gradient of this rank's block, complete if ranks have copies of it. Weight and bias
+///                get the part of this rank's tokens; the gradient reducer sums the parts over the axes that split
+///                tokens outside (Table). Ranks that split features or have copies compute the same part, which counts
+///                once.
 class TensorOutputs : public nn::Outputs {
  public:
   TensorOutputs(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t out,

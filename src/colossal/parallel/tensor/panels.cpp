@@ -13,7 +13,7 @@ const at::Tensor& Panels::take(int t) {
 }
 
 void Panels::fetch(int t) {
-  // The owner sends from its tile; the others receive into memory that was last read two panels ago.
+  // The owner sends its own tile; the others receive into memory that was last read two panels ago.
   at::Tensor& slot = slots_[t % 2];
   if (t == group_.rank()) {
     slot = own_;

@@ -1,4 +1,5 @@
-// Panels of a matrix on their way around a group, two at a time: what lets SUMMA multiply one while the next travels.
+// Panels of a matrix in transit around a group, two at a time, so that SUMMA multiplies one panel during the transfer
+// of the next.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,14 +9,14 @@
 
 namespace colossal::parallel {
 
-/// The tiles of all ranks of a group in rank order, each broadcast by its owner; the next one is under way while one is
-/// in use.
-/// Memory: two tiles besides the own one. With transfers of d and work of c a panel, n panels take d + (n - 1) max(c,
-///         d) + c.
+/// The tiles of all ranks of a group in rank order, each broadcast by its owner. The next tile is in transit while one
+/// is in use.
+/// Memory: two tiles in addition to this rank's own. With a transfer time d and a work time c per panel, n panels take
+/// d + (n - 1) max(c, d) + c.
 class Panels {
  public:
   Panels(comm::Group& group, const at::Tensor& own);
-  /// Panel t, for t = 0, 1, ... in this order, valid until the next call. Starts the transfer of panel t + 1.
+  /// Returns panel t, for t = 0, 1, ... in this order, valid until the next call. Starts the transfer of panel t + 1.
   const at::Tensor& take(int t);
 
  private:
@@ -27,13 +28,13 @@ class Panels {
   std::array<comm::Work, 2> works_;
 };
 
-/// Partial sums on their way to the ranks that own them; two may be under way while the next is computed.
+/// Partial sums in transit to the ranks that own them; two may be in transit while the next one is computed.
 class Sums {
  public:
   explicit Sums(comm::Group& group) : group_(group) {}
-  /// This rank's term of what rank t owns, for every t in the same order on all ranks.
+  /// Sends this rank's term of the sum that rank t owns. Call it for every t, in the same order on all ranks.
   void give(int t, at::Tensor partial);
-  /// The sum that this rank owns, once all are given.
+  /// Returns the sum that this rank owns, after all terms were given.
   at::Tensor own();
 
  private:

@@ -2,10 +2,10 @@
 // indices row i and column j, and holds rows i and features j of activations, and of a weight [out, in] the tile (out
 // j, in i). With an axis "depth" there are d such grids, each with its part of the batch and a copy of the weights.
 //
-// Communication, an element counted as (q-1)/q sent: y and dx and dW each move every panel of x (or dx) along the
-// grid's rows, and every panel of W (or dW) along its columns, once: 3 (q-1) (S_x/d + S_W) / q^2 a rank; S_y never
+// Communication, an element counted as (q-1)/q sent: each of y, dx and dW moves every panel of x (or dx) along the
+// grid's rows, and every panel of W (or dW) along its columns, once: 3 (q-1) (S_x/d + S_W) / q^2 per rank; S_y never
 // moves.
-// Overlap: panel t+1 travels while panel t is multiplied.
+// Overlap: panel t+1 is in transit while panel t is multiplied.
 #include <ATen/ATen.h>
 
 #include "colossal/ops/dispatch.h"

@@ -15,7 +15,7 @@ tensor::ShardSpec spec_of(const Layout& layout, std::vector<int64_t> shape, cons
                                                 : tensor::ShardSpec::split(std::move(shape), options.features,
                                                                            split.columns, options.segments);
   spec.splits[0].shards = layout.vector_shards;
-  for (const auto* axes : {&split.batch, &split.sequence})  // along which ranks see other tokens
+  for (const auto* axes : {&split.batch, &split.sequence})  // axes along which ranks hold other tokens
     for (const std::string& axis : *axes)
       if (std::find(layout.vector_shards.begin(), layout.vector_shards.end(), axis) == layout.vector_shards.end())
         spec.gradient_axes.push_back(axis);

@@ -1,4 +1,4 @@
-// Parameters that ranks with other tokens use whole: biases, norm weights, tables of positions.
+// Parameters that ranks with different tokens use whole: biases, norm weights, tables of positions.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,16 +7,18 @@
 
 namespace colossal::parallel {
 
-/// Layout:        the features (dimension `features`; -1: none) are cut like those of activations in `split`; dimension
-///                0 is kept in pieces over layout.vector_shards; along other axes that cut tokens ranks hold copies,
-///                whose gradients are partial sums over them (gradient_axes).
-/// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a reduce_scatter of as much in
-///                backward. Copies: once a step, by the gradient reducer.
+/// A parameter that ranks with different tokens use whole.
+///
+/// Layout:        the features (dimension `features`; -1 = none) are split like the features of activations in `split`.
+///                Dimension 0 is stored in shards over layout.vector_shards. Along other axes that split tokens, ranks
+///                hold copies, whose gradients are partial sums over them (gradient_axes).
+/// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a
+///                reduce_scatter of the same size in backward. Copies: once a step, by the gradient reducer.
 class Table {
  public:
   struct Options {
     int64_t features = 0;
-    std::vector<tensor::Segment> segments{};  ///< of that dimension
+    std::vector<tensor::Segment> segments{};  ///< segments of dimension `features`
     nn::Init init = nn::Init::zeros();
     bool decay = false;
   };

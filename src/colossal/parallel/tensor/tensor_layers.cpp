@@ -33,7 +33,7 @@ struct TensorContract : nn::Contract {
   std::unique_ptr<TensorLinear> linear;
 };
 
-/// Of what attention made, which is in the order of the sequence.
+/// Projects the output of attention, which is in the order of the sequence.
 struct TensorOutput : nn::OutputProjection {
   TensorOutput(std::unique_ptr<TensorLinear> linear, const Layout& layout)
       : linear(std::move(linear)), order(SequenceOrder::inside(layout)) {}
@@ -58,7 +58,7 @@ struct TableEmbedding : nn::Embedding {
   Table table;
 };
 
-/// Columns as heads are cut.
+/// A table whose columns are split like heads.
 struct TensorHeadTable : nn::HeadTable {
   TensorHeadTable(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t rows, int64_t heads,
                   double deviation)
@@ -86,7 +86,7 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
                      b = bias.value(), class_tokens = first.value();
     if (tokens.sequence.is_all())
       return at::cat({class_tokens.expand({patches.size(0), -1, -1}), nn::linear(patches, w, b)}, 1);
-    // Whatever tokens a rank has, it uses all parameters: others that share them wait for it.
+    // A rank uses all parameters whatever tokens it has, because ranks that share them wait for its part.
     const int64_t in_front = class_tokens.size(0);
     const auto own = [&](const at::Tensor& all) { return tokens.sequence.of(all, 1, "sequence"); };
     const at::Tensor behind = own(at::constant_pad_nd(patches, {0, 0, in_front, 0}));
@@ -100,7 +100,7 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
   Table weight, bias, first;
 };
 
-/// Every rank holds the weight whole and uses it on its own heads of its own tokens.
+/// Every rank holds the whole weight and applies it to its own heads of its own tokens.
 struct TensorHeadNorm : nn::Norm {
   TensorHeadNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t head_dim,
                  const nn::NormOptions& o)
@@ -171,7 +171,7 @@ struct TensorDropout : nn::Dropout {
     const auto ranges = tokens.sequence.ranges(sequence, "sequence");
     if (ranges.size() == 1) return dropped(x, ranges.front());
     std::vector<at::Tensor> runs;
-    int64_t own = 0;  // the first of the tokens in x that are of a range
+    int64_t own = 0;  // index in x of the first token of a range
     for (const nn::Range& range : ranges) {
       runs.push_back(dropped(x.narrow(1, own, range.size), range));
       own += range.size;
@@ -185,7 +185,7 @@ struct TensorDropout : nn::Dropout {
   int64_t column;
 };
 
-/// The axes along which ranks have other rows or tokens between blocks.
+/// Returns the axes along which ranks have different rows or tokens between blocks.
 std::vector<std::string> split_axes(const Split& outside) {
   std::vector<std::string> axes = outside.batch;
   axes.insert(axes.end(), outside.sequence.begin(), outside.sequence.end());
@@ -300,7 +300,7 @@ std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, 
 std::unique_ptr<nn::Outputs> TensorLayers::outputs(const std::string& name, int64_t hidden, int64_t out,
                                                    const nn::LinearOptions& o) {
   require(out > 0, "model", "outputs must be 1 or more: got ", out, " for ", name);
-  // A group that is made during a step waits for ranks that still compute.
+  // Makes the groups now, because making a group during a step would wait for ranks that still compute.
   for (const auto& axes : {layout_->outside.columns, layout_->outside.sequence, layout_->outside.batch})
     layout_->mesh->group(axes);
   return std::make_unique<TensorOutputs>(parameters(), layout_, name, hidden, out, o);

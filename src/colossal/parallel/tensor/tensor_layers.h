@@ -7,20 +7,19 @@
 
 namespace colossal::parallel {
 
-/// Layout:        activations as layout.outside at the borders of blocks, layout.inside between expand and contract;
-///                weights as layout.expand and layout.contract say; heads whole (nn::HeadSplit); vocabulary, ffn and
-///                heads that do not divide padded with zeros; vectors: Table.
-/// Communication: linear layers: their Product. kv heads held by several ranks: one all_reduce of their rows of dW
-///                among those. Norms: where features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values a row over
-///                them in forward and backward. Embedding, loss: vocabulary.h.
-///                Classifier: one all_reduce of the logits over the ranks that split features; its loss one over those
-///                that split tokens, of which one has the token that counts.
-///                Outputs of a few features: outputs.h.
-///                Dropout: none, masks follow the logical index.
-///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
-///                are partial sums.
-/// Errors:        a hidden size that does not divide (check_sizes). Ids outside the vocabulary are the caller's to
-///                check.
+/// The factory of parallel layers.
+///
+/// Layout:        activations follow layout.outside at the borders of blocks and layout.inside between expand and
+///                contract. Weights follow layout.expand and layout.contract. Heads stay whole (nn::HeadSplit).
+///                Vocabulary, ffn and heads that do not divide are padded with zeros. Vectors: see Table.
+/// Communication: linear layers: see their Product. kv heads that several ranks hold: one all_reduce of
+///                their rows of dW among those ranks. Norms: if features are split, a sum of 1 (RMSNorm) or 2
+///                (LayerNorm) values per row over them in forward and backward. Embedding, loss: vocabulary.h.
+///                Classifier: one all_reduce of the logits over the ranks that split features. Its loss makes one over
+///                the ranks that split tokens, of which one has the token that counts. Outputs of a few features:
+///                outputs.h. Dropout: none, because masks depend only on the logical index. Norms of heads: none, but
+///                ranks with other tokens or heads hold copies of the weight whose gradients are partial sums.
+/// Errors:        a hidden size that does not divide (check_sizes). The caller must check ids against the vocabulary.
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);

@@ -22,7 +22,7 @@ std::vector<std::string> token_axes(const Split& split) {
   return axes;
 }
 
-/// Of the tokens of each rank, x [B_local, S_local, ...], all: [B, S, ...].
+/// Converts the tokens of each rank, x [B_local, S_local, ...], to all tokens: [B, S, ...].
 at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& split, const nn::Step& step) {
   if (const SequenceOrder order = SequenceOrder::whole(layout, split); order.ranks() > 1) {
     order.check(step);
@@ -31,7 +31,7 @@ at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& spli
   return comm::gather_from(x, 0, layout.mesh->group(split.batch));
 }
 
-/// Words of the part that this rank has of a vocabulary split over `axes`.
+/// Returns the words in this rank's part of a vocabulary split over `axes`.
 ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::string>& axes, int64_t room,
                               int64_t vocabulary) {
   const int64_t first = std::min(layout.mesh->place().index(axes) * room, vocabulary);
@@ -49,7 +49,7 @@ at::Tensor mirrored(const at::Tensor& tile, comm::Group& grid, int side) {
   return other;
 }
 
-/// Rank (i, j) of a square grid gets the tile of rank (j, i); the gradient goes back.
+/// Gives rank (i, j) of a square grid the tile of rank (j, i); backward returns the gradient.
 struct Mirror : torch::autograd::Function<Mirror> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tile, int64_t grid,
                             int64_t side) {
@@ -64,7 +64,7 @@ struct Mirror : torch::autograd::Function<Mirror> {
   }
 };
 
-/// The products of a Layout as linear_cross_entropy asks for them.
+/// The products of a Layout in the form that linear_cross_entropy needs.
 class LayoutProjection : public ops::Projection {
  public:
   LayoutProjection(const nn::Product& product, int64_t columns) : product_(product), columns_(columns) {}
@@ -72,7 +72,8 @@ class LayoutProjection : public ops::Projection {
     return product_.forward(hidden, weight, {}, columns_, &saved_);
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
-    // Messages between ranks have the dtype of the model, but fp16 has not the range of gradients without their factor.
+    // Messages between ranks have the dtype of the model, except for fp16, whose range is too small for gradients
+    // without their factor.
     const auto given = saved_.x.scalar_type(), type = given == at::kHalf ? logits_gradient.scalar_type() : given;
     nn::Product::Saved saved = saved_;
     saved.x = saved.x.to(type);
@@ -172,7 +173,7 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
   at::Tensor count = at::zeros({}, labels.options());
   for (int64_t from = 0; from < own.size(1); from += slice) {
     const int64_t size = std::min(slice, own.size(1) - from);
-    // Without the cap, which keeps their order but for what it rounds to its ends.
+    // The cap is omitted, because it keeps the order except for values that it rounds to its ends.
     const at::Tensor part = nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr);
     const at::Tensor logits = comm::gather_from(part, -1, words).narrow(-1, 0, weight_.spec.shape[0]);
     count += logits.argmax(-1).eq(own.narrow(1, from, size).flatten()).sum();

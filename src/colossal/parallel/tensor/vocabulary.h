@@ -1,4 +1,4 @@
-// The two layers whose long dimension is the vocabulary, over a Layout.
+// The two layers over a Layout whose long dimension is the vocabulary.
 #pragma once
 #include "colossal/nn/layers.h"
 #include "colossal/ops/cross_entropy.h"
@@ -8,7 +8,7 @@
 
 namespace colossal::parallel {
 
-/// Sums and maxima over a group, for operators that know no collectives.
+/// Sums and maxima over a group, for operators that cannot call collectives.
 class GroupReduction : public ops::RankReduction {
  public:
   explicit GroupReduction(comm::Group& group) : group_(group) {}
@@ -19,13 +19,13 @@ class GroupReduction : public ops::RankReduction {
   comm::Group& group_;
 };
 
-/// A table [V, H] cut as layout.embedding, V padded to equal parts.
+/// A table [V, H] split as layout.embedding, with V padded to equal parts.
 ///
-/// Each rank looks up, among the ids of all ranks that share its columns of the table, those words that it has; the sum
-/// over the ranks that split V gives every token its row, and each rank keeps the tokens that are its own.
+/// Each rank looks up the ids of all ranks that share its columns of the table, as far as it holds their rows. The sum
+/// over the ranks that split V gives every token its row, and each rank keeps its own tokens.
 /// Communication: 1D one all_reduce of B*S*H, with sequence one reduce_scatter of it; 2D one reduce_scatter of
 ///                B*S*H/q (2.5D: of each depth's rows); 3D one all_gather of V*H/l^2 and one reduce_scatter of
-///                B*S*H/l^2; backward: none of an all_reduce, otherwise as forward the other way round.
+///                B*S*H/l^2. Backward: nothing for an all_reduce, otherwise the same in the opposite direction.
 class VocabularyEmbedding : public nn::Embedding {
  public:
   VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary,
@@ -36,24 +36,24 @@ class VocabularyEmbedding : public nn::Embedding {
  private:
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& table_;
-  GatheredTokens ids_;            // that this rank looks up: of all ranks that split V
-  comm::Group &words_, &pieces_;  // ranks that split V, and that keep pieces of a part
+  GatheredTokens ids_;            // ids that this rank looks up, from all ranks that split V
+  comm::Group &words_, &pieces_;  // ranks that split V, and ranks that store shards of a part
   int64_t room_;
 };
 
-/// Projection to the vocabulary by layout.expand and cross entropy; a tied weight whose tiles lie the other way round
-/// (2D) is exchanged with the rank mirrored at the diagonal first.
+/// Projection to the vocabulary by layout.expand, and cross entropy. A tied weight whose tiles are transposed on the
+/// grid (2D) is first exchanged with the rank mirrored at the diagonal.
 ///
-/// Communication: the projection's products a slice of tokens, all of them in forward (gradients are computed along
-///                with the loss; with sequence a slice of each rank's tokens is gathered, and its gradient scattered);
-///                per slice an all_reduce of a maximum and of 2 sums a token over the ranks that split V; one
-///                all_reduce of the loss over those that split tokens inside. Mirrored tiles: V*H/q^2 elements sent
-///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
-///                before their factor is known. found(): per slice an all_gather of the logits over the ranks that
-///                split V, and one all_reduce of the count over those that split tokens inside.
-///                log_probabilities(): per slice the product's forward, and all_reduces of a maximum and of 2 sums per
-///                token over the ranks that split V. Backward repeats these and adds the product's backward. At the end
-///                joined() of one value per token.
+/// Communication: the projection's products for each slice of tokens, all of them in forward, because gradients are
+///                computed together with the loss. With sequence, a slice of each rank's tokens is gathered, and its
+///                gradient scattered. Per slice an all_reduce of a maximum and of 2 sums per token over the ranks that
+///                split V; one all_reduce of the loss over the ranks that split tokens inside. Mirrored tiles: V*H/q^2
+///                elements sent forward and backward by ranks off the diagonal. In fp16, messages of gradients are
+///                fp32, because they are sent before their factor is known. found(): per slice an all_gather of the
+///                logits over the ranks that split V, and one all_reduce of the count over the ranks that split tokens
+///                inside. log_probabilities(): per slice the product's forward, and all_reduces of a maximum and of 2
+///                sums per token over the ranks that split V. Backward repeats these and adds the product's backward.
+///                At the end joined() of one value per token.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
@@ -66,21 +66,22 @@ class VocabularyLossHead : public nn::LossHead {
  private:
   at::Tensor weight() const;
   at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
-  /// Labels of the tokens whose logits this rank has a part of, as the projection gathers them: [ranks, tokens of
-  /// each].
+  /// Returns the labels of the tokens of which this rank has a part of the logits, in the order in which the
+  /// projection gathers them: [ranks, tokens of each].
   at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
-  /// How many tokens of each rank at once, of such labels, keep a slice of logits with `columns` small.
+  /// Returns the number of tokens of each rank, of such labels, per slice that keeps logits with `columns` columns
+  /// small.
   int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
 
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
-  std::optional<Table> bias_;  // cut as the logits are
+  std::optional<Table> bias_;  // split like the logits
   bool is_mirrored_;
   std::shared_ptr<const nn::Product> logits_product_;
   SequenceOrder order_;
-  int64_t room_;          // local columns of the logits, padding included
-  double soft_cap_;       // of nn::LmHeadOptions
-  at::Device slices_of_;  // whose memory says how many logits there are at a time
+  int64_t room_;          // number of logit columns on this rank, padding included
+  double soft_cap_;       // cap of nn::LmHeadOptions
+  at::Device slices_of_;  // device whose memory determines the size of a slice of logits
 };
 
 /// Projection to a few classes, whole on each rank that splits features. It reads one token of each row.
@@ -94,7 +95,7 @@ class TensorClassifier : public nn::LossHead {
   at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
 
  private:
-  /// `x`, or zeros where this rank does not have the first token of each row.
+  /// Returns `x`, or zeros if this rank does not have the first token of each row.
   at::Tensor counted(const at::Tensor& x, const nn::Step& step) const;
 
   std::shared_ptr<const Layout> layout_;
