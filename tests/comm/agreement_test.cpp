@@ -1,4 +1,4 @@
-// What ranks tell each other outside of the model.
+// Exchanges between ranks outside of the model.
 #include "colossal/comm/agreement.h"
 
 #include <ATen/ATen.h>

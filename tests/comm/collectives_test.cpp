@@ -1,4 +1,4 @@
-// The collectives with autograd against the same computation on one process, and their traffic.
+// Compares the collectives with autograd with the same computation on one process, and checks their traffic.
 #include "colossal/comm/collectives.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ class Pairs : public testing::TestWithParam<int> {
 
 TEST_P(Pairs, ReduceFromAddsUpPartialProducts) {
   const int n = GetParam();
-  // y = x A with x split by columns, A by rows: one process against n.
+  // y = x A, x split by columns and A by rows: one process is compared with n.
   const at::Tensor x = values({5, 2 * n}, 1), a = values({2 * n, 3}, 3), dy = values({5, 3}, 4);
   const at::Tensor whole_x = leaf(x), whole_a = leaf(a);
   const at::Tensor whole_y = whole_x.mm(whole_a);

@@ -1,4 +1,4 @@
-// Collectives with a byte an element: what arrives, how far off it is, and how many bytes it took.
+// Collectives with one byte per element: the received values, their error, and the number of bytes.
 #include "colossal/comm/compressed_collectives.h"
 
 #include <ATen/ATen.h>
@@ -55,7 +55,7 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 
 class Compressed : public testing::TestWithParam<int> {};
 
-// Numbers of 2 bits, and sums that have no more than 4; other scales on each rank; sizes that divide by nothing.
+// Numbers of 2 bits, whose sums have at most 4; other scales on each rank; sizes that have no divisors.
 TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
   const int n = GetParam();
   for (const int64_t numel : {0, 1, 5, 128, 1003})
@@ -72,7 +72,7 @@ TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
           for (int r = 0; r < n; ++r) sum += values(r);
           compressed_all_reduce(x, group, c);
           EXPECT_TRUE(same_bits(x, sum));
-          // Slice r of what a rank has is its values times 2^r.
+          // Slice r of each rank's input is its values times 2^r.
           std::vector<at::Tensor> slices;
           for (int r = 0; r < n; ++r) slices.push_back(values(world.rank()) * std::exp2(r));
           EXPECT_TRUE(same_bits(scattered(at::cat(slices), group, c), sum * std::exp2(world.rank())));
@@ -97,11 +97,11 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
       const at::Tensor got = gathered(all[world.rank()], group, c);
       for (int r = 0; r < n; ++r)
         EXPECT_LE(largest(got.narrow(0, r * numel, numel) - all[r]), 1.0001 * share * largest(all[r]));
-      EXPECT_EQ(largest(got - at::cat(all)) == 0, n == 1);  // an error, unless nothing travels
+      EXPECT_EQ(largest(got - at::cat(all)) == 0, n == 1);  // an error is expected, unless nothing is sent
       at::Tensor x = all[world.rank()].clone();
       compressed_all_reduce(x, group, c);
       EXPECT_LE(largest(x - sum), 1.0001 * share * (largest_terms + largest(x)));
-      const int64_t part = numel / 12 * 12 / n;  // of ranks 1 to 4
+      const int64_t part = numel / 12 * 12 / n;  // part of ranks 1 to 4
       const at::Tensor slice = scattered(all[world.rank()].narrow(0, 0, n * part), group, c);
       const at::Tensor off = slice - sum.narrow(0, world.rank() * part, part);
       EXPECT_LE(largest(off), 1.0001 * share * largest_terms);
@@ -110,8 +110,8 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
   }
 }
 
-// e4m3: 0.026 a hop, measured apart from this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of it, and
-// the largest of 128 normal numbers is 2.86 (rms), so 0.0065. Two hops add as independent errors do.
+// e4m3: 0.026 per hop, measured independently of this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of
+// it, and the largest of 128 normal numbers is 2.86 (rms), so 0.0065. The errors of two hops are independent.
 TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
   const int n = 4;
   const int64_t numel = 1 << 16;
@@ -129,8 +129,8 @@ TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
     });
 }
 
-// One number a thousand times the others: int8 with one scale flushes the others to 0, in blocks only its own; fp8 does
-// not mind.
+// One number is a thousand times as large as the others. int8 with one scale rounds the others to 0, with blocks only
+// those in its block. fp8 is not affected.
 TEST(CompressedError, OfAnOutlierStaysInItsBlock) {
   at::Tensor x = normal(1 << 14, 0);
   x[77] = 1000;
@@ -186,7 +186,8 @@ TEST_P(Compressed, BytesAreThoseOfTheContract) {
       EXPECT_EQ(traffic.total().calls, n == 1 ? 0 : 1);
       world.traffic().reset();
       group.all_reduce(x, comm::Reduce::Sum).wait();
-      const double share = 0.25 * (c.block ? 132.0 / 128 : 1);  // of the fp32 that a plain one sends
+      const double share = 0.25 * (c.block ? 132.0 / 128 : 1);  // share of the fp32 bytes that an uncompressed call
+                                                                // sends
       EXPECT_NEAR(compressed, share * traffic.total().bytes, 0.01 * traffic.total().bytes);
     });
 }
@@ -209,7 +210,7 @@ TEST(CompressedError, WhatIsNotFiniteIsSeenByAll) {
       });
 }
 
-// Several under way at once, their inputs gone, and waited for in another order on each rank.
+// Several calls are in progress at once, their inputs are freed, and each rank waits for them in another order.
 TEST(CompressedWork, InputsMayChangeAtOnce) {
   on_ranks(2, [](comm::World& world, comm::Group& group) {
     at::Tensor all = at::zeros({8}), part = at::zeros({4});

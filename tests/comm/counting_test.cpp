@@ -1,4 +1,4 @@
-// Counters equal the formulas of Group's contract, exactly.
+// The counters equal the formulas of Group's contract exactly.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ TEST_P(Counting, EqualsTheRingFormulas) {
   const int n = GetParam();
   comm::run_ranks(n, [n](World& world) {
     auto group = all(world);
-    const int64_t numel = 840;  // divides by every n here
+    const int64_t numel = 840;  // divisible by every n here
     at::Tensor small = at::zeros({numel}), big = at::zeros({n * numel});
     group->all_reduce(small, Reduce::Sum).wait();
     group->all_gather(big, small).wait();

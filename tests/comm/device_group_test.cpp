@@ -1,4 +1,5 @@
-// What connects the devices of ranks: when, how often, and for whom. Tensors on "meta" are those of a device.
+// Links between the devices of ranks: when they connect, how often, and for which groups. "meta" tensors act as device
+// tensors.
 #include "colossal/comm/backends/device_group.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +18,7 @@ using comm::Membership;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Counts what it is given, and keeps why it was ended.
+/// Counts its calls, and keeps the reason of an abort.
 class Recorder : public comm::IdleGroup {
  public:
   using IdleGroup::IdleGroup;
@@ -77,7 +78,7 @@ TEST_F(DeviceGroups, OfTheSameRanksShareALink) {
   EXPECT_THAT(connected_, ElementsAre("0,1,2,3:collectives", "0,3,2,1:collectives", "0,1:collectives"));
 }
 
-// What backward waits for must not queue up behind gradients that the same ranks add up.
+// Calls for which backward waits must not queue after the gradient reduction of the same ranks.
 TEST_F(DeviceGroups, OfAChannelHaveALinkOfTheirOwn) {
   const auto data = group("data+sequence", {0, 1}), exchange = group("sequence attention", {0, 1}, "attention");
   all_reduce(*data);
@@ -90,7 +91,7 @@ TEST_F(DeviceGroups, OfAChannelHaveALinkOfTheirOwn) {
   EXPECT_EQ(made_[1]->name(), "devices of ranks 0,1, attention");
 }
 
-// A receive that is posted early must not hold up what the same two ranks add up meanwhile.
+// A receive that is posted early must not delay a reduction of the same two ranks.
 TEST_F(DeviceGroups, KeepTransfersApart) {
   const auto pair = group("pipeline", {0, 1}), way = group("pipeline 0>1", {0, 1});
   const at::Tensor x = at::zeros({3}, at::kMeta);
@@ -121,7 +122,7 @@ TEST_F(DeviceGroups, EndWithTheirLinks) {
   EXPECT_NO_THROW(all_reduce(*other));
 }
 
-// The watchdog ends a group while it waits for a rank that never comes.
+// The watchdog ends a group while it waits for a rank that never arrives.
 TEST_F(DeviceGroups, StopWaitingForRanksWhenTheRunEnds) {
   const auto data = group("data", {0, 1});
   std::thread watchdog;

@@ -24,7 +24,7 @@ std::string refusal(const Variables& variables) {
   return thrown_message([&] { read_environment(variables); });
 }
 
-/// What a rank of `srun -n 8` finds.
+/// Returns the environment variables of a rank of `srun -n 8`.
 Variables step_of_srun() {
   return {{"SLURM_JOB_ID", "77"},
           {"SLURM_STEP_ID", "0"},

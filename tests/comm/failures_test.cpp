@@ -1,4 +1,4 @@
-// What happens when ranks disagree, fail, leave or never come.
+// Behaviour when ranks disagree, fail, leave or never arrive.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::shared_ptr<Group> all(World& world, const std::string& name = "tensor") {
   return world.make_group(name, ranks);
 }
 
-/// What every rank's group throws when rank 1 makes another call than the others.
+/// Returns the errors of all ranks of a group in which rank 1 makes another call than the others.
 template <class One, class Other>
 std::vector<std::string> disagreement(int n, const One& one, const Other& other) {
   std::vector<std::string> messages(n);
@@ -130,7 +130,7 @@ TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
     EXPECT_THAT(thrown_message([&] { group->all_to_all(x, x, {1, 2}, {2, 2}); }), HasSubstr("got 3 for 4 rows"));
     EXPECT_THAT(thrown_message([&] { group->all_reduce(complex, Reduce::Sum); }), HasSubstr("reductions support"));
     EXPECT_EQ(world.traffic().total("tensor", "broadcast").calls, 0);
-    all_reduce(*group, 4);  // and the group is alive
+    all_reduce(*group, 4);  // the group still works
   });
 }
 
@@ -179,7 +179,7 @@ TEST(RunRanks, EndsWaitersForMessagesOfAFailedRank) {
   EXPECT_EQ(message, "[probe] no message (rank 1 of 2)");
 }
 
-/// Runs 4 ranks, of which rank 2 stays away until the others have failed; their messages.
+/// Runs 4 ranks, of which rank 2 makes no call until the others have failed; returns their messages.
 std::vector<std::string> messages_of_a_stall(const std::function<void(Group&)>& call) {
   std::vector<std::string> messages(4);
   std::atomic<int> failed{0};
@@ -229,7 +229,8 @@ TEST(Watchdog, NamesTheRankThatNeverSent) {
 }
 
 TEST(Watchdog, BlamesTheCauseAndNotItsVictims) {
-  // Rank 3 stays away from the pair (2, 3); rank 2 therefore comes late to the group of all, where 0 and 1 wait.
+  // Rank 3 makes no call in the pair (2, 3). Rank 2 is therefore late for the group of all ranks, in which 0 and 1
+  // wait.
   std::mutex mutex;
   std::vector<std::string> messages;
   std::atomic<int> failed{0};

@@ -1,4 +1,4 @@
-// Shared memory between processes: who gets it, and what happens when somebody does not.
+// Shared memory between processes: the processes that get it, and the errors of other processes.
 #include "colossal/comm/launch/handover.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ constexpr milliseconds kLong(60000);
 std::string name_in(const std::string& ticket) { return ticket.substr(0, ticket.find(' ')); }
 std::string token_in(const std::string& ticket) { return ticket.substr(ticket.find(' ') + 1); }
 
-/// A socket that connect() or bind() has given the name in the ticket.
+/// Returns a socket to which connect() or bind() has given the name in the ticket.
 template <class Call>
 Descriptor socket_of(const std::string& ticket, const Call& call) {
   Descriptor result(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -44,10 +44,10 @@ Descriptor socket_of(const std::string& ticket, const Call& call) {
   return result;
 }
 
-/// Somebody who knows the socket's name.
+/// Returns a caller that knows the socket's name.
 Descriptor caller_of(const std::string& ticket) { return socket_of(ticket, connect); }
 
-/// Whether anything comes for what was said; else the other side hangs up.
+/// Returns true if an answer arrives for `said`; otherwise the other side closes the connection.
 bool is_answered(const Descriptor& caller, const std::string& said) {
   char byte;
   send(caller.value(), said.data(), said.size(), MSG_NOSIGNAL);
@@ -138,7 +138,7 @@ TEST(SharedMemory, OfAnotherSizeIsRefused) {
               HasSubstr("must have 4096 bytes: got 8192"));
 }
 
-/// No file of this process, and memory without a name is one, may be longer than that while this lives.
+/// Limits the length of all files of this process, including memory without a name, during its lifetime.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : before_(signal(SIGXFSZ, SIG_IGN)) {
@@ -156,7 +156,7 @@ class FileLimit {
   void (*before_)(int);
 };
 
-/// What every rank of a meeting of threads throws when it shares memory.
+/// Returns the errors of all ranks (threads) of a meeting that share memory.
 std::vector<std::string> shared(int ranks, size_t bytes, const std::function<void(int, comm::Segment&)>& use) {
   const auto store = comm::Store::in_memory();
   std::vector<std::string> messages(ranks);

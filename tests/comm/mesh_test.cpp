@@ -15,7 +15,7 @@ using comm::Mesh;
 using comm::World;
 using testing::HasSubstr;
 
-/// The world ranks of a group, found by asking its members.
+/// Returns the world ranks of a group, collected from its members.
 std::vector<int64_t> members(comm::Group& group, int world_rank) {
   at::Tensor all = at::empty({group.size()}, at::kLong);
   group.all_gather(all, at::full({1}, world_rank, at::kLong)).wait();

@@ -1,4 +1,4 @@
-// What one rank records alone is what it asks for among its peers.
+// A rank without peers records the same calls as a rank among its peers.
 #include "colossal/comm/decorators/recording.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ std::vector<std::string> texts(const std::vector<RecordedCall>& calls) {
   return result;
 }
 
-/// Every collective, alone and within the ones that are composed of them, on a mesh of two axes.
+/// Makes every collective, alone and as part of composed ones, on a mesh of two axes.
 void call_everything(World& world, const at::TensorOptions& options) {
   Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
   comm::Group &tensor = mesh.group("tensor"), &all = mesh.all();
@@ -53,7 +53,7 @@ void call_everything(World& world, const at::TensorOptions& options) {
     tensor.broadcast(x, 1).wait();
     tensor.reduce(x, 0, Reduce::Min).wait();
     tensor.all_to_all(x, x.clone(), {}, {}).wait();
-    // this rank keeps one row and sends three, and the other way round
+    // this rank keeps one row and sends three, and the other rank does the opposite
     const bool first = tensor.rank() == 0;
     tensor
         .all_to_all(x, x.clone(), first ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{3, 1},
@@ -68,7 +68,7 @@ void call_everything(World& world, const at::TensorOptions& options) {
   const at::Tensor x = at::ones({4, 6}, options).requires_grad_();
   const at::Tensor y = comm::all_gather(comm::reduce_from(x, all), 1, tensor);
   comm::reduce_scatter(y, 0, mesh.neighbours("tensor", 2)).sum().backward();
-  if (options.device() == at::kMeta) return;  // fp8 and its like look at values
+  if (options.device() == at::kMeta) return;  // fp8 and similar formats read values
   at::Tensor sum = at::ones({100});
   comm::compressed_all_reduce(sum, tensor, {});
 }

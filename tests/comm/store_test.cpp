@@ -1,4 +1,4 @@
-// The rendezvous store: who reaches it, and what strangers can do there.
+// The rendezvous store: the processes that can reach it, and the possible effects of strangers.
 #include "colossal/comm/store.h"
 
 #include <arpa/inet.h>
@@ -75,7 +75,7 @@ TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
   EXPECT_THAT(message, HasSubstr(" s for the run ("));
 }
 
-// As one whose process is stopped, or a program that is no store: the system connects to it, and no answer ever comes.
+// This simulates a stopped process, or a program that is no store: the system connects to it, but no answer arrives.
 TEST(StoreServer, ThatNeverAnswersIsNamed) {
   const comm::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};

@@ -1,4 +1,4 @@
-// The shared-memory algorithm on threads: every collective against values that one rank can compute alone.
+// The shared-memory algorithm on threads: every collective is compared with values that one rank can compute alone.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Ranks choose one transport for all of them, whatever their own host has.
+// All ranks choose the same transport, whatever devices their own host has.
 #include "colossal/comm/launch/transport_choice.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ using comm::choose_transport;
 using comm::RankFacts;
 using testing::HasSubstr;
 
-/// `ranks` ranks that all see the `gpus` GPUs of a host.
+/// A host with `ranks` ranks that all see its `gpus` GPUs.
 struct Host {
   std::string name;
   int ranks, gpus;
@@ -53,7 +53,7 @@ TEST(TransportChoice, CountsRanksOfAHostThatAreNotNeighbours) {
   EXPECT_THAT(choice.why, HasSubstr("ranks 0 and 2 share the GPU at 0000:10:00.0"));
 }
 
-// As Slurm does with --gpus-per-task=1: each task sees one, which is number 0 to it.
+// Slurm does this with --gpus-per-task=1: each task sees one GPU, as number 0.
 TEST(TransportChoice, ComparesGpusAndNotHowManyEachRankSees) {
   auto ranks = run_on({{"a", 4, 0}, {"b", 4, 0}});
   for (size_t r = 0; r < ranks.size(); ++r) ranks[r].gpus = {bus(static_cast<int>(r % 4))};

@@ -1,4 +1,4 @@
-// What the watchdog says of ranks that wait, and of whom it is patient with. Its verdicts: failures_test.cpp.
+// Reports of the watchdog about waiting ranks, and its exceptions for busy ranks. Its verdicts: failures_test.cpp.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-constexpr std::chrono::minutes kPlenty(2);  // for what comes in a moment, or never
+constexpr std::chrono::minutes kPlenty(2);  // limit for events that happen at once or never
 
 void all_reduce(Group& group) {
   at::Tensor x = at::zeros({8});
   group.all_reduce(x, Reduce::Sum).wait();
 }
 
-/// What all ranks are told, in order.
+/// Records the stalls that all ranks report, in order.
 class Told {
  public:
   void listen(World& world) {
@@ -43,8 +43,8 @@ class Told {
       changed_.notify_all();
     });
   }
-  /// Returns when `count` of them have been told to `rank`, the last of which is returned; after plenty of time
-  /// whatever there is.
+  /// Waits until `rank` has reported `count` stalls and returns the last one; after a long time returns the latest
+  /// report.
   Stall wait_for(int rank, int count) {
     std::unique_lock lock(mutex_);
     Stall last;
@@ -129,7 +129,7 @@ TEST(Notice, NamesTheRankThatDoesNotSend) {
       options);
 }
 
-// Rank 1 waits for rank 0, which is busy for several times the limit, and rank 2 for rank 1: nobody ends the run.
+// Rank 1 waits for rank 0, which is busy for several times the limit, and rank 2 waits for rank 1. The run continues.
 TEST(Busy, IsNoStallHoweverLongItTakes) {
   Told told;
   std::atomic<bool> was_told{false};
@@ -156,7 +156,7 @@ TEST(Busy, IsNoStallHoweverLongItTakes) {
   EXPECT_TRUE(was_told);
 }
 
-// A scope that has ended excuses nothing.
+// After its scope, a busy announcement no longer excuses a rank.
 TEST(Busy, IsOverWithItsScope) {
   const comm::RankOptions options{.watchdog = milliseconds(500), .notice = milliseconds(100)};
   const std::string message = thrown_message([&] {
@@ -185,7 +185,7 @@ TEST(Busy, IsOverWithItsScope) {
   EXPECT_THAT(message, HasSubstr("rank 0 of 2 never called all_reduce #1 of 32 bytes on group \"tensor\""));
 }
 
-/// A transport as NCCL is one: waiting returns at once, and the collective is done when the device comes to it.
+/// A transport like NCCL: waiting returns at once, and the collective is done when the device reaches it.
 class OfADevice : public comm::IdleGroup {
  public:
   using IdleGroup::IdleGroup;
@@ -219,7 +219,7 @@ class OfADevice : public comm::IdleGroup {
   std::string reason_;
 };
 
-/// One rank of two, whose groups are of a device; the other one is as the test says.
+/// One rank of two, with device groups; the test decides what the other one does.
 class HalfAWorld {
  public:
   HalfAWorld(const std::shared_ptr<comm::Store>& store, int rank, milliseconds limit)
@@ -242,7 +242,7 @@ class HalfAWorld {
 TEST(WorkOfADevice, IsFollowedBeyondTheWaitOfTheHost) {
   const auto store = comm::Store::in_memory();
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
-  all_reduce(one.group());  // returns at once; the other rank never comes
+  all_reduce(one.group());  // returns at once; the other rank never joins
   EXPECT_EQ(one.device().wait_for_abort(),
             "rank 1 of 2 never called all_reduce #1 of 32 bytes on group \"tensor\" (setup); it has made no call "
             "there; waited 0.5 s");
