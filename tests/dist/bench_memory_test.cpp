@@ -31,7 +31,7 @@ TEST(BenchMemory, PrintsARowATryAndTheLargestBesideThatWithoutTiers) {
   const Finished done =
       bench_memory(folder, {"--from=2", "--tries=1", "--steps=2", "--baseline", "--draw=" + (folder / "step.svg")});
   ASSERT_EQ(done.status, 0) << done.output;
-  // hidden 32, 257 tokens, 256 positions: 16,480, and 12,704 a layer. All of it cannot be where 160 KiB are.
+  // hidden 32, 257 tokens, 256 positions: 16,480 parameters, and 12,704 per layer. They do not all fit into 160 KiB.
   EXPECT_THAT(done.output, ContainsRegex("\n     2 +41888 .* KiB +[1-9][0-9.]* KiB +[1-9].*KiB\n"));
   EXPECT_THAT(done.output, HasSubstr("the search ended at the limit"));
   EXPECT_THAT(done.output, HasSubstr("largest: 41888 parameters"));

@@ -1,5 +1,5 @@
-// One rank of the process tests of comm: joins its run by launch(), does what its first argument says, reports by its
-// exit status.
+// One rank of the process tests of comm. It joins its run by launch(), runs the action that its first argument names,
+// and reports by its exit status.
 #include <ATen/ATen.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ std::shared_ptr<Group> all(World& world) {
   return world.make_group("all", ranks);
 }
 
-/// Reduces for ever; the test kills a rank meanwhile.
+/// Reduces forever; the test kills a rank in the meantime.
 void reduce_for_ever(World& world) {
   const auto group = all(world);
   at::Tensor x = at::zeros({1000});
@@ -38,7 +38,7 @@ void reduce_for_ever(World& world) {
   }
 }
 
-/// The last rank does not come to the second collective.
+/// The last rank does not join the second collective.
 void skip_a_collective(World& world) {
   const auto group = all(world);
   at::Tensor x = at::zeros({1024});
@@ -47,18 +47,18 @@ void skip_a_collective(World& world) {
   group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
 }
 
-/// Rank 1 says that it is busy, and its process stops.
+/// Rank 1 announces that it is busy, then its process is stopped.
 void stop_while_busy(World& world) {
   const auto group = all(world);
   if (world.rank() == 1) {
     const auto busy = world.busy("saving a checkpoint");
-    std::this_thread::sleep_for(std::chrono::seconds(3));  // until that is announced
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // until the announcement is published
     raise(SIGSTOP);
   }
   group->barrier().wait();
 }
 
-/// Rank 0, which serves the store, stops; who gets an error of that ends it.
+/// Rank 0, which serves the store, is stopped; the rank that gets an error ends it.
 void stop_with_the_store(World& world) {
   const auto group = all(world);
   at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong),
@@ -73,7 +73,7 @@ void stop_with_the_store(World& world) {
   }
 }
 
-/// Rank 1 comes to the making of a group 7 seconds after rank 0, or never.
+/// Rank 1 joins the making of a group 7 seconds after rank 0, or never.
 void make_a_group_late(World& world, bool never) {
   all(world)->barrier().wait();
   if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(never ? 600 : 7));
@@ -87,8 +87,8 @@ void on_signal(int signal) {
   asked = signal;
 }
 
-/// Ends when a signal asks for it. Rank 0 has something to do before that, which it begins when rank 1 is gone; for
-/// ever with `never`. A second signal ends it at once.
+/// Ends after a signal. Rank 0 first does some work, which it starts after rank 1 has ended; with `never` that work
+/// has no end. A second signal ends rank 0 at once.
 [[noreturn]] void end_when_asked(World& world, bool never) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_signal);
   at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong),
@@ -109,7 +109,8 @@ void on_signal(int signal) {
 void run(const std::string& what, World& world) {
   if (what == "conform") {
     colossal::test::check_transport(*all(world));
-  } else if (what == "pairs") {  // groups of neighbours as well as all: on two hosts they use different transports
+  } else if (what == "pairs") {  // groups of neighbours and the group of all; on two hosts they use different
+                                 // transports
     const int first = world.rank() / 2 * 2;
     colossal::test::check_transport(*world.make_group("pair", {first, first + 1}));
     colossal::test::check_every_collective(*all(world), 1025);

@@ -1,4 +1,4 @@
-// Real processes of a host: the launcher, the transports between processes, and what is left when they die.
+// Real processes of a host: the launcher, the transports between processes, and the remains when processes die.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -59,7 +59,7 @@ TEST(LocalRanksEnd, WithTheStatusOfTheRankThatFailed) {
   EXPECT_THAT(result.output, HasSubstr("ended with status"));
 }
 
-/// The ids of `ranks` ranks that do "for_ever", once all of them run.
+/// Returns the process ids of `ranks` ranks that run "for_ever", after all of them have started.
 std::vector<int> running(const std::string& output, int ranks) {
   std::vector<int> ids;
   if (count(output, " runs as ") != ranks || output.back() != '\n') return ids;
@@ -70,7 +70,7 @@ std::vector<int> running(const std::string& output, int ranks) {
   return ids;
 }
 
-// So nothing can be left, whoever is killed and when.
+// Memory without a name leaves nothing, whichever process is killed and when.
 TEST(LocalRanksMemory, HasNoName) {
   Process process = launched(2, {"for_ever", "shm"});
   std::vector<std::string> files;
@@ -87,7 +87,7 @@ TEST(LocalRanksMemory, HasNoName) {
   EXPECT_THAT(files, testing::Each(testing::Not(testing::StartsWith("/dev/shm/"))));
 }
 
-// Every rank has a /dev/shm of its own, with room for a page, as in a container that was given none.
+// Every rank has a separate /dev/shm with space for one page, like a container without shared memory.
 TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
   const std::vector<std::string> with_a_page{"unshare",
                                              "--mount",
@@ -115,7 +115,7 @@ TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
   }
 }
 
-/// A variable that the running process was started with.
+/// Returns a variable from the environment of the running process.
 std::string variable_of(int process, const std::string& name) {
   std::ifstream file("/proc/" + std::to_string(process) + "/environ");
   for (std::string entry; std::getline(file, entry, '\0');)
@@ -201,7 +201,7 @@ TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
   int asked = 0;
   process.meanwhile = [&](const std::string& output, int launcher) {
     const bool begins = asked == 0 && count(output, " runs as ") == 2;
-    // The system and a shell both tell of a lost terminal: that is asking once.
+    // The system and a shell may both report a lost terminal, which counts as one request.
     const bool repeats = asked == 1 && output.find("got SIGHUP") != std::string::npos;
     const bool again = asked == 2 && output.find("rank 1 is gone") != std::string::npos;
     if (!begins && !repeats && !again) return;
@@ -259,7 +259,7 @@ TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
                   "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
 }
 
-// As Slurm does to a job, or a person to all processes, in whatever order the system comes to them.
+// Slurm stops a job like this, and a user may stop all processes, in whatever order the system reaches them.
 TEST(StoppedRanks, GoOnHoweverLongThatWas) {
   Process process = launched(2, {"for_ever", "shm", "6000"});
   std::vector<int> ranks;
@@ -274,7 +274,7 @@ TEST(StoppedRanks, GoOnHoweverLongThatWas) {
     kill(ranks[1], SIGSTOP);
     pause(14);
     kill(ranks[1], SIGCONT);
-    pause(2);  // it looks around
+    pause(2);  // time in which it checks the others
     kill(ranks[0], SIGCONT);
     pause(2);
     has_gone_on = children_of(launcher).size() == 2;
@@ -286,7 +286,7 @@ TEST(StoppedRanks, GoOnHoweverLongThatWas) {
 }
 
 TEST(AGroup, IsWaitedForAsLongAsACollective) {
-  // Rank 1 comes to it later than ranks may need to find each other.
+  // Rank 1 joins the group later than the limit for ranks to find each other.
   const Finished result = run_process(launched(2, {"late_group", "gloo", "60000", "5000"}));
   EXPECT_EQ(result.status, 0) << result.output;
   const Finished shared = run_process(launched(2, {"late_group", "shm", "60000", "5000"}));

@@ -1,13 +1,13 @@
-// Loaded into the program in front of the C library (LD_PRELOAD): a disk under scratch files that fails as
-// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a disk that works, but for "room".
+// Loaded into the program before the C library (LD_PRELOAD). Simulates a disk for scratch files that fails as
+// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a working disk, except for "room".
 //
-//   full N      it has room for N bytes
-//   write N     it answers EIO to every write behind the N-th
-//   read N      likewise to every read
-//   short N     of every read behind the N-th nothing comes
-//   corrupt N   in every read behind the N-th a byte is another one
-//   count       it works; the last line on stderr is "scratch: R reads, W writes"
-//   room PATH   it works; checkpoints find no room on theirs once there is a file PATH
+//   full N      the disk has space for N bytes
+//   write N     every write after the N-th fails with EIO
+//   read N      every read after the N-th fails with EIO
+//   short N     every read after the N-th returns no bytes
+//   corrupt N   every read after the N-th returns one wrong byte
+//   count       the disk works; the last line on stderr is "scratch: R reads, W writes"
+//   room PATH   the disk works; checkpoints find no space on their disk once a file PATH exists
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// Ranks that somebody else starts: torchrun, Slurm, mpirun, several hosts.
+// Ranks that another launcher starts: torchrun, Slurm, mpirun, several hosts.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The ranks as some launcher would start them: one process each, told by `variables`.
+/// Starts the ranks as a launcher would: one process each, with the variables from `variables`.
 std::vector<Finished> started(int ranks, const std::function<std::map<std::string, std::string>(int)>& variables,
                               const std::vector<std::string>& arguments) {
   std::vector<Process> processes(ranks);
@@ -72,7 +72,7 @@ TEST(Launchers, RanksThatPretendOtherHostsUseSharedMemoryWithinAndGlooBetween) {
   EXPECT_THAT(results[3].output, HasSubstr("rank 3 of 4 ok on gloo"));
 }
 
-// Each agent counts its own ranks from 0: taken at their word, both would bind to the same cores and use the same GPU.
+// Each agent counts its own ranks from 0. With these numbers both would bind to the same cores and use the same GPU.
 TEST(Launchers, OfSeveralAgentsOnOneHostShareItsCores) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
@@ -163,7 +163,7 @@ TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
               HasSubstr("[launch] rank 1 was started twice in this run; give each process a different rank"));
 }
 
-// The agent's store outlives the ranks: it still holds those of the start before a change of members.
+// The agent's store outlives the ranks: it still holds the ranks from before a change of members.
 TEST(Launchers, NameTheRemedyForASecondStartOnTheStoreOfTorchrun) {
   comm::Store::Tcp tcp;
   tcp.host = "127.0.0.1";
@@ -251,7 +251,7 @@ TEST(Launchers, RealMpirunStartsRanks) {
   EXPECT_EQ(count(result.output, "ok on shm"), 2) << result.output;
 }
 
-/// Two network namespaces joined by a virtual cable: as good as two hosts, for sockets.
+/// Two network namespaces joined by a virtual cable, which act as two hosts for sockets.
 class TwoHosts {
  public:
   TwoHosts() : a_(concat("clsl-a-", getpid())), b_(concat("clsl-b-", getpid())) {
@@ -263,7 +263,7 @@ class TwoHosts {
             ip({"-n", a_, "link", "set", cable_a, "up"}) && ip({"-n", b_, "link", "set", cable_b, "up"}) &&
             ip({"-n", a_, "link", "set", "lo", "up"}) && ip({"-n", b_, "link", "set", "lo", "up"});
   }
-  ~TwoHosts() {  // the cable goes with its ends
+  ~TwoHosts() {  // the cable is removed with its ends
     for (const auto& name : {a_, b_}) ip({"netns", "del", name});
   }
   bool made() const { return made_; }

@@ -1,4 +1,4 @@
-// One rank of the process tests of comm as a process to start: colossal_comm_probe, launched or a rank on its own.
+// Starts one rank of the process tests of comm: colossal_comm_probe, through the launcher or alone.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 namespace colossal::test {
 
-/// Variables of a process, without what a launcher around the tests may have set.
+/// Returns variables of a process, without those that a launcher around the tests may have set.
 inline std::map<std::string, std::string> clean(std::map<std::string, std::string> more = {}) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "COLOSSAL_RANK",
                            "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "COLOSSAL_SECRET"}) {

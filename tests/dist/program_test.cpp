@@ -1,4 +1,4 @@
-// The program that people start, and the one with LibTorch that it becomes.
+// The program that users start, and the program with LibTorch that it executes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// The libraries that the dynamic linker would load for a program.
+/// Returns the libraries that the dynamic linker would load for a program.
 std::string libraries_of(const std::string& program) {
   const Finished listed = run_process({.command = {program}, .variables = {{"LD_TRACE_LOADED_OBJECTS", "1"}}});
   EXPECT_EQ(listed.status, 0) << listed.output;

@@ -1,5 +1,5 @@
-// What a process takes of a machine's memory while the model's data lies on a disk: less than that data, where a
-// process without [memory] is refused as much. The limit is the system's (RLIMIT_DATA), of all that may be written to.
+// Memory of a process whose model data is on a disk: it needs less than that data, while a process without [memory]
+// fails under the same limit. The limit is the system's (RLIMIT_DATA) for all writable memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,10 +19,10 @@ const Words kInTiers{"--memory.host=" + std::to_string(kHost)};
 
 struct Outcome {
   Finished finished;
-  int64_t most_resident = 0;  ///< bytes, as far as somebody looked: the system keeps the highest
+  int64_t most_resident = 0;  ///< maximum in bytes, which the system records
 };
 
-/// `command` in a process that may have `bytes` of memory.
+/// Runs `command` in a process that may have `bytes` of memory.
 Outcome run_within(int64_t bytes, const Words& command) {
   Outcome outcome;
   Words words{"sh", "-c", "ulimit -d \"$0\" && exec \"$@\"", std::to_string(bytes / 1024)};
@@ -57,7 +57,7 @@ void expect_to_need_tiers(int64_t bytes, const Words& command, const std::string
 
 TEST_F(TrainProgram, TrainsInLessMemoryThanTheModelsDataTakes) {
   constexpr int64_t kHidden = 256, kLayers = 20;
-  // The matrices alone: values, gradients and both states of AdamW, in fp32.
+  // The matrices alone: values, gradients and both optimizer states of AdamW, in fp32.
   const int64_t data = 12 * kHidden * kHidden * kLayers * 4 * 4;
   expect_to_need_tiers(data,
                        train({"--model.hidden=" + std::to_string(kHidden), "--model.layers=" + std::to_string(kLayers),
@@ -66,7 +66,7 @@ TEST_F(TrainProgram, TrainsInLessMemoryThanTheModelsDataTakes) {
                        base + "/scratch");
 }
 
-/// A Hugging Face folder of a LLaMA of zeros, whose file takes no room on the disk. Returns the number of weights.
+/// Writes a Hugging Face folder of a LLaMA of zeros, whose file is sparse. Returns the number of weights.
 int64_t write_hollow_llama(const std::string& folder) {
   constexpr int64_t kHidden = 512, kFfn = 1408, kLayers = 20, kVocabulary = 257;
   std::filesystem::create_directories(folder);

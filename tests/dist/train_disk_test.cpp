@@ -1,5 +1,5 @@
-// `colossal train` over a disk that goes wrong in the middle of the run: it ends with a message that names the folder
-// and what to do, or goes on where it can, and the last checkpoint is whole.
+// `colossal train` on a disk that fails in the middle of the run. The run ends with a message that names the folder
+// and the remedy, or continues if it can, and the last checkpoint is complete.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,12 +17,12 @@ namespace {
 using testing::HasSubstr;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMayLoadInFront = false;  // sanitizers want to be first
+constexpr bool kMayLoadInFront = false;  // sanitizers must be loaded first
 #else
 constexpr bool kMayLoadInFront = true;
 #endif
 
-/// The number that ends where `words` begin.
+/// Returns the number that ends at the start of `words`.
 int64_t number_before(const std::string& words, const std::string& text) {
   const size_t end = text.rfind(words);
   if (end == std::string::npos) return 0;
@@ -36,7 +36,7 @@ class TrainDisk : public TrainProgram {
     write_config(6, 2);
   }
   std::string scratch() const { return base + "/scratch"; }
-  /// With chunks so small that most of the model data lies on the disk.
+  /// Uses chunks so small that most of the model data is on the disk.
   Words train_in_tiers(const Words& more) const {
     Words flags{"--memory.host=192KiB", "--memory.disk=" + scratch(), "--parallel.chunk_mib=0.02"};
     flags.insert(flags.end(), more.begin(), more.end());
@@ -56,7 +56,7 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
   const std::vector<double> want = losses();
   ASSERT_EQ(want.size(), 6u);
 
-  // The file in the folder has no name: without the folder the run goes on.
+  // The file in the folder has no name, so the run continues without the folder.
   bool is_gone = false;
   const auto remove_scratch = [&](const std::string& output, int) {
     if (is_gone || !has_stepped(output)) return;
@@ -72,7 +72,7 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
   expect_all_is_saved();
   if (!kMayLoadInFront) GTEST_SKIP() << "this program is sanitized";
 
-  // Far behind the checkpoint of step 2, far before the end.
+  // This is well after the checkpoint of step 2, and well before the end.
   const int64_t reads = number_before(" reads, ", whole.output) * 3 / 5,
                 writes = number_before(" writes\n", whole.output) * 3 / 5;
   ASSERT_GT(reads, 20);
@@ -97,7 +97,7 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
     ASSERT_FALSE(steps.empty()) << ended.output;
     EXPECT_GE(steps.back() + 2, done) << "one every two steps";
   }
-  // What the last one left is gone on from on a disk that works, also behind a try on one that is full by now.
+  // A working disk resumes from the last checkpoint, even after an attempt on a full disk.
   const Finished refused = run_on_faulty_disk("full 100000", {"--resume"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.output, HasSubstr("[disk] the scratch file in " + scratch()));

@@ -1,4 +1,4 @@
-// `colossal train` when processes are killed: who is named, what is left, what goes on.
+// `colossal train` when processes are killed: the process that is named, the remains, and the continuation.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ TEST_F(TrainProgram, AKilledRankEndsAllAndNamesIt) {
   EXPECT_NE(result.status, 0);
   EXPECT_NE(result.output.find("was killed by SIGKILL"), std::string::npos) << result.output;
   for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
-  // The same command goes on from the newest checkpoint.
+  // The same command continues from the newest checkpoint.
   const auto steps = checkpoint::complete_steps(base + "/run/checkpoints");
   const Finished resumed = run(train({"--parallel.data=2", "--resume", concat("--training.steps=", steps.back() + 2)}));
   EXPECT_EQ(resumed.status, 0) << resumed.output;

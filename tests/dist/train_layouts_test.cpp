@@ -1,4 +1,4 @@
-// `colossal train` on real ranks: one curve under every layout, transport and launcher.
+// `colossal train` on real ranks: every layout, transport and launcher gives the same loss curve.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The program on a small text and a small model, in a folder of the test's own.
+// The program with a small text and a small model, in a separate folder per test.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -49,14 +49,14 @@ class TrainProgram : public testing::Test {
     // fp32, 12 steps
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i + 1;
   }
-  /// The last step of the metrics is in a checkpoint, and the report is there.
+  /// Checks that the last step of the metrics is in a checkpoint, and that the report exists.
   void expect_all_is_saved() const {
     const auto steps = checkpoint::complete_steps(base + "/run/checkpoints");
     ASSERT_FALSE(steps.empty());
     EXPECT_EQ(steps.back(), static_cast<int64_t>(losses().size()));
     EXPECT_TRUE(std::filesystem::exists(base + "/run/report.html"));
   }
-  /// Whether what was printed so far says that a step is done: no other line has a loss.
+  /// Returns true if the output so far shows a finished step: no other line has a loss.
   static bool has_stepped(const std::string& output) { return output.find("  loss ") != std::string::npos; }
   std::string base;
 };

@@ -1,4 +1,4 @@
-// What `colossal train` refuses or remarks on, once for all ranks and before any work.
+// Errors and warnings of `colossal train`, reported once for all ranks and before any work.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 namespace colossal::test::train_refusals_test {
 namespace {
 
-// No file may grow, memory without a name included: as good as a host whose memory is full.
+// No file may grow, including memory without a name, which simulates a host without free memory.
 TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
   Words words{"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
   const Words command = train({"--parallel.data=2"});
@@ -24,7 +24,7 @@ TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
   EXPECT_EQ(done.status, 0) << done.output;
 }
 
-/// Ranks that are started one by one, as by hand, each with flags of its own.
+/// Starts ranks one by one, as by hand, each with its own flags.
 std::vector<Finished> started_apart(const std::vector<Words>& commands) {
   const std::string port = std::to_string(free_port()), size = std::to_string(commands.size());
   std::vector<Process> processes;
@@ -52,7 +52,7 @@ TEST_F(TrainProgram, RefusesRanksWithDifferentConfigs) {
       << refused[0].output;
   EXPECT_EQ(refused[1].output.find("learning_rate"), std::string::npos) << refused[1].output;  // it is said once
   EXPECT_FALSE(std::filesystem::exists(base + "/run/checkpoints"));
-  // Other layouts lead to other groups, other flags to other collectives: that is found before.
+  // Different layouts make different groups, and different flags make different collectives, so the check comes first.
   const auto layouts = started_apart({first, train({"--parallel.tensor=2", "--optimizer.learning_rate=0.001"})});
   EXPECT_NE(layouts[0].output.find("data of [parallel] is 2 on rank 0 and 1 on rank 1"), std::string::npos)
       << layouts[0].output;

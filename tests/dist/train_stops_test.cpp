@@ -1,4 +1,4 @@
-// `colossal train` that is stopped, held up or left alone: signals, terminals, ranks that stand still.
+// `colossal train` when it is stopped, delayed or loses its terminal.
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 namespace colossal::test::train_stops_test {
 namespace {
 
-// Before the first step there is nothing to save: a signal ends the process as it ends any other.
+// Before the first step there is nothing to save, so a signal ends the process as it ends any other.
 TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
   const int port = free_port();
   bool sent = false;
@@ -26,7 +26,7 @@ TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
                                                      {"MASTER_PORT", std::to_string(port)}},
                                        .limit = seconds(100),
                                        .meanwhile = [&](const std::string&, int process) {
-                                         if (sent || !is_listening(port)) return;  // for the other rank
+                                         if (sent || !is_listening(port)) return;  // rank 0 waits for the other rank
                                          sent = true;
                                          when = std::chrono::steady_clock::now();
                                          kill(process, SIGTERM);
@@ -54,7 +54,7 @@ TEST_F(TrainProgram, SigtermCtrlCAndALostTerminalLoseNothing) {
   }
 }
 
-// A rank that hangs never comes to the end of its step: the first signal waits for it, the second does not.
+// A rank that hangs never finishes its step: the first signal waits for it, the second does not.
 TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
   write_config(100000, 0);
   std::vector<int> ranks;
@@ -78,7 +78,8 @@ TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
   for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
 }
 
-// A rank whose process stops for a while: long before run.timeout somebody says who is waited for, and nothing ends.
+// The process of a rank is stopped for a while. Long before run.timeout a message names the awaited rank, and the run
+// continues.
 TEST_F(TrainProgram, AStallIsReportedAndOver) {
   write_config(100000, 0);
   std::vector<int> ranks;
@@ -137,7 +138,7 @@ TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
 
 TEST_F(TrainProgram, GoesOnWhenNobodyReadsWhatItPrints) {
   write_config(400, 0);
-  // The reader takes one line and leaves; what is printed later goes nowhere.
+  // The reader takes one line and exits; later output is lost.
   Words words{"sh", "-c", "{ \"$@\"; echo $? > \"$0\"; } 2>&1 | head -n 1", base + "/status"};
   for (const auto& word : train({"--parallel.data=2"})) words.push_back(word);
   const Finished result = run(words);

@@ -1,4 +1,4 @@
-// Text from a trained model: samples, `colossal generate`, and exports that start another run.
+// Text from a trained model: samples, `colossal generate`, and exports from which another run starts.
 #include <gtest/gtest.h>
 
 #include <filesystem>
