@@ -1,4 +1,4 @@
-// The checker: it accepts whatever the families make and refuses what is broken, each fault with its rule.
+// The checker accepts every schedule of the families and refuses broken ones, each fault with its rule.
 #include "colossal/schedule/check.h"
 
 #include <gmock/gmock.h>
@@ -112,7 +112,7 @@ TEST(Check, RefusesWhatDoesNotBelong) {
 
 TEST(Check, RefusesWhatLocksUpWithBlockingTransfers) {
   using enum Action;
-  // Rank 0 sends micro-batch 1 before rank 1, which first wants to be rid of a gradient, comes to receive it.
+  // Rank 0 sends micro-batch 1 before rank 1 receives it, because rank 1 first sends a gradient.
   std::vector<Step> first, second;
   for (int i = 0; i < 3; ++i) first.insert(first.end(), {{Forward, i, 0}, {SendForward, i, 0, 1}});
   for (int i = 0; i < 3; ++i) {
@@ -162,7 +162,7 @@ TEST(Check, SeesTheOrderOfAccumulation) {
   EXPECT_EQ(fault_of(schedule), "") << "legal, but not bitwise that of one process";
 }
 
-/// Any legal options: sizes that a family refuses are drawn anew.
+/// Returns random legal options: sizes that a family refuses are drawn again.
 Options random_options(std::mt19937& random) {
   const auto whole = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
   const auto cost = [&] { return whole(0, 2) == 0 ? 1.0 : std::uniform_real_distribution(0.3, 2.0)(random); };

@@ -1,4 +1,4 @@
-// Pictures hold what they must, of planned times and of measured ones.
+// Pictures of planned and of measured times show all of their events.
 #include "colossal/schedule/draw.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Times that no simulator made: seconds since some clock began.
+/// Returns times that no simulator made: seconds of some clock.
 Timeline measured() {
   return make_timeline({{0, {Action::Forward, 0, 0}, 100.0, 100.5},
                         {0, {Action::SendForward, 0, 0, 1}, 100.5, 100.75},

@@ -22,7 +22,7 @@ TEST(FrozenStages, RunForwardOnlyAndTheOthersAsBefore) {
     for (int first = 0; first <= stages; ++first) {
       const Schedule part = without_frozen_stages(whole, first);
       Messages sent, received;
-      std::map<int, int> backward;  // by stage
+      std::map<int, int> backward;  // backward steps by stage
       for (int rank = 0; rank < 4; ++rank)
         for (const Step& step : part.ranks[rank]) {
           const bool forward = step.action == Action::SendForward || step.action == Action::ReceiveForward;

@@ -1,4 +1,4 @@
-// Orders that other programs and the papers agree on, literally.
+// Literal orders that other programs and the papers agree on.
 #include <gtest/gtest.h>
 
 #include "schedule/orders.h"

@@ -1,4 +1,4 @@
-// What cannot be scheduled, and what to change.
+// Options that cannot be scheduled, and the suggested changes.
 #include "colossal/schedule/make.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Schedules of these tests in a few words.
+// Short texts for schedules in these tests.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace colossal::schedule {
 
-/// The compute steps of one rank: "F0 F1 B0 B1", with chunk letters where there are several.
+/// Returns the compute steps of one rank: "F0 F1 B0 B1", with chunk letters if there are several chunks.
 inline std::string order_of(const Schedule& schedule, int rank) {
   std::string out;
   for (const Step& step : schedule.ranks[rank]) {

@@ -1,4 +1,4 @@
-// What the papers say about bubbles and live activations, from the simulator.
+// The simulator gives the bubbles and live activations of the papers.
 #include "colossal/schedule/simulate.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ double peak(const Timeline& timeline) {
   return *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end());
 }
 
-/// Idle share of all the time, as some papers count.
+/// Returns the idle share of the total time, which some papers use.
 double of_total(const Timeline& timeline) { return timeline.bubble() / (1 + timeline.bubble()); }
 
 const Costs kUnequal{.forward = 1, .backward_input = 1.2, .backward_weight = 0.8};
@@ -111,7 +111,7 @@ TEST(Bubble, OfVHalfAndVMin) {
   for (int p = 2; p <= 16; ++p) {
     const int m = 3 * p;
     const Timeline half = run("v-half", p, m), least = run("v-min", p, m);
-    // about p/2m: an odd number of ranks turns less well
+    // about p/2m; an odd number of ranks turns less efficiently
     EXPECT_LE(half.bubble(), (p + 2 * (p % 2)) / (2.0 * m) + kSlack) << p;
     EXPECT_LE(least.bubble(), 2 * p / (3.0 * m) + kSlack) << p;
     EXPECT_EQ(peak(half), (p + 2) / 2) << p;
