@@ -1,5 +1,5 @@
-// Attention of sequences dealt out to ranks sends, keeps and computes what the formulas say, on every rank and in every
-// mode: grouped queries, lengths that do not divide.
+// Attention of sequences that are split over ranks sends, keeps and computes the amounts of the formulas. This holds
+// on every rank and in every mode, also for grouped queries and lengths that do not divide.
 #include "colossal/parallel/sequence/attention_cost.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST_P(AttentionCostOf, EachRankIsThatOfTheFormulasInEveryMode) {
   expect_measured({.batch = 1, .tokens = 48, .heads = 24, .kv_heads = 3, .head_dim = 8, .causal = false});
 }
 
-// 53 is prime; of 4 key-value heads some of 3 and 6 ranks read more than others.
+// 53 is prime. With 4 key-value heads, some of 3 and 6 ranks read more heads than others.
 TEST_P(AttentionCostOf, GroupedQueriesAndOddLengthsIsThatOfTheFormulas) {
   for (const int64_t kv_heads : {1, 2, 4})
     expect_measured({.batch = 2, .tokens = 53, .heads = 24, .kv_heads = kv_heads, .head_dim = 4});
@@ -49,7 +49,7 @@ std::vector<double> values(const std::vector<AttentionCost>& ranks, double (*val
   return all;
 }
 
-// In units of a hidden state of all tokens (b s h), forward and backward together, worked out by hand.
+// Worked out by hand, in units of a hidden state of all tokens (b s h), for forward and backward together.
 TEST(PublishedAttentionCost, AtEightRanksIsWhatAHandGets) {
   const AttentionSizes sizes{.batch = 2, .tokens = 1024, .heads = 16, .kv_heads = 16, .head_dim = 8};
   const auto sent = [](const AttentionCost& c) { return (c.forward + c.backward) / (4.0 * 2 * 1024 * 16 * 8); };

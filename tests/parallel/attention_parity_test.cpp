@@ -1,5 +1,5 @@
-// Attention in every tensor mode against one process, with all that depends on which heads a rank has: the slopes of
-// ALiBi, norms of heads, heads that are padded or share keys.
+// Attention in every tensor mode against one process, for all features that depend on a rank's heads: the slopes of
+// ALiBi, norms of heads, and heads that are padded or share keys.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
   }
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
-  // Documents have other borders in each row: a rank must take those of its own rows.
+  // Documents have other borders in each row, so a rank must use the documents of its own rows.
   const auto position = at::arange(kSequence, at::kLong), row = at::arange(batch, at::kLong).unsqueeze(1);
   step.documents = position.gt(row.remainder(kSequence - 2)).to(at::kLong);
   const at::Tensor x = part(values({batch, kSequence, kHidden}, "x")).requires_grad_();
@@ -69,7 +69,7 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
   return r;
 }
 
-/// `cut`: parallel::Layout::cut.
+/// Checks attention under `config`; `cut` is parallel::Layout::cut.
 void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn::AttentionOptions& options,
            decltype(parallel::Layout::cut) cut = {}) {
   const int64_t batch = parallel::batch_parts(config) * 2;
@@ -109,7 +109,7 @@ class AttentionParity : public testing::TestWithParam<TensorConfig> {
   }
 };
 
-// Also those that share keys, and those that are padded.
+// Includes heads that share keys and heads that are padded.
 TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3});
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
@@ -117,7 +117,8 @@ TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
 }
 
-/// 12 tokens in 2 N runs, those at both ends of the sequence on the same rank, runs of the first half longer.
+/// Returns 12 tokens in 2 N runs; the runs at both ends of the sequence are on the same rank, and runs of the first
+/// half are longer.
 nn::SequenceCut zigzag(int64_t ranks) {
   nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks)};
   const int64_t of_two = kSequence / ranks, longer = of_two / 2 + 1;
@@ -128,8 +129,8 @@ nn::SequenceCut zigzag(int64_t ranks) {
   return cut;
 }
 
-// Ranks hold runs of both ends outside, of unequal lengths, and the whole sequence inside: causal attention in any
-// other order than that of the sequence gives something else.
+// Ranks hold runs of both ends outside, of unequal lengths, and the whole sequence inside. Causal attention in any
+// other order than the order of the sequence gives another result.
 TEST(SequenceCut, AttentionIsInTheOrderOfTheSequence) {
   const nn::AttentionShape shape{.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3};
   for (const int64_t ranks : {2, 4})
@@ -152,7 +153,7 @@ TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
                          "for 3"));
 }
 
-// Two neighbours of four hold unequal shares of what is gathered, the other two do not: no rank goes on alone.
+// Two neighbours of four hold unequal shares of the gathered tokens, the other two do not. No rank continues alone.
 TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
   std::vector<std::string> said(4);
   comm::run_ranks(4, [&](comm::World& world) {
@@ -166,7 +167,7 @@ TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
   EXPECT_THAT(said, testing::Each(testing::HasSubstr("must hold the same number of tokens: got 4 and 2")));
 }
 
-// Layers that gather nothing take unequal shares; logits of all tokens are gathered.
+// Layers that gather nothing accept unequal shares; logits gather all tokens.
 TEST(SequenceCut, OfUnequalSharesIsRefusedByLogitsBeforeTheyAreSent) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::sequence("sequence", 2)});

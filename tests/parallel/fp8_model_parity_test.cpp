@@ -1,6 +1,6 @@
-// Whole models with linear layers in fp8 and delayed scaling under layouts of every kind, against one process in fp64.
-// Scales agree because their history does, and no number lies on a border between two codes, so what is left is the
-// rounding of fp64.
+// Whole models with linear layers in fp8 and delayed scaling, under layouts of every kind, against one process in
+// fp64. Scales agree because their histories do, and no number is on the border between two quantized values, so only
+// the rounding of fp64 remains.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Batch {
   at::Tensor inputs, labels;
 };
 
-/// Every sequence counts alike: the share of a micro-batch in the loss is known to each rank.
+/// Every sequence has the same weight, so each rank knows the share of a micro-batch in the loss.
 Batch random_batch(int64_t rows, int64_t vocabulary, int64_t step) {
   auto generator = at::detail::createCPUGenerator(77 + step);
   const auto ids = at::TensorOptions(at::kLong);
@@ -53,7 +53,7 @@ class Trained {
         fp8_({.scaling = nn::Fp8Recipe::Scaling::Delayed, .history = 2}),
         model_(mesh_, config, shape, options(is_fp8), {.micro_batches = kMicroBatches}) {}
 
-  /// This rank's share of the loss; gradients are there afterwards.
+  /// Returns this rank's share of the loss and computes the gradients.
   double gradients(const Batch& whole) {
     zero_gradients(parameters());
     const int64_t replica = mesh_.index("data"), replicas = mesh_.size("data");
@@ -118,7 +118,7 @@ class Trained {
 
 enum class Fault { None, CollectivesOff, HistoriesApart, NoFp8 };
 
-/// kSteps of training from a history that a step of one process has left.
+/// Checks kSteps of training that start from the history of one process's step.
 void check(const models::ModelShape& shape, const ParallelConfig& config, Fault fault = Fault::None) {
   const int64_t rows = config.data * parallel::batch_parts(config.tensor) * kMicroBatches;
   const auto batch = [&](int64_t step) { return random_batch(rows, shape.vocabulary, step); };
@@ -137,7 +137,7 @@ void check(const models::ModelShape& shape, const ParallelConfig& config, Fault 
     weights = trained.weights();
     histories = trained.histories();
   });
-  // Sums over features and tokens, of all layers and steps, one after another.
+  // Sums over features and tokens, over all layers and steps, one after another.
   const int64_t terms = 64 * rows * kSequence * shape.layers * kSteps;
   const auto work = [&](comm::World& world) {
     Trained trained(world, config, shape, fault != Fault::NoFp8);
@@ -160,7 +160,7 @@ void check(const models::ModelShape& shape, const ParallelConfig& config, Fault 
 struct Case {
   int data;
   parallel::TensorConfig tensor;
-  const char* schedule = "";  ///< of a pipeline of two stages
+  const char* schedule = "";  ///< schedule of a pipeline of two stages
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -169,8 +169,9 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << "data" << c.data << "_" << name_of(c.tensor) << (schedule.empty() ? "" : "_") << schedule;
 }
 
-/// Every mode, alone, and with two replicas where it has a form on four ranks; the sequence form and 3D, which have
-/// none, on two and on eight; pipelines that put weight gradients off and that do not.
+/// Returns every mode alone, and with two replicas if it has a form on four ranks. The sequence form and 3D, which
+/// have none, run on two and on eight ranks. Pipelines that defer weight gradients and pipelines that do not are
+/// included.
 std::vector<Case> cases() {
   std::vector<Case> result{{2, {}},
                            {3, {}},
@@ -199,7 +200,7 @@ TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
   EXPECT_NO_THROW(check(tiny_gpt2(), config()));
   EXPECT_THROW(check(tiny_gpt2(), config(), Fault::NoFp8), ParityError);
   const bool has_stages = *GetParam().schedule, has_copies = GetParam().data * GetParam().tensor.size > 1;
-  if (!has_stages) {  // which run on messages alone
+  if (!has_stages) {  // pipelines run on messages alone
     EXPECT_THROW(check(tiny_gpt2(), config(), Fault::CollectivesOff), ParityError);
   }
   if (has_copies) {
@@ -207,7 +208,8 @@ TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
   }
 }
 
-// Where each kv head is on one rank: copies quantise their shares of a gradient, which one process adds up first.
+// Each kv head is on one rank, because ranks with copies would quantise their shares of a gradient, while one process
+// sums them first.
 TEST(Fp8ModelParity, OfGroupedHeadsWithoutCopies) {
   for (const parallel::TensorConfig& tensor :
        {parallel::TensorConfig{.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}})

@@ -1,5 +1,5 @@
-// Linear layers in fp8 in every tensor mode against those of one process. Where scales agree all numbers do, bit for
-// bit: operands of few bits make sums that are exact in fp64 whatever their order.
+// Linear layers in fp8 in every tensor mode against one process. If scales agree, all numbers agree bit for bit,
+// because operands of few bits make sums that are exact in fp64 in any order.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -28,8 +28,8 @@ using parallel::TensorConfig;
 constexpr int64_t kNarrow = 36, kWide = 72, kSequence = 6;
 
 at::Generator generator(const std::string& name) { return at::detail::createCPUGenerator(derive_seed(3, name)); }
-/// Blocks of a hundred such numbers, however they are cut, have largest magnitudes in (7/8, 1): one scale, where those
-/// are powers of two.
+/// Returns uniform numbers. Blocks of a hundred of them have largest magnitudes in (7/8, 1), however they are split,
+/// so they share one scale if scales are powers of two.
 at::Tensor uniform(std::vector<int64_t> sizes, const std::string& name) {
   return at::rand(sizes, generator(name), at::TensorOptions(at::kDouble)) * 2 - 1;
 }
@@ -37,7 +37,7 @@ at::Tensor normal(std::vector<int64_t> sizes, const std::string& name) {
   return at::randn(sizes, generator(name), at::TensorOptions(at::kDouble));
 }
 
-/// An expand and a contract, each on an input of its own.
+/// An expand and a contract, each with a separate input.
 struct Pair {
   Pair(nn::Layers& make)
       : parameters(make.parameters()),
@@ -55,7 +55,7 @@ struct Pair {
   std::unique_ptr<nn::Contract> down;
 };
 
-/// Cuts what is whole to what this rank has outside and inside.
+/// Splits whole tensors into this rank's parts outside and inside.
 struct Parts {
   std::function<at::Tensor(const at::Tensor&)> outside, inside;
 };
@@ -107,15 +107,15 @@ void compare(const Results& got, const Results& want, const Parts& parts, const 
   expect_equal(got.down_input, parts.inside(want.down_input), "input gradient of a contract");
   for (const nn::Parameter& p : parameters) {
     const at::Tensor whole = local_part(want.gradients.at(p.name), p.spec, parameters.place());
-    if (p.name.ends_with(".bias"))  // sums of all digits
+    if (p.name.ends_with(".bias"))  // sums that use all digits
       expect_close(got.gradients.at(p.name), whole, 1000, "gradient of " + p.name);
     else
       expect_equal(got.gradients.at(p.name), whole, "gradient of " + p.name);
   }
 }
 
-/// A step on uniform numbers, whose scales agree by themselves; then, with delayed scaling, one on others, whose scales
-/// agree because their history does.
+/// Checks a step on uniform numbers, whose scales agree by construction. Then, with delayed scaling, checks a step on
+/// other numbers, whose scales agree because their histories do.
 void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees = true, bool collectives_off = false) {
   const int64_t batch = parallel::batch_parts(config) * 4;
   const Fp8Recipe recipe{.scaling = scaling};
@@ -167,7 +167,7 @@ TEST_P(Fp8Parity, DelayedScalingIsBitwiseThatOfOneProcess) {
   EXPECT_THROW(check(GetParam(), Fp8Recipe::Scaling::Delayed, false), ParityError);
 }
 
-// What fp8 changes is seen: the same layers without it give other numbers.
+// The effect of fp8 is visible: the same layers without it give other numbers.
 TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});

@@ -1,5 +1,5 @@
-// The linear layers of a transformer layer send and keep what the published formulas say, on every rank and in every
-// mode.
+// The linear layers of a transformer layer send and keep the amounts of the published formulas, on every rank and in
+// every mode.
 #include "colossal/parallel/tensor/layer_cost.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST_P(LayerCostOf, EachRankIsThePublishedOneInEveryMode) {
     }
   }
 }
-// Sizes that divide in every mode of that number of ranks.
+// Sizes that divide in every mode with that number of ranks.
 constexpr LayerSizes kSmall{.hidden = 72, .heads = 72, .batch = 36, .sequence = 72};
 constexpr LayerSizes kThirds{.hidden = 108, .heads = 108, .batch = 9, .sequence = 27};
 constexpr LayerSizes kPowers{.hidden = 64, .heads = 64, .batch = 32, .sequence = 64};

@@ -1,5 +1,5 @@
-// Options of norms and heads in every tensor mode against one process: norms whose weight is an offset from 1, without
-// a bias, and heads whose logits are capped.
+// Options of norms and heads in every tensor mode against one process: norms whose weight is an offset from 1, norms
+// without a bias, and heads whose logits are capped.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ void check(const TensorConfig& config, bool collectives_off = false) {
                       return parallel::part_of(layout, layout.outside, whole, step).contiguous();
                     };
                     const Results got = run_layers(make, mesh, batch, step, part);
-                    // Of each norm a sum over the features, one after the other in each direction.
+                    // Each norm sums over the features, one norm after the other in each direction.
                     const int64_t terms = 16 * kHidden, tokens = batch * kSequence;
                     expect_close(got.hidden, part(want.hidden), terms, "normed");
                     expect_close(got.input_gradient, part(want.input_gradient), terms * kVocabulary, "input gradient");
@@ -153,7 +153,7 @@ TEST_P(LayerOptionsParity, AreThoseOfOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Modes, LayerOptionsParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
-// All four logits are far beyond the cap, which makes them one number: the last is the largest nevertheless.
+// All four logits are far beyond the cap, which makes them equal, but the last one is still the largest.
 TEST(LayerOptions, WhatIsFoundGoesByLogitsBeyondTheCap) {
   for (const int ranks : {1, 2})
     comm::run_ranks(ranks, [&](comm::World& world) {

@@ -1,6 +1,6 @@
-// Each layer of the parallel factory, in every mode, against the serial one on integers: every sum is exact whatever
-// its order, so results must be equal bit for bit, and a difference is an error of layout, never of rounding. Then the
-// ways in which such layers go wrong, each of which must be noticed.
+// Each layer of the parallel factory, in every mode, against the serial one on integers. Every sum is exact in any
+// order, so results must be equal bit for bit, and a difference is an error of layout, never of rounding. Then common
+// errors in such layers, each of which must be noticed.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
   return at::randint(-3, 4, sizes, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
-/// Layers chained, without anything that rounds.
+/// Layers in a chain, without operations that round.
 struct Chain {
   Chain(nn::Layers& make, const nn::AttentionShape& shape, bool is_sequence_split) {
     const int64_t width = shape.hidden;
@@ -66,7 +66,7 @@ struct Chain {
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
-  std::unique_ptr<nn::PatchEmbedding> patches;  // none where the sequence is split: words follow them
+  std::unique_ptr<nn::PatchEmbedding> patches;  // null if the sequence is split, because words follow the patches
   std::unique_ptr<nn::HeadProjection> heads;
   std::unique_ptr<nn::Dense> dense;
   std::unique_ptr<nn::Expand> up, gate_up;
@@ -88,11 +88,11 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// Changes a layout, or each parameter, to see whether the difference is noticed.
+/// Changes a layout, or each parameter, to check that the difference is noticed.
 using Mutation = std::function<void(Layout&)>;
 using ParameterMutation = std::function<void(nn::Parameter&)>;
 
-/// `step`: with the cut of the layout. `part`: cuts a whole hidden state to this rank's.
+/// Runs the chain. `step` has the cut of the layout; `part` cuts a whole hidden state to this rank's part.
 template <class Part>
 Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch,
                   bool is_sequence_split, const nn::Step& step, const Part& part,
@@ -118,7 +118,7 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   r.tied = chain.tied->logits(r.hidden, step);
   r.untied = chain.untied->logits(r.hidden, step);
   r.classes = chain.classifier->logits(r.hidden.narrow(1, 0, 1), step);
-  // Labels that differ from token to token, most of them what the head finds; the loss rounds.
+  // Labels differ from token to token, and most of them are the head's predictions; only the loss rounds.
   const at::Tensor labels = integers({batch, tokens}, "labels").abs().to(at::kLong);
   r.loss = chain.tied->loss_sum(r.hidden, labels, step);
   r.found = chain.tied->found(r.hidden, at::where(labels.eq(0), labels, r.tied.argmax(-1)), step);
@@ -184,7 +184,7 @@ TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
-// Zigzag: of 2 N runs rank r has number r and, counted from the end, number r again.
+// Returns a zigzag: rank r has run number r of 2 N from the start, and run number r from the end.
 nn::SequenceCut zigzag(int64_t tokens, int64_t ranks) {
   nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks)};
   for (int64_t run = 0; run < 2 * ranks; ++run) {
@@ -194,7 +194,7 @@ nn::SequenceCut zigzag(int64_t tokens, int64_t ranks) {
   return cut;
 }
 
-// Of 6 tokens in runs of 2, 2, 1, 1, and in 6 runs; every rank has tokens of both ends.
+// 6 tokens are split into runs of 2, 2, 1, 1, and into 6 runs; every rank has tokens of both ends.
 TEST(SequenceCut, EveryLayerIsBitwiseThatOfOneProcess) {
   for (const bool keep_gathered : {false, true})
     for (const int64_t ranks : {2, 3}) {
@@ -207,8 +207,8 @@ TEST(SequenceCut, EveryLayerIsBitwiseThatOfOneProcess) {
     }
 }
 
-// An axis of the mesh that deals out tokens and nothing else, as ring attention has: every rank multiplies whole
-// matrices by its own tokens, and gradients are summed as those of replicas are.
+// A mesh axis that splits only tokens, as in ring attention. Every rank multiplies whole matrices by its own tokens,
+// and gradients are summed like those of replicas.
 TEST(SequenceCut, AlongAnAxisOfItsOwnEveryLayerIsBitwiseThatOfOneProcess) {
   for (const int ranks : {2, 3}) {
     const TensorConfig config{.size = ranks, .sequence = true};
@@ -242,7 +242,7 @@ TEST(SequenceCut, DropoutMasksAreThoseOfTheWholeBatch) {
     });
 }
 
-// 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
+// 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, with one batch row per part.
 TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
   for (const TensorConfig& config :
        {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
@@ -253,7 +253,7 @@ TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
   }
 }
 
-/// Notices: a layout in which something is wrong gives other numbers, or tensors that do not fit.
+/// Expects an error: a layout with a fault gives other numbers, or tensors that do not fit.
 void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
   EXPECT_ANY_THROW(check(config, kShape, false, mutate));
 }
@@ -266,7 +266,7 @@ TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
   expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.batch[0], l.outside.batch[1]); });
 }
 
-// The bug that is made most often with a split sequence: vectors that see a part of the tokens on each rank.
+// The most common bug with a split sequence: vectors that get gradients from only a part of the tokens on each rank.
 TEST(Mutations, AMissingSumOfNormAndBiasGradientsIsNoticed) {
   const TensorConfig config{.size = 2, .sequence = true};
   EXPECT_THROW(check(config, kShape, false, {}, [](nn::Parameter& p) { p.spec.gradient_axes.clear(); }), ParityError);
@@ -276,7 +276,7 @@ TEST(Mutations, AMissingSumOverDepthIsNoticed) {
   expect_noticed({.size = 8, .mode = "2.5d", .depth = 2}, [](Layout& l) { l.weight_copies.clear(); });
 }
 
-/// Divides dW by the ranks, as a mean over a group that should be a sum would.
+/// Divides dW by the number of ranks, like a mean over a group that should be a sum.
 struct DividedGradient : nn::Product {
   DividedGradient(std::shared_ptr<const Product> inner, double ranks) : inner(std::move(inner)), ranks(ranks) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
@@ -299,7 +299,7 @@ TEST_P(ModeMutations, AGradientDividedByTheRanksIsNoticed) {
   EXPECT_THROW(check(GetParam(), kShape, false, divide), ParityError);
 }
 
-// The products of one direction taken from a layout whose collectives are those of a mesh without them.
+// Takes the products of one direction from a layout whose mesh has no collectives.
 TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
   comm::run_ranks(1, [&](comm::World& alone) {
     comm::Mesh mesh(alone, {{"data", 1}});
@@ -316,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ModeMutations,
                                          TensorConfig{.size = 8, .mode = "3d"}),
                          [](const auto& info) { return name_of(info.param); });
 
-// An expand without its contract before a residual: refused by the compiler, under every layout.
+// The compiler refuses an expand without its contract before a residual, under every layout.
 template <class A, class B>
 concept Addable = requires(A a, B b) { a + b; };
 static_assert(Addable<at::Tensor, at::Tensor>);

@@ -1,4 +1,5 @@
-// Log-probabilities of tokens in every mode: those of the loss, with its gradients, and a slice of logits at a time.
+// Log-probabilities of tokens in every mode agree with the loss, also in their gradients, and use one slice of logits
+// at a time.
 #include "colossal/nn/log_probabilities.h"
 
 #include <ATen/ATen.h>
@@ -28,14 +29,14 @@ using parallel::Layout;
 using parallel::TensorConfig;
 
 constexpr int64_t kHidden = 36, kVocabulary = 11;
-constexpr double kCap = 1.5, kBound = 1e-12;  // of values in fp64, as a part of the largest
+constexpr double kCap = 1.5, kBound = 1e-12;  // bound of fp64 errors, relative to the largest value
 
 at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
   auto generator = at::detail::createCPUGenerator(derive_seed(9, name));
   return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
-/// `want` is `whole` or a rank's part of it.
+/// Compares `got` with `want`, which is `whole` or a rank's part of it.
 void expect_same(const at::Tensor& got, const at::Tensor& want, const std::string& what, const at::Tensor& whole) {
   expect_within(got, want, kBound * whole.abs().max().item<double>(), what);
 }
@@ -44,13 +45,13 @@ void expect_same(const at::Tensor& got, const at::Tensor& want, const std::strin
   expect_same(got, want, what, want);
 }
 
-/// Every fifth one is ignored.
+/// Returns labels of which every fifth one is ignored.
 at::Tensor labels_of(int64_t batch, int64_t sequence) {
   const at::Tensor all = at::arange(batch * sequence, at::kLong).view({batch, sequence});
   return all.remainder(kVocabulary).masked_fill(all.remainder(5).eq(2), ops::kIgnoredLabel);
 }
 
-/// A loss from what the head reads, scalar.
+/// A scalar loss of the tensor that the head reads.
 using LossOf =
     std::function<at::Tensor(nn::LossHead&, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step&)>;
 
@@ -62,7 +63,7 @@ at::Tensor plain(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor&
   return -head.log_probabilities(hidden, labels, step).sum();
 }
 
-/// What is not a sum over tokens: each row's tokens change the weight of the others.
+/// Returns a value that is no sum over tokens: each row's tokens change the weight of the others.
 at::Tensor of_rows(const at::Tensor& log_probabilities) {
   const at::Tensor weights = values(log_probabilities.sizes().vec(), "weights");
   return (log_probabilities * weights).sum(1).square().sum();
@@ -72,7 +73,7 @@ at::Tensor weighted(nn::LossHead& head, const at::Tensor& hidden, const at::Tens
   return of_rows(head.log_probabilities(hidden, labels, step));
 }
 
-/// The same of one process by LibTorch's operators, of whole logits.
+/// Returns the same value on one process, computed by LibTorch's operators from whole logits.
 at::Tensor weighted_by_formula(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
                                const nn::Step& step) {
   return of_rows(ops::log_probabilities(head.logits(hidden, step), labels));
@@ -83,7 +84,7 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// The head behind the embedding: a tied one, whose weight both use, or a classifier of each row's first token.
+/// The head after the embedding: a tied one, which shares its weight, or a classifier of each row's first token.
 enum class Head { Tied, Classifier };
 
 Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor& labels, const nn::Step& step,
@@ -173,7 +174,7 @@ TEST_P(LogProbabilityModes, OfClassesAddUpToTheLossWithItsGradients) {
 INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
-// Of 7 tokens ranks have unequal numbers.
+// 7 tokens, so that ranks have unequal numbers.
 TEST(LogProbabilities, OfSequencesThatRanksShareAreThoseOfOneProcess) {
   for (const parallel::SequenceConfig& sequence : sequence_modes())
     for (const int64_t tokens : {8, 7}) {
@@ -223,13 +224,13 @@ TEST(LogProbabilities, DoNotDependOnTheSlices) {
     EXPECT_NO_THROW(expect_same(x.grad(), dx, concat("tokens, slice ", slice)));
     EXPECT_NO_THROW(expect_same(weight.grad(), dweight, concat("weight, slice ", slice)));
   }
-  // A weight alone has gradients, too.
+  // A weight whose input has no gradient must get its gradient, too.
   weight.mutable_grad().reset();
   of_rows(nn::log_probabilities(x.detach(), weight, {}, labels, 5, words)).backward();
   EXPECT_NO_THROW(expect_same(weight.grad(), dweight, "weight of tokens without gradient"));
 }
 
-/// The numbers of the largest tensor that an operator of this thread returns while it lives.
+/// Records the number of elements of the largest tensor that an operator of this thread returns during its lifetime.
 class LargestResult {
  public:
   LargestResult() {
@@ -253,13 +254,13 @@ class LargestResult {
 };
 thread_local int64_t LargestResult::largest = 0;
 
-/// Numbers of the logits of two rows of tokens, of the words that a rank has, and of the largest tensors seen.
+/// Number of logits of two rows of tokens for a rank's words, and sizes of the largest tensors recorded.
 struct Large {
   static constexpr int64_t kTokens = 160, kWords = int64_t{1} << 17, kWidth = 4;
   int64_t logits = 0, in_log_probabilities = 0, in_whole_logits = 0;
 };
 
-// Each rank of "data" has two rows of its own: gradients of all slices must leave as one.
+// Each rank of "data" has its own two rows; the gradients of all slices must be sent as one.
 Large largest_of(const TensorConfig& config, int64_t data) {
   Large found;
   comm::run_ranks(static_cast<int>(config.size * data), [&](comm::World& world) {

@@ -1,6 +1,6 @@
-// Whole models under every small layout against one process, in fp64: losses, input gradient, every parameter gradient,
-// gradient norms, weights after ten steps. With collectives off each case must fail as a ParityError, or it proves
-// nothing.
+// Whole models under every small layout against one process, in fp64: losses, input gradient, every parameter
+// gradient, gradient norms, and weights after ten steps. With collectives off each case must fail with a ParityError,
+// or it proves nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,8 +53,9 @@ class ModelParity : public testing::TestWithParam<Layout> {
   }
 };
 
-// Two families whose blocks and ends share nothing but the layers: masked dropout, learned positions and a tied head;
-// rotary positions, grouped heads, gates, a head of its own, and clipping by the norm over all ranks.
+// Two families whose blocks and ends share nothing except the layers. The first has masked dropout, learned positions
+// and a tied head. The second has rotary positions, grouped heads, gates, an untied head, and clipping by the norm
+// over all ranks.
 TEST_P(ModelParity, Gpt2WithDropoutEqualsSingleProcess) {
   ParityCase c = make(tiny_gpt2());
   c.shape.dropout = 0.3;
@@ -104,7 +105,7 @@ TEST(DistilledDeit, RefusesThemOnEveryStageBeforeAnythingIsSent) {
   }
 }
 
-/// What depends on the mode and not on the number of its ranks: a layout of each.
+/// Features that depend on the mode and not on the number of its ranks: one layout of each mode.
 class ModeModelParity : public ModelParity {
  protected:
   ParityCase make_short(models::ModelShape shape) const {
@@ -114,7 +115,7 @@ class ModeModelParity : public ModelParity {
   }
 };
 
-// Blocks are those above: the ends differ.
+// The blocks are the same as above; only the ends differ.
 TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_vit()));
   both(make_short(tiny_deit()));
@@ -130,7 +131,7 @@ TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) {
   both(make_short(tiny_projected()));
 }
 
-// 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
+// 5 heads and 3 kv groups have no common divisor with the ranks: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModeModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   models::ModelShape odd = tiny_gpt2();
   odd.heads = odd.kv_heads = 5;
@@ -160,9 +161,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, ModeModelParity,
                          testing::Values(Layout{2, 4}, Layout{2, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
-/// What the families of GPT have that no others do, small: PaLM's norms without biases and scaled logits over one kv
-/// head; BLOOM's ALiBi and norm behind the embedding; an OPT whose embedding is narrower than its hidden states; a
-/// Falcon of groups with two norms and weaker ALiBi; GPT-2's scores by layer.
+/// Returns small models with the features that only families of GPT have. PaLM: norms without biases and scaled logits
+/// over one kv head. BLOOM: ALiBi and a norm after the embedding. OPT: an embedding narrower than the hidden states.
+/// Falcon: groups with two norms and weaker ALiBi. GPT-2: scores scaled by layer.
 std::vector<models::ModelShape> gpt_families() {
   const auto tiny = [](const char* name, models::OwnSizes own, int64_t kv_heads) {
     return models::ModelShape{.architecture = models::built_in().at(name),
@@ -189,7 +190,7 @@ TEST_P(ModeModelParity, FamiliesOfGptEqualSingleProcess) {
   }
 }
 
-/// Megatron's sequence form, of text; images are refused.
+/// Megatron's sequence form, for text; images are refused.
 class SequenceModelParity : public ModelParity {
  protected:
   ParityCase make_text(models::ModelShape shape) const {
@@ -235,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SequenceModelParity,
                                          Layout{1, 4, "1d", 1, true, true}),
                          testing::PrintToStringParamName());
 
-// One rank has the token that the head reads: of images, four patches and the class token, and of texts.
+// One rank has the token that the head reads. Images have four patches and the class token; texts are tested as well.
 TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
   ParityCase images{.shape = tiny_vit(), .tensor = {.size = 5, .sequence = true}, .sequence = 5, .steps = 3};
   ParityCase texts{.shape = tiny_bert("class"), .tensor = {.size = 2, .sequence = true}, .steps = 3};
@@ -256,7 +257,7 @@ TEST(SequenceForm, OfBlocksOfEveryVariantEqualsSingleProcess) {
   }
 }
 
-/// Larger grids, where rows and columns of three tell apart what two would hide.
+/// Larger grids, where rows and columns of three reveal errors that two would hide.
 class WideModelParity : public ModelParity {};
 
 TEST_P(WideModelParity, LlamaEqualsSingleProcess) {
@@ -271,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
                                          Layout{1, 27, "3d"}),
                          testing::PrintToStringParamName());
 
-// The ends that the blocks of LLaMA do not show: learned positions, patches and a class token, dense and tied heads.
+// Ends that the blocks of LLaMA do not cover: learned positions, patches and a class token, dense and tied heads.
 TEST(WideEnds, EqualSingleProcessIn2d) {
   for (const models::ModelShape& shape : {tiny_gpt2(), tiny_vit(), tiny_bert()}) {
     ParityCase c{.shape = shape, .tensor = {.size = 9, .mode = "2d"}, .batch = 6, .steps = 3, .clip = 0.05};

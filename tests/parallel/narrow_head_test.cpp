@@ -1,5 +1,5 @@
-// The loss over a split vocabulary in narrow dtypes: gradients leave for other ranks before backward has brought the
-// factor that makes them small.
+// The loss over a split vocabulary in narrow dtypes: gradients are sent to other ranks before backward has computed
+// the factor that makes them small.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -44,15 +44,15 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
       const auto part = [&](const at::Tensor& whole) { return parallel::part_of(layout, layout.outside, whole); };
       const at::Tensor x = part(hidden.detach()).to(type).contiguous().requires_grad_();
       (head->loss_sum(x, labels, {}) / kTokens).backward();
-      // Rounded: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), what ranks
-      // send and its sum, the result.
+      // Rounded values: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), the
+      // messages and their sum, and the result.
       const double roundings = 2 * 2 * logits.detach().abs().max().item<double>() + 4;
       const auto limit = [&](const at::Tensor& want) {
         return (roundings * roundoff + 4 * 0x1p-23 * 363) * want.abs().max().item<double>();  // 363^2 tokens
       };
       expect_within(own.value.grad(), local_part(weight.grad(), own.spec, mesh.place()), limit(weight.grad()),
                     "weight gradient");
-      // Without a loss scale these are all the digits that fp16 has for a token.
+      // This is the smallest number of fp16, so it bounds the error of a token without a loss scale.
       const double smallest = type == at::kHalf ? 0x1p-25 : 0;
       expect_within(x.grad(), part(hidden.grad()), limit(hidden.grad()) + smallest, "hidden gradient");
     });

@@ -1,4 +1,4 @@
-// The layout of one rank: layers over it are the plain ones, bit for bit, and send nothing.
+// The layout of one rank: its layers equal the plain ones bit for bit, and send nothing.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ struct Inputs {
   nn::Step step;
 };
 
-/// Loss, logits, labels that were found, and the gradient of every parameter.
+/// Returns loss, logits, correctly predicted labels, and the gradient of every parameter.
 std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& make) {
   const models::Model model = models::make_model(shape, make);
   const Inputs in(shape);

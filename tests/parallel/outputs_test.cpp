@@ -1,4 +1,4 @@
-// A few outputs of each token: whole on every rank in every mode, with the gradients of one loss.
+// A few outputs per token: whole on every rank in every mode, with the gradients of one loss.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// `x`: this rank's part of the hidden states.
+/// Computes the outputs; `x` is this rank's part of the hidden states.
 Results run_outputs(nn::Layers& make, comm::Mesh& mesh, bool bias, const at::Tensor& x, const nn::Step& step) {
   nn::Parameters& parameters = make.parameters();
   const auto outputs = make.outputs("head.values", kHidden, kOutputs, {.bias = bias});
@@ -113,7 +113,7 @@ TEST_P(OutputModes, AreThoseOfOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Modes, OutputModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
-// Of 7 tokens ranks have unequal numbers.
+// 7 tokens, so that ranks have unequal numbers.
 TEST(Outputs, OfSequencesThatRanksShareAreThoseOfOneProcess) {
   for (const parallel::SequenceConfig& sequence : sequence_modes())
     for (const int64_t tokens : {8, 7}) {

@@ -1,5 +1,5 @@
-// States that pass stages which do not read them: under every kind of schedule the gradients of one process, and as
-// many elements sent as the ways over the ranks have parts.
+// States that pass stages without being read there. Under every kind of schedule the gradients equal one process's,
+// and the number of elements sent follows from the routes over the ranks.
 #include "colossal/parallel/pipeline/passed_states.h"
 
 #include <ATen/ATen.h>
@@ -34,8 +34,8 @@ at::Tensor random(int64_t seed, std::vector<int64_t> shape) {
   return at::randn(shape, generator, at::kDouble);
 }
 
-/// Three states: 0 goes through every stage; 1 is made by stage 0 and read by stage 3, and by stage 2 too if
-/// `is_read_twice`; 2, an index without gradient, is made by stage 0 and read by stage 3.
+/// A chain with three states. State 0 passes through every stage. Stage 0 makes state 1; stage 3 reads it, and stage 2
+/// as well if `is_read_twice`. State 2 is an index without gradient, made by stage 0 and read by stage 3.
 struct Skips {
   explicit Skips(bool is_read_twice) : is_read_twice(is_read_twice) {
     for (int k = 0; k < kStages; ++k) weights.push_back(random(k, {kWidth, kWidth}).requires_grad_());
@@ -92,11 +92,13 @@ Tensors serial_gradients(bool is_read_twice, int micro_batches) {
 struct Case {
   std::string schedule;
   int ranks;
-  /// Parts between ranks of the ways of state 0; of state 1 to stage 2 and on to stage 3; of one from stage 0 to 3
+  /// Number of route parts between ranks: for state 0; for state 1 to stage 2 and on to stage 3; for a state from
+  /// stage 0 to 3
   int through, twice, once;
 };
 
-/// Looped stages, on ranks 0, 1, 0, 1: rank 0 keeps what stage 2 reads. A V, on 0, 1, 1, 0: it keeps that of stage 3.
+/// Looped stages are on ranks 0, 1, 0, 1: rank 0 keeps the state that stage 2 reads. A V is on 0, 1, 1, 0: rank 0
+/// keeps the state that stage 3 reads.
 std::vector<Case> cases() {
   return {{"gpipe", 4, 3, 3, 3},         {"1f1b", 4, 3, 3, 3},           {"chimera", 4, 3, 3, 3},
           {"interleaved", 2, 3, 1, 1},   {"zero-bubble-h1", 4, 3, 3, 3}, {"zero-bubble-h2", 4, 3, 3, 3},
@@ -111,7 +113,7 @@ struct Sums {
   double elements = 0;
 };
 
-/// One training run on all ranks; what they sent, and their gradients added up.
+/// Runs one training step on all ranks; returns the number of elements sent and the sums of gradients.
 Sums run(const schedule::Schedule& schedule, bool is_read_twice, int64_t lost_transfer = -1) {
   Sums sums;
   std::mutex mutex;
@@ -176,7 +178,7 @@ TEST(PassedStatesFault, ALostTransferOfAPassingStateChangesTheGradients) {
   EXPECT_TRUE(differs);
 }
 
-/// "2 local relay" for each arrival or departure of a stage.
+/// Returns a text like "2 local relay" for each arrival or departure of a stage.
 std::string text_of(const std::vector<StateRoutes::Stop>& stops) {
   std::string text;
   for (const auto& stop : stops)
@@ -201,8 +203,8 @@ TEST(StateRoutes, PassNeighboursUnlessTheRankHasALaterStage) {
                 HasSubstr("a state must pass forward between two of the 6 stages: got `skip` from stage "));
 }
 
-/// Nothing before the second border has a gradient, as with frozen parameters: none is sent there, and stage 0 and 1
-/// run no backward pass.
+/// No tensor before the second border has a gradient, as with frozen parameters. No gradient is sent there, and stages
+/// 0 and 1 run no backward pass.
 TEST(StateRoutes, NoGradientTravelsWhereThereIsNone) {
   const auto schedule = schedule::make_schedule({.name = "zero-bubble-h1", .stages = 3, .micro_batches = 3});
   std::atomic<int64_t> back = 0, passes = 0;

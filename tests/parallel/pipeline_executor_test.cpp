@@ -1,5 +1,5 @@
-// The executor on a chain of small stages: every schedule gives the gradients of one process, holds as many activations
-// as simulated, and sends what the formula says; a lost transfer shows.
+// The executor on a chain of small stages. Every schedule gives the gradients of one process, holds as many
+// activations as simulated, and sends the elements of the formula; a lost transfer is noticed.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ at::Tensor random(int64_t seed, std::vector<int64_t> shape) {
   return at::randn(shape, generator, at::kDouble);
 }
 
-/// Stage k: x -> tanh(x Wt), the last one its sum. Stage 0 starts from data.
+/// Stage k computes x -> tanh(x Wt), the last one its sum. Stage 0 reads data.
 struct Chain {
   explicit Chain(int stages) : stages(stages) {
     for (int k = 0; k < stages; ++k) weights.push_back(random(k, {kWidth, kWidth}).requires_grad_());
@@ -51,14 +51,14 @@ struct Chain {
   std::vector<at::Tensor> weights;
 };
 
-/// One state, which every stage reads and writes.
+/// Returns the list of one state, which every stage reads and writes.
 std::vector<PassedState> one_state(const schedule::Schedule& schedule, std::vector<int64_t> sizes = {kRows, kWidth}) {
   std::vector<PassedState> passed;
   for (int k = 0; k + 1 < schedule.placement.stages(); ++k) passed.push_back({.from = k, .to = k + 1, .sizes = sizes});
   return passed;
 }
 
-/// The function of a stage that computes stage(k, micro_batch, x) from that state.
+/// Returns a stage function that computes stage(k, micro_batch, x) on that state.
 template <class Stage>
 StageFunction of_one(Stage stage) {
   return [stage](int k, int micro_batch, std::vector<at::Tensor> states) mutable {
@@ -80,8 +80,8 @@ std::vector<at::Tensor> serial_gradients(int stages, int micro_batches) {
 
 constexpr int kRepeats = 2;
 
-/// Runs `schedule` that often, each rank in the world that decorate(world) makes, and calls see(world, executor, chain)
-/// on each rank.
+/// Runs `schedule` repeatedly, each rank in the world that decorate(world) makes, and calls see(world, executor,
+/// chain) on each rank.
 template <class Decorate, class See>
 void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate, const See& see,
                    std::chrono::milliseconds work = {}) {
@@ -121,7 +121,7 @@ std::vector<std::tuple<std::string, int>> all() {
 
 class Executor : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
-/// A hidden state each way per boundary and micro-batch, and nothing else, not even at first.
+/// A hidden state in each direction per boundary and micro-batch, and nothing else, even at the start.
 TEST_P(Executor, GivesTheGradientsOfOneProcessAndHoldsAndSendsWhatTheScheduleSays) {
   const auto& [name, ranks] = GetParam();
   const auto schedule = schedule_of(name, ranks, 3 * ranks);
@@ -147,13 +147,13 @@ TEST_P(Executor, GivesTheGradientsOfOneProcessAndHoldsAndSendsWhatTheScheduleSay
   for (size_t k = 0; k < want.size(); ++k)
     test::expect_close(sums[k], want[k], kRows * schedule.micro_batches, concat("stage ", k));
   const schedule::Placement& place = schedule.placement;
-  int64_t boundaries = 0;  // between ranks, of the pipe that a micro-batch takes
+  int64_t boundaries = 0;  // boundaries between ranks in the pipe of a micro-batch
   for (int k = 0; k + 1 < place.stages(); ++k) boundaries += place.rank_of(0, k) != place.rank_of(0, k + 1);
   EXPECT_EQ(sent, kRepeats * 2 * schedule.micro_batches * boundaries * kRows * kWidth);
 }
 
-/// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to
-/// later ones of a busy group.
+/// A transport whose sends return only after the message was received. NCCL may do this for a pair's first message,
+/// and for later messages of a busy group.
 class Blocks final : public comm::GroupDecorator {
  public:
   using GroupDecorator::GroupDecorator;
@@ -175,7 +175,7 @@ TEST_P(Executor, DoesNotLockUpThoughEveryTransferBlocks) {
   };
   run_decorated(schedule, blocking, [&](World& world, const PipelineExecutor& executor, const Chain&) {
     const auto& list = schedule.ranks[world.rank()];
-    // all but each chunk's Reduce and the Update
+    // all steps except each chunk's Reduce and the Update
     EXPECT_EQ(executor.events().size() + schedule.placement.chunks() + 1, list.size());
   });
 }
@@ -199,11 +199,11 @@ TEST(ExecutorMutation, ALostTransferChangesTheGradients) {
   EXPECT_GE(wrong, 1);
 }
 
-// Sleeps stand for work. Bounds are generous here: benchmarks/pipeline measures.
+// Sleeps simulate work. Bounds are generous here; benchmarks/pipeline measures precisely.
 TEST(ExecutorTimes, TakesAboutAsLongAsSimulated) {
   using namespace std::chrono_literals;
   const auto schedule = schedule_of("gpipe", 4, 8);
-  // Only forward passes sleep: 8 of them on each rank, and 3 more until the last rank begins.
+  // Only forward passes sleep: 8 of them on each rank, and 3 more before the last rank starts.
   run(
       schedule,
       [&](World&, const PipelineExecutor& executor, const Chain&) {
@@ -255,7 +255,8 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
   EXPECT_NE(message.find("stage 1 is broken"), std::string::npos) << message;
 }
 
-/// What a pipeline of two stages says if the first leaves `made` where one state of [2, 2] in fp64 is expected.
+/// Returns the error of a pipeline of two stages if the first leaves `made` although a state of [2, 2] in fp64 is
+/// expected.
 std::string refusal_of(const at::Tensor& made) {
   return test::thrown_message([&] {
     comm::run_ranks(2, [&](World& world) {

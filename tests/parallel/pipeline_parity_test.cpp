@@ -1,5 +1,5 @@
 // Whole models in a pipeline against one process that accumulates the same micro-batches, in fp64: losses, every
-// gradient, weights after ten steps, to the last bit where the order of additions allows it.
+// gradient, and weights after ten steps, to the last bit if the order of additions allows it.
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
@@ -18,7 +18,7 @@ struct Case {
   int64_t size, chunks;
 };
 
-/// Every family on so many ranks, where it can be made.
+/// Returns every family on each of these numbers of ranks that it supports.
 std::vector<Case> cases(const std::vector<int64_t>& sizes) {
   std::vector<Case> list;
   for (const schedule::Family& family : schedule::families())
@@ -40,7 +40,7 @@ class PipelineParity : public testing::TestWithParam<Case> {
  protected:
   ParityCase make(models::ModelShape shape) const {
     const Case& p = GetParam();
-    shape.layers = p.size * p.chunks + (p.size == 3 ? 1 : 0);  // on three ranks the stages are uneven
+    shape.layers = p.size * p.chunks + (p.size == 3 ? 1 : 0);  // makes uneven stages on three ranks
     ParityCase c{.shape = std::move(shape)};
     c.pipeline = {.size = p.size, .schedule = p.schedule, .micro_batches = 2 * p.size};
     c.batch = c.pipeline.micro_batches;
@@ -52,7 +52,7 @@ class PipelineParity : public testing::TestWithParam<Case> {
                schedule::make_schedule({.name = c.pipeline.schedule,
                                         .stages = static_cast<int>(c.pipeline.size),
                                         .micro_batches = static_cast<int>(c.pipeline.micro_batches)})) &&
-           c.pipeline.schedule != "chimera";  // whose halves are added in the end
+           c.pipeline.schedule != "chimera";  // because its halves are summed at the end
   }
 };
 
@@ -69,7 +69,7 @@ TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
   check_parity(c);
 }
 
-/// On two ranks, and where stages have neighbours on both sides.
+/// Faults on two ranks, and in a pipeline with stages that have neighbours on both sides.
 class PipelineFault : public PipelineParity {};
 
 TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
@@ -79,7 +79,8 @@ TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
   EXPECT_THROW(check_parity(c), ParityError);
 }
 
-/// Ends that the two above do not have, in a pipeline of each placement: stages in a row, in a V, in two directions.
+/// Ends that the two models above do not have, in a pipeline of each placement: stages in a row, in a V, in two
+/// directions.
 class PipelineEnds : public PipelineParity {};
 
 TEST_P(PipelineEnds, OfOtherModelsEqualSingleProcess) {
@@ -112,7 +113,7 @@ TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
 
 class RecomputeParity : public testing::TestWithParam<const char*> {};
 
-// One process first, then stages, whose backward passes are split, then every axis. Dropout draws the same masks again.
+// One process first, then stages with split backward passes, then every axis. Recomputed dropout draws the same masks.
 TEST_P(RecomputeParity, ChangesNoBit) {
   for (models::ModelShape shape : {tiny_llama(), tiny_vit()}) {
     shape.dropout = 0.2;
@@ -201,8 +202,8 @@ TEST(ProductFault, ShowsThatOneTransferIsLost) {
   EXPECT_THROW(check_parity(c), ParityError);
 }
 
-/// The largest product of each tensor mode on two stages: placements in a V and in two directions see groups of every
-/// kind there, whatever the number of stages.
+/// The largest product of each tensor mode on two stages. Placements in a V and in two directions use groups of every
+/// kind there, independent of the number of stages.
 class PlacedProductParity : public ProductParity {};
 
 TEST_P(PlacedProductParity, ZeroBubbleV) { check_parity(make("zero-bubble-v")); }

@@ -13,7 +13,8 @@ using testing::ElementsAre;
 
 ModelCosts blocks(int64_t count, double last = 0) { return {0, std::vector<double>(count, 1), last}; }
 
-/// How many connections one after another it takes, each as soon as both of its ranks have made those before.
+/// Returns the number of consecutive rounds of connections if each starts once both of its ranks have made their
+/// earlier ones.
 int rounds_of(const schedule::Placement& placement) {
   std::vector<int> made(static_cast<size_t>(placement.ranks()), 0);
   for (const auto& [from, to] : ways_of(placement))
@@ -40,8 +41,8 @@ TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
   EXPECT_THAT(cut_blocks(blocks(8), 4), ElementsAre(0, 2, 4, 6, 8));
   EXPECT_THAT(cut_blocks(blocks(12, 5.45), 2), ElementsAre(0, 9, 12));  // GPT-2 124M: 9 against 8.45
   EXPECT_THAT(cut_blocks(blocks(12, 5.45), 4).back(), 12);
-  EXPECT_EQ(cut_blocks(blocks(12, 5.45), 4)[3], 12);                    // the head is a stage of its own
-  EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));  // so may the embedding be
+  EXPECT_EQ(cut_blocks(blocks(12, 5.45), 4)[3], 12);                    // the head has a separate stage
+  EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));  // the embedding may have one, too
 }
 
 TEST(CutBlocks, NoInnerStageIsEmpty) {
@@ -51,7 +52,7 @@ TEST(CutBlocks, NoInnerStageIsEmpty) {
   }
 }
 
-// Rank 0 of a V has the first stage and the head: it gets fewer blocks.
+// Rank 0 of a V has the first stage and the head, so it gets fewer blocks.
 TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
   const auto placement = schedule::Placement::zigzag(2, 2);
   const auto cuts = cut_blocks(blocks(12, 5.45), placement);

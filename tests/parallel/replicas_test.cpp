@@ -1,5 +1,5 @@
-// Replicas are found from specs: two axes deal out the batch, dense parameters have copies along both, experts are
-// split over one of them. Chunks, sharers, sums and norms follow, whatever the axes are called.
+// Replicas follow from specs. Two axes split the batch, dense parameters have copies along both, and experts are split
+// over one of them. Chunks, sharers, sums and norms follow, whatever the axes are called.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ struct Model {
     for (nn::Parameter& p : parameters) sum = sum + (p.value * gradient(p, mine)).sum();
     return sum;
   }
-  /// What the rank at `place` finds as the gradient of its part of a parameter: integers, so sums are exact.
+  /// Returns the gradient of a parameter's part on the rank at `place`: integers, so sums are exact.
   static at::Tensor gradient(const nn::Parameter& p, const tensor::Place& place) {
     const std::vector<std::string> both{"replica", "expert"};
     const auto rank = static_cast<double>(place.index(both));
@@ -40,7 +40,7 @@ struct Model {
   tensor::Place mine = parameters.place();
 };
 
-/// The sum over the ranks that hold the same part as this one.
+/// Returns the sum over the ranks that hold the same part as this one.
 at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
   at::Tensor sum = at::zeros(p.spec.local_shape(mine), at::kDouble);
   for (int replica = 0; replica < kReplicas; ++replica)
@@ -52,7 +52,7 @@ at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
   return sum;
 }
 
-/// body(store) on every rank when the gradients of one pass are summed.
+/// Calls body(store) on every rank after the gradients of one pass are summed.
 template <class Body>
 void on_ranks(int zero, int sharers, const Body& body) {
   comm::run_ranks(kReplicas * kExperts, [&](comm::World& world) {
@@ -99,7 +99,7 @@ TEST(Replicas, ThoseThatSplitAParameterDoNotShareItsChunk) {
 }
 
 TEST(Replicas, EveryElementCountsOnce) {
-  double squares = 0;  // of the logical gradients
+  double squares = 0;  // sum of squares of the logical gradients
   for (int expert = 0; expert < kExperts; ++expert) {
     const tensor::Place place(
         {{"replica", kReplicas, 0, tensor::Deals::Rows}, {"expert", kExperts, expert, tensor::Deals::Rows}});
@@ -124,7 +124,8 @@ TEST(Replicas, EveryElementCountsOnce) {
     });
 }
 
-// A reduce_scatter among the N replicas that share, (N - 1) / N of a chunk; in runs of 2 an all_reduce between runs.
+// A reduce_scatter among the N sharing replicas sends (N - 1) / N of a chunk; in runs of 2 an all_reduce between runs
+// follows.
 TEST(Replicas, OnlyThoseExchangeGradients) {
   const auto sent = [](int zero, int sharers, const char* group) {
     int64_t elements = -1;
@@ -141,8 +142,8 @@ TEST(Replicas, OnlyThoseExchangeGradients) {
   EXPECT_EQ(sent(1, 2, "replica+expert.0.2"), dense / 2) << "all_reduce of a half between two runs";
 }
 
-// An axis of rows beside one of tokens: what is shared out and summed goes over both, but a batch is given to the ranks
-// of the first alone, by Place::row_axes(): the engine counts labels along these.
+// An axis of rows and an axis of tokens: shards and sums extend over both, but only ranks along the first get
+// different rows, by Place::row_axes(), along which the engine counts labels.
 TEST(Replicas, ThoseThatSeeOtherTokensShareAndSumButAreGivenTheSameRows) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), comm::Mesh::sequence("sequence", 2)});

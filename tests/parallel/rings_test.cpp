@@ -1,5 +1,5 @@
-// Rings of rings: attention is that of one process, every message is needed, and what goes between nodes is what the
-// formulas say.
+// Rings of rings: attention equals one process's, every message is needed, and traffic between nodes follows the
+// formulas.
 #include "colossal/parallel/sequence/rings.h"
 
 #include <gmock/gmock.h>
@@ -35,9 +35,9 @@ TEST(DoubleRing, IsAttentionUnderEveryMask) {
       }
 }
 
-// Two nodes of two, two of three, where a turn adds up sums on their way, and three of two: a part to the neighbour in
-// each step of a turn and one to the next node, in backward again; behind them the sums of gradients, one in each turn
-// to the next node and as many to the neighbour as parts.
+// Two nodes of two, two of three, in which a turn sums in transit, and three of two. In each step of a turn a part
+// goes to the neighbour, and in each turn one to the next node; backward repeats this. The sums of gradients follow
+// them: one per turn to the next node, and as many to the neighbour as parts.
 class DoubleRingMessages : public testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(DoubleRingMessages, AreAllNeeded) {
@@ -55,7 +55,8 @@ TEST_P(DoubleRingMessages, AreAllNeeded) {
 INSTANTIATE_TEST_SUITE_P(NodesAndMembers, DoubleRingMessages,
                          testing::Values(std::pair{2, 2}, std::pair{2, 3}, std::pair{3, 2}));
 
-// Each rank sees the parts of all once, first its own, and between nodes those of its place in the node before.
+// Each rank receives every part once, its own first. Between nodes it receives the part of the same position in the
+// previous node.
 TEST(DoubleRing, BringsThePartsOfAllNodeByNode) {
   const auto world = comm::make_idle_world(4, 6);
   const SequenceConfig config{.size = 6, .mode = "ring", .node = 3};
@@ -67,8 +68,8 @@ TEST(DoubleRing, BringsThePartsOfAllNodeByNode) {
   EXPECT_EQ(ring.rank(), 4);
 }
 
-// In parts of keys and values, gradients as many bytes as these: a ring over all sends 2 (N-1) + N, as many with nodes,
-// of which 2 (O-1) + O go between them.
+// In units of parts of keys and values; gradients have as many bytes. A ring over all sends 2 (N-1) + N, the same with
+// nodes, of which 2 (O-1) + O are sent between them.
 TEST(DoubleRing, SendsLessBetweenNodes) {
   const parallel::AttentionSizes sizes{.batch = 2, .tokens = 64, .heads = 4, .kv_heads = 4, .head_dim = 2};
   const double part = 2 * 4.0 * 2 * 8 * 4 * 2;  // k and v, fp32, of 8 tokens of 2 rows

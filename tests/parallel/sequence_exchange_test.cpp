@@ -1,6 +1,6 @@
-// Attention of a sequence that is dealt out to ranks, in every mode, against attention of the whole: results and
-// gradients of queries, keys and values, for every mask. What each rank sends, and how many pairs of a query and a key
-// it has, to the element. That all of this would be noticed is in sequence_faults_test.cpp.
+// Attention of a sequence that is split over ranks, in every mode, against attention to the whole: results and
+// gradients of queries, keys and values, for every mask. The traffic of each rank, and its number of pairs of a query
+// and a key, exactly. sequence_faults_test.cpp shows that faults in all of this are noticed.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
     for (const int64_t tokens : {6, 13, 24}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .tokens = tokens}));
 }
 
-// A key-value head for each rank, and for four of them; usp in four pairs, and in two groups of four.
+// One key-value head for each rank, and one for four of them; usp in four pairs, and in two groups of four.
 TEST_P(SequenceExchange, OfEightRanksIsAttention) {
   std::vector<parallel::SequenceConfig> configs{of(8)};
   if (GetParam() == "usp") configs.push_back({8, "usp", 4});
@@ -61,13 +61,13 @@ TEST_P(SequenceExchange, OfEightRanksIsAttention) {
     }
 }
 
-// Key-value heads that divide by the ranks, that are fewer, and that share them out unevenly.
+// Numbers of key-value heads that divide by the ranks, that are smaller, and that split unevenly.
 TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
   for (const int64_t kv_heads : {1, 2, 3, 4, 6})
     for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .kv_heads = kv_heads}));
 }
 
-// 150 tokens, dealt out by pieces.
+// 150 tokens, split by pieces.
 TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
   for (const int64_t ranks : {few(), 2 * few()}) {
     SequenceCase c{.config = of(ranks), .tokens = 150, .heads = 8, .kv_heads = 4, .documents = 3};
@@ -95,7 +95,7 @@ void PrintTo(const Sent& s, std::ostream* out) {
   *out << s.forward << " in " << s.forward_calls << " forward, " << s.backward << " in " << s.backward_calls;
 }
 
-/// Of each rank.
+/// Returns the traffic of each rank.
 std::vector<Sent> sent_by(const SequenceCase& c) {
   std::vector<Sent> sent(c.config.size);
   comm::run_ranks(static_cast<int>(c.config.size), [&](comm::World& world) {
@@ -110,7 +110,7 @@ std::vector<Sent> sent_by(const SequenceCase& c) {
 
 constexpr double kTokens = 24;
 
-// Forward one all_gather of keys and values, backward one reduce_scatter of their gradients.
+// Forward makes one all_gather of keys and values, backward one reduce_scatter of their gradients.
 TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
   for (const int64_t kv_heads : {12, 3})
     for (const int64_t ranks : {2, 3, 4}) {
@@ -120,8 +120,8 @@ TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
     }
 }
 
-// One all_to_all of q, k and v and one of the result, and as much in backward. Fewer kv heads than ranks: as if each
-// rank's query heads had one of their own.
+// Forward makes one all_to_all of q, k and v and one of the result; backward makes as many. The traffic with fewer kv
+// heads than ranks equals the traffic of one kv head per rank.
 TEST(SequenceTraffic, OfUlyssesIsAnExchangeEachWay) {
   for (const int64_t kv_heads : {12, 3, 1})
     for (const int64_t ranks : {2, 3, 4}) {
@@ -132,8 +132,8 @@ TEST(SequenceTraffic, OfUlyssesIsAnExchangeEachWay) {
     }
 }
 
-// Keys and values go to all other ranks; in backward again, and their gradients all the way round. Sends and receives
-// are two calls.
+// Keys and values go to all other ranks, in backward again, and their gradients travel once around the ring. A send
+// and its receive are two calls.
 TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
   for (const int64_t kv_heads : {12, 3})
     for (const int64_t ranks : {2, 3, 4}) {
@@ -144,7 +144,7 @@ TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
     }
 }
 
-// Keys and values go round in forward and again in backward; their gradients are reduced and scattered.
+// Keys and values circulate in forward and again in backward; a reduce_scatter sums their gradients.
 TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients) {
   for (const int64_t ranks : {2, 3, 4}) {
     const double n = static_cast<double>(ranks), round = 2 * (n - 1) / n * kBatch * kTokens * 12 * kSize;
@@ -153,7 +153,8 @@ TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients)
   }
 }
 
-// Ulysses' terms among U neighbours, of the tokens of all of them, and the ring's among N / U groups with their heads.
+// Ulysses' terms apply among U neighbours, to the tokens of all of them; the ring's terms apply among N / U groups, to
+// their heads.
 TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
   const double ulysses = 1.0 / 4 * kBatch * kTokens / 3 * kSize * (2 * 12 + 2 * 12),
                ring = 2.0 / 3 * kBatch * kTokens * kSize * 12 / 2;
@@ -161,7 +162,7 @@ TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
               testing::Each(Sent{ulysses + 2 * ring, ulysses + 5 * ring, 2 + 2 * 2, 2 + 2 * 5}));
 }
 
-// What is moved is moved bit for bit, and each head is computed as one process computes it.
+// Elements are moved bit for bit, and each head is computed as on one process.
 TEST(SequenceUlysses, IsAttentionToTheLastBit) {
   for (const int64_t kv_heads : {12, 6})
     for (const int64_t ranks : {2, 3}) {
@@ -188,7 +189,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
               testing::HasSubstr("sequence.ulysses needs mode usp: got 2 with mode ring"));
 }
 
-// Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
+// Under a zigzag all ranks have the same number of pairs of a query and a visible key.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
   for (const std::string& mode : parallel::sequence_mode_names())
     for (const int64_t ranks : {2, 3, 4}) {
@@ -205,8 +206,8 @@ TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
     }
 }
 
-// Of packed documents what queries have inside them: what lies between is neither computed nor counted, however a row
-// is dealt out.
+// In packed documents only pairs inside a document count: other pairs are neither computed nor counted, however a row
+// is split.
 TEST(SequenceTraffic, OperationsOfPackedDocumentsAreThePairsInside) {
   for (const char* mode : {"gather", "ring", "ring-self-attention"})
     for (const int64_t ranks : {2, 4}) {

@@ -1,5 +1,5 @@
-// What must be noticed: the comparison of a mode with attention of the whole fails where collectives are off, where one
-// message is lost, whichever, and where one rotation of a ring does not happen.
+// Faults that must be noticed. The comparison of a mode with attention to the whole fails if collectives are off, if
+// any one message is lost, and if one rotation of a ring is skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace colossal::test::sequence_faults_test {
 namespace {
 
-/// A mode, and how many messages rank 0 sends in a pass forward and backward.
+/// A mode, and the number of messages that rank 0 sends in a pass forward and backward.
 struct Faulty {
   std::string mode;
   int messages;
@@ -40,15 +40,15 @@ TEST_P(SequenceFaults, NeedsEveryMessage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, SequenceFaults,
-                         // Keys and values gathered, their gradients reduced and scattered.
+                         // Keys and values are gathered, their gradients reduced and scattered.
                          testing::Values(Faulty{"gather", 1 + 1},
-                                         // Tokens for heads and back, twice.
+                                         // Tokens are exchanged for heads and back, twice.
                                          Faulty{"ulysses", 2 + 2},
-                                         // Parts to two others; in backward again, and their gradients to three.
+                                         // Parts go to two others; in backward again, and their gradients to three.
                                          Faulty{"ring", 2 + 2 + 3},
-                                         // Both, in a ring of two.
+                                         // Both kinds of messages, in a ring of two.
                                          Faulty{"usp", 2 + 2 + 1 + 1 + 2},
-                                         // Keys and values to two others, and again; the gradients.
+                                         // Keys and values go to two others, and again; then the gradients.
                                          Faulty{"ring-self-attention", 4 + 4 + 1}),
                          [](const auto& info) {
                            std::string name = info.param.mode;
@@ -58,8 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, SequenceFaults,
 
 class SequenceRotations : public testing::TestWithParam<Faulty> {};
 
-// All ranks go one step less far than they should: with the keys that they had before, those of the wrong rank, or with
-// gradients that stay where they are.
+// All ranks skip one rotation. They then use keys of the wrong rank again, or keep gradients that should move on.
 TEST_P(SequenceRotations, AreAllNeeded) {
   const SequenceCase c{.config = config_of(GetParam().mode, odd_ranks(GetParam().mode)), .tokens = 13};
   const auto short_of = [](int rotation) {

@@ -1,6 +1,5 @@
-// What Megatron's sequence form is for: the activations of a transformer layer, all of them, are shared out
-// (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2). And what it must not hinder: decoding, which takes any
-// number of tokens.
+// The purpose of Megatron's sequence form: all activations of a transformer layer are sharded (Korthikanti et al.
+// 2022, arXiv:2205.05198, section 4.2). It must not prevent decoding, which takes any number of tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +38,8 @@ models::ModelShape wide_gpt2() {
           .dropout = 0.1};
 }
 
-/// Bytes that the blocks keep from forward for backward on a rank, beside their parameters, input and output.
+/// Returns the bytes that the blocks keep from forward for backward on a rank, without their parameters, input and
+/// output.
 int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& sequence = {}) {
   const distributed::ParallelConfig config{.sequence = sequence, .tensor = tensor};
   std::vector<int64_t> bytes(config.ranks());
@@ -66,9 +66,10 @@ int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& s
   return bytes.front();
 }
 
-// A rank keeps 1/p of what one process keeps, whole of the bounds between which each query of a row may look (three
-// integers a token). 1D replicates the inputs of norms and of expands, whose first one here is the caller's, and two
-// statistics a norm and token; with keep_gathered the inputs of expands, 2 sbh a layer, are whole. To the byte.
+// A rank keeps 1/p of the bytes of one process. It keeps in full the bounds between which each query of a row may look
+// (three integers per token). 1D replicates two statistics per norm and token, and the inputs of norms and of expands;
+// the caller owns the first input. With keep_gathered the inputs of expands, 2 sbh per layer, are whole. All to the
+// byte.
 TEST(SequenceForm, KeepsAShareOfEveryActivation) {
   const models::ModelShape shape = wide_gpt2();
   const int64_t tokens = kBatch * kSequence, state = tokens * shape.hidden * 4;  // bytes of a hidden state
@@ -81,8 +82,8 @@ TEST(SequenceForm, KeepsAShareOfEveryActivation) {
             shape.layers * 2 * state * (kRanks - 1) / kRanks);
 }
 
-// Where parallel.sequence deals tokens out a rank keeps 1/N of all but attention, and of that what the formula of its
-// mode says: q, k and v are views of one projection, of which nothing else may stay. To the byte.
+// If parallel.sequence splits tokens, a rank keeps 1/N of everything except attention, for which the formula of its
+// mode holds. q, k and v are views of one projection, of which no other part may be kept. All to the byte.
 TEST(SequenceActivations, AreSharesBesideWhatAttentionKeeps) {
   const models::ModelShape shape = wide_gpt2();
   const auto of_attention = [&](const parallel::SequenceConfig& sequence) {
@@ -112,7 +113,7 @@ run::Config config_of(const TensorConfig& tensor, int64_t pipeline, const parall
   return c;
 }
 
-/// Trained for three steps, then continued from a prompt of three tokens.
+/// Trains for three steps, then generates from a prompt of three tokens.
 std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline,
                                const parallel::SequenceConfig& sequence = {}) {
   const run::Config config = config_of(tensor, pipeline, sequence);

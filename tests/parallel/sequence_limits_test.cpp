@@ -1,4 +1,5 @@
-// What sequence parallelism refuses, with the reason, and when: before a group is made. Which groups it makes.
+// Configurations that sequence parallelism refuses, with the reason, before a group is made. The groups that it makes
+// are tested, too.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ namespace {
 using parallel::SequenceConfig;
 using testing::HasSubstr;
 
-/// Which groups were asked of a world, in that order.
+/// Records the groups that were requested from a world, in order.
 class NotingWorld final : public comm::WorldDecorator {
  public:
   using WorldDecorator::WorldDecorator;
@@ -41,7 +42,7 @@ class NotingWorld final : public comm::WorldDecorator {
   std::vector<Asked> asked;
 };
 
-// Four heads: over two ranks of tensor parallelism two each.
+// Four heads; over two ranks of tensor parallelism, two per rank.
 TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
   const auto idle = comm::make_idle_world(1, 6);
   NotingWorld world(*idle);
@@ -64,7 +65,7 @@ TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
   EXPECT_NO_THROW(parallel::check_heads({3, "gather"}, 4));
 }
 
-// What is checked before there is a layout is what that says.
+// The check before the layout exists agrees with the layout.
 TEST(SequenceLimits, GoByTheHeadsThatTensorParallelismGivesARank) {
   for (const int ranks : {1, 2, 4, 8}) {
     const auto world = comm::make_idle_world(0, ranks);
@@ -108,8 +109,8 @@ TEST(SequenceLimits, OfAttentionAreToldWithTheirReason) {
   EXPECT_THAT(refused(decoding), HasSubstr("of one document: got a cache that holds tokens"));
 }
 
-// Exchanges of attention do not queue up behind gradients that the same ranks add up, and each two ranks make the
-// groups that both are in in one order.
+// Attention exchanges do not queue after the gradient reduction of the same ranks, and any two ranks make their common
+// groups in the same order.
 TEST(SequenceGroups, OfAttentionAreApartAndInOneOrder) {
   for (const SequenceConfig& config : parallel::sequence_modes(4)) {
     std::vector<std::vector<NotingWorld::Asked>> asked(4);

@@ -1,5 +1,5 @@
-// Whole models whose tokens are dealt out to ranks against one process, alone and in products with every other kind of
-// parallelism, in fp64. With collectives off each case must fail as a ParityError, or it proves nothing.
+// Whole models whose tokens are split over ranks against one process, alone and combined with every other kind of
+// parallelism, in fp64. With collectives off each case must fail with a ParityError, or it proves nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ void both(ParityCase c) {
 
 class SequenceParity : public testing::TestWithParam<std::string> {
  protected:
-  /// usp has two pairs at least.
+  /// Makes a case; usp has at least two pairs.
   ParityCase make(models::ModelShape shape, int64_t ranks, int64_t tokens, int64_t steps = 3) const {
     return {.shape = std::move(shape),
             .sequences = config_of(GetParam(), std::max(ranks, few_ranks(GetParam()))),
@@ -32,7 +32,7 @@ class SequenceParity : public testing::TestWithParam<std::string> {
   }
 };
 
-// Ten steps, documents that the cut goes through, lengths that do not divide.
+// Ten steps, documents that the cut divides, and lengths that do not divide.
 TEST_P(SequenceParity, Gpt2WithDropoutEqualsSingleProcess) {
   for (const auto& [ranks, tokens] : {std::pair{2, 8}, {4, 13}}) {
     ParityCase c = make(tiny_gpt2(), ranks, tokens, 10);
@@ -49,7 +49,7 @@ TEST_P(SequenceParity, LlamaWithClippingEqualsSingleProcess) {
   }
 }
 
-// More ranks than key-value heads, of each of which the heads of every rank read another part.
+// More ranks than key-value heads; each rank's heads read another part of each of them.
 TEST_P(SequenceParity, OfThreeAndOfEightRanksEqualsSingleProcess) {
   for (const int64_t ranks : {odd_ranks(GetParam()), int64_t{8}}) {
     ParityCase c = make(tiny_llama(), ranks, 13, 10);
@@ -65,7 +65,8 @@ TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
   both(window);
   both(biased);
   both(make(tiny_mixed(), 2, 13));      // a window in one of its blocks
-  both(make(tiny_projected(), 2, 13));  // in two, and rotary positions that follow from the length of the whole text
+  both(make(tiny_projected(), 2, 13));  // windows in two blocks, and rotary positions that depend on the length of the
+                                        // whole text
 }
 
 TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
@@ -89,7 +90,7 @@ TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
   }
 }
 
-// 150 tokens in two documents, of 38 and 112, which are dealt out by pieces.
+// 150 tokens in two documents, of 38 and 112, which are split by pieces.
 TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
   ParityCase c = make(tiny_llama(), 2, 150, 2);
   c.shape.positions = 150;
@@ -124,7 +125,7 @@ TEST(SequenceParallelism, UnderEveryScheduleEqualsSingleProcess) {
 
 TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }
 
-// One rank has the token that the head reads. Images: four patches and the class token, on two ranks and on four.
+// One rank has the token that the head reads. Images have four patches and the class token, on two ranks and on four.
 TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
   for (const int64_t ranks : {2, 4}) {
     ParityCase images = make(tiny_vit(), ranks, 5), texts = make(tiny_bert("class"), ranks, 9);

@@ -1,4 +1,4 @@
-// What ranks find out about the gradients of keys and values is added up in fp32 and rounded once, in every mode.
+// Contributions of ranks to the gradients of keys and values are summed in fp32 and rounded once, in every mode.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ namespace {
 using parallel::runs_of;
 using parallel::size_of;
 
-/// The gradient of the values of this rank's tokens where every query looks at all keys alike: the mean of `dout`
-/// [B, S, N, D] over the queries, summed over the heads that read a value.
+/// Returns the gradient of the values of this rank's tokens if every query weights all keys equally. It is the mean of
+/// `dout` [B, S, N, D] over the queries, summed over the heads that read a value.
 at::Tensor gradient_of_means(comm::World& world, const SequenceCase& c, const at::Tensor& dout) {
   RankOfSequence rank(world, c);
   const auto tokens = size_of(rank.runs);
@@ -23,10 +23,10 @@ at::Tensor gradient_of_means(comm::World& world, const SequenceCase& c, const at
   return x[2].grad();
 }
 
-/// Half the distance from 1 to the next number of the type.
+/// Returns half the distance from 1 to the next number of the type.
 double roundoff(at::ScalarType type) { return type == at::kHalf ? 0x1p-11 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-24; }
 
-/// A sum of `terms` products in fp32, whose sizes add up to `size`, rounded to `type` once.
+/// Expects a sum of `terms` products in fp32, whose sizes add up to `size`, rounded to `type` once.
 void expect_rounded_once(const at::Tensor& got, const at::Tensor& want, int64_t terms, double size, at::ScalarType type,
                          const std::string& what) {
   const at::Tensor limit = want.abs() * roundoff(type) + 2 * static_cast<double>(terms) * size * roundoff(at::kFloat);
@@ -37,7 +37,7 @@ void expect_rounded_once(const at::Tensor& got, const at::Tensor& want, int64_t 
 
 constexpr at::ScalarType kNarrow[] = {at::kBFloat16, at::kHalf};
 
-// What ranks find out cancels, but for some digits that are lost where a rank rounds its own part first.
+// The contributions of ranks cancel, except for some digits that are lost if a rank rounds its own part first.
 TEST(SequencePrecision, GradientsOfAllRanksAreAddedUpBeforeTheyAreRounded) {
   constexpr int64_t kRanks = 3;
   for (const char* mode : {"gather", "ring", "ring-self-attention"})
@@ -57,8 +57,8 @@ TEST(SequencePrecision, GradientsOfAllRanksAreAddedUpBeforeTheyAreRounded) {
     }
 }
 
-// A key-value head that all ranks read: one has a part of 1, the others parts of less than 1's roundoff each, numbers
-// of the type all of them, and together more than it.
+// All ranks read one key-value head. One rank contributes 1, the others less than 1's roundoff each. All contributions
+// are numbers of the type, and together the small ones exceed the roundoff.
 TEST(SequencePrecision, GradientsOfASharedHeadAreAddedUpBeforeTheyAreRounded) {
   constexpr int64_t kRanks = 8;
   for (const auto type : kNarrow) {

@@ -1,5 +1,5 @@
-// Attention of a sequence that is dealt out to ranks beside attention of the whole: what tests of the modes of sequence
-// parallelism have in common.
+// Attention of a sequence that is split over ranks, compared with attention to the whole: common code of the tests of
+// the modes of sequence parallelism.
 //
 //   check_attention({.config = {4, "usp", 2}, .tokens = 21, .options = {.alibi = true}});    // throws ParityError
 //   comm::run_ranks(4, [&](comm::World& world) { RankOfSequence(world, c).run(c); });        // for what it sends
@@ -29,8 +29,8 @@ struct SequenceCase {
   parallel::SequenceConfig config;
   int64_t tokens = 24, heads = 12, kv_heads = 12;
   nn::AttentionOptions options{};
-  int documents = 0;  ///< 0: one a row; 1: runs, of other borders in each row; 2: every third token is of the same;
-                      ///< 3: a short one and a long one, which a zigzag would deal out unevenly
+  int documents = 0;  ///< 0: one per row; 1: runs, with other borders in each row; 2: every third token has the same
+                      ///< document; 3: a short one and a long one, which a zigzag would split unevenly
 };
 
 inline std::string name_of(const SequenceCase& c) {
@@ -39,7 +39,7 @@ inline std::string name_of(const SequenceCase& c) {
                 c.options.alibi, ", documents ", c.documents);
 }
 
-/// int64 [kSequenceRows, tokens], or undefined: one a row.
+/// Returns documents int64 [kSequenceRows, tokens], or undefined for one per row.
 inline at::Tensor documents_of(const SequenceCase& c) {
   if (c.documents == 0) return {};
   const at::Tensor at = at::arange(c.tokens, at::kLong) + at::arange(kSequenceRows, at::kLong).unsqueeze(1) * 3;
@@ -75,7 +75,7 @@ AttentionResults run_attention(const SequenceInputs& in, const Attend& attend) {
   return {out.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
 }
 
-/// Of one process.
+/// Returns the results of one process.
 inline AttentionResults run_whole(const SequenceCase& c) {
   const ops::AttentionMask mask{.causal = c.options.causal,
                                 .documents = documents_of(c),
@@ -88,7 +88,7 @@ inline AttentionResults run_whole(const SequenceCase& c) {
   });
 }
 
-/// What this rank has of it, by its mode.
+/// This rank's part of a case, in its mode.
 struct RankOfSequence {
   RankOfSequence(comm::World& world, const SequenceCase& c)
       : world(world),
@@ -120,7 +120,7 @@ struct RankOfSequence {
   std::vector<ops::PositionRun> runs;
 };
 
-/// Of all ranks beside one process, in a world that `decorate` makes of each rank's. Throws ParityError on the first
+/// Compares all ranks with one process, each rank in the world that `decorate` makes. Throws ParityError on the first
 /// difference.
 inline void check_attention(const SequenceCase& c, const std::function<DecoratedWorld(comm::World&)>& decorate = {}) {
   const AttentionResults want = run_whole(c);
@@ -131,20 +131,21 @@ inline void check_attention(const SequenceCase& c, const std::function<Decorated
     const AttentionResults got = rank.run(c);
     const char* const names[] = {"result", "gradient of q", "gradient of k", "gradient of v"};
     for (size_t i = 0; i < want.size(); ++i)
-      // The size of the whole says what rounding may do: a first token's gradients of scores are zero.
+      // The tolerance follows from the size of the whole, because a first token's gradients of scores are zero.
       expect_within(got[i], rank.own(want[i]), tolerance(want[i], c.tokens * c.heads),
                     concat(name_of(c), ": ", names[i]));
   });
 }
 
-/// usp: pairs exchange heads, and as many pairs as there then are stand in a ring.
+/// Returns a config. In usp, pairs exchange heads, and the pairs form a ring.
 inline parallel::SequenceConfig config_of(const std::string& mode, int64_t size) {
   return {.size = size, .mode = mode, .ulysses = mode == "usp" && size % 2 == 0 ? 2 : 1};
 }
 
-/// The least ranks with which nothing of a mode is left out: a pair, for usp two pairs.
+/// Returns the smallest number of ranks that uses every part of a mode: a pair, for usp two pairs.
 inline int64_t few_ranks(const std::string& mode) { return mode == "usp" ? 4 : 2; }
-/// The least ranks of which some in a ring are no neighbours: three, for usp three pairs.
+/// Returns the smallest number of ranks for which a ring has ranks that are not neighbours: three, for usp three
+/// pairs.
 inline int64_t odd_ranks(const std::string& mode) { return mode == "usp" ? 6 : 3; }
 
 }  // namespace colossal::test

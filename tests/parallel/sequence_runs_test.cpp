@@ -1,5 +1,5 @@
-// Which tokens each rank of a sequence has: as many on all, and as many pairs of a query and a key, of the attention of
-// the model's own layers, on documents as long as those of a real corpus.
+// The tokens of each rank of a sequence. All ranks have equally many tokens, and equally many pairs of a query and a
+// key, for the attention of the model's own layers. The documents are as long as in a real corpus.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,13 +27,13 @@ using parallel::pairs_of;
 using parallel::runs_of;
 using parallel::size_of;
 
-/// What the busiest rank has over the mean.
+/// Returns the load of the busiest rank over the mean.
 double uneven(const std::vector<double>& pairs) {
   return *std::max_element(pairs.begin(), pairs.end()) * static_cast<double>(pairs.size()) /
          std::accumulate(pairs.begin(), pairs.end(), 0.0);
 }
 
-/// A stream of documents of the next of `lengths` each, cut in rows: int64 [rows, tokens].
+/// Returns a stream of documents, each with the next length from `length`, split into rows: int64 [rows, tokens].
 at::Tensor packed(int64_t rows, int64_t tokens, const std::function<int64_t()>& length) {
   const at::Tensor stream = at::zeros({rows * tokens}, at::kLong);
   for (int64_t first = 0, id = 0; first < rows * tokens; ++id) {
@@ -44,7 +44,7 @@ at::Tensor packed(int64_t rows, int64_t tokens, const std::function<int64_t()>& 
   return stream.view({rows, tokens});
 }
 
-/// Many short documents and few long ones: logarithms of lengths are normal.
+/// Returns many short documents and few long ones: the logarithms of lengths are normally distributed.
 at::Tensor log_normal(int64_t rows, int64_t tokens, double median, double deviation) {
   auto generator = at::detail::createCPUGenerator(11);
   return packed(rows, tokens, [&] {
@@ -53,7 +53,7 @@ at::Tensor log_normal(int64_t rows, int64_t tokens, double median, double deviat
   });
 }
 
-/// Those of a corpus, whose source dialogue_lengths.txt names.
+/// Returns the lengths of a corpus; dialogue_lengths.txt names its source.
 std::vector<int64_t> dialogue_lengths() {
   std::ifstream file(COLOSSAL_SOURCE_DIR "/tests/parallel/dialogue_lengths.txt");
   std::string comment;
@@ -61,7 +61,7 @@ std::vector<int64_t> dialogue_lengths() {
   return {std::istream_iterator<int64_t>(file), {}};
 }
 
-/// All of that corpus, in whole rows.
+/// Returns all documents of that corpus, in whole rows.
 at::Tensor dialogues(int64_t tokens) {
   const std::vector<int64_t> lengths = dialogue_lengths();
   const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
@@ -86,8 +86,8 @@ TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
       }
 }
 
-// Within 2 % of the mean, on every number of ranks, where a zigzag is off. Each has as many tokens as under a zigzag,
-// whatever the documents are.
+// Loads are within 2 % of the mean, on every number of ranks, while a zigzag is not. Each rank has as many tokens as
+// under a zigzag, for any documents.
 TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
   constexpr int64_t kTokens = 16384 + 5;
   for (const at::Tensor& rows : {log_normal(3, kTokens, 600, 1.2), dialogues(kTokens)})
@@ -103,7 +103,7 @@ TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
       }
 }
 
-// Every row of the corpus by itself: shorter rows have fewer documents to even out.
+// Every row of the corpus separately: shorter rows have fewer documents that can even out.
 TEST(SequenceRuns, OfEveryRowOfACorpusAreBalanced) {
   const at::Tensor rows = dialogues(8192);
   ASSERT_GT(rows.size(0), 150);
@@ -115,7 +115,7 @@ TEST(SequenceRuns, OfEveryRowOfACorpusAreBalanced) {
     }
 }
 
-/// Kinds of attention, and a model of five layers with a window to one without (Gemma 3).
+/// Kinds of attention, and a model of five layers with a window for each one without (Gemma 3).
 const std::vector<AttentionLayers> kModels{
     {{.window = 64}},
     {{.causal = false}},
@@ -127,7 +127,7 @@ std::string name_of(const AttentionLayers& layers) {
                 layers[0].window);
 }
 
-// What a plan goes by is what the mask of attention lets through, layer by layer.
+// A plan uses the pairs that the mask of attention allows, layer by layer.
 TEST(SequenceRuns, HaveThePairsThatTheMaskLetsThrough) {
   const at::Tensor documents = log_normal(2, 300, 70, 1), q = at::zeros({2, 1, 300, 1});
   for (const AttentionLayers& layers : kModels)
@@ -146,7 +146,7 @@ TEST(SequenceRuns, HaveThePairsThatTheMaskLetsThrough) {
     }
 }
 
-// A plan for causal attention without a window is not one for these.
+// A plan for causal attention without a window does not balance these layers.
 TEST(SequenceRuns, AreBalancedForTheAttentionOfTheModel) {
   const at::Tensor rows = dialogues(8192);
   for (const AttentionLayers& layers : kModels) {
@@ -162,7 +162,7 @@ TEST(SequenceRuns, AreBalancedForTheAttentionOfTheModel) {
   }
 }
 
-// The first tokens of a row see fewer keys than its window has.
+// The first tokens of a row see fewer keys than the window has.
 TEST(SequenceRuns, OfOneDocumentAreBalancedUnderAWindow) {
   const at::Tensor one = at::zeros({1, 4096}, at::kLong);
   for (const bool causal : {true, false}) {
@@ -176,7 +176,7 @@ TEST(SequenceRuns, OfOneDocumentAreBalancedUnderAWindow) {
   EXPECT_EQ(parallel::sequence_cut({.size = 4}, 4096, {}, {{.causal = false}}).held, parallel::zigzag(4096, 4).held);
 }
 
-/// Of causal attention in one row: the pairs that rank r has at step t of a ring, [r][t].
+/// Returns for causal attention in one row the pairs that rank r has at step t of a ring, [r][t].
 std::vector<std::vector<double>> pairs_of_steps(const nn::SequenceCut& cut, const at::Tensor& documents,
                                                 int64_t ranks) {
   const int64_t tokens = documents.size(1);
@@ -185,7 +185,7 @@ std::vector<std::vector<double>> pairs_of_steps(const nn::SequenceCut& cut, cons
     for (const ops::PositionRun& run : runs_of(cut, rank, ranks))
       std::fill_n(owner.begin() + run.first, run.size, rank);
   std::vector<std::vector<double>> pairs(ranks, std::vector<double>(ranks));
-  std::vector<double> keys(ranks);  // of the document so far, by the rank that has them
+  std::vector<double> keys(ranks);  // keys of the document so far, by the rank that has them
   const auto* ids = documents.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens; ++i) {
     if (i > 0 && ids[i] != ids[i - 1]) std::fill(keys.begin(), keys.end(), 0);
@@ -195,8 +195,9 @@ std::vector<std::vector<double>> pairs_of_steps(const nn::SequenceCut& cut, cons
   return pairs;
 }
 
-/// When a ring is done, over the mean of its ranks' pairs, if pairs took all the time: a rank begins a step when it is
-/// done with the one before, and its neighbours have begun that one, from and to which parts then travel.
+/// Returns the end time of a ring over the mean of its ranks' pairs, if only pairs took time. A rank starts a step
+/// after it has finished the previous one and its neighbours have started theirs, because parts are exchanged in that
+/// step.
 double slowest_path(const std::vector<std::vector<double>>& pairs) {
   const size_t ranks = pairs.size();
   std::vector<double> begun(ranks), done(ranks);
@@ -211,8 +212,8 @@ double slowest_path(const std::vector<std::vector<double>>& pairs) {
   return *std::max_element(done.begin(), done.end()) * static_cast<double>(ranks) / sum;
 }
 
-// Pairs are balanced in total. Step by step they are not, but a rank waits for its neighbours alone, and a step that is
-// long for one is made up for by others: what docs/explanation/sequence-parallel.md says.
+// Pairs are balanced in total. They are not balanced step by step, but a rank waits only for its neighbours, and other
+// steps compensate for a long one: see docs/explanation/sequence-parallel.md.
 TEST(SequenceRuns, OfDealtCutsKeepRingsNearlyBusy) {
   for (const auto& [ranks, most] : {std::pair{2, 1.02}, {4, 1.12}, {8, 1.2}}) {
     const at::Tensor rows = dialogues(16384);
@@ -237,7 +238,7 @@ TEST(SequenceRuns, OfALayoutAreForTheLayersThatItMade) {
   const at::Tensor documents = dialogues(8192).narrow(0, 0, 2);
   for (const AttentionLayers& layers : kModels) {
     const parallel::Layout layout = parallel::with_sequence(parallel::make_layout({}, mesh), config);
-    const parallel::Layout copy = layout;  // as TensorLayers keeps it
+    const parallel::Layout copy = layout;  // TensorLayers keeps such a copy
     for (size_t i = 0; i < layers.size(); ++i) copy.attention(static_cast<int64_t>(i), {8, 2, 2, 4}, layers[i]);
     const auto cut = layout.with_cut({.documents = documents}, 8192).cut;
     EXPECT_EQ(cut->held, parallel::balanced(documents, layers, 4).held) << name_of(layers);

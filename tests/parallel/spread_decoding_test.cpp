@@ -1,6 +1,6 @@
-// Text whose keys and values are spread over the ranks of a sequence: logits and greedy tokens are those of one
-// process, in every mode, whatever the length of the prompt, beside tensor parallelism and in a pipeline. What a rank
-// keeps and sends, to the byte. With collectives off it must fail.
+// Text whose keys and values are split over the ranks of a sequence. Logits and greedy tokens equal one process's, in
+// every mode, for any length of the prompt, with tensor parallelism and in a pipeline. The bytes that a rank keeps and
+// sends are exact. The tests must fail with collectives off.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ using models::ModelShape;
 
 constexpr int64_t kNew = 9;
 
-/// Twelve heads, which all modes can exchange, and room for longer texts.
+/// Uses twelve heads, which all modes can exchange, and enough positions for longer texts.
 ModelShape with_heads(ModelShape shape, int64_t kv_heads) {
   shape.heads = 12, shape.kv_heads = kv_heads, shape.head_dim = 4, shape.positions = 40;
   return shape;
@@ -55,18 +55,18 @@ std::vector<int64_t> prompt_of(const ModelShape& shape, int64_t tokens) {
   return ids;
 }
 
-/// What a rank makes of prompts.
+/// Computes a rank's results for prompts.
 struct Decoder {
   Decoder(comm::World& world, const ModelShape& shape, const ParallelConfig& config)
       : mesh(world, config.axes()), model(mesh, config, shape, {at::kDouble, at::kCPU, 5}, {}) {
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : model.parameters())
-      if (p.value.dim() > 1) p.value.mul_(20);  // or all tokens are almost equally likely
+      if (p.value.dim() > 1) p.value.mul_(20);  // otherwise all tokens are almost equally likely
   }
   std::vector<int64_t> tokens(int64_t prompt) {
     return infer::generate(model, {.prompt = prompt_of(model.model().shape, prompt), .options = {.max_tokens = kNew}});
   }
-  /// Logits [V] behind tokens [from, to) of a text.
+  /// Returns the logits [V] after tokens [from, to) of a text.
   at::Tensor logits(nn::AttentionCache& cache, int64_t from, int64_t to) {
     const at::NoGradGuard no_grad;
     const at::Tensor ids = at::tensor(prompt_of(model.model().shape, to), at::kLong).slice(0, from);
@@ -74,7 +74,7 @@ struct Decoder {
     return model.next_logits(
         nn::step_of(nn::token_batch(ids.repeat({rows, 1}), at::arange(from, to).repeat({rows, 1})), {.cache = &cache}));
   }
-  /// Of a prompt, and of each of the tokens behind it: [1 + kNew, V].
+  /// Returns the logits of a prompt, and of each of the tokens after it: [1 + kNew, V].
   at::Tensor logits(int64_t prompt) {
     const auto cache = model.make_cache(prompt + kNew);
     std::vector<at::Tensor> all{logits(*cache, 0, prompt)};
@@ -90,7 +90,7 @@ struct Text {
   at::Tensor logits;
 };
 
-/// Of prompts of these lengths by one process.
+/// Returns the texts of one process for prompts of these lengths.
 std::vector<Text> texts_of(const ModelShape& shape, const std::vector<int64_t>& prompts) {
   std::vector<Text> texts;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -119,7 +119,7 @@ void check(const ModelShape& shape, const ParallelConfig& config, const std::vec
 
 class SpreadDecoding : public testing::TestWithParam<std::string> {
  protected:
-  /// usp: pairs exchange heads, and pairs stand in a ring.
+  /// Returns a config. In usp, pairs exchange heads, and the pairs form a ring.
   parallel::SequenceConfig of(int64_t size) const {
     return {.size = size, .mode = GetParam(), .ulysses = GetParam() == "usp" && size % 2 == 0 ? 2 : 1};
   }
@@ -138,7 +138,7 @@ TEST_P(SpreadDecoding, BesideTensorParallelismAndInAPipelineEqualsOneProcess) {
   EXPECT_NO_THROW(check(gpt2(), {.sequence = of(2), .pipeline = {.size = 2}}, {1, 7}));
 }
 
-// A prompt of one token goes through what merges the ranks' keys alone, a longer one through the mode first.
+// For a prompt of one token only the merge of the ranks' results is used; a longer one uses the mode first.
 TEST_P(SpreadDecoding, NeedsItsCollectives) {
   for (const int64_t prompt : {1, 7})
     EXPECT_THROW(check(llama(), {.sequence = of(2)}, {prompt}, true), ParityError) << prompt;
@@ -146,13 +146,13 @@ TEST_P(SpreadDecoding, NeedsItsCollectives) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, SpreadDecoding, testing::ValuesIn(parallel::sequence_mode_names()));
 
-// Shorter than there are ranks, of lengths that do not divide, and that do.
+// Prompts shorter than the number of ranks, and longer ones that divide or do not.
 TEST(SpreadPrompts, OfAnyLengthEqualOneProcess) {
   for (const ModelShape& shape : {mistral(), biased()})
     EXPECT_NO_THROW(check(shape, {.sequence = {4, "ring"}}, {1, 3, 13, 24}));
 }
 
-// Under a window that spans half of the prompt a zigzag is uneven: the cache is filled by many runs of a rank.
+// Under a window that spans half of the prompt a zigzag is uneven, so the cache is filled with many runs per rank.
 TEST(SpreadPrompts, OfADealtCutEqualOneProcess) {
   constexpr int64_t kPrompt = 256, kWindow = 128;
   ModelShape shape = mistral();
@@ -171,8 +171,8 @@ TEST(SpreadTokens, AreNotAllTheSame) {
   EXPECT_GE(std::set<int64_t>(tokens.begin(), tokens.end()).size(), 4u);
 }
 
-// A prompt: keys and values to all others, the last hidden state to all. Then a result and a sum for each head, however
-// long the text is.
+// A prompt sends keys and values to all others, and the last hidden state to all. A later token sends one result and
+// one sum for each head, for any length of the text.
 TEST(SpreadTraffic, OfATokenIsAResultAndASumForEachHead) {
   const ModelShape shape = llama();
   for (const int64_t ranks : {2, 3, 4})
@@ -196,7 +196,7 @@ TEST(SpreadTraffic, OfATokenIsAResultAndASumForEachHead) {
 
 constexpr int64_t kRows = 2, kLayers = 3, kHeads = 2, kSize = 8;
 
-/// A rank's cache after a prompt and `more` tokens, and the bytes that it takes.
+/// A rank's cache after a prompt and `more` tokens, and its bytes.
 struct Filled {
   Filled(const parallel::SequenceConfig& config, int64_t rank, int64_t prompt, int64_t more, int64_t capacity)
       : cache(capacity, rank, config.size) {
@@ -259,7 +259,7 @@ TEST(SpreadCache, RefusesWhatItCannotKeep) {
             "[kv_cache] a step must have the 2 tokens that its cut assigns to this rank: got 3");
 }
 
-// On all ranks alike, before anything is sent.
+// All ranks refuse alike, before anything is sent.
 TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
   comm::run_ranks(2, [](comm::World& world) {
     Decoder decoder(world, gpt2(), {.sequence = {2, "ring"}});

@@ -1,4 +1,4 @@
-// Gradients summed parameter by parameter, with nothing but what their specs say: for tests of something else.
+// Sums gradients parameter by parameter, by their specs alone: for tests of other code.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -7,12 +7,12 @@
 
 namespace colossal::test {
 
-/// Zeros everywhere: also for parameters that no backward pass will touch.
+/// Sets all gradients to zero, also for parameters that no backward pass will reach.
 inline void zero_gradients(nn::Parameters& parameters) {
   for (nn::Parameter& p : parameters) p.value.mutable_grad() = at::zeros_like(p.value);
 }
 
-/// Over replicas, and the ranks that hold partial sums or copies.
+/// Sums over replicas, and over the ranks that hold partial sums or copies.
 inline void sum_gradients(nn::Parameters& parameters, comm::Mesh& mesh) {
   for (nn::Parameter& p : parameters) {
     const std::vector<std::string>& axes = p.spec.gradient_axes;

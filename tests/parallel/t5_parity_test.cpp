@@ -1,5 +1,5 @@
-// An encoder and a decoder under every mode of tensor parallelism, in pipelines that cut either of them, with shared
-// parameters and recomputed blocks, against one process in fp64. With collectives off each case must fail.
+// An encoder and a decoder under every mode of tensor parallelism, and in pipelines that split either of them, against
+// one process in fp64. Parameters are shared and blocks recomputed. Each case must fail with collectives off.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace colossal::test::t5_parity_test {
 namespace {
 
-/// Nine tokens a row, four of them of the source.
+/// Returns a case of nine tokens per row, of which four belong to the source.
 ParityCase case_of(bool is_first, int64_t batch) {
   return {.shape = tiny_t5(is_first), .batch = batch, .sequence = 9, .steps = 3};
 }
@@ -26,7 +26,7 @@ void both(ParityCase c) {
 }
 
 TEST(T5Parity, EqualsSingleProcessInEveryTensorMode) {
-  // of the three heads those that do not divide are padded
+  // three heads, padded if they do not divide
   const parallel::TensorConfig modes[] = {{.size = 2},
                                           {.size = 3},
                                           {.size = 4, .mode = "2d"},
@@ -78,7 +78,7 @@ TEST(T5Parity, EqualsSingleProcessWithAllOfThem) {
   both(c);
 }
 
-// Source and answer are two messages, of as many elements together as a row has.
+// Source and completion are two messages, which together have as many elements as a row.
 TEST(T5Parity, PipelinesSendTheElementsOfWholeRows) {
   const ParityCase c = case_of(true, 4);
   comm::run_ranks(2, [&](comm::World& world) {

@@ -1,5 +1,5 @@
-// What each rank sends in a linear layer, a norm, an embedding and a loss, in every mode, equals the published formula
-// to the element, on every rank and in each phase; and where the blocks of a matrix lie.
+// Traffic of each rank in a linear layer, a norm, an embedding and a loss: in every mode it equals the published
+// formula to the element, on every rank and in each phase. The positions of the blocks of a matrix are tested, too.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ struct Sent {
   int64_t forward_calls = 0, backward_calls = 0;
 };
 
-/// One rank of a mode: its factory, and what passes while something runs on it.
+/// One rank of a mode: its factory, and its traffic while a layer runs.
 struct Rank {
   Rank(comm::World& world, const TensorConfig& config)
       : world(world),
@@ -94,7 +94,7 @@ class ModeTraffic : public testing::TestWithParam<TensorConfig> {
   }
 };
 
-// Forward and backward elements of an expand and of the contract behind it. The gradient of a replicated W (2.5D) is
+// Elements of an expand and of the contract after it, forward and backward. The gradient of a replicated W (2.5D) is
 // summed over depth in backward.
 TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
@@ -130,8 +130,8 @@ TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
   });
 }
 
-// Statistics: 2 values a row each way over the ranks that split features. Weight and bias: kept in q pieces (2D),
-//             summed over depth (2.5D), or copies whose gradients are summed over the l^2 ranks with other rows (3D).
+// Statistics: 2 values per row in each direction over the ranks that split features. Weight and bias: kept in q shards
+// (2D), summed over depth (2.5D), or copies whose gradients are summed over the l^2 ranks with other rows (3D).
 TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto norm = rank.make.layer_norm("norm", kIn, {1e-5});
@@ -139,7 +139,7 @@ TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
     const double rows = static_cast<double>(rank.batch) * kSequence;
     Sent want;
     if (GetParam().sequence) {
-      want.backward = 2 * (g.p - 1) / g.p * 2 * kIn;  // of weight and bias each rank sees a part
+      want.backward = 2 * (g.p - 1) / g.p * 2 * kIn;  // gradients of weight and bias, of which each rank has a part
       want.backward_calls = 1;
     } else if (GetParam().mode == "3d") {
       const double statistics = 2 * (g.l - 1) / g.l * 2 * rows / (g.l * g.l), n = g.l * g.l;
@@ -175,7 +175,7 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
   });
 }
 
-// The head's products are those of a linear layer, all in forward, and the loss adds 3 values a row and the sum of
+// The head's products are those of a linear layer, all in forward. The loss adds 3 values per row and the sum of
 // losses.
 TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
@@ -204,8 +204,8 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   });
 }
 
-// Backward makes the products of a slice again and adds theirs of backward: what the loss sends in forward. Results of
-// ranks that have other rows are gathered.
+// Backward makes the products of a slice again and adds its backward products, as many as the loss sends in forward.
+// Results of ranks that have other rows are gathered.
 TEST_P(ModeTraffic, OfLogProbabilitiesEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
@@ -235,7 +235,7 @@ TEST_P(ModeTraffic, OfLogProbabilitiesEqualsTheFormula) {
   });
 }
 
-// Sums over the ranks that split features, then the tokens of all ranks; of weight and bias as of those of a norm.
+// Sums over the ranks that split features, then the tokens of all ranks; weight and bias as in a norm.
 TEST_P(ModeTraffic, OfOutputsEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     constexpr int64_t kOutputs = 6;
@@ -259,15 +259,15 @@ TEST_P(ModeTraffic, OfOutputsEqualsTheFormula) {
   });
 }
 
-// A matrix that holds its own row-major indices, cut as the paper says: 3D before an expand rows i*l + j, columns k;
-// behind it rows i*l + k, columns j.
+// A matrix that holds its own row-major indices, split as in the paper: in 3D rows i*l + j and columns k before an
+// expand, rows i*l + k and columns j after it.
 TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto up = rank.make.expand("up", kIn, kIn, {.bias = false});
     nn::Parameter& w = *rank.parameters.begin();
     const at::NoGradGuard no_grad;
     w.value.copy_(local_part(at::eye(static_cast<int64_t>(kIn), at::kDouble), w.spec, rank.mesh.place()));
-    // Rows are tokens: those of one rank behind those of another.
+    // Rows are tokens, concatenated rank by rank.
     const int64_t rows = rank.batch * rank.layout.mesh->place().size(rank.layout.outside.sequence),
                   columns = static_cast<int64_t>(kIn);
     const at::Tensor whole = at::arange(rows * columns, at::kDouble).view({rows, columns});
@@ -296,7 +296,7 @@ TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
   });
 }
 
-// Each depth sees its own part of the batch: what only depth 1 saw must reach the weights of depth 0.
+// Each depth has its own part of the batch, so data that only depth 1 read must reach the weights of depth 0.
 TEST(Depth, GradientsOfOneDepthReachTheOthers) {
   comm::run_ranks(8, [&](comm::World& world) {
     Rank rank(world, {.size = 8, .mode = "2.5d", .depth = 2});

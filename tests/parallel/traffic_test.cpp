@@ -1,5 +1,5 @@
-// What each rank sends in a training step equals the published formula, element for element, and the number of calls
-// too.
+// The traffic of each rank in a training step equals the published formula, element for element, and the number of
+// calls does, too.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ Sent sent(const comm::Traffic& traffic, const std::string& group) {
 
 class TensorTraffic : public testing::TestWithParam<int> {};
 
-// Per layer 2 all_reduces of B*S*H each way: 8 (p-1)/p * B*S*H. Outside the layers: the embedding, the head's dHidden,
-// which is computed along with the loss in forward, and the loss's 3 B*S.
+// Each layer makes 2 all_reduces of B*S*H each way: 8 (p-1)/p * B*S*H. Outside of the layers: the embedding, the
+// head's dHidden, which is computed together with the loss in forward, and the loss's 3 B*S.
 TEST_P(TensorTraffic, EqualsMegatronsFormula) {
   const int p = GetParam();
   const int64_t rows = 2, sequence = 8;
@@ -101,9 +101,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DataTraffic, testing::Values(2, 4));
 
 class ZeroTraffic : public testing::TestWithParam<std::tuple<int, int>> {};
 
-// Per step and rank, P elements with padding: gradients reduce_scatter P (N-1)/N; parameters come back once a step
-// (zero 1, 2) or are gathered forward and backward (zero 3). Backward saves two chunks: the head's, whose gradients the
-// loss makes on the way forward, and the one before it, which is foretold and stays.
+// Per step and rank, with P elements including padding: gradients make a reduce_scatter P (N-1)/N. Parameters are
+// gathered once a step (zero 1, 2), or forward and backward (zero 3). Backward saves two chunks: the head's, whose
+// gradients the loss computes in forward, and the previous one, which is predicted and stays resident.
 TEST_P(ZeroTraffic, IsThatOfTheFormula) {
   const auto [zero, n] = GetParam();
   comm::run_ranks(n, [&, zero = zero, n = n](comm::World& world) {
@@ -139,8 +139,8 @@ TEST_P(ZeroTraffic, IsThatOfTheFormula) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroTraffic, testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 4)));
 
-// bf16 with fp32 masters and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, padding counted as
-// parameters.
+// bf16 with fp32 master weights and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, with padding counted
+// as parameters.
 TEST(ZeroBytes, AreThoseOfTheFormula) {
   for (const int n : {1, 2, 4})
     for (const int zero : {0, 1, 2, 3})
@@ -155,7 +155,7 @@ TEST(ZeroBytes, AreThoseOfTheFormula) {
         engine->zero_grad();
         engine->train_step(batch_of(1, 8));
         const int64_t p = engine->parameters().numel() + engine->store().padding(), share = zero == 0 ? 1 : n;
-        std::map<const void*, int64_t> bytes;  // by storage: views count once
+        std::map<const void*, int64_t> bytes;  // bytes by storage, so that views count once
         const auto count = [&](const at::Tensor& t) {
           if (t.defined()) bytes[t.storage().unsafeGetStorageImpl()] = static_cast<int64_t>(t.storage().nbytes());
         };

@@ -1,4 +1,4 @@
-// ZeRO against one process: the same losses, gradients and parameters whatever is shared out, under every other
+// ZeRO against one process: the same losses, gradients and parameters for every sharding, under every other
 // parallelism.
 #include <gtest/gtest.h>
 
