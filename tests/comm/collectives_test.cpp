@@ -58,7 +58,7 @@ TEST_P(Pairs, ReduceFromAddsUpPartialProducts) {
   });
 }
 
-TEST_P(Pairs, GatherFromTakesBackWhatARankGave) {
+TEST_P(Pairs, GatherFromReturnsTheSliceOfEachRank) {
   const int n = GetParam();
   const at::Tensor x = values({4, 3 * n, 2}, 1), weight = values({4, 3 * n, 2}, 5), dy = values({4, 3 * n, 2}, 7);
   for (int64_t dim : {1, -2}) {
@@ -73,7 +73,7 @@ TEST_P(Pairs, GatherFromTakesBackWhatARankGave) {
   }
 }
 
-TEST_P(Pairs, AllGatherSumsWhatEachRankMadeOfTheWhole) {
+TEST_P(Pairs, AllGatherSumsTheGradientsOfAllRanks) {
   const int n = GetParam();
   const at::Tensor x = values({2 * n, 3}, 1);
   at::Tensor weights = at::zeros({2 * n, 3}, at::kDouble);
@@ -101,7 +101,7 @@ TEST_P(Pairs, ReduceScatterGathersItsGradient) {
   });
 }
 
-TEST_P(Pairs, TakeTensorsThatAreNotContiguous) {
+TEST_P(Pairs, AcceptsNonContiguousTensors) {
   const int n = GetParam();
   const at::Tensor x = values({2 * n, 4}, 3);
   on_each_rank([&](World&, comm::Group& group) {
@@ -113,7 +113,7 @@ TEST_P(Pairs, TakeTensorsThatAreNotContiguous) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Pairs, testing::Values(1, 2, 3, 4, 8));
 
-TEST(Pairs, RefuseDimensionsThatDoNotDivide) {
+TEST(Pairs, RefusesDimensionsThatDoNotDivide) {
   comm::run_ranks(2, [](World& world) {
     auto group = all(world);
     const at::Tensor x = at::zeros({3, 5});

@@ -56,7 +56,7 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 class Compressed : public testing::TestWithParam<int> {};
 
 // Numbers of 2 bits, whose sums have at most 4; other scales on each rank; sizes that have no divisors.
-TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
+TEST_P(Compressed, KeepsNumbersOfTheFormatExact) {
   const int n = GetParam();
   for (const int64_t numel : {0, 1, 5, 128, 1003})
     for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
@@ -80,7 +80,7 @@ TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
       }
 }
 
-TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
+TEST_P(Compressed, KeepsErrorsWithinTheirBounds) {
   const int n = GetParam();
   const int64_t numel = 5001;
   for (const Compression& c : {kFp8, kFp8InBlocks, kInt8}) {
@@ -112,7 +112,7 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
 
 // e4m3: 0.026 per hop, measured independently of this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of
 // it, and the largest of 128 normal numbers is 2.86 (rms), so 0.0065. The errors of two hops are independent.
-TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
+TEST(CompressedError, MatchesTheFormatForNormalNumbers) {
   const int n = 4;
   const int64_t numel = 1 << 16;
   at::Tensor sum = at::zeros({numel});
@@ -131,7 +131,7 @@ TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
 
 // One number is a thousand times as large as the others. int8 with one scale rounds the others to 0, with blocks only
 // those in its block. fp8 is not affected.
-TEST(CompressedError, OfAnOutlierStaysInItsBlock) {
+TEST(CompressedError, StaysInTheBlockOfAnOutlier) {
   at::Tensor x = normal(1 << 14, 0);
   x[77] = 1000;
   on_ranks(2, [&](comm::World&, comm::Group& group) {
@@ -145,7 +145,7 @@ TEST(CompressedError, OfAnOutlierStaysInItsBlock) {
   });
 }
 
-TEST_P(Compressed, AllRanksGetTheSameBits) {
+TEST_P(Compressed, GivesAllRanksTheSameBits) {
   const int n = GetParam();
   for (const Compression& c : {kFp8, kInt8}) {
     std::vector<at::Tensor> reduced(n), all(n);
@@ -161,7 +161,7 @@ TEST_P(Compressed, AllRanksGetTheSameBits) {
   }
 }
 
-TEST_P(Compressed, BytesAreThoseOfTheContract) {
+TEST_P(Compressed, SendsTheBytesOfTheContract) {
   const int n = GetParam();
   EXPECT_EQ(compressed_bytes(1000, kFp8), 1004);
   EXPECT_EQ(compressed_bytes(1000, kInt8), 8 * 132);
@@ -194,7 +194,7 @@ TEST_P(Compressed, BytesAreThoseOfTheContract) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Compressed, testing::Values(1, 2, 3, 4));
 
-TEST(CompressedError, WhatIsNotFiniteIsSeenByAll) {
+TEST(CompressedError, ShowsNonFiniteNumbersToAllRanks) {
   for (const double bad : {INFINITY, -INFINITY, NAN})
     for (const Compression& c : {kFp8InBlocks, kInt8})
       on_ranks(2, [&](comm::World& world, comm::Group& group) {
@@ -211,7 +211,7 @@ TEST(CompressedError, WhatIsNotFiniteIsSeenByAll) {
 }
 
 // Several calls are in progress at once, their inputs are freed, and each rank waits for them in another order.
-TEST(CompressedWork, InputsMayChangeAtOnce) {
+TEST(CompressedWork, AllowsInputsToChangeAtOnce) {
   on_ranks(2, [](comm::World& world, comm::Group& group) {
     at::Tensor all = at::zeros({8}), part = at::zeros({4});
     at::Tensor in = at::full({4}, 1.0 + world.rank()), both = at::ones({8});
@@ -227,7 +227,7 @@ TEST(CompressedWork, InputsMayChangeAtOnce) {
   });
 }
 
-TEST(CompressedNames, SayFormatAndBlock) {
+TEST(CompressedNames, SelectsFormatAndBlock) {
   EXPECT_THAT(comm::compression_names(), testing::ElementsAre("none", "fp8", "int8"));
   EXPECT_FALSE(comm::compression_of("none").has_value());
   const Compression fp8 = comm::compression_of("fp8").value(), int8 = comm::compression_of("int8").value();
@@ -239,7 +239,7 @@ TEST(CompressedNames, SayFormatAndBlock) {
             "[parallel] compress must be none, fp8 or int8: got fp4");
 }
 
-TEST(CompressedError, RefusesWhatDoesNotFit) {
+TEST(CompressedError, RefusesInvalidArguments) {
   on_ranks(2, [](comm::World& world, comm::Group& group) {
     const auto gathering = [&](at::Tensor out, const at::Tensor& in, const Compression& c = {}) {
       return thrown_message([&] { compressed_all_gather(out, in, group, c); });

@@ -53,7 +53,7 @@ TEST_P(Counting, EqualsTheRingFormulas) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Counting, testing::Values(2, 3, 4, 8));
 
-TEST(CountingRows, CountsWhatLeavesTheRank) {
+TEST(CountingRows, CountsRowsSentToOtherRanks) {
   comm::run_ranks(2, [](World& world) {
     auto group = all(world);
     const bool first = world.rank() == 0;
@@ -67,7 +67,7 @@ TEST(CountingRows, CountsWhatLeavesTheRank) {
   });
 }
 
-TEST(CountingTransfers, CountsTheSenderAlone) {
+TEST(CountingTransfers, CountsOnlyTheSender) {
   comm::run_ranks(2, [](World& world) {
     auto group = all(world);
     at::Tensor x = at::zeros({6});

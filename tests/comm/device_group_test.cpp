@@ -55,7 +55,7 @@ class DeviceGroups : public testing::Test {
       });
 };
 
-TEST_F(DeviceGroups, ConnectAtTheFirstTensorOfADevice) {
+TEST_F(DeviceGroups, ConnectsAtTheFirstDeviceTensor) {
   const auto data = group("data", {0, 2, 4});
   all_reduce(*data, at::kCPU);
   data->barrier().wait();
@@ -69,7 +69,7 @@ TEST_F(DeviceGroups, ConnectAtTheFirstTensorOfADevice) {
   EXPECT_EQ(hosts_[0]->calls, 2);
 }
 
-TEST_F(DeviceGroups, OfTheSameRanksShareALink) {
+TEST_F(DeviceGroups, SharesALinkAmongGroupsOfTheSameRanks) {
   for (const char* name : {"data", "pipeline+data", "trainer", "data+tensor"}) all_reduce(*group(name, {0, 1, 2, 3}));
   EXPECT_THAT(connected_, ElementsAre("0,1,2,3:collectives"));
   EXPECT_EQ(made_[0]->calls, 4);
@@ -79,7 +79,7 @@ TEST_F(DeviceGroups, OfTheSameRanksShareALink) {
 }
 
 // Calls for which backward waits must not queue after the gradient reduction of the same ranks.
-TEST_F(DeviceGroups, OfAChannelHaveALinkOfTheirOwn) {
+TEST_F(DeviceGroups, GivesAChannelASeparateLink) {
   const auto data = group("data+sequence", {0, 1}), exchange = group("sequence attention", {0, 1}, "attention");
   all_reduce(*data);
   all_reduce(*exchange);
@@ -92,7 +92,7 @@ TEST_F(DeviceGroups, OfAChannelHaveALinkOfTheirOwn) {
 }
 
 // A receive that is posted early must not delay a reduction of the same two ranks.
-TEST_F(DeviceGroups, KeepTransfersApart) {
+TEST_F(DeviceGroups, SeparatesTransfersFromCollectives) {
   const auto pair = group("pipeline", {0, 1}), way = group("pipeline 0>1", {0, 1});
   const at::Tensor x = at::zeros({3}, at::kMeta);
   way->send(x, 1).wait();
@@ -102,14 +102,14 @@ TEST_F(DeviceGroups, KeepTransfersApart) {
   EXPECT_EQ(made_[0]->calls, 2);
 }
 
-TEST_F(DeviceGroups, RefuseWhatDoesNotFitBeforeTheyConnect) {
+TEST_F(DeviceGroups, RefusesInvalidCallsBeforeConnecting) {
   const auto data = group("data", {0, 1});
   const at::Tensor x = at::zeros({3}, at::kMeta);
   EXPECT_THAT(thrown_message([&] { data->send(x, 7); }), HasSubstr("group \"data\""));
   EXPECT_THAT(connected_, ElementsAre());
 }
 
-TEST_F(DeviceGroups, EndWithTheirLinks) {
+TEST_F(DeviceGroups, AbortsOnlyTheLinksInUse) {
   const auto one = group("data", {0, 1}), other = group("trainer", {0, 1}), unused = group("all", {0, 1});
   all_reduce(*one);
   one->abort("rank 1 died");
@@ -123,7 +123,7 @@ TEST_F(DeviceGroups, EndWithTheirLinks) {
 }
 
 // The watchdog ends a group while it waits for a rank that never arrives.
-TEST_F(DeviceGroups, StopWaitingForRanksWhenTheRunEnds) {
+TEST_F(DeviceGroups, StopsWaitingForRanksWhenTheRunEnds) {
   const auto data = group("data", {0, 1});
   std::thread watchdog;
   meeting_ = [&](const std::function<void()>& go_on) {
@@ -138,7 +138,7 @@ TEST_F(DeviceGroups, StopWaitingForRanksWhenTheRunEnds) {
   EXPECT_THAT(connected_, ElementsAre("0,1:collectives")) << "a later call tries anew";
 }
 
-TEST_F(DeviceGroups, AreEndedWhileTheyConnect) {
+TEST_F(DeviceGroups, AbortsWhileConnecting) {
   const auto data = group("data", {0, 1});
   meeting_ = [&](const auto&) { data->abort("rank 1 died"); };
   all_reduce(*data);

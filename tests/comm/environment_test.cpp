@@ -36,14 +36,14 @@ Variables step_of_srun() {
           {"SLURM_STEP_NODELIST", "gpu[03-04,9]"}};
 }
 
-TEST(EnvironmentOfNothing, WithARankMissesTheNumberOfRanks) {
+TEST(EnvironmentWithoutLauncher, RefusesARankWithoutTheNumberOfRanks) {
   EXPECT_THAT(refusal({{"RANK", "0"}}), HasSubstr("[launch] WORLD_SIZE is not set, but RANK is; set both"));
   Variables variables = step_of_srun();
   variables["RANK"] = "0";
   EXPECT_EQ(read_environment(variables).launcher, Launcher::Slurm) << "another launcher says it all";
 }
 
-TEST(EnvironmentOfNothing, IsOneRank) {
+TEST(EnvironmentWithoutLauncher, HasOneRank) {
   const Environment environment = read_environment({});
   EXPECT_EQ(environment.launcher, Launcher::None);
   EXPECT_EQ(environment.rank, 0);
@@ -76,7 +76,7 @@ TEST(EnvironmentOfTorchrun, UsesTheAgentsStoreUnderAPrefixPerRestart) {
   EXPECT_FALSE(environment.hosted_store);
 }
 
-TEST(EnvironmentOfTorchrun, RefusesWhatIsNoRank) {
+TEST(EnvironmentOfTorchrun, RefusesInvalidRanks) {
   EXPECT_THAT(refusal({{"RANK", "8"}, {"WORLD_SIZE", "8"}}), HasSubstr("[launch] RANK must be in [0, 7]: got 8"));
   EXPECT_THAT(refusal({{"RANK", "x"}, {"WORLD_SIZE", "8"}}), HasSubstr("RANK must be a whole number: got \"x\""));
   EXPECT_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "0"}}), HasSubstr("WORLD_SIZE must be in [1,"));
@@ -102,7 +102,7 @@ TEST(EnvironmentOfSlurm, MeetsOnTheFirstHostAtAPortOfTheJob) {
   EXPECT_EQ(read_environment(variables).host, "10.0.0.1");
 }
 
-TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStepNotOfTheAllocation) {
+TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStep) {
   Variables variables = step_of_srun();
   variables["SLURM_NTASKS"] = "16";  // srun --preserve-env, or a step on a part of the allocation
   EXPECT_EQ(read_environment(variables).size, 8);
@@ -110,7 +110,7 @@ TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStepNotOfTheAllocation) {
   EXPECT_EQ(read_environment(variables).host, "gpu04");
 }
 
-TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
+TEST(EnvironmentOfSlurm, IsIgnoredInABatchScript) {
   Variables variables{{"SLURM_JOB_ID", "77"},       {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_PROCID", "0"},
                       {"SLURM_LOCALID", "0"},       {"SLURM_NODEID", "0"},        {"SLURM_NODELIST", "gpu03"},
                       {"SLURM_TASKS_PER_NODE", "1"}};
@@ -120,7 +120,7 @@ TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
   EXPECT_EQ(read_environment(variables).size, 1);
 }
 
-TEST(EnvironmentOfSlurm, IsNoneInAShellOfAnAllocation) {
+TEST(EnvironmentOfSlurm, IsIgnoredInAShellOfAnAllocation) {
   const Variables outside_of_steps{{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}};
   EXPECT_EQ(read_environment(outside_of_steps).launcher, Launcher::None) << "salloc -n 4";
   Variables shell{{"SLURM_JOB_ID", "77"},          {"SLURM_STEP_ID", "0"},      {"SLURM_STEP_NUM_TASKS", "1"},
@@ -148,7 +148,7 @@ TEST(EnvironmentOfOpenMpi, NeedsNoAddressOnOneHost) {
   EXPECT_EQ(read_environment(variables).host, "n1");
 }
 
-TEST(EnvironmentOfOurLauncher, WinsOverTheOneAroundIt) {
+TEST(EnvironmentOfOurLauncher, OverridesTheSurroundingLauncher) {
   const Environment environment = read_environment({{"COLOSSAL_RANK", "1"},
                                                     {"COLOSSAL_SIZE", "2"},
                                                     {"COLOSSAL_STORE_HOST", "127.0.0.1"},
@@ -178,13 +178,13 @@ TEST(FirstHost, ReadsSlurmLists) {
   EXPECT_THAT(thrown_message([] { comm::first_host("n[]"); }), HasSubstr("not closed or empty"));
 }
 
-TEST(Loopback, IsKnownByItsName) {
+TEST(Loopback, RecognizesLoopbackNames) {
   for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) EXPECT_TRUE(comm::is_loopback(host)) << host;
   for (const char* host : {"", "10.0.0.1", "128.0.0.1", "127.example.org", "n1"})
     EXPECT_FALSE(comm::is_loopback(host)) << host;
 }
 
-TEST(HostIdentity, IsOneForAllProcessesOfAHostUnlessToldOtherwise) {
+TEST(HostIdentity, IsEqualForAllProcessesOfAHostUnlessOverridden) {
   EXPECT_EQ(comm::host_identity(""), comm::host_identity(""));
   EXPECT_EQ(comm::host_identity("one"), "one");
 }
@@ -224,7 +224,7 @@ TEST_F(Sysfs, GivesRanksTheCoresOfTheirGpus) {
   EXPECT_EQ(comm::share_of_cores(all, 2, gpus, root_), (Cores{3, 8, 9}));
 }
 
-TEST_F(Sysfs, ThatSaysNothingLeavesEvenShares) {
+TEST_F(Sysfs, GivesEvenSharesWithoutNumaNodes) {
   add("0000:3b:00.0", "0", "0-1");
   add("0000:5e:00.0", "-1", "0-5");
   add("0000:af:00.0", "1", "6-7");
@@ -237,7 +237,7 @@ TEST_F(Sysfs, ThatSaysNothingLeavesEvenShares) {
   }
 }
 
-TEST(SignalName, SaysWhatKilledARank) {
+TEST(SignalName, NamesTheSignalThatKilledARank) {
   EXPECT_EQ(comm::signal_name(9), "SIGKILL");
   EXPECT_EQ(comm::signal_name(11), "SIGSEGV");
   EXPECT_EQ(comm::signal_name(64), "signal 64");

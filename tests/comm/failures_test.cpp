@@ -44,7 +44,7 @@ void all_reduce(Group& group, int64_t numel, at::ScalarType dtype = at::kFloat, 
   group.all_reduce(x, op).wait();
 }
 
-TEST(Disagreement, OfCollectivesNamesBothCallsOnEveryRank) {
+TEST(Disagreement, NamesBothCollectivesOnEveryRank) {
   const auto messages = disagreement(
       3, [](Group& group) { all_reduce(group, 8); },
       [](Group& group) {
@@ -58,7 +58,7 @@ TEST(Disagreement, OfCollectivesNamesBothCallsOnEveryRank) {
   }
 }
 
-TEST(Disagreement, OfSizesIsSeenForSmallAndLargeTensors) {
+TEST(Disagreement, DetectsSizesOfSmallAndLargeTensors) {
   for (int64_t numel : {8, 1000000}) {
     const auto messages = disagreement(
         2, [&](Group& group) { all_reduce(group, numel); }, [&](Group& group) { all_reduce(group, numel + 1); });
@@ -69,7 +69,7 @@ TEST(Disagreement, OfSizesIsSeenForSmallAndLargeTensors) {
   }
 }
 
-TEST(Disagreement, OfDtypeReductionOrRootIsSeen) {
+TEST(Disagreement, DetectsDtypeReductionAndRoot) {
   auto messages = disagreement(
       2, [](Group& group) { all_reduce(group, 8, at::kFloat); }, [](Group& group) { all_reduce(group, 8, at::kInt); });
   for (const auto& message : messages) EXPECT_THAT(message, AllOf(HasSubstr("of Float"), HasSubstr("of Int")));
@@ -85,7 +85,7 @@ TEST(Disagreement, OfDtypeReductionOrRootIsSeen) {
   for (const auto& message : messages) EXPECT_THAT(message, AllOf(HasSubstr("with root 0"), HasSubstr("with root 1")));
 }
 
-TEST(Disagreement, OfRowsInAllToAllNamesThePair) {
+TEST(Disagreement, NamesThePairWithDifferentRowsInAllToAll) {
   const auto exchange = [](Group& group, std::vector<int64_t> out_rows) {
     at::Tensor out = at::zeros({std::accumulate(out_rows.begin(), out_rows.end(), int64_t{0})});
     group.all_to_all(out, at::zeros({4}), out_rows, {1, 3}).wait();
@@ -97,7 +97,7 @@ TEST(Disagreement, OfRowsInAllToAllNamesThePair) {
   }
 }
 
-TEST(Disagreement, OfSendAndRecvNamesBothSizes) {
+TEST(Disagreement, NamesBothSizesOfSendAndRecv) {
   const auto messages = disagreement(
       2,
       [](Group& group) {
@@ -116,7 +116,7 @@ TEST(Disagreement, LeavesTheGroupDead) {
   });
 }
 
-TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
+TEST(Arguments, FailBeforeAnyMessage) {
   comm::run_ranks(2, [](World& world) {
     auto group = all(world);
     at::Tensor x = at::zeros({4, 4}), half = at::zeros({3}), strided = x.t(),
@@ -134,7 +134,7 @@ TEST(Arguments, AreCheckedBeforeAnythingIsSent) {
   });
 }
 
-TEST(RunRanks, ReportsTheFirstFailureNotThatOfTheWaitingPeers) {
+TEST(RunRanks, ReportsTheFirstFailure) {
   const std::string message = thrown_message([] {
     comm::run_ranks(4, [](World& world) {
       auto group = all(world);
@@ -156,7 +156,7 @@ TEST(RunRanks, KeepsTheTypeOfForeignExceptions) {
   EXPECT_THROW(comm::run_ranks(2, fail), Unusual);
 }
 
-TEST(RunRanks, TellsWaitersAboutARankThatReturned) {
+TEST(RunRanks, FailsCallsThatWaitForAFinishedRank) {
   const std::string message = thrown_message([] {
     comm::run_ranks(2, [](World& world) {
       auto group = all(world);
@@ -167,7 +167,7 @@ TEST(RunRanks, TellsWaitersAboutARankThatReturned) {
   EXPECT_THAT(message, AllOf(HasSubstr("rank 1 has left while rank 0 waits"), HasSubstr("(rank 0 of 2)")));
 }
 
-TEST(RunRanks, EndsWaitersForMessagesOfAFailedRank) {
+TEST(RunRanks, FailsReceivesFromAFailedRank) {
   const std::string message = thrown_message([] {
     comm::run_ranks(2, [](World& world) {
       auto group = all(world);
@@ -212,7 +212,7 @@ TEST(Watchdog, NamesTheLateRankTheGroupAndTheCall) {
   }
 }
 
-TEST(Watchdog, SeesAsynchronousCalls) {
+TEST(Watchdog, WatchesAsynchronousCalls) {
   const auto messages = messages_of_a_stall([](Group& group) { all_reduce(group, 1000000); });
   for (const auto& message : messages) {
     EXPECT_THAT(message, HasSubstr("rank 2 of 4 never called all_reduce #2 of 4000000 bytes"));
@@ -261,7 +261,7 @@ TEST(Watchdog, BlamesTheCauseAndNotItsVictims) {
   }
 }
 
-TEST(Watchdog, LeavesSlowRanksWithinTheLimitAlone) {
+TEST(Watchdog, IgnoresSlowRanksWithinTheLimit) {
   comm::RankOptions options;
   options.watchdog = std::chrono::milliseconds(2000);
   EXPECT_NO_THROW(comm::run_ranks(

@@ -54,7 +54,7 @@ bool is_answered(const Descriptor& caller, const std::string& said) {
   return recv(caller.value(), &byte, 1, 0) > 0;
 }
 
-TEST(Handover, GivesTheSameMemoryToAllWhoAsk) {
+TEST(Handover, GivesAllCallersTheSameMemory) {
   Descriptor memory = comm::create_shared_memory(8192);
   const auto own = comm::map_shared_memory(memory, 8192);
   EXPECT_EQ(own->data()[8191], std::byte{0});
@@ -69,7 +69,7 @@ TEST(Handover, GivesTheSameMemoryToAllWhoAsk) {
   }
 }
 
-TEST(Handover, GivesNothingWithoutTheToken) {
+TEST(Handover, RefusesCallersWithoutTheToken) {
   const Handover handover(comm::create_shared_memory(4096));
   const std::string token = token_in(handover.ticket());
   EXPECT_TRUE(is_answered(caller_of(handover.ticket()), token));
@@ -80,7 +80,7 @@ TEST(Handover, GivesNothingWithoutTheToken) {
   EXPECT_THAT(thrown_message([&] { comm::take(ticket, kLong); }), HasSubstr("the rank sent none"));
 }
 
-TEST(Handover, GivesNothingToAnotherUser) {
+TEST(Handover, RefusesOtherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const Handover handover(comm::create_shared_memory(4096));
   const std::string ticket = handover.ticket(), token = token_in(ticket);
@@ -95,14 +95,14 @@ TEST(Handover, GivesNothingToAnotherUser) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Handover, IsNotHeldUpByCallersThatSayNothing) {
+TEST(Handover, IgnoresSilentCallers) {
   const Handover handover(comm::create_shared_memory(4096));
   std::vector<Descriptor> silent;
   for (int i = 0; i < 600; ++i) silent.push_back(caller_of(handover.ticket()));
   EXPECT_TRUE(comm::take(handover.ticket(), kLong).is_open());
 }
 
-TEST(Handover, IsNotWaitedForLongerThanTheLimit) {
+TEST(Handover, StopsWaitingAfterTheLimit) {
   const std::string ticket = comm::random_text() + " token";
   const Descriptor silent = socket_of(ticket, bind);
   ASSERT_EQ(listen(silent.value(), 1), 0);
@@ -132,7 +132,7 @@ TEST(SharedMemory, HasNoNameInAnyFileSystem) {
   EXPECT_THAT(found, HasSubstr("/memfd:colossal (deleted)"));
 }
 
-TEST(SharedMemory, OfAnotherSizeIsRefused) {
+TEST(SharedMemory, RefusesAnotherSize) {
   const Descriptor memory = comm::create_shared_memory(8192);
   EXPECT_THAT(thrown_message([&] { comm::map_shared_memory(memory, 4096); }),
               HasSubstr("must have 4096 bytes: got 8192"));
@@ -173,7 +173,7 @@ std::vector<std::string> shared(int ranks, size_t bytes, const std::function<voi
   return messages;
 }
 
-TEST(SharedMemory, ThatCannotBeReservedIsOneErrorOnEveryRank) {
+TEST(SharedMemory, ReportsAFailedReservationOnEveryRank) {
   const FileLimit limit(1 << 16);
   const auto messages = shared(3, 1 << 20, [](int, comm::Segment&) {});
   for (const auto& message : messages) {
@@ -182,7 +182,7 @@ TEST(SharedMemory, ThatCannotBeReservedIsOneErrorOnEveryRank) {
   }
 }
 
-TEST(SharedMemory, OfAMeetingIsTheSameForAllItsRanks) {
+TEST(SharedMemory, IsTheSameForAllRanksOfAMeeting) {
   const auto messages = shared(4, 4096, [](int rank, comm::Segment& segment) {
     auto* words = reinterpret_cast<std::atomic<int>*>(segment.data());
     words[0] += 1 << rank;

@@ -62,7 +62,7 @@ TEST(Mesh, CutsAnAxisIntoRunsOfNeighbours) {
   });
 }
 
-TEST(Mesh, GivesEachWayBetweenTwoRanksAGroup) {
+TEST(Mesh, GivesEachDirectionBetweenTwoRanksAGroup) {
   comm::run_ranks(6, [](World& world) {
     Mesh mesh(world, {{"pipeline", 3}, {"data", 2}});
     const int index = mesh.index("pipeline"), data = mesh.index("data");
@@ -76,7 +76,7 @@ TEST(Mesh, GivesEachWayBetweenTwoRanksAGroup) {
   });
 }
 
-TEST(Mesh, GivesAPurposeAGroupOfItsOwn) {
+TEST(Mesh, GivesEachPurposeASeparateGroup) {
   comm::run_ranks(4, [](World& world) {
     Mesh mesh(world, {{"data", 2}, {"sequence", 2}});
     comm::Group &usual = mesh.group("sequence"), &own = mesh.channel("sequence", "attention");
@@ -122,7 +122,7 @@ TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
   });
 }
 
-TEST(World, RefusesGroupsWithoutTheRankThatAsks) {
+TEST(World, RefusesGroupsWithoutTheCallingRank) {
   comm::run_ranks(2, [](World& world) {
     EXPECT_THAT(thrown_message([&] { world.make_group("other", {1 - world.rank()}); }), HasSubstr("only members"));
     EXPECT_THAT(thrown_message([&] { world.make_group("far", {world.rank(), 7}); }), HasSubstr("[0, 2): got 7"));

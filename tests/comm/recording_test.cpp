@@ -73,7 +73,7 @@ void call_everything(World& world, const at::TensorOptions& options) {
   comm::compressed_all_reduce(sum, tensor, {});
 }
 
-TEST(Recording, OfARankAloneEqualsThatAmongItsPeers) {
+TEST(Recording, EqualsARecordingAmongPeers) {
   std::vector<std::vector<RecordedCall>> real(4);
   std::vector<double> bytes(4);
   comm::run_ranks(4, [&](World& world) {
@@ -92,7 +92,7 @@ TEST(Recording, OfARankAloneEqualsThatAmongItsPeers) {
   }
 }
 
-TEST(Recording, OfMetaTensorsEqualsThatOfRealOnes) {
+TEST(Recording, IsEqualForMetaAndRealTensors) {
   const auto call = [](World& world, const at::TensorOptions& options) {
     RecordingWorld recording(world);
     call_everything(recording, options);
@@ -104,7 +104,7 @@ TEST(Recording, OfMetaTensorsEqualsThatOfRealOnes) {
   EXPECT_EQ(call(*one, at::kMeta), call(*other, at::kCPU));
 }
 
-TEST(Recording, SaysEverythingAboutACallButItsValues) {
+TEST(Recording, RecordsAllPropertiesOfACall) {
   const auto idle = comm::make_idle_world(42, 64);
   RecordingWorld world(*idle);
   Mesh mesh(world, {{"data", 4}, {"pipeline", 2}, {"tensor", 8}});
@@ -125,7 +125,7 @@ TEST(Recording, SaysEverythingAboutACallButItsValues) {
   EXPECT_TRUE(world.calls().empty());
 }
 
-TEST(Recording, LeavesOutWhatIsRefusedAndGroupsOfOneRank) {
+TEST(Recording, OmitsRefusedCallsAndGroupsOfOneRank) {
   const auto idle = comm::make_idle_world(0, 2);
   RecordingWorld world(*idle);
   Mesh mesh(world, {{"data", 2}});
@@ -151,7 +151,7 @@ std::vector<std::string> texts(const StepEvents& events) {
   return result;
 }
 
-TEST(Recording, HasCallsAndOperationsInOneOrder) {
+TEST(Recording, KeepsTheOrderOfCallsAndOperations) {
   const auto idle = comm::make_idle_world(2, 4);
   RecordingWorld world(*idle);
   Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
@@ -178,7 +178,7 @@ TEST(Recording, HasCallsAndOperationsInOneOrder) {
   EXPECT_EQ(world.events(), StepEvents());
 }
 
-TEST(IdleWorld, HoldsWhatThisRankAloneKnows) {
+TEST(IdleWorld, HoldsOnlyDataOfThisRank) {
   const auto world = comm::make_idle_world(1, 3);
   auto group = world->make_group("all", {0, 1, 2});
   at::Tensor own = at::arange(1, 4, at::kFloat), all = at::zeros({9}), slice = at::zeros({1});
@@ -197,7 +197,7 @@ TEST(IdleWorld, HoldsWhatThisRankAloneKnows) {
   EXPECT_THAT(thrown_message([&] { world->make_group("others", {0, 2}); }), HasSubstr("only members may ask for it"));
 }
 
-TEST(IdleWorld, RefusesARankThatItDoesNotHave) {
+TEST(IdleWorld, RefusesAnInvalidRank) {
   EXPECT_THAT(thrown_message([] { comm::make_idle_world(4, 4); }), HasSubstr("in [0, 4): got 4"));
 }
 

@@ -31,7 +31,7 @@ bool accepts(const char* address, uint16_t port) {
   return connect(caller.value(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
 }
 
-TEST(StoreServer, OnTheLoopbackAddressListensThereAlone) {
+TEST(StoreServer, ListensOnlyOnTheLoopbackAddress) {
   for (const char* host : {"127.0.0.1", "localhost"}) {
     Store::Tcp tcp;
     tcp.host = host;
@@ -47,7 +47,7 @@ TEST(StoreServer, OnTheLoopbackAddressListensThereAlone) {
   }
 }
 
-TEST(StoreServer, SaysThatItsPortIsTaken) {
+TEST(StoreServer, ReportsAPortInUse) {
   Store::Tcp tcp;
   tcp.host = "127.0.0.1";
   tcp.server = true;
@@ -56,7 +56,7 @@ TEST(StoreServer, SaysThatItsPortIsTaken) {
   EXPECT_THAT(thrown_message([&] { Store::tcp(tcp); }), HasSubstr("is in use on this host; set MASTER_PORT"));
 }
 
-TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
+TEST(StoreServer, IsNamedIfItEnds) {
   Store::Tcp tcp;
   tcp.host = "127.0.0.1";
   tcp.server = true;
@@ -76,7 +76,7 @@ TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
 }
 
 // This simulates a stopped process, or a program that is no store: the system connects to it, but no answer arrives.
-TEST(StoreServer, ThatNeverAnswersIsNamed) {
+TEST(StoreServer, IsNamedIfItNeverAnswers) {
   const comm::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -100,12 +100,12 @@ TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it
   EXPECT_EQ(comm::keyed_hash({0x0706050403020100, 0x0f0e0d0c0b0a0908}, text), 0xa129ca6149be45e5);
 }
 
-TEST(RandomText, IsNeverTheSame) {
+TEST(RandomText, NeverRepeats) {
   EXPECT_EQ(comm::random_text().size(), 32u);
   EXPECT_NE(comm::random_text(), comm::random_text());
 }
 
-TEST(SealedValue, HoldsForItsNameAndSecretAlone) {
+TEST(SealedValue, IsValidOnlyForItsNameAndSecret) {
   const Seal seal("secret");
   const std::string closed = seal.close("name", "value");
   EXPECT_EQ(seal.open("name", closed), "value");
@@ -128,7 +128,7 @@ class SealedStore : public testing::Test {
   std::shared_ptr<Store> sealed_ = open_->sealed("secret", [this](const std::string& text) { notes_.push_back(text); });
 };
 
-TEST_F(SealedStore, IgnoresWhatWasWrittenWithoutTheSecretAndSaysSoOnce) {
+TEST_F(SealedStore, IgnoresForgedValuesAndReportsThemOnce) {
   const auto watchdog = sealed_->with_prefix("watchdog");
   EXPECT_EQ(watchdog->find("verdict"), std::nullopt);
   EXPECT_TRUE(notes_.empty());
@@ -142,14 +142,14 @@ TEST_F(SealedStore, IgnoresWhatWasWrittenWithoutTheSecretAndSaysSoOnce) {
   EXPECT_EQ(watchdog->get("verdict", milliseconds(20000), "the verdict"), "rank 1 is late");
 }
 
-TEST_F(SealedStore, DoesNotTakeAValueOfOneKeyForAnother) {
+TEST_F(SealedStore, RefusesAValueUnderAnotherKey) {
   sealed_->with_prefix("a")->set("key", "value");
   open_->with_prefix("b")->set("key", open_->with_prefix("a")->find("key").value());
   EXPECT_EQ(sealed_->with_prefix("a")->find("key"), "value");
   EXPECT_EQ(sealed_->with_prefix("b")->find("key"), std::nullopt);
 }
 
-TEST_F(SealedStore, TellsRanksThatTheirSecretsDiffer) {
+TEST_F(SealedStore, ReportsDifferentSecrets) {
   const auto other = open_->sealed("another", nullptr);
   const std::string message = thrown_message([&] {
     other->set("here/1", "here");

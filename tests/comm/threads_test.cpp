@@ -44,17 +44,17 @@ TEST_P(Threads, ExchangesUnevenRows) {
   EXPECT_NO_THROW(on_each_rank([](comm::Group& group) { check_uneven_exchange(group); }));
 }
 
-TEST_P(Threads, MaySendBeforeReceivingAtAnySize) {
+TEST_P(Threads, SendsBeforeReceivingAtAnySize) {
   EXPECT_NO_THROW(on_each_rank([](comm::Group& group) {
     for (int64_t numel : {0, 5, 20000, 500000}) check_send_and_recv(group, numel);
   }));
 }
 
-TEST_P(Threads, KeepTheOrderOfAsynchronousCalls) {
+TEST_P(Threads, KeepsTheOrderOfAsynchronousCalls) {
   EXPECT_NO_THROW(on_each_rank([](comm::Group& group) { check_issue_order(group); }));
 }
 
-TEST_P(Threads, GiveAllRanksTheSameBits) {
+TEST_P(Threads, GivesAllRanksTheSameBits) {
   EXPECT_NO_THROW(on_each_rank([](comm::Group& group) {
     for (int64_t numel : {17, 5000, 150001}) check_equal_bits_on_all_ranks(group, numel);
   }));
@@ -89,7 +89,7 @@ TEST(AllReduce, PassesNanThroughMaxAndMin) {
   });
 }
 
-TEST(ManyGroups, OfOneNameOrOneSetOfRanksAreIndependent) {
+TEST(ManyGroups, StayIndependentDespiteEqualNamesOrRanks) {
   comm::run_ranks(4, [&](World& world) {
     const int half = world.rank() / 2;
     auto pair = world.make_group("pair", {2 * half, 2 * half + 1});
@@ -106,7 +106,7 @@ TEST(ManyGroups, OfOneNameOrOneSetOfRanksAreIndependent) {
   });
 }
 
-TEST(ManyGroups, FollowTheOrderOfTheirRanks) {
+TEST(ManyGroups, KeepTheOrderOfTheirRanks) {
   comm::run_ranks(3, [&](World& world) {
     auto group = world.make_group("reversed", {2, 1, 0});
     EXPECT_EQ(group->rank(), 2 - world.rank());

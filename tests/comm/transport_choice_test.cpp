@@ -38,7 +38,7 @@ TEST(TransportChoice, IsNcclWhenEveryRankOfEveryHostHasAGpu) {
   EXPECT_EQ(choose_transport(run_on({{"a", 1, 1}, {"b", 1, 1}})).why, "");
 }
 
-TEST(TransportChoice, IsOneForAllWhenASingleHostLacksGpus) {
+TEST(TransportChoice, IsTheSameForAllRanksIfOneHostLacksGpus) {
   const auto choice = choose_transport(run_on({{"a", 4, 4}, {"b", 4, 2}}));
   EXPECT_EQ(choice.backend, "gloo") << "the ranks of host a have GPUs enough, but b's do not";
   EXPECT_THAT(choice.why, HasSubstr("by gloo instead of nccl: ranks 4 and 6 share the GPU at 0000:10:00.0 of their "
@@ -54,7 +54,7 @@ TEST(TransportChoice, CountsRanksOfAHostThatAreNotNeighbours) {
 }
 
 // Slurm does this with --gpus-per-task=1: each task sees one GPU, as number 0.
-TEST(TransportChoice, ComparesGpusAndNotHowManyEachRankSees) {
+TEST(TransportChoice, ComparesGpusNotTheirNumberPerRank) {
   auto ranks = run_on({{"a", 4, 0}, {"b", 4, 0}});
   for (size_t r = 0; r < ranks.size(); ++r) ranks[r].gpus = {bus(static_cast<int>(r % 4))};
   EXPECT_EQ(choose_transport(ranks).backend, "nccl");
@@ -67,7 +67,7 @@ TEST(TransportChoice, ComparesGpusAndNotHowManyEachRankSees) {
   EXPECT_THAT(choose_transport(ranks).why, HasSubstr("ranks 4 and 5 share the GPU at 0000:10:00.0"));
 }
 
-TEST(TransportChoice, RefusesNcclWhereRanksShareAGpu) {
+TEST(TransportChoice, RefusesNcclIfRanksShareAGpu) {
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "nccl")).backend, "nccl");
   EXPECT_THAT(
       thrown_message([] {
@@ -84,7 +84,7 @@ TEST(TransportChoice, NeedsNcclInEveryBuild) {
   EXPECT_THAT(choice.why, HasSubstr("the build of rank 1 has no NCCL"));
 }
 
-TEST(TransportChoice, WithoutGpusHasNothingToExplain) {
+TEST(TransportChoice, ExplainsNothingWithoutGpus) {
   for (const bool has_nccl : {false, true}) {
     EXPECT_EQ(choose_transport(run_on({{"a", 4, 0}}, "auto", has_nccl)).backend, "shm");
     EXPECT_EQ(choose_transport(run_on({{"a", 2, 0}, {"b", 2, 0}}, "auto", has_nccl)).backend, "gloo");
@@ -92,7 +92,7 @@ TEST(TransportChoice, WithoutGpusHasNothingToExplain) {
   }
 }
 
-TEST(TransportChoice, IsWhatAllRanksWereAskedFor) {
+TEST(TransportChoice, UsesTheConfiguredBackend) {
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "gloo")).backend, "gloo");
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "shm")).backend, "shm");
   EXPECT_THAT(thrown_message([] { choose_transport(run_on({{"a", 1, 0}, {"b", 1, 0}}, "shm")); }),
@@ -102,7 +102,7 @@ TEST(TransportChoice, IsWhatAllRanksWereAskedFor) {
   EXPECT_THAT(thrown_message([&] { choose_transport(ranks); }), HasSubstr("\"auto\" on rank 0, \"gloo\" on rank 2"));
 }
 
-TEST(RankFacts, TravelAsText) {
+TEST(RankFacts, ConvertsToTextAndBack) {
   const RankFacts facts{"host with spaces 1:2", "auto", {bus(0), bus(3)}, true};
   const RankFacts read = RankFacts::read(facts.text(), 0);
   EXPECT_EQ(read.host, facts.host);
@@ -112,7 +112,7 @@ TEST(RankFacts, TravelAsText) {
   EXPECT_TRUE(RankFacts::read(RankFacts{"host", "auto"}.text(), 0).gpus.empty());
 }
 
-TEST(RankFacts, OfAnotherBuildAreRefused) {
+TEST(RankFacts, RefusesTextOfAnotherBuild) {
   for (const char* text : {"", "auto", "auto x 1 host", "auto 1", "auto 1 1", "auto -1 1 host", "auto 1 7 host"})
     EXPECT_THAT(thrown_message([&] { RankFacts::read(text, 5); }), HasSubstr("rank 5 sent \"")) << text;
 }

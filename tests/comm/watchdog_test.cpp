@@ -69,7 +69,7 @@ class Told {
   std::vector<std::pair<int, Stall>> all_;
 };
 
-TEST(Verdict, IsHeardWhateverAStrangerHasCountedAndWritten) {
+TEST(Verdict, ReachesRanksDespiteAStranger) {
   const auto store = comm::Store::in_memory();
   for (const char* key : {"verdict", "claims/verdict"}) store->add(key, 1);
   comm::Announcements announcements(store->sealed("secret", {}));
@@ -79,7 +79,7 @@ TEST(Verdict, IsHeardWhateverAStrangerHasCountedAndWritten) {
   EXPECT_EQ(announcements.verdict(), "the first");
 }
 
-TEST(Notice, NamesTheLateRankOnceAndSaysWhenItWentOn) {
+TEST(Notice, NamesTheLateRankOnceAndReportsTheEnd) {
   Told told;
   const comm::RankOptions options{.watchdog = std::chrono::minutes(10), .notice = milliseconds(100)};
   comm::run_ranks(
@@ -130,7 +130,7 @@ TEST(Notice, NamesTheRankThatDoesNotSend) {
 }
 
 // Rank 1 waits for rank 0, which is busy for several times the limit, and rank 2 waits for rank 1. The run continues.
-TEST(Busy, IsNoStallHoweverLongItTakes) {
+TEST(Busy, CausesNoStallForAnyDuration) {
   Told told;
   std::atomic<bool> was_told{false};
   const milliseconds limit(2000);
@@ -157,7 +157,7 @@ TEST(Busy, IsNoStallHoweverLongItTakes) {
 }
 
 // After its scope, a busy announcement no longer excuses a rank.
-TEST(Busy, IsOverWithItsScope) {
+TEST(Busy, EndsWithItsScope) {
   const comm::RankOptions options{.watchdog = milliseconds(500), .notice = milliseconds(100)};
   const std::string message = thrown_message([&] {
     std::atomic<bool> failed{false};
@@ -239,7 +239,7 @@ class HalfAWorld {
   std::shared_ptr<Group> group_;
 };
 
-TEST(WorkOfADevice, IsFollowedBeyondTheWaitOfTheHost) {
+TEST(WorkOfADevice, IsWatchedBeyondTheWaitOfTheHost) {
   const auto store = comm::Store::in_memory();
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
   all_reduce(one.group());  // returns at once; the other rank never joins
@@ -249,7 +249,7 @@ TEST(WorkOfADevice, IsFollowedBeyondTheWaitOfTheHost) {
   EXPECT_THAT(thrown_message([&] { all_reduce(one.group()); }), HasSubstr("[watchdog] rank 1 of 2 never called"));
 }
 
-TEST(WorkOfADevice, IsFollowedWhenItIsATransfer) {
+TEST(WorkOfADevice, IsWatchedIfItIsATransfer) {
   const auto store = comm::Store::in_memory();
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
   at::Tensor x = at::zeros({4});
@@ -258,7 +258,7 @@ TEST(WorkOfADevice, IsFollowedWhenItIsATransfer) {
               HasSubstr("rank 1 of 2 never sent what rank 0 waits for: recv of 16 bytes"));
 }
 
-TEST(WorkOfADevice, IsForgottenWhenTheDeviceIsDone) {
+TEST(WorkOfADevice, IsReleasedWhenTheDeviceIsDone) {
   const auto store = comm::Store::in_memory();
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
   all_reduce(one.group());
