@@ -26,7 +26,7 @@ Finished bench_memory(const TemporaryFolder& folder, const Words& more) {
   return run(words);
 }
 
-TEST(BenchMemory, PrintsARowATryAndTheLargestBesideThatWithoutTiers) {
+TEST(BenchMemory, PrintsARowPerTryAndTheLargestWithAndWithoutTiers) {
   const TemporaryFolder folder;
   const Finished done =
       bench_memory(folder, {"--from=2", "--tries=1", "--steps=2", "--baseline", "--draw=" + (folder / "step.svg")});
@@ -42,7 +42,7 @@ TEST(BenchMemory, PrintsARowATryAndTheLargestBesideThatWithoutTiers) {
   EXPECT_THAT(picture, HasSubstr("class='read'"));
 }
 
-TEST(BenchMemory, ShowsTheDeviceToo) {
+TEST(BenchMemory, ShowsTheDevice) {
   const TemporaryFolder folder;
   const Finished done =
       bench_memory(folder, {"--from=2", "--tries=1", "--memory.device=64MiB", "--memory.placement=static"});
@@ -52,7 +52,7 @@ TEST(BenchMemory, ShowsTheDeviceToo) {
               ContainsRegex("\n     2 +41888 +[0-9.]+ +[0-9.]+ MiB +[1-9][0-9.]* [KM]iB +[1-9][0-9.]* KiB "));
 }
 
-TEST(BenchMemory, SaysWhyNothingWorks) {
+TEST(BenchMemory, ReportsWhyNoSizeWorks) {
   const TemporaryFolder folder;
   const Finished small = bench_memory(folder, {"--limit=1MiB"});
   EXPECT_EQ(small.status, 1);

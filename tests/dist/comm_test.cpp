@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class LocalRanks : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
-TEST_P(LocalRanks, ComputeWhatOneProcessWould) {
+TEST_P(LocalRanks, EqualsOneProcess) {
   const auto& [backend, ranks] = GetParam();
   const Finished result = run_process(launched(ranks, {"conform", backend}));
   EXPECT_EQ(result.status, 0) << result.output;
@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, LocalRanks, testing::Combine(testing::Values(
 
 class DeathOfARank : public testing::TestWithParam<std::string> {};
 
-TEST_P(DeathOfARank, EndsAllAndNamesIt) {
+TEST_P(DeathOfARank, EndsAllRanksAndNamesTheDeadOne) {
   Process process = launched(4, {"for_ever", GetParam()});
   bool killed = false;
   process.meanwhile = [&](const std::string& output, int) {
@@ -52,7 +52,7 @@ TEST_P(DeathOfARank, EndsAllAndNamesIt) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeathOfARank, testing::Values("shm", "gloo"));
 
-TEST(LocalRanksEnd, WithTheStatusOfTheRankThatFailed) {
+TEST(LocalRanksEnd, ReturnsTheStatusOfTheFailedRank) {
   const Finished result = run_process(launched(3, {"exit", "shm"}));
   EXPECT_NE(result.status, 0) << result.output;
   EXPECT_FALSE(result.late);
@@ -88,7 +88,7 @@ TEST(LocalRanksMemory, HasNoName) {
 }
 
 // Every rank has a separate /dev/shm with space for one page, like a container without shared memory.
-TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
+TEST(LocalRanksMemory, NeedsNoSpaceInDevShm) {
   const std::vector<std::string> with_a_page{"unshare",
                                              "--mount",
                                              "sh",
@@ -123,7 +123,7 @@ std::string variable_of(int process, const std::string& name) {
   return "";
 }
 
-TEST(LocalRanksStore, LetsNoStrangerEndTheRun) {
+TEST(LocalRanksStore, KeepsStrangersFromEndingTheRun) {
   Process process = launched(2, {"for_ever", "shm", "3000"});
   std::string secret, address;
   bool has_forged = false, has_ended = false;
@@ -150,7 +150,7 @@ TEST(LocalRanksStore, LetsNoStrangerEndTheRun) {
   EXPECT_EQ(count(result.output, "forged"), 0) << result.output;
 }
 
-TEST(LocalRanksEnd, WhenTheLauncherIsKilled) {
+TEST(LocalRanksEnd, FollowsTheDeathOfTheLauncher) {
   Process process = launched(2, {"for_ever", "shm"});
   std::vector<int> ranks;
   process.meanwhile = [&](const std::string& output, int launcher) {
@@ -167,7 +167,7 @@ TEST(LocalRanksEnd, WhenTheLauncherIsKilled) {
   }
 }
 
-TEST(LocalRanksEnd, WhenAskedTo) {
+TEST(LocalRanksEnd, FollowsASignal) {
   Process process = launched(2, {"for_ever", "shm"});
   bool asked = false;
   process.meanwhile = [&](const std::string& output, int launcher) {
@@ -181,7 +181,7 @@ TEST(LocalRanksEnd, WhenAskedTo) {
   EXPECT_THAT(result.output, HasSubstr("got SIGTERM, passing it on"));
 }
 
-TEST(LocalRanksEnd, LetsEachFinishWhatItDoesWhenAskedTo) {
+TEST(LocalRanksEnd, LetsEachRankFinishAfterASignal) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     Process process = launched(2, {"ask", "shm"});
     bool asked = false;
@@ -196,7 +196,7 @@ TEST(LocalRanksEnd, LetsEachFinishWhatItDoesWhenAskedTo) {
   }
 }
 
-TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
+TEST(LocalRanksEnd, FollowsASecondSignalAtOnce) {
   Process process = launched(2, {"ask_twice", "shm"});
   int asked = 0;
   process.meanwhile = [&](const std::string& output, int launcher) {
@@ -215,7 +215,7 @@ TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
   EXPECT_THAT(result.output, Not(HasSubstr("rank 0 has saved")));
 }
 
-TEST(LocalRanksEnd, IsUpToNobodyWhereHangupsAreIgnored) {
+TEST(LocalRanksEnd, IgnoresHangupsUnderNohup) {
   Process process = launched(2, {"ask", "shm"});
   process.command.insert(process.command.begin(), {"nohup"});
   bool asked = false;
@@ -230,7 +230,7 @@ TEST(LocalRanksEnd, IsUpToNobodyWhereHangupsAreIgnored) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("got SIGTERM"), Not(HasSubstr("got SIGHUP"))));
 }
 
-TEST(LocalRanksStart, SaysWhatCannotBeStarted) {
+TEST(LocalRanksStart, NamesACommandThatCannotStart) {
   const Finished result = run_process(launched(2, {"nonsense"}));
   EXPECT_NE(result.status, 0);
   EXPECT_THAT(result.output, HasSubstr("unknown task nonsense"));
@@ -249,7 +249,7 @@ TEST_P(Stall, IsEndedByTheWatchdogWithOneMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Stall, testing::Values("shm", "gloo"));
 
-TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
+TEST(BusyRank, IsBlamedIfItsProcessNoLongerAnswers) {
   const Finished result = run_process(launched(2, {"stop_while_busy", "shm", "2000"}));
   EXPECT_NE(result.status, 0);
   EXPECT_FALSE(result.late);
@@ -260,7 +260,7 @@ TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
 }
 
 // Slurm stops a job like this, and a user may stop all processes, in whatever order the system reaches them.
-TEST(StoppedRanks, GoOnHoweverLongThatWas) {
+TEST(StoppedRanks, ContinueAfterAnyPause) {
   Process process = launched(2, {"for_ever", "shm", "6000"});
   std::vector<int> ranks;
   bool has_gone_on = false;
@@ -285,7 +285,7 @@ TEST(StoppedRanks, GoOnHoweverLongThatWas) {
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
 }
 
-TEST(AGroup, IsWaitedForAsLongAsACollective) {
+TEST(GroupCreation, WaitsAsLongAsACollective) {
   // Rank 1 joins the group later than the limit for ranks to find each other.
   const Finished result = run_process(launched(2, {"late_group", "gloo", "60000", "5000"}));
   EXPECT_EQ(result.status, 0) << result.output;
@@ -293,7 +293,7 @@ TEST(AGroup, IsWaitedForAsLongAsACollective) {
   EXPECT_EQ(shared.status, 0) << shared.output;
 }
 
-TEST(AGroup, ThatARankDoesNotComeToNamesIt) {
+TEST(GroupCreation, NamesARankThatDoesNotJoin) {
   for (const char* backend : {"shm", "gloo"}) {
     const Finished result = run_process(launched(2, {"no_group", backend, "2000", "60000"}));
     EXPECT_EQ(result.status, 1) << result.output;

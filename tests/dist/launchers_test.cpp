@@ -31,7 +31,7 @@ std::vector<Finished> started(int ranks, const std::function<std::map<std::strin
   return run_processes(processes);
 }
 
-TEST(Launchers, SlurmVariablesAreUnderstood) {
+TEST(Launchers, ReadsSlurmVariables) {
   const std::string port = std::to_string(free_port());
   const auto results =
       started(2,
@@ -45,7 +45,7 @@ TEST(Launchers, SlurmVariablesAreUnderstood) {
   EXPECT_THAT(results[0].output, HasSubstr("rank 0 of 2 ok on shm"));
 }
 
-TEST(Launchers, OpenMpiVariablesAreUnderstood) {
+TEST(Launchers, ReadsOpenMpiVariables) {
   const std::string job = std::to_string(getpid());
   expect_success(started(2,
                          [&](int r) {
@@ -58,7 +58,7 @@ TEST(Launchers, OpenMpiVariablesAreUnderstood) {
                          {"pairs"}));
 }
 
-TEST(Launchers, RanksThatPretendOtherHostsUseSharedMemoryWithinAndGlooBetween) {
+TEST(Launchers, UsesSharedMemoryWithinHostsAndGlooBetween) {
   const std::string port = std::to_string(free_port());
   const auto results = started(4,
                                [&](int r) {
@@ -73,7 +73,7 @@ TEST(Launchers, RanksThatPretendOtherHostsUseSharedMemoryWithinAndGlooBetween) {
 }
 
 // Each agent counts its own ranks from 0. With these numbers both would bind to the same cores and use the same GPU.
-TEST(Launchers, OfSeveralAgentsOnOneHostShareItsCores) {
+TEST(Launchers, SplitsTheCoresOfAHostAmongSeveralAgents) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
@@ -88,7 +88,7 @@ TEST(Launchers, OfSeveralAgentsOnOneHostShareItsCores) {
   for (int r = 0; r < 2; ++r) EXPECT_THAT(results[r].output, HasSubstr(concat("ok on shm, local rank ", r)));
 }
 
-TEST(Launchers, SayThatNotAllRanksHaveTheSecret) {
+TEST(Launchers, ReportsRanksWithoutTheSecret) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
@@ -104,7 +104,7 @@ TEST(Launchers, SayThatNotAllRanksHaveTheSecret) {
   }
 }
 
-TEST(Launchers, WhoseStoreNoLongerAnswersEndTheRun) {
+TEST(Launchers, EndsTheRunIfTheStoreNoLongerAnswers) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
@@ -119,7 +119,7 @@ TEST(Launchers, WhoseStoreNoLongerAnswersEndTheRun) {
                         "other ranks' calls cannot be reached: "));
 }
 
-TEST(Launchers, RefuseSharedMemoryBetweenHosts) {
+TEST(Launchers, RefusesSharedMemoryBetweenHosts) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
@@ -135,7 +135,7 @@ TEST(Launchers, RefuseSharedMemoryBetweenHosts) {
   }
 }
 
-TEST(Launchers, NameTheRanksThatDoNotCome) {
+TEST(Launchers, NamesTheMissingRanks) {
   const std::string port = std::to_string(free_port());
   const auto results =
       started(1,
@@ -147,7 +147,7 @@ TEST(Launchers, NameTheRanksThatDoNotCome) {
   EXPECT_THAT(results[0].output, HasSubstr("2 of 3 ranks did not join: 1, 2"));
 }
 
-TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
+TEST(Launchers, RefusesTwoProcessesWithTheSameRank) {
   const std::string port = std::to_string(free_port());
   const auto results = started(3,
                                [&](int process) {
@@ -164,7 +164,7 @@ TEST(Launchers, RefuseTwoProcessesWithTheSameRank) {
 }
 
 // The agent's store outlives the ranks: it still holds the ranks from before a change of members.
-TEST(Launchers, NameTheRemedyForASecondStartOnTheStoreOfTorchrun) {
+TEST(Launchers, NamesTheRemedyForASecondStartOnTheStoreOfTorchrun) {
   comm::Store::Tcp tcp;
   tcp.host = "127.0.0.1";
   tcp.server = true;
@@ -190,7 +190,7 @@ TEST(Launchers, NameTheRemedyForASecondStartOnTheStoreOfTorchrun) {
   EXPECT_THAT(start("1"), HasSubstr("1 of 2 ranks did not join: 0")) << "a restart that torchrun counts is none";
 }
 
-TEST(Launchers, RefuseRanksOfRunsOfDifferentSizes) {
+TEST(Launchers, RefusesRanksOfRunsOfDifferentSizes) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
@@ -206,7 +206,7 @@ TEST(Launchers, RefuseRanksOfRunsOfDifferentSizes) {
   }
 }
 
-TEST(Launchers, SayThatAPortIsInUse) {
+TEST(Launchers, ReportsAPortInUse) {
   const int descriptor = socket(AF_INET6, SOCK_STREAM, 0);  // both families, as the store listens
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
@@ -226,7 +226,7 @@ TEST(Launchers, SayThatAPortIsInUse) {
   EXPECT_THAT(results[0].output, HasSubstr("[launch] port " + port + " is in use on this host; set MASTER_PORT"));
 }
 
-TEST(Launchers, RealTorchrunStartsRanks) {
+TEST(Launchers, StartsRanksByTorchrun) {
   std::string torchrun = std::string(COLOSSAL_SOURCE_DIR) + "/.venv/bin/torchrun";
   if (!std::filesystem::exists(torchrun)) torchrun = find_program("torchrun");
   if (torchrun.empty()) GTEST_SKIP() << "torchrun is neither in .venv nor in PATH";
@@ -239,7 +239,7 @@ TEST(Launchers, RealTorchrunStartsRanks) {
   EXPECT_EQ(count(result.output, "ok on shm"), 2) << result.output;
 }
 
-TEST(Launchers, RealMpirunStartsRanks) {
+TEST(Launchers, StartsRanksByMpirun) {
   const std::string mpirun = find_program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
   Process process;
@@ -286,7 +286,7 @@ class TwoHosts {
   bool made_ = false;
 };
 
-TEST(Launchers, TwoHostsExchangeOverTcp) {
+TEST(Launchers, ExchangesBetweenTwoHostsOverTcp) {
   const TwoHosts hosts;
   if (!hosts.made()) GTEST_SKIP() << "no network namespaces here: " << hosts.why();
   std::vector<Process> processes(4);

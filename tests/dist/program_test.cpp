@@ -23,12 +23,12 @@ std::string libraries_of(const std::string& program) {
   return listed.output;
 }
 
-TEST(Program, LoadsLibTorchOnlyForWhatNeedsIt) {
+TEST(Program, LoadsLibTorchOnlyIfNeeded) {
   EXPECT_THAT(libraries_of(COLOSSAL_BINARY), Not(HasSubstr("libtorch")));
   EXPECT_THAT(libraries_of(std::string(COLOSSAL_BINARY) + "-torch"), HasSubstr("libtorch"));
 }
 
-TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
+TEST(Program, RunsCommandsWithoutLibTorchAlone) {
   const std::string alone = testing::TempDir() + "/program-alone/colossal";
   fs::create_directories(fs::path(alone).parent_path());
   fs::copy_file(COLOSSAL_BINARY, alone, fs::copy_options::overwrite_existing);
@@ -49,7 +49,7 @@ TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
   EXPECT_THAT(finished.output, HasSubstr("colossal-torch: No such file or directory"));
 }
 
-TEST(Program, SaysThatItNeedsProcToFindTheOther) {
+TEST(Program, ReportsThatItNeedsProc) {
   const std::string without_proc = "mount -t tmpfs none /proc";
   if (run_process({.command = {"unshare", "-m", "sh", "-c", without_proc}}).status != 0)
     GTEST_SKIP() << "nothing may be mounted here";
@@ -63,7 +63,7 @@ TEST(Program, SaysThatItNeedsProcToFindTheOther) {
           "[program] cannot find the folder of this program: /proc/self/exe: No such file or directory; mount /proc"));
 }
 
-TEST(Program, PassesItsWordsOn) {
+TEST(Program, PassesItsArgumentsOn) {
   const Finished info = run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}});
   EXPECT_EQ(info.status, 0) << info.output;
   EXPECT_THAT(info.output, HasSubstr("libtorch  "));
@@ -72,7 +72,7 @@ TEST(Program, PassesItsWordsOn) {
   EXPECT_THAT(misused.output, HasSubstr("--no-such flag"));
 }
 
-TEST(Program, ItsWaitingThreadsHardlySpinUnlessTheUserSaysSo) {
+TEST(Program, LimitsSpinningOfWaitingThreadsUnlessOverridden) {
   using Variables = std::map<std::string, std::string>;
   const auto settings = [](Variables variables) {
     variables["OMP_DISPLAY_ENV"] = "verbose";
@@ -84,7 +84,7 @@ TEST(Program, ItsWaitingThreadsHardlySpinUnlessTheUserSaysSo) {
               Not(HasSubstr("GOMP_SPINCOUNT = '1000'")));
 }
 
-TEST(Program, GivesStreamsOfGpusQueuesOfTheirOwnUnlessTheUserSaysSo) {
+TEST(Program, GivesGpuStreamsSeparateQueuesUnlessOverridden) {
   const fs::path folder = fs::path(testing::TempDir()) / "program-with-another";
   fs::create_directories(folder);
   fs::copy_file(COLOSSAL_BINARY, folder / "colossal", fs::copy_options::overwrite_existing);

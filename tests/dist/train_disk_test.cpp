@@ -49,7 +49,7 @@ class TrainDisk : public TrainProgram {
   }
 };
 
-TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpointIsWhole) {
+TEST_F(TrainDisk, EndsTheRunWithFolderAndRemedyAndKeepsTheLastCheckpoint) {
   const Finished whole =
       kMayLoadInFront ? run_on_faulty_disk("count", {"--overwrite"}) : run(train_in_tiers({"--overwrite"}));
   ASSERT_EQ(whole.status, 0) << whole.output;
@@ -107,7 +107,7 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
   EXPECT_EQ(losses(), want);
 }
 
-TEST_F(TrainDisk, WithoutRoomForTheCheckpointOfARunThatIsStoppedSaysSo) {
+TEST_F(TrainDisk, ReportsNoSpaceForTheCheckpointOfAStoppedRun) {
   if (!kMayLoadInFront) GTEST_SKIP() << "this program is sanitized";
   write_config(100000, 2);
   const std::string full = base + "/full", checkpoints = base + "/run/checkpoints";

@@ -12,7 +12,7 @@
 namespace colossal::test::train_kills_test {
 namespace {
 
-TEST_F(TrainProgram, AKilledStageEndsAllAndIsNamed) {
+TEST_F(TrainProgram, EndsAllRanksAndNamesAKilledStage) {
   write_config(100000, 5);
   std::vector<int> ranks;
   std::chrono::steady_clock::time_point killed;
@@ -32,7 +32,7 @@ TEST_F(TrainProgram, AKilledStageEndsAllAndIsNamed) {
   for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
 }
 
-TEST_F(TrainProgram, AKilledRankEndsAllAndNamesIt) {
+TEST_F(TrainProgram, EndsAllRanksAndNamesAKilledOne) {
   write_config(100000, 5);
   std::vector<int> ranks;
   std::chrono::steady_clock::time_point killed;
@@ -56,7 +56,7 @@ TEST_F(TrainProgram, AKilledRankEndsAllAndNamesIt) {
   EXPECT_EQ(losses().size(), static_cast<size_t>(steps.back() + 2));
 }
 
-TEST_F(TrainProgram, FiftyKillsAtRandomMomentsLeaveACompleteCheckpoint) {
+TEST_F(TrainProgram, KeepsACompleteCheckpointAfterFiftyRandomKills) {
   write_config(1000000, 1);
   std::mt19937 random(7);
   const auto newest_step = [&]() -> int64_t {
@@ -79,7 +79,7 @@ TEST_F(TrainProgram, FiftyKillsAtRandomMomentsLeaveACompleteCheckpoint) {
   }
 }
 
-TEST_F(TrainProgram, AKillBeforeTheFirstNewCheckpointLeavesTheOverwrittenRun) {
+TEST_F(TrainProgram, KeepsTheOverwrittenRunIfKilledBeforeTheFirstCheckpoint) {
   ASSERT_EQ(run(train({"--parallel.data=2"})).status, 0);
   const Finished killed = run_process(
       {.command = train({"--parallel.data=2", "--overwrite", "--training.steps=100000", "--training.save_every=0"}),
@@ -102,7 +102,7 @@ TEST_F(TrainProgram, AKillBeforeTheFirstNewCheckpointLeavesTheOverwrittenRun) {
       << named.output;
 }
 
-TEST_F(TrainProgram, ASecondRunInTheFolderIsRefusedAndTheFirstGoesOn) {
+TEST_F(TrainProgram, RefusesASecondRunInTheFolder) {
   write_config(100000, 0);
   Finished second;
   bool asked = false;

@@ -9,7 +9,7 @@
 namespace colossal::test::train_layouts_test {
 namespace {
 
-TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
+TEST_F(TrainProgram, GivesTheSameCurveInEveryLayoutAndTransport) {
   const Finished serial = run(train());
   ASSERT_EQ(serial.status, 0) << serial.output;
   const auto want = losses();
@@ -40,7 +40,7 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
   }
 }
 
-TEST_F(TrainProgram, StagesInProcessesOfTheirOwnGiveTheSameCurve) {
+TEST_F(TrainProgram, GivesTheSameCurveWithStagesInSeparateProcesses) {
   const Finished serial = run(train());
   ASSERT_EQ(serial.status, 0) << serial.output;
   const auto want = losses();

@@ -11,7 +11,7 @@ namespace colossal::test::train_refusals_test {
 namespace {
 
 // No file may grow, including memory without a name, which simulates a host without free memory.
-TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
+TEST_F(TrainProgram, NamesTheOtherTransportWithoutSharedMemory) {
   Words words{"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
   const Words command = train({"--parallel.data=2"});
   words.insert(words.end(), command.begin(), command.end());
@@ -75,7 +75,7 @@ TEST_F(TrainProgram, RefusesRanksThatDoNotShareTheRunFolder) {
   EXPECT_EQ(refused[0].output.find("  loss "), std::string::npos) << refused[0].output;
 }
 
-TEST_F(TrainProgram, MoreRanksThanAHostCanHoldAreRefusedAtOnce) {
+TEST_F(TrainProgram, RefusesTooManyRanksForAHost) {
   const Finished result = run(train({"--parallel.data=100000", "--training.batch_size=100000"}));
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.output.find("[launch] one host runs at most"), std::string::npos) << result.output;
@@ -98,7 +98,7 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
 }
 
-TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
+TEST_F(TrainProgram, ShortensAWarmUpLongerThanTheRun) {
   const Finished outcome = run(train({"--parallel.data=2", "--training.steps=1"}));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   const std::string notice =
@@ -108,13 +108,13 @@ TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
   EXPECT_EQ(outcome.output.find(notice, first + 1), std::string::npos) << outcome.output;
 }
 
-TEST_F(TrainProgram, SaysThatOneReplicaSharesNothingOut) {
+TEST_F(TrainProgram, ReportsThatOneReplicaHasNothingToShard) {
   const Finished outcome = run(train({"--parallel.zero=2", "--training.steps=2", "--optimizer.warmup_steps=0"}));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("parallel.zero = 2 has no effect on one replica"), std::string::npos) << outcome.output;
 }
 
-TEST_F(TrainProgram, AnErrorInTheRanksIsSaidOnce) {
+TEST_F(TrainProgram, ReportsAnErrorOfTheRanksOnce) {
   const Finished outcome = run(train({"--parallel.data=2", "--data.path=" + base + "/absent.txt"}));
   EXPECT_EQ(outcome.status, 1);
   const size_t first = outcome.output.find("absent.txt");
@@ -122,7 +122,7 @@ TEST_F(TrainProgram, AnErrorInTheRanksIsSaidOnce) {
   EXPECT_EQ(outcome.output.find("absent.txt", first + 10), std::string::npos) << outcome.output;
 }
 
-TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
+TEST_F(TrainProgram, ReportsARefusalOfAllRanksOnce) {
   std::filesystem::create_directories(base + "/held/checkpoints/step-000007");
   std::ofstream(base + "/held/checkpoints/step-000007/manifest.json") << "damaged";
   std::ofstream(base + "/short.txt") << "short";

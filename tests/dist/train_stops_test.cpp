@@ -15,7 +15,7 @@ namespace colossal::test::train_stops_test {
 namespace {
 
 // Before the first step there is nothing to save, so a signal ends the process as it ends any other.
-TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
+TEST_F(TrainProgram, EndsAWaitingRankAfterASignal) {
   const int port = free_port();
   bool sent = false;
   std::chrono::steady_clock::time_point when;
@@ -36,7 +36,7 @@ TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - when, seconds(10));
 }
 
-TEST_F(TrainProgram, SigtermCtrlCAndALostTerminalLoseNothing) {
+TEST_F(TrainProgram, SavesAfterSigtermCtrlCAndHangup) {
   write_config(100000, 0);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     bool sent = false;
@@ -55,7 +55,7 @@ TEST_F(TrainProgram, SigtermCtrlCAndALostTerminalLoseNothing) {
 }
 
 // A rank that hangs never finishes its step: the first signal waits for it, the second does not.
-TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
+TEST_F(TrainProgram, EndsAtOnceAfterASecondCtrlC) {
   write_config(100000, 0);
   std::vector<int> ranks;
   bool again = false;
@@ -80,7 +80,7 @@ TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
 
 // The process of a rank is stopped for a while. Long before run.timeout a message names the awaited rank, and the run
 // continues.
-TEST_F(TrainProgram, AStallIsReportedAndOver) {
+TEST_F(TrainProgram, ReportsAStallAndItsEnd) {
   write_config(100000, 0);
   std::vector<int> ranks;
   bool goes_on = false, ended = false;
@@ -108,7 +108,7 @@ TEST_F(TrainProgram, AStallIsReportedAndOver) {
   expect_all_is_saved();
 }
 
-TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
+TEST_F(TrainProgram, SavesWhenTheTerminalCloses) {
   write_config(100000, 0);
   int terminal = -1;
   const pid_t launcher = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -136,7 +136,7 @@ TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
   expect_all_is_saved();
 }
 
-TEST_F(TrainProgram, GoesOnWhenNobodyReadsWhatItPrints) {
+TEST_F(TrainProgram, ContinuesWithoutAReaderOfItsOutput) {
   write_config(400, 0);
   // The reader takes one line and exits; later output is lost.
   Words words{"sh", "-c", "{ \"$@\"; echo $? > \"$0\"; } 2>&1 | head -n 1", base + "/status"};

@@ -54,7 +54,7 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   EXPECT_LT(report::read_metrics(base + "/second/metrics.jsonl").value("loss", 0), losses().front() - 0.3);
 }
 
-TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {
+TEST_F(TrainProgram, LimitsTheSampleToTheTrainedPositions) {
   const auto sampled = [&](const Words& flags) {  // bytes
     const Finished outcome = run(train(flags));
     EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -74,7 +74,7 @@ TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {
   EXPECT_EQ(sampled(with("--training.sample_tokens=10")), 10u);
 }
 
-TEST_F(TrainProgram, TheLogAfterTheSampleBeginsALineOfItsOwn) {
+TEST_F(TrainProgram, StartsANewLineAfterTheSample) {
   const Finished outcome = run(train({"--training.steps=2", "--training.sample_prompt=line "}));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   const size_t report = outcome.output.find("report: "), sample = outcome.output.find("\nline ");
