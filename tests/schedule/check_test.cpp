@@ -87,7 +87,7 @@ TEST(Check, RefusesSwappedPairs) {
             "received the hidden state of micro-batch 1 for stage 1");
 }
 
-TEST(Check, RefusesWhatDoesNotBelong) {
+TEST(Check, RefusesStraySteps) {
   const Schedule one = make("1f1b", 4, 4);
   const auto with = [&](int rank, const Step& step) {
     return broken(one, rank, [&](auto& steps) { steps.insert(steps.begin(), step); });
@@ -110,7 +110,7 @@ TEST(Check, RefusesWhatDoesNotBelong) {
               HasSubstr("this micro-batch has gone backward already"));
 }
 
-TEST(Check, RefusesWhatLocksUpWithBlockingTransfers) {
+TEST(Check, RefusesDeadlocksWithBlockingTransfers) {
   using enum Action;
   // Rank 0 sends micro-batch 1 before rank 1 receives it, because rank 1 first sends a gradient.
   std::vector<Step> first, second;
@@ -154,7 +154,7 @@ TEST(Check, RefusesMoreActivationsThanALimit) {
   EXPECT_THAT(refusal(split, 4, 1), HasSubstr("more than the limit of 4"));
 }
 
-TEST(Check, SeesTheOrderOfAccumulation) {
+TEST(Check, DetectsTheOrderOfAccumulation) {
   Schedule schedule = make("gpipe", 1, 2);
   EXPECT_TRUE(accumulates_in_order(schedule));
   std::iter_swap(find(schedule.ranks[0], Action::Backward, 0), find(schedule.ranks[0], Action::Backward, 1));
@@ -185,7 +185,7 @@ Options random_options(std::mt19937& random) {
   }
 }
 
-TEST(Check, AcceptsEverythingThatFamiliesMake) {
+TEST(Check, AcceptsTheSchedulesOfAllFamilies) {
   std::mt19937 random(7);
   for (int i = 0; i < 2000; ++i) {
     const Options options = random_options(random);

@@ -46,7 +46,7 @@ TEST(MakeTimeline, SumsUpMeasuredTimes) {
   EXPECT_EQ(make_timeline({}, Placement::looped(2, 1)).bubble(), 0);
 }
 
-TEST(DrawText, HasARowARankOnOneScale) {
+TEST(DrawText, DrawsOneRowPerRankOnOneScale) {
   const Timeline timeline = simulate(make("1f1b", 2, 2), Costs{});
   EXPECT_EQ(draw_text(timeline, 45),
             "rank 0 F0- F1- ........B0----- ....B1----- \n"
@@ -54,7 +54,7 @@ TEST(DrawText, HasARowARankOnOneScale) {
   EXPECT_EQ(draw_text(timeline, 20), "rank 0 FF..B0.B1\nrank 1 .FB0FB1..\n") << "too narrow for names";
 }
 
-TEST(DrawText, ShortNamesTellChunksByCase) {
+TEST(DrawText, MarksChunksByCaseInShortNames) {
   const Timeline timeline = simulate(make("hanayo", 1, 1), Costs{});
   EXPECT_EQ(draw_text(timeline, 33), "rank 0 F0a F0b B0b---- B0a---- \n");
   EXPECT_EQ(draw_text(timeline, 20), "rank 0 F0f0B0b B0a \n");

@@ -15,7 +15,7 @@ namespace {
 /// Micro-batches and directions of the messages from one rank to another, in the order of one of the two.
 using Messages = std::map<std::pair<int, int>, std::vector<std::pair<bool, int>>>;
 
-TEST(FrozenStages, RunForwardOnlyAndTheOthersAsBefore) {
+TEST(FrozenStages, RunForwardOnlyAndLeaveOthersUnchanged) {
   for (const Family& family : families()) {
     const Schedule whole = make_schedule({.name = family.name, .stages = 4, .micro_batches = 8});
     const int stages = whole.placement.stages();

@@ -47,7 +47,7 @@ std::string lines(const Schedule& schedule, int rank) {
   return out;
 }
 
-TEST(Golden, TransfersStandWhereTheMessagesAreSent) {
+TEST(Golden, PutsTransfersWhereTheMessagesAreSent) {
   const Schedule schedule = make("1f1b", 2, 2);
   EXPECT_EQ(lines(schedule, 0),
             "F0\nSendForward 0 to 1\nF1\nSendForward 1 to 1\nReceiveBackward 0 from 1\nB0\nReceiveBackward 1 from "
@@ -57,14 +57,14 @@ TEST(Golden, TransfersStandWhereTheMessagesAreSent) {
             "0\nReduce\nUpdate\n");
 }
 
-TEST(Golden, TurnsOfAZigzagNeedNoTransfer) {
+TEST(Golden, NeedsNoTransferAtTheTurnsOfAZigzag) {
   const Schedule schedule = make("hanayo", 2, 1);
   EXPECT_EQ(lines(schedule, 1),
             "ReceiveForward 0a from 0\nF0a\nF0b\nSendForward 0b to 0\nReceiveBackward 0b from 0\nB0b\nReduce "
             "b\nB0a\nSendBackward 0a to 0\nReduce a\nUpdate\n");
 }
 
-TEST(Placement, EachStageIsWhereItSaysInBothDirections) {
+TEST(Placement, AgreesInBothDirections) {
   for (const Placement& placement :
        {Placement::looped(3, 2), Placement::zigzag(3, 4), Placement::opposed(4), Placement::looped(1, 1)}) {
     for (int rank = 0; rank < placement.ranks(); ++rank) {

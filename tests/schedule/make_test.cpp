@@ -25,12 +25,12 @@ std::string refusal(const Options& options) {
   return "";
 }
 
-TEST(Options, NamesAreSuggested) {
+TEST(Options, SuggestsNames) {
   EXPECT_EQ(refusal({.name = "zero-buble-v"}), "unknown schedule `zero-buble-v`, did you mean `zero-bubble-v`?");
   EXPECT_THAT(refusal({.name = "fast"}), HasSubstr("unknown schedule `fast`; there are gpipe, 1f1b, "));
 }
 
-TEST(Options, RefusalsNameTheNearestLegalValues) {
+TEST(Options, NamesTheNearestLegalValues) {
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 6}),
             "interleaved needs micro_batches divisible by the 4 ranks: got 6; nearest 4 or 8");
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 3}),
@@ -51,7 +51,7 @@ TEST(Options, RefusalsNameTheNearestLegalValues) {
             "1f1b has 1 chunk per rank: got 2; nearest 1, or use interleaved or hanayo");
 }
 
-TEST(Options, MemoryLimitsThatAFamilyCannotKeepAreRefused) {
+TEST(Options, RefusesMemoryLimitsThatAFamilyCannotKeep) {
   EXPECT_EQ(refusal({.name = "gpipe", .stages = 4, .micro_batches = 8, .memory_limit = 4}),
             "gpipe keeps the activations of every micro-batch: got memory_limit 4 for 8 micro_batches; use 1f1b");
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 8, .memory_limit = 5}),
@@ -62,7 +62,7 @@ TEST(Options, MemoryLimitsThatAFamilyCannotKeepAreRefused) {
             "memory_limit must hold at least 1 live activation: got 0.5");
 }
 
-TEST(Options, SizesAndCostsMustMakeSense) {
+TEST(Options, RefusesInvalidSizesAndCosts) {
   EXPECT_EQ(refusal({.name = "1f1b", .stages = 0}), "a pipeline needs at least 1 rank: got 0");
   EXPECT_EQ(refusal({.name = "1f1b", .micro_batches = 0}), "micro_batches must be at least 1: got 0");
   EXPECT_EQ(refusal({.name = "hanayo", .chunks = -1}), "chunks must be at least 1: got -1");
@@ -78,7 +78,7 @@ TEST(Options, SizesAndCostsMustMakeSense) {
             "v-min has 4 stages here: got 2 stage weights");
 }
 
-TEST(Options, OneRankRunsEverySchedule) {
+TEST(Options, RunsEveryScheduleOnOneRank) {
   for (const auto& family : families()) {
     SCOPED_TRACE(family.name);
     const Schedule schedule = make(family.name, 1, 3);
@@ -86,19 +86,19 @@ TEST(Options, OneRankRunsEverySchedule) {
   }
 }
 
-TEST(Options, TheSameOptionsMakeTheSameSchedule) {
+TEST(Options, MakesEqualSchedulesFromEqualOptions) {
   const Options options{
       .name = "zero-bubble-v", .stages = 5, .micro_batches = 9, .costs = {.backward_input = 1.37, .transfer = 0.1}};
   EXPECT_EQ(make_schedule(options).ranks, make_schedule(options).ranks);
 }
 
-TEST(Options, StagesAreKnownWithoutASchedule) {
+TEST(Options, GivesStagesWithoutASchedule) {
   EXPECT_EQ(placement_of({.name = "hanayo", .stages = 3, .micro_batches = 4, .chunks = 4}), Placement::zigzag(3, 4));
   EXPECT_EQ(placement_of({.name = "chimera", .stages = 4, .micro_batches = 4}).stages(), 4);
   EXPECT_THROW(placement_of({.name = "chimera", .stages = 3, .micro_batches = 4}), Error);
 }
 
-TEST(Options, FamiliesAreDescribed) {
+TEST(Options, DescribesFamilies) {
   std::set<std::string> names;
   for (const auto& family : families()) {
     EXPECT_TRUE(names.insert(family.name).second);

@@ -29,7 +29,7 @@ double of_total(const Timeline& timeline) { return timeline.bubble() / (1 + time
 const Costs kUnequal{.forward = 1, .backward_input = 1.2, .backward_weight = 0.8};
 const Costs kBackwardAsForward{.forward = 1, .backward_input = 0.5, .backward_weight = 0.5};
 
-TEST(Bubble, OfGpipeAndOneForwardOneBackward) {
+TEST(Bubble, MatchesGpipeAndOneForwardOneBackward) {
   for (const Costs& costs : {Costs{}, kUnequal, kBackwardAsForward}) {
     for (int p = 1; p <= 9; ++p) {
       for (const int m : {p, 2 * p, 3 * p + 1}) {
@@ -46,7 +46,7 @@ TEST(Bubble, OfGpipeAndOneForwardOneBackward) {
   }
 }
 
-TEST(Bubble, OfInterleaved) {
+TEST(Bubble, MatchesInterleaved) {
   for (int p = 2; p <= 8; ++p) {
     for (int v = 2; v <= 4; ++v) {
       const int m = 3 * p;
@@ -58,7 +58,7 @@ TEST(Bubble, OfInterleaved) {
   }
 }
 
-TEST(Bubble, OfZeroBubbleH1IsAThirdOfOneForwardOneBackward) {
+TEST(Bubble, IsAThirdOfOneForwardOneBackwardInZeroBubbleH1) {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {2 * p, 4 * p}) {
       const Timeline timeline = run("zero-bubble-h1", p, m);
@@ -71,7 +71,7 @@ TEST(Bubble, OfZeroBubbleH1IsAThirdOfOneForwardOneBackward) {
   EXPECT_EQ(timeline.peak_live, (std::vector<double>{4, 4, 3.5, 2.5}));
 }
 
-TEST(Bubble, OfZeroBubbleAtUnequalCosts) {
+TEST(Bubble, MatchesZeroBubbleAtUnequalCosts) {
   for (const Costs& costs : {kUnequal, Costs{.forward = 1, .backward_input = 1.1, .backward_weight = 0.9}}) {
     const double f = costs.forward, b = costs.backward_input, w = costs.backward_weight;
     for (const int p : {2, 3, 4, 6, 8}) {
@@ -86,14 +86,14 @@ TEST(Bubble, OfZeroBubbleAtUnequalCosts) {
   }
 }
 
-TEST(Bubble, OfZeroBubbleAtUnequalCostsNeedsTheSearch) {
+TEST(Bubble, NeedsTheSearchForZeroBubbleAtUnequalCosts) {
   const Placement placement = Placement::looped(8, 1);
   const Schedule greedy{"greedy", placement, 32, list_schedule(placement, 32, kUnequal, {.limit = 8})};
   EXPECT_NEAR(simulate(greedy, kUnequal).bubble() * 32 * 3, 16.2, 1e-6);
   EXPECT_NEAR(run("zero-bubble-h1", 8, 32, kUnequal).bubble() * 32 * 3, 9.8, 1e-6);
 }
 
-TEST(Bubble, OfZeroBubbleH2AndVIsNone) {
+TEST(Bubble, IsZeroInZeroBubbleH2AndV) {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {2 * p, 4 * p}) {
       const Timeline h2 = run("zero-bubble-h2", p, m), v = run("zero-bubble-v", p, m);
@@ -107,7 +107,7 @@ TEST(Bubble, OfZeroBubbleH2AndVIsNone) {
   EXPECT_EQ(peak(run("zero-bubble-h2", 4, 8)), 7);
 }
 
-TEST(Bubble, OfVHalfAndVMin) {
+TEST(Bubble, MatchesVHalfAndVMin) {
   for (int p = 2; p <= 16; ++p) {
     const int m = 3 * p;
     const Timeline half = run("v-half", p, m), least = run("v-min", p, m);
@@ -120,7 +120,7 @@ TEST(Bubble, OfVHalfAndVMin) {
   }
 }
 
-TEST(Bubble, OfChimera) {
+TEST(Bubble, MatchesChimera) {
   for (const int p : {2, 4, 6, 8}) {
     for (const int m : {p, 2 * p, 4 * p}) {
       EXPECT_NEAR(of_total(run("chimera", p, m, kBackwardAsForward)), (p - 2.0) / (2 * m + p - 2), kSlack)
@@ -133,7 +133,7 @@ TEST(Bubble, OfChimera) {
   }
 }
 
-TEST(Bubble, OfHanayo) {
+TEST(Bubble, MatchesHanayo) {
   for (const int p : {4, 8, 16}) {
     for (const int waves : {1, 2, 4}) {
       const Timeline timeline = run("hanayo", p, p, {}, 2 * waves);
@@ -144,7 +144,7 @@ TEST(Bubble, OfHanayo) {
   }
 }
 
-TEST(Simulate, TransfersDelayOnlyTheReceiver) {
+TEST(Simulate, DelaysOnlyTheReceiverOfATransfer) {
   const Costs costs{.transfer = 0.5};
   const Timeline timeline = run("1f1b", 2, 1, costs);
   EXPECT_EQ(timeline.makespan, 1 + 0.5 + 3 + 0.5 + 2);
@@ -157,19 +157,19 @@ TEST(Simulate, TransfersDelayOnlyTheReceiver) {
   }
 }
 
-TEST(Simulate, StagesMayWeighDifferently) {
+TEST(Simulate, AllowsStagesOfDifferentWeights) {
   const Costs costs{.stage_weights = {1, 2}};
   const Timeline timeline = run("1f1b", 2, 4, costs);
   EXPECT_EQ(timeline.busy, (std::vector<double>{12, 24}));
   EXPECT_EQ(timeline.makespan, 1 + 24 + 2);
 }
 
-TEST(Simulate, ForwardMayWeighDifferentlyFromBackward) {
+TEST(Simulate, AllowsForwardToDifferFromBackward) {
   const Timeline timeline = run("1f1b", 2, 4, {.stage_weights = {1, 1}, .forward_weights = {1, 3}});
   EXPECT_EQ(timeline.busy, (std::vector<double>{12, 20}));
 }
 
-TEST(Simulate, StepsMayHaveAnyCosts) {
+TEST(Simulate, AllowsAnyStepCosts) {
   const Schedule schedule = make("1f1b", 2, 2);
   const auto cost = [](int rank, const Step& step) {
     if (!is_compute(step.action)) return step.action == Action::Update ? 10.0 : 5.0;
@@ -181,13 +181,13 @@ TEST(Simulate, StepsMayHaveAnyCosts) {
   EXPECT_EQ(timeline.events.back().end, 2 + 8 + 5 + 10);
 }
 
-TEST(Simulate, TheShareOfWeightGradientsIsAnArgument) {
+TEST(Simulate, TakesTheShareOfWeightGradients) {
   const Schedule schedule = make("zero-bubble-h1", 4, 8);
   EXPECT_EQ(simulate(schedule, Costs{}, 0).peak_live, (std::vector<double>{4, 4, 3, 1}));
   EXPECT_EQ(simulate(schedule, Costs{}, 1).peak_live[3], 4);
 }
 
-TEST(Simulate, RefusesWhatLocksUp) {
+TEST(Simulate, RefusesDeadlocks) {
   Schedule schedule = make("gpipe", 2, 1);
   std::swap(schedule.ranks[0].front(), schedule.ranks[0][3]);
   try {
