@@ -30,13 +30,13 @@ class AttentionCostOf : public testing::TestWithParam<int64_t> {
   }
 };
 
-TEST_P(AttentionCostOf, EachRankIsThatOfTheFormulasInEveryMode) {
+TEST_P(AttentionCostOf, EqualsTheFormulasOnEveryRankInEveryMode) {
   expect_measured({.batch = 2, .tokens = 48, .heads = 24, .kv_heads = 24, .head_dim = 4});
   expect_measured({.batch = 1, .tokens = 48, .heads = 24, .kv_heads = 3, .head_dim = 8, .causal = false});
 }
 
 // 53 is prime. With 4 key-value heads, some of 3 and 6 ranks read more heads than others.
-TEST_P(AttentionCostOf, GroupedQueriesAndOddLengthsIsThatOfTheFormulas) {
+TEST_P(AttentionCostOf, EqualsTheFormulasForGroupedQueriesAndOddLengths) {
   for (const int64_t kv_heads : {1, 2, 4})
     expect_measured({.batch = 2, .tokens = 53, .heads = 24, .kv_heads = kv_heads, .head_dim = 4});
 }
@@ -50,7 +50,7 @@ std::vector<double> values(const std::vector<AttentionCost>& ranks, double (*val
 }
 
 // Worked out by hand, in units of a hidden state of all tokens (b s h), for forward and backward together.
-TEST(PublishedAttentionCost, AtEightRanksIsWhatAHandGets) {
+TEST(PublishedAttentionCost, MatchesHandCalculationAtEightRanks) {
   const AttentionSizes sizes{.batch = 2, .tokens = 1024, .heads = 16, .kv_heads = 16, .head_dim = 8};
   const auto sent = [](const AttentionCost& c) { return (c.forward + c.backward) / (4.0 * 2 * 1024 * 16 * 8); };
   const auto of = [&](const SequenceConfig& config) { return values(published_cost(config, sizes), sent); };
@@ -63,14 +63,14 @@ TEST(PublishedAttentionCost, AtEightRanksIsWhatAHandGets) {
   EXPECT_THAT(of({.size = 8, .mode = "usp", .ulysses = 4}), testing::Each(0.75 + 1));
 }
 
-TEST(PublishedAttentionCost, OfOperationsIsThatOfEqualRanks) {
+TEST(PublishedAttentionCost, SplitsOperationsEquallyAmongRanks) {
   for (const SequenceConfig& config : sequence_modes(4))
     EXPECT_THAT(values(published_cost(config, {.tokens = 64}), [](const AttentionCost& c) { return c.operations; }),
                 testing::Each(12.0 * 16 * 64 * (64 * 65 / 2) / 4))
         << mode_name(config);
 }
 
-TEST(SequenceModesOf, AreAllThatTheRanksCanForm) {
+TEST(SequenceModesOf, ListsAllModesThatTheRanksCanForm) {
   const auto names = [](int64_t ranks) {
     std::vector<std::string> all;
     for (const SequenceConfig& config : sequence_modes(ranks)) all.push_back(mode_name(config));

@@ -110,7 +110,7 @@ class AttentionParity : public testing::TestWithParam<TensorConfig> {
 };
 
 // Includes heads that share keys and heads that are padded.
-TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
+TEST_P(AttentionParity, GivesHeadsTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3});
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 2, .head_dim = 3});
@@ -131,7 +131,7 @@ nn::SequenceCut zigzag(int64_t ranks) {
 
 // Ranks hold runs of both ends outside, of unequal lengths, and the whole sequence inside. Causal attention in any
 // other order than the order of the sequence gives another result.
-TEST(SequenceCut, AttentionIsInTheOrderOfTheSequence) {
+TEST(SequenceCut, ComputesAttentionInTheOrderOfTheSequence) {
   const nn::AttentionShape shape{.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3};
   for (const int64_t ranks : {2, 4})
     EXPECT_NO_THROW(
@@ -139,7 +139,7 @@ TEST(SequenceCut, AttentionIsInTheOrderOfTheSequence) {
         << ranks << " ranks";
 }
 
-TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
+TEST(SequenceCut, RefusesUnequalSharesIfTokensAreGathered) {
   const nn::AttentionShape shape{.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3};
   const auto message = [&](const nn::SequenceCut& cut) {
     return thrown_message([&] { check({.size = 2, .sequence = true}, shape, {}, [=](auto...) { return cut; }); });
@@ -154,7 +154,7 @@ TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
 }
 
 // Two neighbours of four hold unequal shares of the gathered tokens, the other two do not. No rank continues alone.
-TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
+TEST(SequenceCut, RefusesUnequalSharesOfSomeRanksOnAllRanks) {
   std::vector<std::string> said(4);
   comm::run_ranks(4, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::sequence("outer", 2), comm::Mesh::sequence("inner", 2)});
@@ -168,7 +168,7 @@ TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
 }
 
 // Layers that gather nothing accept unequal shares; logits gather all tokens.
-TEST(SequenceCut, OfUnequalSharesIsRefusedByLogitsBeforeTheyAreSent) {
+TEST(SequenceCut, RefusesUnequalSharesOfLogitsBeforeSending) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::sequence("sequence", 2)});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});

@@ -72,7 +72,7 @@ TEST(FieldPart, DividesRowsAndFeaturesLikeHiddenStates) {
   });
 }
 
-TEST(FieldPart, IsAllOfItOnOneProcess) {
+TEST(FieldPart, IsTheWholeFieldOnOneProcess) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   const tensor::Batch whole = batch();

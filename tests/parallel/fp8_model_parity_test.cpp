@@ -196,7 +196,7 @@ class Fp8Layouts : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
+TEST_P(Fp8Layouts, TrainsLikeOneProcess) {
   EXPECT_NO_THROW(check(tiny_gpt2(), config()));
   EXPECT_THROW(check(tiny_gpt2(), config(), Fault::NoFp8), ParityError);
   const bool has_stages = *GetParam().schedule, has_copies = GetParam().data * GetParam().tensor.size > 1;
@@ -210,7 +210,7 @@ TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
 
 // Each kv head is on one rank, because ranks with copies would quantise their shares of a gradient, while one process
 // sums them first.
-TEST(Fp8ModelParity, OfGroupedHeadsWithoutCopies) {
+TEST(Fp8ModelParity, EqualsOneProcessForGroupedHeadsWithoutCopies) {
   for (const parallel::TensorConfig& tensor :
        {parallel::TensorConfig{.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}})
     EXPECT_NO_THROW(check(tiny_llama(), {.data = 2, .tensor = tensor})) << name_of(tensor);

@@ -157,18 +157,18 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
 
 class Fp8Parity : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(Fp8Parity, CurrentScalingIsBitwiseThatOfOneProcess) {
+TEST_P(Fp8Parity, EqualsOneProcessBitwiseWithCurrentScaling) {
   EXPECT_NO_THROW(check(GetParam(), Fp8Recipe::Scaling::Current));
   EXPECT_THROW(check(GetParam(), Fp8Recipe::Scaling::Current, true, true), ParityError);
 }
 
-TEST_P(Fp8Parity, DelayedScalingIsBitwiseThatOfOneProcess) {
+TEST_P(Fp8Parity, EqualsOneProcessBitwiseWithDelayedScaling) {
   EXPECT_NO_THROW(check(GetParam(), Fp8Recipe::Scaling::Delayed));
   EXPECT_THROW(check(GetParam(), Fp8Recipe::Scaling::Delayed, false), ParityError);
 }
 
 // The effect of fp8 is visible: the same layers without it give other numbers.
-TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
+TEST(Fp8Difference, DiffersFromPlainLayers) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     Fp8Layers fp8({});
@@ -182,7 +182,7 @@ TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
   });
 }
 
-TEST_P(Fp8Parity, LinearLayersOfBlocksAndLogitsAloneAskForProducts) {
+TEST_P(Fp8Parity, WrapsOnlyProductsOfBlocksAndLogits) {
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
     std::vector<std::string> names;

@@ -17,7 +17,7 @@ struct Case {
 
 class LayerCostOf : public testing::TestWithParam<Case> {};
 
-TEST_P(LayerCostOf, EachRankIsThePublishedOneInEveryMode) {
+TEST_P(LayerCostOf, EqualsThePublishedCostOnEveryRankInEveryMode) {
   const auto& [ranks, sizes] = GetParam();
   for (const TensorConfig& config : tensor_modes(ranks)) {
     SCOPED_TRACE(mode_name(config));
@@ -52,7 +52,7 @@ std::vector<std::string> names(int64_t ranks) {
   return all;
 }
 
-TEST(TensorModes, AreAllThatTheRanksCanForm) {
+TEST(TensorModes, ListsAllModesThatTheRanksCanForm) {
   using testing::ElementsAre;
   EXPECT_THAT(names(1), ElementsAre("1d"));
   const auto with_1d = [](std::vector<std::string> more) {
@@ -66,7 +66,7 @@ TEST(TensorModes, AreAllThatTheRanksCanForm) {
 }
 
 // The coefficients of b*s*h and h*h at 64 ranks, worked out by hand.
-TEST(PublishedCost, AtSixtyFourRanksIsWhatAHandGets) {
+TEST(PublishedCost, MatchesHandCalculationAtSixtyFourRanks) {
   const LayerSizes sizes{.hidden = 1024, .heads = 64, .batch = 32, .sequence = 256};
   const double state = 32.0 * 256 * 1024, square = 1024.0 * 1024;
   const auto sent = [&](const TensorConfig& config) {
@@ -81,7 +81,7 @@ TEST(PublishedCost, AtSixtyFourRanksIsWhatAHandGets) {
   EXPECT_DOUBLE_EQ(sent({.size = 64, .mode = "3d", .keep_gathered = true}), 1.5 * state + 1.125 * square);
 }
 
-TEST(MeasuredCost, ShowsWhatPaddedHeadsCost) {
+TEST(MeasuredCost, IncludesThePaddingOfHeads) {
   const LayerSizes sizes{.hidden = 72, .heads = 3, .batch = 2, .sequence = 2};  // 3 heads on 2 ranks: a fourth of zeros
   const TensorConfig config{.size = 2, .mode = "1d"};
   const LayerCost formula = published_cost(config, sizes), rank = measured_cost(config, sizes).at(1);

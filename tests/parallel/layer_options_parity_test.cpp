@@ -105,7 +105,7 @@ void check(const TensorConfig& config, bool collectives_off = false) {
                   {.collectives_off = collectives_off});
 }
 
-TEST(LayerOptions, OfOneProcessAreTheirFormulas) {
+TEST(LayerOptions, EqualsTheFormulasOnOneProcess) {
   const Results got = of_one_process(2);
   const auto weight = [](const char* name, std::vector<int64_t> sizes) {
     return values(std::move(sizes), std::string(name)).requires_grad_();
@@ -132,7 +132,7 @@ TEST(LayerOptions, OfOneProcessAreTheirFormulas) {
   for (const auto& [name, gradient] : gradients) expect_close(got.gradients.at(name), gradient, terms, name);
 }
 
-TEST(LayerOptions, AnOffsetStartsAtZero) {
+TEST(LayerOptions, StartsAnOffsetAtZero) {
   nn::Parameters parameters(tensor::Place{}, {});
   nn::SerialLayers make(parameters);
   make.rms_norm("offset", 4, {.unit_offset = true});
@@ -145,7 +145,7 @@ TEST(LayerOptions, AnOffsetStartsAtZero) {
 
 class LayerOptionsParity : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(LayerOptionsParity, AreThoseOfOneProcess) {
+TEST_P(LayerOptionsParity, EqualsOneProcess) {
   EXPECT_NO_THROW(check(GetParam()));
   EXPECT_THROW(check(GetParam(), true), ParityError);
 }
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, LayerOptionsParity, testing::ValuesIn(tensor_mod
                          [](const auto& info) { return name_of(info.param); });
 
 // All four logits are far beyond the cap, which makes them equal, but the last one is still the largest.
-TEST(LayerOptions, WhatIsFoundGoesByLogitsBeyondTheCap) {
+TEST(LayerOptions, PredictsFromLogitsBeyondTheCap) {
   for (const int ranks : {1, 2})
     comm::run_ranks(ranks, [&](comm::World& world) {
       const TensorConfig config{.size = ranks};

@@ -173,11 +173,11 @@ class IntegerParity : public testing::TestWithParam<TensorConfig> {
   }
 };
 
-TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both(kShape); }
-TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) {
+TEST_P(IntegerParity, EqualsOneProcessBitwiseInEveryLayer) { both(kShape); }
+TEST_P(IntegerParity, EqualsOneProcessBitwiseWithSharedKvHeads) {
   both({.hidden = kShape.hidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
 }
-TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) {
+TEST_P(IntegerParity, EqualsOneProcessBitwiseWithPaddedHeads) {
   both({.hidden = kShape.hidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
 }
 
@@ -195,7 +195,7 @@ nn::SequenceCut zigzag(int64_t tokens, int64_t ranks) {
 }
 
 // 6 tokens are split into runs of 2, 2, 1, 1, and into 6 runs; every rank has tokens of both ends.
-TEST(SequenceCut, EveryLayerIsBitwiseThatOfOneProcess) {
+TEST(SequenceCut, EqualsOneProcessBitwiseInEveryLayer) {
   for (const bool keep_gathered : {false, true})
     for (const int64_t ranks : {2, 3}) {
       const TensorConfig config{.size = ranks, .keep_gathered = keep_gathered, .sequence = true};
@@ -209,7 +209,7 @@ TEST(SequenceCut, EveryLayerIsBitwiseThatOfOneProcess) {
 
 // A mesh axis that splits only tokens, as in ring attention. Every rank multiplies whole matrices by its own tokens,
 // and gradients are summed like those of replicas.
-TEST(SequenceCut, AlongAnAxisOfItsOwnEveryLayerIsBitwiseThatOfOneProcess) {
+TEST(SequenceCut, EqualsOneProcessBitwiseAlongASeparateAxis) {
   for (const int ranks : {2, 3}) {
     const TensorConfig config{.size = ranks, .sequence = true};
     const auto along = [=](Layout& l) {
@@ -224,7 +224,7 @@ TEST(SequenceCut, AlongAnAxisOfItsOwnEveryLayerIsBitwiseThatOfOneProcess) {
   }
 }
 
-TEST(SequenceCut, DropoutMasksAreThoseOfTheWholeBatch) {
+TEST(SequenceCut, KeepsTheDropoutMasksOfTheWholeBatch) {
   const at::Tensor whole = at::ones({2, kSequence, 8}, at::kDouble);
   nn::Step step{.training = true, .dropout_seed = 5, .first_row = 3};
   nn::Parameters none(tensor::Place{}, {});
@@ -243,7 +243,7 @@ TEST(SequenceCut, DropoutMasksAreThoseOfTheWholeBatch) {
 }
 
 // 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, with one batch row per part.
-TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
+TEST(SixtyFourRanks, EqualsOneProcessBitwiseInEveryLayer) {
   for (const TensorConfig& config :
        {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
         TensorConfig{.size = 64, .mode = "3d"}}) {
@@ -258,7 +258,7 @@ void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
   EXPECT_ANY_THROW(check(config, kShape, false, mutate));
 }
 
-TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
+TEST(Mutations, NoticesSwappedRowsAndColumns) {
   for (const TensorConfig& config :
        {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
     expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
@@ -267,12 +267,12 @@ TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
 }
 
 // The most common bug with a split sequence: vectors that get gradients from only a part of the tokens on each rank.
-TEST(Mutations, AMissingSumOfNormAndBiasGradientsIsNoticed) {
+TEST(Mutations, NoticesAMissingSumOfNormAndBiasGradients) {
   const TensorConfig config{.size = 2, .sequence = true};
   EXPECT_THROW(check(config, kShape, false, {}, [](nn::Parameter& p) { p.spec.gradient_axes.clear(); }), ParityError);
 }
 
-TEST(Mutations, AMissingSumOverDepthIsNoticed) {
+TEST(Mutations, NoticesAMissingSumOverDepth) {
   expect_noticed({.size = 8, .mode = "2.5d", .depth = 2}, [](Layout& l) { l.weight_copies.clear(); });
 }
 
@@ -294,13 +294,13 @@ struct DividedGradient : nn::Product {
 
 class ModeMutations : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(ModeMutations, AGradientDividedByTheRanksIsNoticed) {
+TEST_P(ModeMutations, NoticesAGradientDividedByTheRanks) {
   const auto divide = [](Layout& l) { l.contract.product = std::make_shared<DividedGradient>(l.contract.product, 2); };
   EXPECT_THROW(check(GetParam(), kShape, false, divide), ParityError);
 }
 
 // Takes the products of one direction from a layout whose mesh has no collectives.
-TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
+TEST_P(ModeMutations, NoticesAProductWithoutItsCollectives) {
   comm::run_ranks(1, [&](comm::World& alone) {
     comm::Mesh mesh(alone, {{"data", 1}});
     const TensorConfig config = GetParam();

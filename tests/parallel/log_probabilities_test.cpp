@@ -166,8 +166,8 @@ void check(const Case& c) {
 
 class LogProbabilityModes : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(LogProbabilityModes, AddUpToTheLossWithItsGradients) { check(Case{.tensor = GetParam()}); }
-TEST_P(LogProbabilityModes, OfClassesAddUpToTheLossWithItsGradients) {
+TEST_P(LogProbabilityModes, AddsUpToTheLossWithItsGradients) { check(Case{.tensor = GetParam()}); }
+TEST_P(LogProbabilityModes, AddsUpToTheLossForClasses) {
   check(Case{.tensor = GetParam(), .head = Head::Classifier});
 }
 
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, LogProbabilityModes, testing::ValuesIn(tensor_mo
                          [](const auto& info) { return name_of(info.param); });
 
 // 7 tokens, so that ranks have unequal numbers.
-TEST(LogProbabilities, OfSequencesThatRanksShareAreThoseOfOneProcess) {
+TEST(LogProbabilities, EqualsOneProcessForSplitSequences) {
   for (const parallel::SequenceConfig& sequence : sequence_modes())
     for (const int64_t tokens : {8, 7}) {
       SCOPED_TRACE(concat(sequence.mode, ", tokens ", tokens));
@@ -183,7 +183,7 @@ TEST(LogProbabilities, OfSequencesThatRanksShareAreThoseOfOneProcess) {
     }
 }
 
-TEST(LogProbabilities, OfOneProcessAreThoseOfTheFormula) {
+TEST(LogProbabilities, EqualsTheFormulaOnOneProcess) {
   const at::Tensor labels = labels_of(2, 6);
   const Results want = of_one_process(labels, fused), got = of_one_process(labels, plain),
                 formula = of_one_process(labels, weighted_by_formula), rows = of_one_process(labels, weighted);
@@ -196,7 +196,7 @@ TEST(LogProbabilities, OfOneProcessAreThoseOfTheFormula) {
   }
 }
 
-TEST(LogProbabilities, OfAnIgnoredLabelAreZero) {
+TEST(LogProbabilities, IsZeroForAnIgnoredLabel) {
   nn::Parameters parameters(tensor::Place{}, {.dtype = at::kBFloat16});
   nn::SerialLayers make(parameters);
   const auto head = make.lm_head("head", kHidden, kVocabulary, {});
@@ -211,7 +211,7 @@ TEST(LogProbabilities, OfAnIgnoredLabelAreZero) {
   }
 }
 
-TEST(LogProbabilities, DoNotDependOnTheSlices) {
+TEST(LogProbabilities, IsIndependentOfTheSlices) {
   const at::Tensor labels = labels_of(1, 12), x = values({12, kHidden}, "x").requires_grad_(),
                    weight = values({kVocabulary, kHidden}, "w").requires_grad_();
   const nn::VocabularyPart words{
@@ -307,7 +307,7 @@ Large largest_of(const TensorConfig& config, int64_t data) {
   return found;
 }
 
-TEST(LogProbabilities, NeverMakeAllLogitsAtOnce) {
+TEST(LogProbabilities, NeverMakesAllLogitsAtOnce) {
   for (const auto& [config, data] : std::vector<std::pair<TensorConfig, int64_t>>{
            {{}, 1}, {{}, 2}, {{.size = 2}, 1}, {{.size = 2, .sequence = true}, 1}}) {
     SCOPED_TRACE(concat(name_of(config), ", data ", data));

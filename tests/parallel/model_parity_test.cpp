@@ -91,7 +91,7 @@ TEST(DistilledDeit, RefusesLayoutsThatSplitTheTokensOfAnImage) {
   EXPECT_THAT(thrown_message([&] { check_parity(tensor); }), testing::HasSubstr("set parallel.sequence.size = 1"));
 }
 
-TEST(DistilledDeit, RefusesThemOnEveryStageBeforeAnythingIsSent) {
+TEST(DistilledDeit, RefusesSplitTokensOnEveryStageBeforeSending) {
   run::Config config;
   config.parallel.pipeline.size = 2;
   config.parallel.tensor = {.size = 2, .sequence = true};
@@ -143,7 +143,7 @@ TEST_P(ModeModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   both(make_short(grouped));
 }
 
-TEST_P(ModeModelParity, OneKvHeadOnAllRanksAndAWindowEqualSingleProcess) {
+TEST_P(ModeModelParity, EqualsSingleProcessWithASharedKvHeadAndAWindow) {
   models::ModelShape shape = tiny_llama();
   shape.kv_heads = 1;
   shape.own = models::LlamaSizes{.window = 2};
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SequenceModelParity,
                          testing::PrintToStringParamName());
 
 // One rank has the token that the head reads. Images have four patches and the class token; texts are tested as well.
-TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
+TEST(SequenceForm, EqualsSingleProcessForClassifiers) {
   ParityCase images{.shape = tiny_vit(), .tensor = {.size = 5, .sequence = true}, .sequence = 5, .steps = 3};
   ParityCase texts{.shape = tiny_bert("class"), .tensor = {.size = 2, .sequence = true}, .steps = 3};
   texts.shape.dropout = 0.3;
@@ -248,7 +248,7 @@ TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
   }
 }
 
-TEST(SequenceForm, OfBlocksOfEveryVariantEqualsSingleProcess) {
+TEST(SequenceForm, EqualsSingleProcessForBlocksOfEveryVariant) {
   for (const models::ModelShape& shape : {tiny_mixed(), tiny_projected()}) {
     ParityCase c{.shape = shape, .tensor = {.size = 2, .sequence = true}, .steps = 3};
     EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name;
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
                          testing::PrintToStringParamName());
 
 // Ends that the blocks of LLaMA do not cover: learned positions, patches and a class token, dense and tied heads.
-TEST(WideEnds, EqualSingleProcessIn2d) {
+TEST(WideEnds, EqualsSingleProcessIn2d) {
   for (const models::ModelShape& shape : {tiny_gpt2(), tiny_vit(), tiny_bert()}) {
     ParityCase c{.shape = shape, .tensor = {.size = 9, .mode = "2d"}, .batch = 6, .steps = 3, .clip = 0.05};
     EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name;

@@ -51,7 +51,7 @@ std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& mak
   return results;
 }
 
-TEST(OneRank, ComputesWhatPlainLayersDoBitForBit) {
+TEST(OneRank, EqualsPlainLayersBitwise) {
   for (models::ModelShape shape : {tiny_gpt2(), tiny_llama(), tiny_vit(), tiny_bert(), tiny_bert("class")})
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       SCOPED_TRACE(shape.architecture->name + " " + at::toString(type));

@@ -101,7 +101,7 @@ void check(const Case& c, bool collectives_off = false) {
 
 class OutputModes : public testing::TestWithParam<TensorConfig> {};
 
-TEST_P(OutputModes, AreThoseOfOneProcess) {
+TEST_P(OutputModes, EqualsOneProcess) {
   for (const bool bias : {true, false}) EXPECT_NO_THROW(check({.tensor = GetParam(), .bias = bias}));
   const bool has_copies = GetParam().mode == "1d" && !GetParam().sequence;
   if (has_copies)
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, OutputModes, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
 // 7 tokens, so that ranks have unequal numbers.
-TEST(Outputs, OfSequencesThatRanksShareAreThoseOfOneProcess) {
+TEST(Outputs, EqualsOneProcessForSplitSequences) {
   for (const parallel::SequenceConfig& sequence : sequence_modes())
     for (const int64_t tokens : {8, 7}) {
       SCOPED_TRACE(concat(sequence.mode, ", tokens ", tokens));
@@ -123,7 +123,7 @@ TEST(Outputs, OfSequencesThatRanksShareAreThoseOfOneProcess) {
     }
 }
 
-TEST(Outputs, OfOneProcessAreTheirFormula) {
+TEST(Outputs, EqualsTheFormulaOnOneProcess) {
   nn::Parameters parameters(tensor::Place{}, {.dtype = at::kDouble});
   nn::SerialLayers make(parameters);
   const auto outputs = make.outputs("head.values", kHidden, kOutputs, {});
@@ -134,7 +134,7 @@ TEST(Outputs, OfOneProcessAreTheirFormula) {
   EXPECT_NO_THROW(expect_close(outputs->forward(x, {}), x.matmul(weight.t()) + bias, kHidden, "outputs"));
 }
 
-TEST(Outputs, NoneAreRefused) {
+TEST(Outputs, RefusesZeroOutputs) {
   nn::Parameters parameters(tensor::Place{}, {});
   nn::SerialLayers make(parameters);
   const std::string want = "[model] outputs must be 1 or more: got 0 for head.values";

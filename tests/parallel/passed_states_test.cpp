@@ -144,7 +144,7 @@ Sums run(const schedule::Schedule& schedule, bool is_read_twice, int64_t lost_tr
   return sums;
 }
 
-TEST_P(PassedStates, GiveTheGradientsOfOneProcessAndCostTheirWays) {
+TEST_P(PassedStates, GivesTheGradientsOfOneProcessAndSendsTheRoutes) {
   const Case& c = GetParam();
   const auto schedule = schedule::make_schedule({.name = c.schedule, .stages = c.ranks, .micro_batches = 2 * kStages});
   ASSERT_EQ(schedule.placement.stages(), kStages);
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PassedStates, testing::ValuesIn(cases()), []
   return name;
 });
 
-TEST(PassedStatesFault, ALostTransferOfAPassingStateChangesTheGradients) {
+TEST(PassedStatesFault, ChangesTheGradientsIfATransferIsLost) {
   const auto schedule = schedule::make_schedule({.name = "1f1b", .stages = 4, .micro_batches = 4});
   const Tensors want = serial_gradients(false, 4), got = run(schedule, false, 1).gradients;
   bool differs = false;
@@ -187,7 +187,7 @@ std::string text_of(const std::vector<StateRoutes::Stop>& stops) {
   return text;
 }
 
-TEST(StateRoutes, PassNeighboursUnlessTheRankHasALaterStage) {
+TEST(StateRoutes, PassesThroughNeighboursUnlessTheRankHasALaterStage) {
   const schedule::Placement vee = schedule::Placement::zigzag(3, 2);  // ranks 0, 1, 2, 2, 1, 0
   const StateRoutes routes(vee, {{.from = 1, .to = 4}, {.from = 1, .to = 5}, {.state = 3, .from = 0, .to = 2}});
   EXPECT_EQ(routes.states(), 4);
@@ -205,7 +205,7 @@ TEST(StateRoutes, PassNeighboursUnlessTheRankHasALaterStage) {
 
 /// No tensor before the second border has a gradient, as with frozen parameters. No gradient is sent there, and stages
 /// 0 and 1 run no backward pass.
-TEST(StateRoutes, NoGradientTravelsWhereThereIsNone) {
+TEST(StateRoutes, SendsOnlyExistingGradients) {
   const auto schedule = schedule::make_schedule({.name = "zero-bubble-h1", .stages = 3, .micro_batches = 3});
   std::atomic<int64_t> back = 0, passes = 0;
   comm::run_ranks(3, [&](World& world) {

@@ -122,7 +122,7 @@ std::vector<std::tuple<std::string, int>> all() {
 class Executor : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
 /// A hidden state in each direction per boundary and micro-batch, and nothing else, even at the start.
-TEST_P(Executor, GivesTheGradientsOfOneProcessAndHoldsAndSendsWhatTheScheduleSays) {
+TEST_P(Executor, GivesTheGradientsOfOneProcessWithinTheSchedule) {
   const auto& [name, ranks] = GetParam();
   const auto schedule = schedule_of(name, ranks, 3 * ranks);
   const auto want = serial_gradients(schedule.placement.stages(), schedule.micro_batches);
@@ -166,7 +166,7 @@ class Blocks final : public comm::GroupDecorator {
   }
 };
 
-TEST_P(Executor, DoesNotLockUpThoughEveryTransferBlocks) {
+TEST_P(Executor, AvoidsDeadlocksWithBlockingTransfers) {
   const auto& [name, ranks] = GetParam();
   const auto schedule = schedule_of(name, ranks, 2 * ranks);
   const auto blocking = [](World& world) {
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Executor, testing::ValuesIn(all()), [](const 
   return name;
 });
 
-TEST(ExecutorMutation, ALostTransferChangesTheGradients) {
+TEST(ExecutorMutation, ChangesTheGradientsIfATransferIsLost) {
   const auto schedule = schedule_of("1f1b", 2, 4);
   const auto want = serial_gradients(2, 4);
   std::atomic<int> wrong = 0;
@@ -238,7 +238,7 @@ TEST(ExecutorForward, PassesOnceThroughEveryStage) {
   });
 }
 
-TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
+TEST(ExecutorErrors, ReportsAFailedStageAndKeepsNothing) {
   const std::string message = test::thrown_message([&] {
     comm::run_ranks(2, [&](World& world) {
       comm::Mesh mesh(world, {{"pipeline", 2}});
@@ -270,7 +270,7 @@ std::string refusal_of(const at::Tensor& made) {
   });
 }
 
-TEST(ExecutorErrors, StatesOtherThanExpectedAreNamed) {
+TEST(ExecutorErrors, NamesUnexpectedStates) {
   EXPECT_THAT(refusal_of(at::ones({2, 3}, at::kDouble)),
               testing::HasSubstr("stage 0 must leave state `hidden` in the sizes [2, 2], which stage 1 expects: got "
                                  "[2, 3]"));

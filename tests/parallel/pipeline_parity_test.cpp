@@ -63,7 +63,7 @@ TEST_P(PipelineParity, TiedGpt2WithDropoutEqualsSingleProcess) {
   check_parity(c);
 }
 
-TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
+TEST_P(PipelineParity, LlamaEqualsSingleProcessBitwise) {
   ParityCase c = make(tiny_llama());
   c.bitwise = in_order();
   check_parity(c);
@@ -72,7 +72,7 @@ TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
 /// Faults on two ranks, and in a pipeline with stages that have neighbours on both sides.
 class PipelineFault : public PipelineParity {};
 
-TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
+TEST_P(PipelineFault, FailsIfATransferIsLost) {
   ParityCase c = make(tiny_gpt2());
   c.steps = 1;
   c.lost_transfer = 1;
@@ -83,7 +83,7 @@ TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
 /// directions.
 class PipelineEnds : public PipelineParity {};
 
-TEST_P(PipelineEnds, OfOtherModelsEqualSingleProcess) {
+TEST_P(PipelineEnds, EqualsSingleProcessForOtherModels) {
   models::ModelShape untied = tiny_bert();
   untied.tied = false;
   for (const models::ModelShape& shape :
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineParity, testing::ValuesIn(cases({2, 
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineFault, testing::ValuesIn(cases({2})), name_of_case);
 INSTANTIATE_TEST_SUITE_P(ThreeStages, PipelineFault, testing::Values(Case{"1f1b", 3, 1}), name_of_case);
 
-TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
+TEST(PipelineOrder, AccumulatesInMicroBatchOrderInMostSchedules) {
   int in_order = 0, all = 0;
   for (const schedule::Family& family : schedule::families()) {
     in_order +=
@@ -185,14 +185,14 @@ class ProductParity : public testing::TestWithParam<Product> {
 
 TEST_P(ProductParity, OneForwardOneBackward) { check_parity(make("1f1b")); }
 
-TEST_P(ProductParity, ShowsThatCollectivesAreOff) {
+TEST_P(ProductParity, FailsWithCollectivesOff) {
   ParityCase c = make("1f1b");
   c.steps = 1;
   c.collectives_off = true;
   EXPECT_THROW(check_parity(c), ParityError);
 }
 
-TEST(ProductFault, ShowsThatOneTransferIsLost) {
+TEST(ProductFault, FailsIfATransferIsLost) {
   ParityCase c{.shape = tiny_gpt2(), .data = 2, .tensor = {.size = 2}};
   c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
   c.batch = 4;

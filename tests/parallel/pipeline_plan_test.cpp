@@ -23,7 +23,7 @@ int rounds_of(const schedule::Placement& placement) {
   return *std::max_element(made.begin(), made.end());
 }
 
-TEST(WaysOfAPipeline, ConnectInFewRoundsHoweverManyStages) {
+TEST(WaysOfAPipeline, ConnectsInFewRoundsForAnyNumberOfStages) {
   using schedule::Placement;
   for (const int ranks : {4, 7, 64}) {
     EXPECT_EQ(rounds_of(Placement::looped(ranks, 1)), 4) << ranks;
@@ -37,7 +37,7 @@ TEST(WaysOfAPipeline, ConnectInFewRoundsHoweverManyStages) {
               ElementsAre(std::pair(0, 1), std::pair(1, 0), std::pair(1, 2), std::pair(2, 1)));
 }
 
-TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
+TEST(CutBlocks, MinimizesTheMostExpensiveStage) {
   EXPECT_THAT(cut_blocks(blocks(8), 4), ElementsAre(0, 2, 4, 6, 8));
   EXPECT_THAT(cut_blocks(blocks(12, 5.45), 2), ElementsAre(0, 9, 12));  // GPT-2 124M: 9 against 8.45
   EXPECT_THAT(cut_blocks(blocks(12, 5.45), 4).back(), 12);
@@ -45,7 +45,7 @@ TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
   EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));  // the embedding may have one, too
 }
 
-TEST(CutBlocks, NoInnerStageIsEmpty) {
+TEST(CutBlocks, LeavesNoInnerStageEmpty) {
   for (int64_t stages = 3; stages <= 9; ++stages) {
     const auto cuts = cut_blocks(blocks(9, 4), stages);
     for (int64_t k = 1; k + 1 < stages; ++k) EXPECT_LT(cuts[k], cuts[k + 1]) << stages;
@@ -53,7 +53,7 @@ TEST(CutBlocks, NoInnerStageIsEmpty) {
 }
 
 // Rank 0 of a V has the first stage and the head, so it gets fewer blocks.
-TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
+TEST(CutBlocks, BalancesRanksWithSeveralStages) {
   const auto placement = schedule::Placement::zigzag(2, 2);
   const auto cuts = cut_blocks(blocks(12, 5.45), placement);
   const double first = static_cast<double>(cuts[1] + 12 - cuts[3]) + 5.45,
@@ -61,20 +61,20 @@ TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
   EXPECT_LE(std::max(first, second), 9.0);
 }
 
-TEST(StageWeights, AreRelativeToTheirMean) { EXPECT_THAT(stage_weights(blocks(4, 2), {0, 3, 4}), ElementsAre(1, 1)); }
+TEST(StageWeights, IsRelativeToTheMean) { EXPECT_THAT(stage_weights(blocks(4, 2), {0, 3, 4}), ElementsAre(1, 1)); }
 
-TEST(ScheduleCosts, TheHeadIsAllInForward) {
+TEST(ScheduleCosts, PutsTheHeadInForward) {
   const schedule::Costs costs = schedule_costs(blocks(4, 2), {0, 2, 4});  // forward 2 and 2 + 6, the rest 2 and 2
   EXPECT_THAT(costs.stage_weights, ElementsAre(1, 1));
   EXPECT_THAT(costs.forward_weights, ElementsAre(1, 4));
 }
 
-TEST(ScheduleCosts, AStageWithoutBlocksHasSteps) {
+TEST(ScheduleCosts, GivesStepsToAStageWithoutBlocks) {
   for (const double weight : schedule_costs(blocks(2, 2), {0, 0, 2}).stage_weights) EXPECT_GT(weight, 0);
 }
 
 // GPT-2 124M: balancing rank 0, which has the head, may leave the first stage without a block.
-TEST(MakePlan, WorksForEveryFamilyWithADearHead) {
+TEST(MakePlan, WorksForEveryFamilyWithAnExpensiveHead) {
   for (const schedule::Family& family : schedule::families())
     for (const int64_t size : {2, 4}) {
       const PipelinePlan plan = make_plan({.size = size, .schedule = family.name, .micro_batches = 8}, blocks(12, 4.9));
@@ -83,7 +83,7 @@ TEST(MakePlan, WorksForEveryFamilyWithADearHead) {
     }
 }
 
-TEST(MicroBatches, AreGivenOrAsManyAsDivide) {
+TEST(MicroBatches, UsesTheConfigOrTheLargestDivisor) {
   EXPECT_EQ(micro_batches_of({.size = 4, .micro_batches = 8}, 16, 1), 8);
   EXPECT_EQ(micro_batches_of({.size = 4}, 64, 1), 16);
   EXPECT_EQ(micro_batches_of({.size = 4}, 8, 1), 8);

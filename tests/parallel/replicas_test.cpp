@@ -75,7 +75,7 @@ void on_ranks(int zero, int sharers, const Body& body) {
 using Case = std::pair<int, int>;  // zero, sharers
 std::vector<Case> cases() { return {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {1, 2}, {3, 2}}; }
 
-TEST(Replicas, GradientsAreSummedOverThoseOfEachParameter) {
+TEST(Replicas, SumsGradientsOverReplicasOfEachParameter) {
   for (const auto& [zero, sharers] : cases())
     on_ranks(zero, sharers,
              [&, zero = zero, sharers = sharers](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
@@ -89,7 +89,7 @@ TEST(Replicas, GradientsAreSummedOverThoseOfEachParameter) {
              });
 }
 
-TEST(Replicas, ThoseThatSplitAParameterDoNotShareItsChunk) {
+TEST(Replicas, ExcludesRanksThatSplitAParameterFromItsChunk) {
   on_ranks(1, 0, [](comm::World&, comm::Mesh&, memory::ChunkStore& store) {
     ASSERT_EQ(store.chunks().size(), 2u);
     EXPECT_EQ(store.chunks()[0]->slots().size(), 2u) << "dense and gate are summed over the same ranks";
@@ -98,7 +98,7 @@ TEST(Replicas, ThoseThatSplitAParameterDoNotShareItsChunk) {
   });
 }
 
-TEST(Replicas, EveryElementCountsOnce) {
+TEST(Replicas, CountsEveryElementOnce) {
   double squares = 0;  // sum of squares of the logical gradients
   for (int expert = 0; expert < kExperts; ++expert) {
     const tensor::Place place(
@@ -126,7 +126,7 @@ TEST(Replicas, EveryElementCountsOnce) {
 
 // A reduce_scatter among the N sharing replicas sends (N - 1) / N of a chunk; in runs of 2 an all_reduce between runs
 // follows.
-TEST(Replicas, OnlyThoseExchangeGradients) {
+TEST(Replicas, ExchangesGradientsOnlyAmongReplicas) {
   const auto sent = [](int zero, int sharers, const char* group) {
     int64_t elements = -1;
     on_ranks(zero, sharers, [&](comm::World& world, comm::Mesh& mesh, memory::ChunkStore&) {
@@ -144,7 +144,7 @@ TEST(Replicas, OnlyThoseExchangeGradients) {
 
 // An axis of rows and an axis of tokens: shards and sums extend over both, but only ranks along the first get
 // different rows, by Place::row_axes(), along which the engine counts labels.
-TEST(Replicas, ThoseThatSeeOtherTokensShareAndSumButAreGivenTheSameRows) {
+TEST(Replicas, ShardsOverTokenAxesButGivesThemTheSameRows) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), comm::Mesh::sequence("sequence", 2)});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1});

@@ -25,7 +25,7 @@ const std::vector<SequenceConfig> kRings{{.size = 4, .mode = "ring", .node = 2},
                                          {.size = 8, .mode = "usp", .ulysses = 2, .node = 4},
                                          {.size = 4, .mode = "usp", .ulysses = 2, .node = 2}};
 
-TEST(DoubleRing, IsAttentionUnderEveryMask) {
+TEST(DoubleRing, ComputesAttentionUnderEveryMask) {
   for (const SequenceConfig& config : kRings)
     for (const int documents : {0, 1, 3})
       for (const nn::AttentionOptions& options :
@@ -40,7 +40,7 @@ TEST(DoubleRing, IsAttentionUnderEveryMask) {
 // them: one per turn to the next node, and as many to the neighbour as parts.
 class DoubleRingMessages : public testing::TestWithParam<std::pair<int, int>> {};
 
-TEST_P(DoubleRingMessages, AreAllNeeded) {
+TEST_P(DoubleRingMessages, NeedsEveryMessage) {
   const auto [nodes, members] = GetParam();
   const SequenceCase c{.config = {.size = nodes * members, .mode = "ring", .node = members}, .tokens = 13};
   const int parts = nodes * (members - 1) + (nodes - 1), messages = parts + parts + nodes * (members - 1) + nodes;
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(NodesAndMembers, DoubleRingMessages,
 
 // Each rank receives every part once, its own first. Between nodes it receives the part of the same position in the
 // previous node.
-TEST(DoubleRing, BringsThePartsOfAllNodeByNode) {
+TEST(DoubleRing, ReceivesAllPartsNodeByNode) {
   const auto world = comm::make_idle_world(4, 6);
   const SequenceConfig config{.size = 6, .mode = "ring", .node = 3};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
@@ -83,7 +83,7 @@ TEST(DoubleRing, SendsLessBetweenNodes) {
   EXPECT_THAT(of(8), testing::ElementsAre(7, 14, 0)) << "one node: its own share of a sum need not go round";
 }
 
-TEST(DoubleRing, TrainsAsOneProcessDoes) {
+TEST(DoubleRing, TrainsLikeOneProcess) {
   EXPECT_NO_THROW(check_parity({.shape = tiny_llama(),
                                 .data = 2,
                                 .sequences = {.size = 4, .mode = "ring", .node = 2},
@@ -92,7 +92,7 @@ TEST(DoubleRing, TrainsAsOneProcessDoes) {
                                 .zero = 3}));
 }
 
-TEST(DoubleRing, OfNodesThatDoNotFitIsRefused) {
+TEST(DoubleRing, RefusesNodesThatDoNotFit) {
   const auto refused = [](const SequenceConfig& config) {
     return thrown_message([&] { parallel::sequence_axes(config); });
   };

@@ -28,7 +28,7 @@ class SequenceExchange : public testing::TestWithParam<std::string> {
   int64_t odd() const { return odd_ranks(GetParam()); }
 };
 
-TEST_P(SequenceExchange, IsAttentionUnderEveryMask) {
+TEST_P(SequenceExchange, ComputesAttentionUnderEveryMask) {
   for (const bool causal : {true, false})
     for (const int documents : {0, 1, 2})
       for (const int64_t window : {0, 5}) {
@@ -42,13 +42,13 @@ TEST_P(SequenceExchange, IsAttentionUnderEveryMask) {
       }
 }
 
-TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
+TEST_P(SequenceExchange, ComputesAttentionForAnyNumberOfRanksAndTokens) {
   for (const int64_t ranks : {1, 2, 3, 4, 6})
     for (const int64_t tokens : {6, 13, 24}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .tokens = tokens}));
 }
 
 // One key-value head for each rank, and one for four of them; usp in four pairs, and in two groups of four.
-TEST_P(SequenceExchange, OfEightRanksIsAttention) {
+TEST_P(SequenceExchange, ComputesAttentionOnEightRanks) {
   std::vector<parallel::SequenceConfig> configs{of(8)};
   if (GetParam() == "usp") configs.push_back({8, "usp", 4});
   for (const parallel::SequenceConfig& config : configs)
@@ -62,13 +62,13 @@ TEST_P(SequenceExchange, OfEightRanksIsAttention) {
 }
 
 // Numbers of key-value heads that divide by the ranks, that are smaller, and that split unevenly.
-TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
+TEST_P(SequenceExchange, ComputesAttentionWithGroupedQueries) {
   for (const int64_t kv_heads : {1, 2, 3, 4, 6})
     for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .kv_heads = kv_heads}));
 }
 
 // 150 tokens, split by pieces.
-TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
+TEST_P(SequenceExchange, ComputesAttentionForTokensSplitByDocuments) {
   for (const int64_t ranks : {few(), 2 * few()}) {
     SequenceCase c{.config = of(ranks), .tokens = 150, .heads = 8, .kv_heads = 4, .documents = 3};
     for (const nn::AttentionOptions& options :
@@ -111,7 +111,7 @@ std::vector<Sent> sent_by(const SequenceCase& c) {
 constexpr double kTokens = 24;
 
 // Forward makes one all_gather of keys and values, backward one reduce_scatter of their gradients.
-TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
+TEST(SequenceTraffic, GatherSendsKeysAndValuesOnceEachWay) {
   for (const int64_t kv_heads : {12, 3})
     for (const int64_t ranks : {2, 3, 4}) {
       const double n = static_cast<double>(ranks),
@@ -122,7 +122,7 @@ TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
 
 // Forward makes one all_to_all of q, k and v and one of the result; backward makes as many. The traffic with fewer kv
 // heads than ranks equals the traffic of one kv head per rank.
-TEST(SequenceTraffic, OfUlyssesIsAnExchangeEachWay) {
+TEST(SequenceTraffic, UlyssesExchangesOnceEachWay) {
   for (const int64_t kv_heads : {12, 3, 1})
     for (const int64_t ranks : {2, 3, 4}) {
       if (kv_heads % ranks != 0 && ranks % kv_heads != 0) continue;  // some ranks read more kv heads than others
@@ -134,7 +134,7 @@ TEST(SequenceTraffic, OfUlyssesIsAnExchangeEachWay) {
 
 // Keys and values go to all other ranks, in backward again, and their gradients travel once around the ring. A send
 // and its receive are two calls.
-TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
+TEST(SequenceTraffic, RingMakesTwoRoundsAndOneOfGradients) {
   for (const int64_t kv_heads : {12, 3})
     for (const int64_t ranks : {2, 3, 4}) {
       const double n = static_cast<double>(ranks),
@@ -145,7 +145,7 @@ TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
 }
 
 // Keys and values circulate in forward and again in backward; a reduce_scatter sums their gradients.
-TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients) {
+TEST(SequenceTraffic, RingSelfAttentionMatchesThePaperWithScatteredGradients) {
   for (const int64_t ranks : {2, 3, 4}) {
     const double n = static_cast<double>(ranks), round = 2 * (n - 1) / n * kBatch * kTokens * 12 * kSize;
     EXPECT_THAT(sent_by({.config = {ranks, "ring-self-attention"}}),
@@ -155,7 +155,7 @@ TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients)
 
 // Ulysses' terms apply among U neighbours, to the tokens of all of them; the ring's terms apply among N / U groups, to
 // their heads.
-TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
+TEST(SequenceTraffic, UspCombinesUlyssesAndRing) {
   const double ulysses = 1.0 / 4 * kBatch * kTokens / 3 * kSize * (2 * 12 + 2 * 12),
                ring = 2.0 / 3 * kBatch * kTokens * kSize * 12 / 2;
   EXPECT_THAT(sent_by({.config = {6, "usp", 2}}),
@@ -163,7 +163,7 @@ TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
 }
 
 // Elements are moved bit for bit, and each head is computed as on one process.
-TEST(SequenceUlysses, IsAttentionToTheLastBit) {
+TEST(SequenceUlysses, EqualsOneProcessBitwise) {
   for (const int64_t kv_heads : {12, 6})
     for (const int64_t ranks : {2, 3}) {
       const SequenceCase c{
@@ -177,7 +177,7 @@ TEST(SequenceUlysses, IsAttentionToTheLastBit) {
     }
 }
 
-TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
+TEST(SequenceUlysses, RefusesHeadsThatDoNotDivide) {
   for (const char* mode : {"ulysses", "usp"})
     EXPECT_THAT(thrown_message([&] { check_attention({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
                 testing::HasSubstr(
@@ -190,7 +190,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 }
 
 // Under a zigzag all ranks have the same number of pairs of a query and a visible key.
-TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
+TEST(SequenceTraffic, BalancesOperationsOverRanks) {
   for (const std::string& mode : parallel::sequence_mode_names())
     for (const int64_t ranks : {2, 3, 4}) {
       const SequenceCase c{.config = config_of(mode, ranks)};
@@ -208,7 +208,7 @@ TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
 
 // In packed documents only pairs inside a document count: other pairs are neither computed nor counted, however a row
 // is split.
-TEST(SequenceTraffic, OperationsOfPackedDocumentsAreThePairsInside) {
+TEST(SequenceTraffic, CountsOnlyPairsInsidePackedDocuments) {
   for (const char* mode : {"gather", "ring", "ring-self-attention"})
     for (const int64_t ranks : {2, 4}) {
       const SequenceCase c{.config = config_of(mode, ranks), .tokens = 150, .documents = 3};

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, SequenceFaults,
 class SequenceRotations : public testing::TestWithParam<Faulty> {};
 
 // All ranks skip one rotation. They then use keys of the wrong rank again, or keep gradients that should move on.
-TEST_P(SequenceRotations, AreAllNeeded) {
+TEST_P(SequenceRotations, NeedsEveryRotation) {
   const SequenceCase c{.config = config_of(GetParam().mode, odd_ranks(GetParam().mode)), .tokens = 13};
   const auto short_of = [](int rotation) {
     return [=](comm::World& world) { return short_of_a_rotation(world, rotation); };

@@ -70,7 +70,7 @@ int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& s
 // (three integers per token). 1D replicates two statistics per norm and token, and the inputs of norms and of expands;
 // the caller owns the first input. With keep_gathered the inputs of expands, 2 sbh per layer, are whole. All to the
 // byte.
-TEST(SequenceForm, KeepsAShareOfEveryActivation) {
+TEST(SequenceForm, ShardsEveryActivation) {
   const models::ModelShape shape = wide_gpt2();
   const int64_t tokens = kBatch * kSequence, state = tokens * shape.hidden * 4;  // bytes of a hidden state
   const int64_t bounds = shape.layers * 3 * kSequence * 8, statistics = 2 * shape.layers * 2 * tokens * 4;
@@ -84,7 +84,7 @@ TEST(SequenceForm, KeepsAShareOfEveryActivation) {
 
 // If parallel.sequence splits tokens, a rank keeps 1/N of everything except attention, for which the formula of its
 // mode holds. q, k and v are views of one projection, of which no other part may be kept. All to the byte.
-TEST(SequenceActivations, AreSharesBesideWhatAttentionKeeps) {
+TEST(SequenceActivations, ShardsAllActivationsButAttention) {
   const models::ModelShape shape = wide_gpt2();
   const auto of_attention = [&](const parallel::SequenceConfig& sequence) {
     const auto ranks = parallel::published_cost(sequence, {.batch = kBatch,
@@ -136,7 +136,7 @@ std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline,
   return ids.front();
 }
 
-TEST(SequenceForm, GeneratesAsOneProcessDoesAfterTraining) {
+TEST(SequenceForm, GeneratesLikeOneProcessAfterTraining) {
   const std::vector<int64_t> want = generated({}, 1);
   ASSERT_EQ(want.size(), 8u);
   EXPECT_EQ(generated({.size = 2, .sequence = true}, 1), want);
@@ -144,7 +144,7 @@ TEST(SequenceForm, GeneratesAsOneProcessDoesAfterTraining) {
   EXPECT_EQ(generated({}, 1, {.size = 2, .mode = "ring"}), want);
 }
 
-TEST(SequenceForm, OfASequenceThatDoesNotDivideIsRefused) {
+TEST(SequenceForm, RefusesASequenceThatDoesNotDivide) {
   run::Config config = config_of({.size = 4, .sequence = true}, 1);
   EXPECT_EQ(
       thrown_message([&] { config.validate(); }),

@@ -43,7 +43,7 @@ class NotingWorld final : public comm::WorldDecorator {
 };
 
 // Four heads; over two ranks of tensor parallelism, two per rank.
-TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
+TEST(SequenceLimits, RefusesHeadsThatDoNotDivideBeforeMakingAGroup) {
   const auto idle = comm::make_idle_world(1, 6);
   NotingWorld world(*idle);
   run::Config config;
@@ -66,7 +66,7 @@ TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
 }
 
 // The check before the layout exists agrees with the layout.
-TEST(SequenceLimits, GoByTheHeadsThatTensorParallelismGivesARank) {
+TEST(SequenceLimits, CountsTheHeadsOfATensorParallelRank) {
   for (const int ranks : {1, 2, 4, 8}) {
     const auto world = comm::make_idle_world(0, ranks);
     parallel::for_each_mode([&](auto mode) {
@@ -79,7 +79,7 @@ TEST(SequenceLimits, GoByTheHeadsThatTensorParallelismGivesARank) {
   }
 }
 
-TEST(SequenceLimits, OfAttentionAreToldWithTheirReason) {
+TEST(SequenceLimits, ExplainsLimitsOfAttention) {
   const auto world = comm::make_idle_world(0, 2);
   const SequenceConfig config{2, "ring"};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
@@ -111,7 +111,7 @@ TEST(SequenceLimits, OfAttentionAreToldWithTheirReason) {
 
 // Attention exchanges do not queue after the gradient reduction of the same ranks, and any two ranks make their common
 // groups in the same order.
-TEST(SequenceGroups, OfAttentionAreApartAndInOneOrder) {
+TEST(SequenceGroups, SeparatesAttentionGroupsInOneOrder) {
   for (const SequenceConfig& config : parallel::sequence_modes(4)) {
     std::vector<std::vector<NotingWorld::Asked>> asked(4);
     comm::run_ranks(4, [&](comm::World& threads) {

@@ -50,7 +50,7 @@ TEST_P(SequenceParity, LlamaWithClippingEqualsSingleProcess) {
 }
 
 // More ranks than key-value heads; each rank's heads read another part of each of them.
-TEST_P(SequenceParity, OfThreeAndOfEightRanksEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessOnThreeAndEightRanks) {
   for (const int64_t ranks : {odd_ranks(GetParam()), int64_t{8}}) {
     ParityCase c = make(tiny_llama(), ranks, 13, 10);
     c.shape.heads = 24, c.shape.kv_heads = 2, c.shape.head_dim = 2;
@@ -58,7 +58,7 @@ TEST_P(SequenceParity, OfThreeAndOfEightRanksEqualsSingleProcess) {
   }
 }
 
-TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessWithWindowsAndLinearBiases) {
   ParityCase window = make(tiny_llama(), 2, 13), biased = make(tiny_biased(), 2, 16);
   window.shape.own = models::LlamaSizes{.window = 5};
   window.recompute = "selective";
@@ -69,7 +69,7 @@ TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
                                         // whole text
 }
 
-TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessWithDataAndZero) {
   for (const auto& [zero, sharers] : {std::pair{1, 0}, {2, 0}, {3, 0}, {3, 2}}) {
     ParityCase c = make(tiny_llama(), 2, 9);
     c.data = 2;
@@ -80,7 +80,7 @@ TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
   }
 }
 
-TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessWithTensorParallelism) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{.size = 2}, {.size = 2, .sequence = true}, {.size = 4, .mode = "2d"}}) {
     ParityCase c = make(tiny_gpt2(), 2, tensor.sequence ? 16 : 11);
@@ -91,7 +91,7 @@ TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
 }
 
 // 150 tokens in two documents, of 38 and 112, which are split by pieces.
-TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessForTokensSplitByDocuments) {
   ParityCase c = make(tiny_llama(), 2, 150, 2);
   c.shape.positions = 150;
   c.batch = 2;
@@ -102,7 +102,7 @@ TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
   both(c);
 }
 
-TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessInAPipelineWithRecomputation) {
   for (const char* recompute : {"block", "selective"}) {
     ParityCase c = make(tiny_gpt2(), 2, 7);
     c.pipeline.size = 2;
@@ -112,7 +112,7 @@ TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
   }
 }
 
-TEST(SequenceParallelism, UnderEveryScheduleEqualsSingleProcess) {
+TEST(SequenceParallelism, EqualsSingleProcessUnderEverySchedule) {
   for (const char* mode : {"ring", "ulysses"}) {
     ParityCase c{.shape = tiny_llama(), .sequences = {2, mode}, .sequence = 7, .steps = 2};
     c.shape.layers = 4;
@@ -123,10 +123,10 @@ TEST(SequenceParallelism, UnderEveryScheduleEqualsSingleProcess) {
   }
 }
 
-TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }
+TEST_P(SequenceParity, EqualsSingleProcessForMaskedTokens) { both(make(tiny_bert(), 2, 7)); }
 
 // One rank has the token that the head reads. Images have four patches and the class token, on two ranks and on four.
-TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
+TEST_P(SequenceParity, EqualsSingleProcessForClassifiers) {
   for (const int64_t ranks : {2, 4}) {
     ParityCase images = make(tiny_vit(), ranks, 5), texts = make(tiny_bert("class"), ranks, 9);
     images.shape.dropout = texts.shape.dropout = 0.3;
@@ -139,7 +139,7 @@ TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::ValuesIn(parallel::sequence_mode_names()));
 
-TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
+TEST(SequenceParallelism, RefusesRowsWithFewerTokensThanRanks) {
   run::Config config;
   config.parallel.sequence = {.size = 8};
   config.data.sequence = 5;

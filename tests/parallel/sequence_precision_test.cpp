@@ -38,7 +38,7 @@ void expect_rounded_once(const at::Tensor& got, const at::Tensor& want, int64_t 
 constexpr at::ScalarType kNarrow[] = {at::kBFloat16, at::kHalf};
 
 // The contributions of ranks cancel, except for some digits that are lost if a rank rounds its own part first.
-TEST(SequencePrecision, GradientsOfAllRanksAreAddedUpBeforeTheyAreRounded) {
+TEST(SequencePrecision, SumsGradientsOfAllRanksBeforeRounding) {
   constexpr int64_t kRanks = 3;
   for (const char* mode : {"gather", "ring", "ring-self-attention"})
     for (const auto type : kNarrow) {
@@ -59,7 +59,7 @@ TEST(SequencePrecision, GradientsOfAllRanksAreAddedUpBeforeTheyAreRounded) {
 
 // All ranks read one key-value head. One rank contributes 1, the others less than 1's roundoff each. All contributions
 // are numbers of the type, and together the small ones exceed the roundoff.
-TEST(SequencePrecision, GradientsOfASharedHeadAreAddedUpBeforeTheyAreRounded) {
+TEST(SequencePrecision, SumsGradientsOfASharedHeadBeforeRounding) {
   constexpr int64_t kRanks = 8;
   for (const auto type : kNarrow) {
     const SequenceCase c{

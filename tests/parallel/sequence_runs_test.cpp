@@ -69,7 +69,7 @@ at::Tensor dialogues(int64_t tokens) {
   return packed(all / tokens, tokens, [&] { return lengths.at(next++); });
 }
 
-TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
+TEST(SequenceRuns, DifferByAtMostOneTokenInZigzag) {
   for (const int64_t ranks : {1, 2, 3, 5})
     for (const int64_t shares : {1, 2, 3})
       for (int64_t tokens = ranks * shares; tokens < 40; ++tokens) {
@@ -88,7 +88,7 @@ TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
 
 // Loads are within 2 % of the mean, on every number of ranks, while a zigzag is not. Each rank has as many tokens as
 // under a zigzag, for any documents.
-TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
+TEST(SequenceRuns, BalancesDocumentsByTheirPairs) {
   constexpr int64_t kTokens = 16384 + 5;
   for (const at::Tensor& rows : {log_normal(3, kTokens, 600, 1.2), dialogues(kTokens)})
     for (const int64_t count : {1, 3})
@@ -104,7 +104,7 @@ TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
 }
 
 // Every row of the corpus separately: shorter rows have fewer documents that can even out.
-TEST(SequenceRuns, OfEveryRowOfACorpusAreBalanced) {
+TEST(SequenceRuns, BalancesEveryRowOfACorpus) {
   const at::Tensor rows = dialogues(8192);
   ASSERT_GT(rows.size(0), 150);
   for (int64_t row = 0; row < rows.size(0); ++row)
@@ -128,7 +128,7 @@ std::string name_of(const AttentionLayers& layers) {
 }
 
 // A plan uses the pairs that the mask of attention allows, layer by layer.
-TEST(SequenceRuns, HaveThePairsThatTheMaskLetsThrough) {
+TEST(SequenceRuns, CountsThePairsThatTheMaskAllows) {
   const at::Tensor documents = log_normal(2, 300, 70, 1), q = at::zeros({2, 1, 300, 1});
   for (const AttentionLayers& layers : kModels)
     for (const nn::SequenceCut& cut : {parallel::zigzag(300, 3), parallel::balanced(documents, layers, 3)}) {
@@ -147,7 +147,7 @@ TEST(SequenceRuns, HaveThePairsThatTheMaskLetsThrough) {
 }
 
 // A plan for causal attention without a window does not balance these layers.
-TEST(SequenceRuns, AreBalancedForTheAttentionOfTheModel) {
+TEST(SequenceRuns, BalancesForTheAttentionOfTheModel) {
   const at::Tensor rows = dialogues(8192);
   for (const AttentionLayers& layers : kModels) {
     double others = 0;
@@ -163,7 +163,7 @@ TEST(SequenceRuns, AreBalancedForTheAttentionOfTheModel) {
 }
 
 // The first tokens of a row see fewer keys than the window has.
-TEST(SequenceRuns, OfOneDocumentAreBalancedUnderAWindow) {
+TEST(SequenceRuns, BalancesOneDocumentUnderAWindow) {
   const at::Tensor one = at::zeros({1, 4096}, at::kLong);
   for (const bool causal : {true, false}) {
     const AttentionLayers layers{{.causal = causal, .window = 512}};
@@ -214,7 +214,7 @@ double slowest_path(const std::vector<std::vector<double>>& pairs) {
 
 // Pairs are balanced in total. They are not balanced step by step, but a rank waits only for its neighbours, and other
 // steps compensate for a long one: see docs/explanation/sequence-parallel.md.
-TEST(SequenceRuns, OfDealtCutsKeepRingsNearlyBusy) {
+TEST(SequenceRuns, KeepsRingsNearlyBusy) {
   for (const auto& [ranks, most] : {std::pair{2, 1.02}, {4, 1.12}, {8, 1.2}}) {
     const at::Tensor rows = dialogues(16384);
     double dealt = 0, plain = 0;
@@ -231,7 +231,7 @@ TEST(SequenceRuns, OfDealtCutsKeepRingsNearlyBusy) {
   }
 }
 
-TEST(SequenceRuns, OfALayoutAreForTheLayersThatItMade) {
+TEST(SequenceRuns, PlansForTheLayersOfALayout) {
   const auto world = comm::make_idle_world(1, 4);
   const parallel::SequenceConfig config{4, "gather"};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
@@ -246,7 +246,7 @@ TEST(SequenceRuns, OfALayoutAreForTheLayersThatItMade) {
   }
 }
 
-TEST(SequenceRuns, OfNeighboursThatShareAreBalancedTogether) {
+TEST(SequenceRuns, BalancesNeighboursThatShareTogether) {
   const at::Tensor documents = log_normal(1, 6007, 300, 1);
   for (const int64_t shares : {2, 3}) {
     const nn::SequenceCut cut = parallel::balanced(documents, {{}}, 2, shares),
@@ -259,7 +259,7 @@ TEST(SequenceRuns, OfNeighboursThatShareAreBalancedTogether) {
   }
 }
 
-TEST(SequenceRuns, OfZigzagAreThoseOfBothEnds) {
+TEST(SequenceRuns, AssignsRunsOfBothEndsInZigzag) {
   const nn::SequenceCut cut = parallel::zigzag(12, 3);
   EXPECT_THAT(cut.lengths, testing::Each(2));
   EXPECT_THAT(cut.held,

@@ -131,7 +131,7 @@ TEST_P(SpreadDecoding, EqualsOneProcess) {
   EXPECT_NO_THROW(check(llama(), {.sequence = of(1)}, {7}));
 }
 
-TEST_P(SpreadDecoding, BesideTensorParallelismAndInAPipelineEqualsOneProcess) {
+TEST_P(SpreadDecoding, EqualsOneProcessWithTensorParallelismAndInAPipeline) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{.size = 2}, {.size = 2, .sequence = true}, {.size = 4, .mode = "2d"}})
     EXPECT_NO_THROW(check(biased(), {.sequence = of(2), .tensor = tensor}, {1, 7})) << name_of(tensor);
@@ -147,13 +147,13 @@ TEST_P(SpreadDecoding, NeedsItsCollectives) {
 INSTANTIATE_TEST_SUITE_P(Modes, SpreadDecoding, testing::ValuesIn(parallel::sequence_mode_names()));
 
 // Prompts shorter than the number of ranks, and longer ones that divide or do not.
-TEST(SpreadPrompts, OfAnyLengthEqualOneProcess) {
+TEST(SpreadPrompts, EqualsOneProcessForAnyLength) {
   for (const ModelShape& shape : {mistral(), biased()})
     EXPECT_NO_THROW(check(shape, {.sequence = {4, "ring"}}, {1, 3, 13, 24}));
 }
 
 // Under a window that spans half of the prompt a zigzag is uneven, so the cache is filled with many runs per rank.
-TEST(SpreadPrompts, OfADealtCutEqualOneProcess) {
+TEST(SpreadPrompts, EqualsOneProcessForABalancedCut) {
   constexpr int64_t kPrompt = 256, kWindow = 128;
   ModelShape shape = mistral();
   shape.positions = kPrompt + kNew, shape.own = models::LlamaSizes{.window = kWindow};
@@ -165,7 +165,7 @@ TEST(SpreadPrompts, OfADealtCutEqualOneProcess) {
   }
 }
 
-TEST(SpreadTokens, AreNotAllTheSame) {
+TEST(SpreadTokens, DifferFromEachOther) {
   const std::vector<int64_t> tokens = texts_of(llama(), {7}).front().tokens;
   EXPECT_EQ(tokens.size(), static_cast<size_t>(kNew));
   EXPECT_GE(std::set<int64_t>(tokens.begin(), tokens.end()).size(), 4u);
@@ -173,7 +173,7 @@ TEST(SpreadTokens, AreNotAllTheSame) {
 
 // A prompt sends keys and values to all others, and the last hidden state to all. A later token sends one result and
 // one sum for each head, for any length of the text.
-TEST(SpreadTraffic, OfATokenIsAResultAndASumForEachHead) {
+TEST(SpreadTraffic, SendsAResultAndASumPerHeadForAToken) {
   const ModelShape shape = llama();
   for (const int64_t ranks : {2, 3, 4})
     comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
@@ -245,7 +245,7 @@ TEST(SpreadCache, TakesAShareOfTheBytesAndFillsEvenly) {
       }
 }
 
-TEST(SpreadCache, RefusesWhatItCannotKeep) {
+TEST(SpreadCache, RefusesUnsupportedSteps) {
   parallel::SpreadCache cache(4, 0, 2);
   const auto refused = [&](int64_t tokens, const nn::Step& step) {
     const at::Tensor x = at::zeros({1, tokens, 2, 8});
@@ -260,7 +260,7 @@ TEST(SpreadCache, RefusesWhatItCannotKeep) {
 }
 
 // All ranks refuse alike, before anything is sent.
-TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
+TEST(SpreadDecodingLimits, ExplainsItsLimits) {
   comm::run_ranks(2, [](comm::World& world) {
     Decoder decoder(world, gpt2(), {.sequence = {2, "ring"}});
     const auto documents = at::zeros({1, 4}, at::kLong);
@@ -298,7 +298,7 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
               testing::HasSubstr("the 12 attention heads of a rank must be divisible by the 5 ranks"));
 }
 
-TEST(SpreadDecodingLimits, OfAttentionAreToldWithTheirReason) {
+TEST(SpreadDecodingLimits, ExplainsLimitsOfAttention) {
   comm::run_ranks(2, [](comm::World& world) {
     const parallel::SequenceConfig config{2, "ring"};
     comm::Mesh mesh(world, parallel::sequence_axes(config));

@@ -67,7 +67,7 @@ TEST(T5Parity, EqualsSingleProcessWithZeroAndRecomputation) {
     }
 }
 
-TEST(T5Parity, EqualsSingleProcessWithAllOfThem) {
+TEST(T5Parity, EqualsSingleProcessWithEveryAxis) {
   ParityCase c = case_of(true, 8);
   c.data = 2;
   c.zero = 1;
@@ -95,7 +95,7 @@ TEST(T5Parity, PipelinesSendTheElementsOfWholeRows) {
   });
 }
 
-TEST(T5Parity, RefusesLayoutsThatDealOutTokens) {
+TEST(T5Parity, RefusesLayoutsThatSplitTokens) {
   ParityCase c = case_of(true, 8);
   c.sequence = 10;
   c.sequences = {2, "ring"};

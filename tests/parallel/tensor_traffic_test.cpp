@@ -96,7 +96,7 @@ class ModeTraffic : public testing::TestWithParam<TensorConfig> {
 
 // Elements of an expand and of the contract after it, forward and backward. The gradient of a replicated W (2.5D) is
 // summed over depth in backward.
-TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForLinearLayers) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});
     const auto down = rank.make.contract("down", kOut, kIn, {.bias = false});
@@ -132,7 +132,7 @@ TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
 
 // Statistics: 2 values per row in each direction over the ranks that split features. Weight and bias: kept in q shards
 // (2D), summed over depth (2.5D), or copies whose gradients are summed over the l^2 ranks with other rows (3D).
-TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForLayerNorm) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto norm = rank.make.layer_norm("norm", kIn, {1e-5});
     const Sent sent = rank.run([&] { return norm->forward(rank.hidden(kIn)); });
@@ -153,7 +153,7 @@ TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
   });
 }
 
-TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForTheEmbedding) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto embedding = rank.make.embedding("embedding", kVocabulary, kIn, 1);
     const at::Tensor ids = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
@@ -177,7 +177,7 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
 
 // The head's products are those of a linear layer, all in forward. The loss adds 3 values per row and the sum of
 // losses.
-TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForTheLoss) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
     const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
@@ -206,7 +206,7 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
 
 // Backward makes the products of a slice again and adds its backward products, as many as the loss sends in forward.
 // Results of ranks that have other rows are gathered.
-TEST_P(ModeTraffic, OfLogProbabilitiesEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForLogProbabilities) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
     const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
@@ -236,7 +236,7 @@ TEST_P(ModeTraffic, OfLogProbabilitiesEqualsTheFormula) {
 }
 
 // Sums over the ranks that split features, then the tokens of all ranks; weight and bias as in a norm.
-TEST_P(ModeTraffic, OfOutputsEqualsTheFormula) {
+TEST_P(ModeTraffic, EqualsTheFormulaForOutputs) {
   on_ranks([&](Rank& rank, const Grid& g) {
     constexpr int64_t kOutputs = 6;
     const auto outputs = rank.make.outputs("head.values", kIn, kOutputs, {});
@@ -261,7 +261,7 @@ TEST_P(ModeTraffic, OfOutputsEqualsTheFormula) {
 
 // A matrix that holds its own row-major indices, split as in the paper: in 3D rows i*l + j and columns k before an
 // expand, rows i*l + k and columns j after it.
-TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
+TEST_P(ModeTraffic, PutsBlocksWhereThePapersSay) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto up = rank.make.expand("up", kIn, kIn, {.bias = false});
     nn::Parameter& w = *rank.parameters.begin();
@@ -297,7 +297,7 @@ TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
 }
 
 // Each depth has its own part of the batch, so data that only depth 1 read must reach the weights of depth 0.
-TEST(Depth, GradientsOfOneDepthReachTheOthers) {
+TEST(Depth, PassesGradientsToTheOtherDepths) {
   comm::run_ranks(8, [&](comm::World& world) {
     Rank rank(world, {.size = 8, .mode = "2.5d", .depth = 2});
     const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});

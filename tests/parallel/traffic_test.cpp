@@ -61,7 +61,7 @@ TEST_P(TensorTraffic, EqualsMegatronsFormula) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, TensorTraffic, testing::Values(2, 4));
 
-TEST(TensorTraffic, SharedKvHeadsAddOneSumOfTheirRowsALayer) {
+TEST(TensorTraffic, AddsOneSumPerLayerForSharedKvHeads) {
   models::ModelShape shape = tiny_llama();  // 2 kv heads on 4 ranks: pairs of ranks share one
   comm::run_ranks(4, [&](comm::World& world) {
     run::Config config;
@@ -79,7 +79,7 @@ TEST(TensorTraffic, SharedKvHeadsAddOneSumOfTheirRowsALayer) {
 
 class DataTraffic : public testing::TestWithParam<int> {};
 
-TEST_P(DataTraffic, IsTwiceTheParametersTimesShareOfPeers) {
+TEST_P(DataTraffic, EqualsTheFormula) {
   const int n = GetParam();
   comm::run_ranks(n, [&](comm::World& world) {
     run::Config config;
@@ -104,7 +104,7 @@ class ZeroTraffic : public testing::TestWithParam<std::tuple<int, int>> {};
 // Per step and rank, with P elements including padding: gradients make a reduce_scatter P (N-1)/N. Parameters are
 // gathered once a step (zero 1, 2), or forward and backward (zero 3). Backward saves two chunks: the head's, whose
 // gradients the loss computes in forward, and the previous one, which is predicted and stays resident.
-TEST_P(ZeroTraffic, IsThatOfTheFormula) {
+TEST_P(ZeroTraffic, EqualsTheFormula) {
   const auto [zero, n] = GetParam();
   comm::run_ranks(n, [&, zero = zero, n = n](comm::World& world) {
     run::Config config;
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, ZeroTraffic, testing::Combine(testing::Values(1
 
 // bf16 with fp32 master weights and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, with padding counted
 // as parameters.
-TEST(ZeroBytes, AreThoseOfTheFormula) {
+TEST(ZeroBytes, EqualsTheFormula) {
   for (const int n : {1, 2, 4})
     for (const int zero : {0, 1, 2, 3})
       comm::run_ranks(n, [&](comm::World& world) {

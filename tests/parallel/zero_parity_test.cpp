@@ -61,7 +61,7 @@ TEST_P(Zero, EqualsOneProcessInPipelines) {
   }
 }
 
-TEST_P(Zero, SharedWithinRunsOfReplicas) {
+TEST_P(Zero, EqualsOneProcessWithinRunsOfReplicas) {
   ParityCase c = case_of(GetParam(), 4);
   c.zero_sharers = 2;
   check_parity(c);
@@ -75,7 +75,7 @@ TEST_P(Zero, FailsWithCollectivesOff) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, Zero, testing::Values(1, 2, 3));
 
-TEST(Zero3, OfBlocksOfEveryVariantEqualsOneProcess) {
+TEST(Zero3, EqualsOneProcessForBlocksOfEveryVariant) {
   for (const models::ModelShape& shape : {tiny_mixed(), tiny_projected()}) {
     ParityCase c = case_of(3, 2);
     c.shape = shape;
