@@ -26,7 +26,7 @@ class Bpe final : public WordModel {
   /// `merges` are in order of rank; if a pair occurs twice, its last rank counts.
   /// Errors: throws Error("tokenizer", ...) if a merge, its result or the unknown token is not in the vocabulary.
   Bpe(Vocabulary vocabulary, const Merges& merges, Options options);
-  /// Returns the encoding of tiktoken: a word that is a token becomes that token. In other words, neighbours whose
+  /// Returns the encoding of tiktoken: a word that is a token becomes that token. Otherwise neighbours whose
   /// concatenation is a token are joined, the smallest id first. The vocabulary consists of plain bytes.
   /// Errors: throws Error("tokenizer", ...) unless each byte is a token.
   static Bpe of_ranks(Vocabulary vocabulary);
