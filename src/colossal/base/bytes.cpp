@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<const char*, 7> kBinaryUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 
-/// Bytes of a unit in lower case, or 0.
+/// Returns the number of bytes of a unit in lower case, or 0 if there is no such unit.
 int64_t bytes_of_unit(const std::string& unit) {
   if (unit.empty() || unit == "b") return 1;
   int64_t decimal = 1, binary = 1;

@@ -1,4 +1,4 @@
-// Checksums of bytes and files against accidents (not against forgery): XXH3-128 in hex, XXH3-64 as a number.
+// Checksums of bytes and files: XXH3-128 in hex, XXH3-64 as a number. They detect accidents, not forgery.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace colossal {
 
-/// XXH3-128 of a stream of bytes. Cost: memory speed (above 10 GB/s a core), no allocation in update().
+/// The XXH3-128 of a stream of bytes. Cost: memory speed (above 10 GB/s per core), no allocation in update().
 class Checksum {
  public:
   Checksum();
@@ -16,7 +16,7 @@ class Checksum {
   Checksum(Checksum&&) noexcept;
   Checksum& operator=(Checksum&&) noexcept;
   void update(const void* bytes, size_t count);
-  /// 32 hex digits of everything so far, most significant first; more may follow.
+  /// Returns 32 hex digits for all bytes so far, most significant digit first. Further update() calls are allowed.
   std::string hex() const;
 
  private:
@@ -24,12 +24,12 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
-/// XXH3-128 of the bytes, 32 hex digits.
+/// Returns the XXH3-128 of the bytes as 32 hex digits.
 std::string checksum(const void* bytes, size_t count);
 inline std::string checksum(std::string_view bytes) { return checksum(bytes.data(), bytes.size()); }
-/// XXH3-64 of the bytes. Cost: memory speed, no allocation.
+/// Returns the XXH3-64 of the bytes. Cost: memory speed, no allocation.
 uint64_t checksum_number(const void* bytes, size_t count);
-/// XXH3-128 of a file read in pieces of 1 MiB. Errors ("file"): it cannot be read.
+/// Returns the XXH3-128 of a file, read in pieces of 1 MiB, as 32 hex digits. Errors ("file"): it cannot be read.
 std::string file_checksum(const std::string& path);
 
 }  // namespace colossal

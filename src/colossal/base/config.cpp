@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLargestFile = 16 << 20;
 constexpr int64_t kMostDots = 100;
 constexpr int kDeepest = 30;
-constexpr int64_t kFirstFlag = std::numeric_limits<int64_t>::max() / 2;  // flags come after every line of a file
+constexpr int64_t kFirstFlag = std::numeric_limits<int64_t>::max() / 2;  // above the order of every line of a file
 
 std::optional<std::variant<bool, int64_t, double, std::string>> scalar_of(const toml::node& node) {
   if (const auto* flag = node.as_boolean()) return flag->get();
@@ -43,7 +43,7 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
   return ConfigValue::Unsupported{"a date or time"};
 }
 
-/// The place behind the TOML string that begins with the quote at `i`.
+/// Returns the index after the TOML string whose opening quote is at `i`.
 size_t behind_string(std::string_view text, size_t i) {
   const char quote = text[i];
   const std::string_view three = quote == '"' ? "\"\"\"" : "'''";
@@ -62,9 +62,10 @@ size_t behind_string(std::string_view text, size_t i) {
   return text.size();
 }
 
-/// The line of the first key of very many dots, if there is one: the library bounds how deep values nest, but calls
-/// itself for each table that a dotted key opens, at each of these levels. Dots within quotes open none. Where this
-/// takes a quote otherwise than the library does, the library has found an error before it and stopped.
+/// Returns the line of the first key with more than kMostDots dots, if there is one. The check is needed because the
+/// TOML library bounds how deep values nest, but recurses for each table that a dotted key opens. Dots within quotes
+/// open no table. Where this function reads a quote differently from the library, the library has already stopped at an
+/// error before that quote.
 std::optional<int64_t> line_of_deep_key(std::string_view text) {
   constexpr std::string_view kNoKeyGoesOnBehind = "=,[]{}\n";
   int64_t dots = 0;
@@ -80,7 +81,7 @@ std::optional<int64_t> line_of_deep_key(std::string_view text) {
   return std::nullopt;
 }
 
-/// Calls `add(dotted key, node)` for the node and everything below it.
+/// Calls `add(dotted key, node)` for the node and for every node below it.
 template <class Add>
 void walk(const std::string& key, const toml::node& node, const Add& add, int depth = 0) {
   if (!key.empty()) add(key, node);
@@ -137,7 +138,7 @@ void ConfigDocument::set(const std::string& flag) {
       });
       return;
     }
-  } catch (const toml::parse_error&) {  // plain text: runs/quickstart
+  } catch (const toml::parse_error&) {  // the value is plain text, such as runs/quickstart
   }
   values_[key] = std::move(text);
 }

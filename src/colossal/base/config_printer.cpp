@@ -60,7 +60,7 @@ std::string toml_of(const Field& field) {
 
 struct TomlOfValue {
   std::string operator()(const ConfigValue::Table&) const { return ""; }
-  std::string operator()(const ConfigValue::Unsupported&) const { return ""; }  // whoever reads it refuses it
+  std::string operator()(const ConfigValue::Unsupported&) const { return ""; }  // its reader reports the error
   std::string operator()(const ConfigValue::List& list) const {
     std::string text = "[";
     for (const auto& element : list) {
@@ -75,7 +75,7 @@ struct TomlOfValue {
   }
 };
 
-/// Keeps the sections that a visit has entered, in that order, and which of them it is in.
+/// A visitor that records the sections it has entered, in order, and the section that it is in.
 class Printer : public Fields {
  protected:
   struct Section {
@@ -87,7 +87,7 @@ class Printer : public Fields {
   }
   void leave() override { open_.pop_back(); }
 
-  /// At the root: calls visit() in each table of `keys`, as if it were a section.
+  /// Calls visit() in each table of `keys`, as if the table were a section. The caller must be at the root.
   template <class Visit>
   void each_table(const ConfigDocument& keys, const Visit& visit) {
     std::set<std::string> tables;
@@ -99,7 +99,7 @@ class Printer : public Fields {
     }
   }
 
-  /// Calls `write(name within the section, TOML)` for each value of `keys` that lies in the current section.
+  /// Calls `write(name within the section, TOML)` for each value of `keys` in the current section.
   template <class Write>
   void each_of_rest(const ConfigDocument& keys, const Write& write) const {
     const std::string section = sections_[current()].key + ".";
@@ -117,7 +117,7 @@ class Printer : public Fields {
   std::string key_of(const char* name, size_t section) const {
     return sections_[section].key.empty() ? name : sections_[section].key + "." + name;
   }
-  std::vector<Section> sections_{{"", "", ""}};  // the root first: its keys have no header and can only stand there
+  std::vector<Section> sections_{{"", "", ""}};  // the root is first: its keys have no header, so they precede headers
   std::vector<size_t> open_{0};
 };
 
@@ -133,11 +133,11 @@ class TomlPrinter : public Printer {
   }
 
  private:
-  // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
+  // Lines are gathered by section, because a key after the header of a sub-table would belong to the sub-table.
   void visit(const Field& field) override { lines_[current()] += concat(field.name, " = ", toml_of(field), "\n"); }
   void visit_rest(ConfigDocument& keys) override {
     if (is_at_root()) return each_table(keys, [&] { visit_rest(keys); });
-    lines_[current()];  // a table without keys has a header, too
+    lines_[current()];  // creates the entry, because a table without keys has a header, too
     each_of_rest(keys, [&](const std::string& name, const std::string& toml) {
       lines_[current()] += concat(name, " = ", toml, "\n");
     });
@@ -202,7 +202,7 @@ class Describer : public Printer {
   std::map<size_t, std::vector<KeyHelp>> keys_;
 };
 
-/// Appends the words of `text`, each line behind `indent` blanks and of at most `width` columns.
+/// Appends the words of `text` in lines of at most `width` columns, each indented by `indent` blanks.
 void append_wrapped(std::string& out, const std::string& text, int indent, int width) {
   std::istringstream words(text);
   std::string line(static_cast<size_t>(indent), ' ');
@@ -225,7 +225,7 @@ std::string about_section(const KeyHelp& key) {
 
 std::string name_in_section(const KeyHelp& key) { return key.key.substr(key.key.rfind('.') + 1); }
 
-/// Type, unit and range.
+/// Returns the type, unit and range of a key as text.
 std::string value_of(const KeyHelp& key) {
   std::string value = key.type;
   if (!key.unit.empty()) value += ", " + key.unit;

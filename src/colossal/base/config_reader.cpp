@@ -1,4 +1,4 @@
-// The visitor that fills a struct from a ConfigDocument, and every complaint it can make.
+// The visitor that fills a struct from a ConfigDocument, and all errors that it reports.
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -16,7 +16,7 @@ namespace {
 
 std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-struct FoundText {  // what stood in the document, in the words of an error message
+struct FoundText {  // describes a value of the document for an error message
   std::string operator()(const ConfigValue::Table&) const { return "a table"; }
   std::string operator()(const ConfigValue::Unsupported& other) const { return other.what; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -29,7 +29,7 @@ struct FoundText {  // what stood in the document, in the words of an error mess
   std::string operator()(const ConfigValue::List& list) const { return concat("a list of ", list.size()); }
 };
 
-/// The range in words: "at least 1 (steps)"; for byte sizes as sizes.
+/// Returns the range in words: "at least 1 (steps)". The bounds of byte sizes are printed as sizes.
 std::string range_words(const Field& field, bool integral) {
   const auto word = [&](double low_or_high, int64_t least_or_most) {
     if (!integral) return print_number(low_or_high);
@@ -45,7 +45,7 @@ std::string range_words(const Field& field, bool integral) {
   return words;
 }
 
-/// The elements of `1,2` or `1` behind a flag, as the same scalars that a file would hold.
+/// Returns the elements of a flag's value, `1,2` or `1`, as the scalars that a file would hold.
 ConfigValue::List split_flag(const std::string& raw) {
   ConfigValue::List list;
   std::istringstream parts(raw);
@@ -68,13 +68,13 @@ class Reader : public Fields {
  public:
   explicit Reader(const std::map<std::string, ConfigValue>& values) : values_(values) {}
 
-  /// Throws the earliest complaint, if there is one; to be called after the visit.
+  /// Throws the earliest error of the document, if there is one. The caller calls it after the visit.
   void finish() {
     for (const auto& [key, entry] : values_) {
       if (used_.count(key) || std::holds_alternative<ConfigValue::Table>(entry.value)) continue;
       complain(entry, concat("unknown key `", key, "`", suggestion(key)));
     }
-    for (const auto& [key, entry] : values_) {  // an unknown table is named by its keys; an empty one by itself
+    for (const auto& [key, entry] : values_) {  // the keys of an unknown table are reported above; here an empty table
       const auto next = values_.upper_bound(key);
       const bool empty = next == values_.end() || next->first.compare(0, key.size() + 1, key + ".") != 0;
       if (!used_.count(key) && empty) complain(entry, concat("unknown section `", key, "`", suggestion(key)));
@@ -84,7 +84,7 @@ class Reader : public Fields {
 
  private:
   struct Section {
-    std::string key;  // "" for the root
+    std::string key;  // "" = the root
     std::string stands_for;
   };
 
@@ -152,7 +152,7 @@ class Reader : public Fields {
   std::string suggestion(const std::string& key) const {
     const std::string near = did_you_mean(key, known_);
     if (!near.empty()) return near;
-    for (const auto& other : known_) {  // the right name in the wrong section
+    for (const auto& other : known_) {  // finds a key that has the right name but is in the wrong section
       if (last_part(other) == last_part(key)) return concat(", did you mean `", other, "`?");
     }
     return "; `colossal help config` lists them all";
@@ -184,7 +184,7 @@ class Reader : public Fields {
     if (const auto* integer = std::get_if<int64_t>(&entry.value)) value = static_cast<double>(*integer);
     if (const auto* number = std::get_if<double>(&entry.value)) value = *number;
     if (!value) return wrong_type(key, entry, "a number");
-    if (!(*value >= field.low && *value <= field.high)) {  // also refuses NaN
+    if (!(*value >= field.low && *value <= field.high)) {  // this form of the test refuses NaN, too
       return complain(entry, concat("`", key, "` must be ", range_words(field, false), ": got ", found(entry)));
     }
     target = *value;
@@ -214,7 +214,7 @@ class Reader : public Fields {
     if (!is_table) wrong_type(key, entry, "a table of numbers by ids such as {7 = 0.5}");
   }
 
-  /// Reads the numbers of a table, which the document has under keys of their own.
+  /// Reads the numbers of a table. The document holds each of them under its own key.
   void read_below(const Field& field, const std::string& key, std::map<int64_t, double>& target) {
     const std::string table = key + ".";
     for (auto at = values_.lower_bound(table); at != values_.end() && at->first.starts_with(table); ++at) {

@@ -1,4 +1,4 @@
-// The parts of CUDA that this build uses, as CMake's checks found them.
+// The parts of CUDA that this build uses, as found by CMake's checks.
 //
 //   if (!cuda_build().libtorch.empty()) std::puts(cuda_build().libtorch.c_str());
 #pragma once

@@ -15,8 +15,8 @@
 //     void fields(Fields& f) { f.section("tensor", tensor, "tensor parallelism", "size"); }  // `tensor = 2`: its size
 //   };
 //
-// Members hold their default when a struct is made; that value is the documented default. Units are "" where there is
-// none. Reading and printing: base/config.h. Reading from JSON: base/json_fields.h.
+// The value of a member in a new struct is its documented default. The unit is "" if there is none. See base/config.h
+// for reading and printing TOML, and base/json_fields.h for reading JSON.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -32,8 +32,8 @@ class ConfigDocument;
 inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One member as a visitor sees it. `least`/`most` bound integers and byte sizes, `low`/`high` doubles (each element of
-/// a list).
+/// One member, as a visitor sees it. `least` and `most` bound integers and byte sizes; `low` and `high` bound doubles.
+/// The bounds hold for each element of a list.
 struct Field {
   using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
                              std::vector<std::string>*, std::map<int64_t, double>*>;
@@ -45,13 +45,13 @@ struct Field {
   int64_t most = kMaxInteger;
   double low = -kInfinity;
   double high = kInfinity;
-  bool is_bytes = false;                  // an int64_t written as "70GiB"
-  std::vector<std::string> choices = {};  // the only values a string may take; empty: any
-  bool can_be_off = false;                // an int64_t that is -1 while it is off, besides least .. most
-  bool is_json = false;                   // a string that holds one JSON value; empty: none
+  bool is_bytes = false;                  ///< true for an int64_t that is written as "70GiB"
+  std::vector<std::string> choices = {};  ///< the values that a string may have; empty = any
+  bool can_be_off = false;                ///< true for an int64_t that may also be -1 = off, besides least .. most
+  bool is_json = false;                   ///< true for a string that holds one JSON value; an empty string = none
 };
 
-/// A visitor over the members of a config struct. Structs call the public functions, one per member.
+/// A visitor over the members of a config struct. The struct calls one public function for each member.
 class Fields {
  public:
   virtual ~Fields() = default;
@@ -63,29 +63,29 @@ class Fields {
               double high = kInfinity);
   void text(const char* name, std::string& value, const char* help);
   void choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help);
-  /// Bytes, written "70GiB", "1.5MB" or as a plain integer.
+  /// Visits a size in bytes, written "70GiB", "1.5MB" or as a plain integer.
   void bytes(const char* name, int64_t& value, const char* help, int64_t least = 0, int64_t most = kMaxInteger);
-  /// Lists: every element lies in the range.
+  /// Visits a list. Every element must be in the range.
   void integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least = 0,
                 int64_t most = kMaxInteger);
   void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help,
                double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
-  /// An integer that is -1 while it is off, its default.
+  /// Visits an integer that may also be -1 = off. Its default is off.
   void integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0);
-  /// Numbers by ids that are not negative, written as a table: `{50256 = -100}` in TOML, `{"50256": -100}` in JSON.
-  /// A reader adds to the numbers that are there.
+  /// Visits numbers by non-negative id, written as a table: `{50256 = -100}` in TOML, `{"50256": -100}` in JSON.
+  /// A reader adds to the numbers that the map already has.
   void numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low = -kInfinity,
                      double high = kInfinity);
-  /// Text that holds one JSON value. Empty text means none. In JSON it is that value itself, or null.
+  /// Visits text that holds one JSON value. Empty text means none. A JSON document has the value itself, or null.
   void json(const char* name, std::string& value, const char* help);
-  /// All keys of this section that the calls before did not name, unread; at the root all tables that they did not
-  /// name. The caller later reads `keys` into the struct that another key has chosen, which refuses keys that it does
+  /// Collects, unread, all keys of this section that no earlier call named; at the root all tables that none named.
+  /// The caller later reads `keys` into the struct that another key chooses; reading refuses keys that the struct does
   /// not have.
   void rest(ConfigDocument& keys);
 
-  /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of
-  /// it.
+  /// Visits a nested struct, which is a table of the file. If `stands_for` is not empty, a plain value in place of the
+  /// table sets the member of that name.
   template <class Config>
   void section(const char* name, Config& config, const char* help, const char* stands_for = "") {
     enter(name, help, stands_for);

@@ -29,7 +29,8 @@ std::string folder_of(const std::string& path) {
 constexpr char kAside[] = ".partial-";
 constexpr size_t kAsideDigits = 16;
 
-/// Random: processes of other machines and containers, whose ids may be the same, write to the same folder.
+/// Returns a new temporary name for `path`. It is random because processes of other machines and containers, which may
+/// have the same process ids, write to the same folder.
 std::string aside_name(const std::string& path) {
   std::random_device random;
   char digits[kAsideDigits + 1];
@@ -43,8 +44,8 @@ bool is_aside_of(const std::string& name, const std::string& file) {
          name.find_first_not_of("0123456789abcdef", start.size()) == std::string::npos;
 }
 
-/// Removes the aside files of `path` that nobody locks: their processes died. What cannot be removed stays: it does no
-/// harm.
+/// Removes the temporary files of `path` that no process locks, because their processes died. A file that cannot be
+/// removed does no harm, so such an error is ignored.
 void sweep(const std::string& path) {
   const std::string folder = folder_of(path), file = path.substr(path.rfind('/') + 1);
   std::error_code ended;
@@ -67,19 +68,21 @@ const char* remedy(int error) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  sweep(path_);  // before it is written: what was left may be what fills the disk
+  sweep(path_);  // before writing, because the old temporary files may fill the disk
   while (!open_aside()) {
   }
 }
 
-/// False: the name was taken, or somebody swept the file away before it was locked.
+/// Creates and locks the temporary file. Returns false if the name is taken, or if another process removed the file
+/// before it was locked.
 bool AtomicFile::open_aside() {
   aside_ = aside_name(path_);
   descriptor_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0 && errno == EEXIST) return false;
   if (descriptor_ < 0) fail("create");
-  const bool locked = ::flock(descriptor_, LOCK_EX) == 0;           // not everywhere: there nobody can sweep either
-  if (!locked || ::access(aside_.c_str(), F_OK) == 0) return true;  // by name: some file systems count no links
+  // Some file systems have no locks; sweep() cannot lock files there either, so it removes none.
+  const bool locked = ::flock(descriptor_, LOCK_EX) == 0;
+  if (!locked || ::access(aside_.c_str(), F_OK) == 0) return true;  // tests the name: some file systems count no links
   ::close(std::exchange(descriptor_, -1));
   return false;
 }
@@ -98,7 +101,7 @@ void AtomicFile::fail(const char* verb) const {
 
 void AtomicFile::write(const void* bytes, size_t count) {
   require(descriptor_ >= 0, "file", path_, " is already committed");
-  constexpr size_t kLargestWrite = size_t{1} << 30;  // one system call takes less than 2 GiB
+  constexpr size_t kLargestWrite = size_t{1} << 30;  // one system call writes less than 2 GiB
   const char* next = static_cast<const char*>(bytes);
   while (count > 0) {
     const ssize_t taken = ::write(descriptor_, next, std::min(count, kLargestWrite));
@@ -113,7 +116,7 @@ void AtomicFile::write(const void* bytes, size_t count) {
 void AtomicFile::commit() {
   require(descriptor_ >= 0, "file", path_, " is already committed");
   if (::fsync(descriptor_) != 0) fail("flush");
-  const int lock = ::dup(descriptor_);                               // the lock lasts until the file has its name
+  const int lock = ::dup(descriptor_);                               // keeps the lock until the file has its name
   const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;  // some file systems report a full disk only here
   const bool renamed = closed && ::rename(aside_.c_str(), path_.c_str()) == 0;
   const int error = errno;
@@ -137,7 +140,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     int descriptor;
     ~Closer() { ::close(descriptor); }
   } closer{descriptor};
-  struct stat status{};
+  struct stat status {};
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
   require(error == 0, "file", "cannot read ", path, ": ", std::strerror(error));
   require(!S_ISDIR(status.st_mode), "file", path, " must be a file: got a folder");
@@ -145,7 +148,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   std::string text;
   text.reserve(static_cast<size_t>(status.st_size));
   char piece[1 << 16];
-  for (;;) {  // not by the size found above: pipes and /proc have none, and a file may grow
+  for (;;) {  // ignores the size found above, because pipes and /proc have none, and a file may grow
     const ssize_t taken = ::read(descriptor, piece, sizeof(piece));
     if (taken < 0 && errno == EINTR) continue;
     require(taken >= 0, "file", "cannot read ", path, ": ", std::strerror(errno));
@@ -159,7 +162,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
 void sync_folder(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(descriptor >= 0, "file", "cannot open the folder ", path, ": ", std::strerror(errno));
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // EINVAL: a file system that has no such call
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // EINVAL: the file system cannot flush a folder
   const int error = errno;
   ::close(descriptor);
   require(synced, "file", "cannot flush the folder ", path, ": ", std::strerror(error));

@@ -1,4 +1,4 @@
-// Whole files, read with a bound and written so that a reader sees the old content or the new, never a part.
+// Reads whole files up to a bound, and writes them so that a reader sees the old content or the new, never a part.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -8,11 +8,14 @@
 
 namespace colossal {
 
-/// A file written aside (`<path>.partial-<16 random hex digits>`) that takes its name only in commit(): flushed to the
-/// disk, renamed, folder flushed. Left without commit (an exception, a full disk) the aside file is removed and the old
-/// file is untouched. It is locked while it is written; what a killed process left of the same path, which nobody
-/// locks, is removed by the next that writes there.
-/// Errors ("file"): cannot create, write, flush or rename, each with path and reason; a full disk says so.
+/// A file that is written under a temporary name (`<path>.partial-<16 random hex digits>`) and gets its own name in
+/// commit(). commit() flushes the file to the disk, renames it and flushes the folder. Without commit() (an exception,
+/// a full disk) the destructor removes the temporary file and the old file is unchanged.
+///
+/// The temporary file is locked while it is written. The constructor removes temporary files of the same path that have
+/// no lock, because killed processes left them.
+/// Errors ("file"): it cannot create, write, flush or rename the file. Each message has the path and the reason; that
+///                  of a full disk has a remedy.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -34,20 +37,21 @@ class AtomicFile {
   int64_t written_ = 0;
 };
 
-/// AtomicFile in one call.
+/// Writes `bytes` as an AtomicFile and commits it.
 void write_file(const std::string& path, std::string_view bytes);
 
-/// The whole file. Errors ("file"): missing, unreadable, a folder, or larger than `max_bytes`.
+/// Returns the content of a file. Errors ("file"): it is missing, unreadable, a folder, or larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
-/// Flushes a folder's entries (created, renamed, removed names) to the disk.
+/// Flushes the entries of a folder (created, renamed and removed names) to the disk. Errors ("file"): it cannot be
+/// opened or flushed.
 void sync_folder(const std::string& path);
 
-/// Creates a folder and its parents. Errors ("file"): not permitted, or a file of that name is in the way.
+/// Creates a folder and its parents. Errors ("file"): it is not permitted, or a file of that name exists.
 void create_folder(const std::string& path);
 
-/// Whether `path` is a folder, or becomes one within `limit`. A network file system may cache for seconds that a folder
-/// was absent when another host has just made it.
+/// Returns true if `path` is a folder, or becomes one within `limit`. After another host has made a folder, a network
+/// file system may report it as absent for seconds, from its cache.
 bool folder_appears(const std::string& path, std::chrono::milliseconds limit);
 
 }  // namespace colossal

@@ -1,4 +1,4 @@
-// Endings of file names, in which case does not matter.
+// Endings of file names, compared without regard to case.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace colossal {
 
-/// The text with ASCII letters in lower case, whatever the locale.
+/// Returns the text with its ASCII letters in lower case, for any locale.
 inline std::string lower_case(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -14,7 +14,8 @@ inline std::string lower_case(std::string_view text) {
   return lower;
 }
 
-/// Returns true if a file's name ends with `ending`, which is in lower case: "x.JSONL" ends with ".jsonl".
+/// Returns true if a file's name ends with `ending` in any case: "x.JSONL" ends with ".jsonl". `ending` must be in
+/// lower case.
 inline bool has_ending(std::string_view path, std::string_view ending) {
   return path.size() >= ending.size() && lower_case(path.substr(path.size() - ending.size())) == ending;
 }

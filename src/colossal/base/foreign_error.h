@@ -1,4 +1,4 @@
-// Exceptions of libraries in the project's own words.
+// Exceptions of other libraries, converted to Error.
 #pragma once
 #include <exception>
 
@@ -6,9 +6,12 @@
 
 namespace colossal {
 
-/// `error` as an Error. One of ours: itself. A lack of memory, LibTorch's too: [memory], with what to change. One of
-/// std::filesystem: [file], with path and reason. Any other is LibTorch's: [libtorch] and its first line; the rest is
-/// its own stack.
+/// Returns `error` as an Error:
+///   an Error                                        itself
+///   out of memory, of C++ or of LibTorch            [memory], with a remedy
+///   an error of std::filesystem                     [file], with path and reason
+///   a JSON error about bytes that are not UTF-8     [json], with a remedy
+///   any other, which is an exception of LibTorch    [libtorch] and its first line, without LibTorch's own stack
 Error as_error(const std::exception& error);
 
 }  // namespace colossal

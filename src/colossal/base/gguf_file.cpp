@@ -32,13 +32,13 @@ constexpr GgufType kTypes[] = {
     {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
     {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18}};
 
-/// Bytes of one value; of a text those of its length.
+/// Returns the least number of bytes of one value in a file. An empty text has the bytes of its length.
 int64_t least_bytes(Kind kind) {
   static constexpr int64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
   return kBytes[static_cast<uint32_t>(kind)];
 }
 
-/// What follows in the bytes of a file, each length checked before it is believed.
+/// A reader of the header. It checks each length against the bytes that are left before it uses the length.
 class Cursor {
  public:
   Cursor(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -61,7 +61,7 @@ class Cursor {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// A count of things that need `least` bytes each.
+  /// Reads a count of items that need at least `least` bytes each.
   uint64_t count(uint64_t least, const char* what) {
     const auto value = number<uint64_t>();
     check(value <= left() / least, "is too short for the ", value, " ", what,
@@ -130,7 +130,7 @@ class Cursor {
   uint64_t position_ = 0;
 };
 
-/// Shape, type and offset of one, of which the data is not looked at yet.
+/// Reads the entry of one tensor: name, shape, type and offset. The caller checks the offset.
 GgufTensor read_tensor(Cursor& cursor) {
   GgufTensor tensor{cursor.text(), {}, nullptr};
   const auto dimensions = cursor.number<uint32_t>();
@@ -140,7 +140,7 @@ GgufTensor read_tensor(Cursor& cursor) {
   uint64_t numbers = 1;
   for (uint32_t i = 0; i < dimensions; ++i) {
     const auto size = cursor.number<uint64_t>();
-    // 2^60 numbers of at most 8 bytes each fit 63 bits.
+    // 2^60 elements of at most 8 bytes each fit 63 bits.
     cursor.check(size > 0 && size <= (uint64_t{1} << 60) / numbers, "the tensor ", shown,
                  " has a dimension of 0 or too many elements: ", size);
     numbers *= size;

@@ -1,4 +1,5 @@
-// GGUF, the file of llama.cpp: named values, a table of tensors, their blocks. Read and written without torch.
+// GGUF, the file format of llama.cpp: named values, a table of tensors, and the tensors' blocks. The reader and the
+// writer do not need LibTorch.
 //
 //   const GgufFile file("model.gguf");
 //   const std::string family = file.text("general.architecture");
@@ -18,21 +19,23 @@ namespace colossal {
 class AtomicFile;
 class MappedFile;
 
-/// How the numbers of a tensor are stored: `block` of them in `bytes` bytes.
+/// A storage type: `block` elements of a tensor are stored in `bytes` bytes.
 struct GgufType {
   uint32_t id;
   const char* name;  ///< "Q4_K"
   int64_t block, bytes;
 };
-/// Null: a file may not have it. Those that are known can be passed over, whether their numbers can be read or not.
+/// Returns the type with this id. Null = unknown, which a file may not have. A reader can skip a tensor of any known
+/// type, even if it cannot decode the elements.
 const GgufType* gguf_type(uint32_t id);
-/// By its name, in any case. Null: there is none.
+/// Returns the type with this name, in any case; null = there is none.
 const GgufType* gguf_type(const std::string& name);
 
-/// A value of a file, or a list of values: `kind` says which of the three has them, in the order of the file.
+/// A value of a file, or a list of values. `kind` selects which of the three vectors holds them; they are in the order
+/// of the file.
 struct GgufValue {
   enum class Kind : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, List, U64, I64, F64 };
-  Kind kind = Kind::U32;  ///< of the elements, where it is a list; never List
+  Kind kind = Kind::U32;  ///< kind of the value, or of the elements of a list; never List
   bool is_list = false;
   std::vector<int64_t> integers{};  ///< booleans as 0 and 1
   std::vector<double> reals{};
@@ -51,22 +54,24 @@ struct GgufValue {
 };
 using GgufValues = std::map<std::string, GgufValue>;
 
+/// An entry of the table of tensors.
 struct GgufTensor {
   std::string name;
-  std::vector<int64_t> shape;  ///< slowest dimension first, as torch has it: the reverse of the file's
+  std::vector<int64_t> shape;  ///< slowest dimension first, as in LibTorch: the reverse of the order in the file
   const GgufType* type;
-  uint64_t offset = 0;  ///< of its first block, behind the start of the data
+  uint64_t offset = 0;  ///< bytes from the start of the data to the first block
+  /// Returns the number of elements.
   int64_t numbers() const;
   int64_t bytes() const { return numbers() / type->block * type->bytes; }
 };
 
 /// An open file of version 2 or 3, mapped into memory.
 ///
-/// Errors: the constructor throws Error("file", ...) when it cannot be read, and Error("gguf", path and rule) unless
-///         the bytes are little-endian, every count and length fits what follows, kinds and types are known, names of
-///         values and tensors are distinct, lists are not nested, integers fit 63 bits, general.alignment is a power of
-///         two in [8, 1 MiB], tensors have 1 to 4 dimensions above 0, rows of whole blocks, and lie inside the file
-///         where the alignment wants them.
+/// Errors: the constructor throws Error("file", ...) if the file cannot be read. It throws Error("gguf", path and rule)
+///         unless all of these rules hold. The bytes are little-endian. Every count and length fits the bytes that
+///         follow. Kinds and types are known. Names of values and tensors are distinct. Lists are not nested. Integers
+///         fit 63 bits. general.alignment is a power of two in [8, 1 MiB]. Tensors have 1 to 4 dimensions above 0 and
+///         rows of whole blocks. Each tensor is inside the file, at a multiple of the alignment.
 /// Thread safety: const members may be called from several threads.
 class GgufFile {
  public:
@@ -77,22 +82,21 @@ class GgufFile {
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 
   bool has(const std::string& key) const { return values_.count(key) > 0; }
-  /// One value. Errors ("gguf"): the key is not there, or of another kind, or a list.
+  /// Returns one value. Errors ("gguf"): the key is absent, or the value is of another kind or a list.
   const std::string& text(const std::string& key) const;
   int64_t integer(const std::string& key) const;
-  double real(const std::string& key) const;  ///< integers too
-  /// Returns one value, or `otherwise` if the key is not there. Errors ("gguf"): the value is of another kind, or a
-  /// list.
+  double real(const std::string& key) const;  ///< accepts integers, too, and requires a finite number
+  /// Returns one value, or `otherwise` if the key is absent. Errors ("gguf"): the value is of another kind or a list.
   std::string text(const std::string& key, const std::string& otherwise) const;
   int64_t integer(const std::string& key, int64_t otherwise) const;
-  /// A list. Errors: as those of one value. Integers are reals, too.
+  /// Returns a list. Errors ("gguf"): the key is absent, or the value is not a list or has elements of another kind.
   const std::vector<std::string>& texts(const std::string& key) const;
   const std::vector<int64_t>& integers(const std::string& key) const;
   const std::vector<double>& reals(const std::string& key) const;
 
-  /// The blocks of a tensor of this file: valid while this lives.
+  /// Returns the blocks of a tensor of this file. They are valid while this object or its mapping() lives.
   std::string_view bytes(const GgufTensor& tensor) const;
-  /// See MappedFile::leave().
+  /// Drops the pages of a tensor from the memory of this process; see MappedFile::leave().
   void leave(const GgufTensor& tensor) const;
   const std::shared_ptr<const MappedFile>& mapping() const { return file_; }
 
@@ -101,27 +105,30 @@ class GgufFile {
 
   std::string path_;
   std::shared_ptr<const MappedFile> file_;
-  uint64_t data_ = 0;  // where it starts in the file
+  uint64_t data_ = 0;  // offset of the data in the file
   GgufValues values_;
   std::vector<GgufTensor> tensors_;
 };
 
-/// Writes a file of version 3 tensor by tensor, which appears under its name, complete and flushed, at finish().
+/// A writer of files of version 3, tensor by tensor. finish() gives the file its name, complete and flushed.
 ///
-/// Errors: throws Error("gguf", path and reason) for what GgufFile refuses, a tensor that is not the next one in bytes,
-///         a missing one at finish(); Error("file", ...) on any failed write.
+/// Errors: throws Error("gguf", path and reason) for tensors and alignments that GgufFile refuses, for blocks that do
+///         not have the size of the next tensor, and at finish() for a missing tensor. Throws Error("file", ...) on any
+///         failed write.
 class GgufWriter {
  public:
-  /// Offsets of the tensors are computed here. general.architecture comes first, as readers expect it; the others by
-  /// name. An alignment is taken from `values`, else 32.
+  /// Computes the offsets of `tensors` and writes the header. general.architecture is the first value, as readers
+  /// expect; the others are in the order of their names. The alignment is general.alignment of `values`, or 32 if it is
+  /// absent.
   GgufWriter(const std::string& path, const GgufValues& values, std::vector<GgufTensor> tensors);
   ~GgufWriter();
   GgufWriter(const GgufWriter&) = delete;
   GgufWriter& operator=(const GgufWriter&) = delete;
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
-  /// The blocks of the next tensor.
+  /// Writes the blocks of the next tensor.
   void write(std::string_view blocks);
+  /// Commits the file, after all tensors were written.
   void finish();
 
  private:
@@ -132,7 +139,7 @@ class GgufWriter {
   std::unique_ptr<AtomicFile> file_;
 };
 
-/// It begins as a GGUF file does. False, too, of what cannot be read.
+/// Returns true if `path` is a regular file that begins as a GGUF file does. A file that cannot be read gives false.
 bool is_gguf(const std::string& path);
 
 }  // namespace colossal

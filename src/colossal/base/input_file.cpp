@@ -13,7 +13,8 @@
 namespace colossal {
 
 std::shared_ptr<const InputFile> InputFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
+  // O_NONBLOCK, because opening a pipe would wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno),
           errno == EMFILE ? "; allow more with `ulimit -n`, or join files" : "");
   struct stat status = {};
@@ -28,7 +29,7 @@ InputFile::~InputFile() { ::close(descriptor_); }
 void InputFile::read(int64_t begin, int64_t count, void* out) const {
   require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": cannot read ", count,
           " bytes at ", begin, ": the file has ", size_, " bytes");
-  constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call takes less than 2 GiB
+  constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call reads less than 2 GiB
   char* next = static_cast<char*>(out);
   while (count > 0) {
     const ssize_t taken = ::pread(descriptor_, next, static_cast<size_t>(std::min(count, kLargestRead)), begin);

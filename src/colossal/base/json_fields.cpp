@@ -21,7 +21,7 @@ class JsonReader : public Fields {
     require(object.is_object(), component, "options must be a JSON object: got ", found(object));
   }
 
-  /// Returns the names of all members; call it after the visit.
+  /// Returns the names of all members. Call it after the visit.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& member : object_.items()) {
@@ -44,7 +44,7 @@ class JsonReader : public Fields {
   void leave() override {}
   void refuse_sections() const { throw Error(component_, "options in JSON must be flat: got a struct with sections"); }
 
-  /// The start of a value, for messages.
+  /// Returns the start of a value as text, for messages.
   static std::string found(const ordered_json& value) {
     constexpr size_t kLongest = 80;
     const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

@@ -14,20 +14,21 @@
 
 namespace colossal {
 
-/// Visits the fields and sets those that `object` has. See read_json().
+/// Calls `visit` with a visitor that sets the fields that `object` has members for. See read_json().
 std::vector<std::string> read_json_fields(const nlohmann::ordered_json& object,
                                           const std::function<void(Fields&)>& visit, const char* component);
 
 /// Sets each field of `config` that `object` has a member for. The other fields keep their values. Returns the names
 /// of the members, in the order of the object.
 ///
-/// A list of texts may also be one text. Numbers by ids are added to those that `config` has. A field of JSON
-/// (Fields::json) takes any value as its text, and null as none.
+/// For a list of texts, the value may also be a single text. Numbers by ids are added to the numbers that `config` has.
+/// A JSON field (Fields::json) takes any value as its text; null means none.
 ///
-/// Errors (of `component`): an `object` that is no object, a member that is no field (with the nearest name), a value
-///                          of another type, an integer out of range. `config` may then hold a part of the members.
-///                          Ranges of numbers that are no integers are left to the check() of the struct. Sections
-///                          and the rest of a section are refused: the object must be flat.
+/// Errors (of `component`): `object` is not a JSON object, a member is not a field (the message has the nearest name),
+///                          a value has another type, an integer is out of range. `config` may then hold some of the
+///                          members. This function does not check the range of numbers that are not integers; the
+///                          check() of the struct does. A struct with Fields::section() or Fields::rest() is an error,
+///                          because the object must be flat.
 template <class Config>
 std::vector<std::string> read_json(const nlohmann::ordered_json& object, Config& config, const char* component) {
   return read_json_fields(

@@ -11,8 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Reads the text ahead of what builds the value, so that what is refused is never built. (The library's own callback
-/// makes it look at all members of the object around each object that ends: a minute for a hundred thousand tensors.)
+/// Checks the text in a pass of its own, before the value is built, so a refused value is never built. The library's
+/// own callback is no alternative: at the end of each object it visits all members of the enclosing object, which takes
+/// a minute for a hundred thousand tensors.
 class Guard final : public json::json_sax_t {
  public:
   Guard(const std::string& name, const char* component, const JsonLimits& limits, std::vector<std::string>* floats)
@@ -37,7 +38,7 @@ class Guard final : public json::json_sax_t {
   }
   bool string(std::string&) override { return true; }
   bool binary(json::binary_t&) override { return true; }
-  // json::parse() will tell
+  // Returns false without a report, because json::parse() throws the error.
   bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
 
  private:
@@ -56,10 +57,10 @@ class Guard final : public json::json_sax_t {
   const char* component_;
   const JsonLimits& limits_;
   std::vector<std::string>* floats_;
-  std::vector<std::set<std::string>> members_;  // names seen of each open object; none of a list
+  std::vector<std::set<std::string>> members_;  // the names seen in each open object; empty for a list
 };
 
-/// Without the library's own label in front: "[json.exception.parse_error.101] ".
+/// Returns the message without the library's own label in front, such as "[json.exception.parse_error.101] ".
 std::string reason(const json::exception& error) {
   const std::string text = error.what();
   if (text.find("UTF-8") != std::string::npos) {
@@ -104,7 +105,7 @@ json parse_json_object(std::string_view text, const std::string& name, const cha
 }
 
 json read_json_object(const std::string& path, const char* component, const JsonLimits& limits) {
-  const auto file = InputFile::open(path);  // no pipe: nothing would end the wait for it
+  const auto file = InputFile::open(path);  // refuses a pipe, because a read of it could wait forever
   require(file->size() <= limits.bytes, "file", path, " is too large: ", file->size(), " bytes, at most ",
           limits.bytes);
   return parse_json_object(file->content(), path, component, limits);

@@ -1,4 +1,4 @@
-// JSON that somebody else may have written.
+// A parser for JSON from untrusted sources, with limits on size and depth.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,31 +8,35 @@
 
 namespace colossal {
 
+/// Limits that a parser enforces.
 struct JsonLimits {
-  int64_t bytes = int64_t{1} << 30;  ///< of the file
-  int depth = 100;                   ///< objects and lists within each other: copying a value calls itself for each
-  bool distinct_names = false;       ///< refuse an object that names a member twice, of which the last would count
+  int64_t bytes = int64_t{1} << 30;  ///< maximum size of a file
+  int depth = 100;                   ///< maximum nesting of objects and lists, because copying a value is recursive
+  bool distinct_names = false;  ///< true = refuse an object with two members of a name; false = the last one counts
 };
 
-/// Parses any JSON value; `name` is its file or flag, for messages.
+/// Parses any JSON value. `name` is the name of its file or flag in messages.
 /// Errors: throws Error(component, name and reason) if the text is not JSON or exceeds the limits.
 nlohmann::json parse_json(std::string_view text, const std::string& name, const char* component,
                           const JsonLimits& limits = {});
 
-/// As parse_json(), with the members of objects in the order of the text. If `floats` is not null, the spelling of each
-/// number that is not a 64-bit integer is appended to it, in the order of the text: a double may lose digits.
+/// Parses any JSON value like parse_json(), and keeps the members of objects in the order of the text. If `floats` is
+/// not null, the function appends the spelling of each number that is not a 64-bit integer, in the order of the text. A
+/// double may lose digits of that spelling.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& name, const char* component,
                                           const JsonLimits& limits = {}, std::vector<std::string>* floats = nullptr);
 
-/// The JSON object that `text` spells; `name` is its file.
-/// Errors: throws Error(component, name and reason) when it is not JSON, not an object, or beyond the limits.
+/// Parses a JSON object. `name` is the name of its file in messages.
+/// Errors: throws Error(component, name and reason) if the text is not JSON, not an object, or exceeds the limits.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name, const char* component,
                                  const JsonLimits& limits = {});
 
-/// The JSON object in a file. Errors: parse_json_object()'s; Error("file", ...) when it cannot be read or is too large.
+/// Reads the JSON object in a file. Errors: the same as parse_json_object(); Error("file", ...) if the file cannot be
+/// read or is too large.
 nlohmann::json read_json_object(const std::string& path, const char* component, const JsonLimits& limits = {});
 
-/// The text of a string, escaped for a message: a hostile name cannot draw on the terminal, and is cut at 200 bytes.
+/// Returns `text` for a message: control characters become `?`, and the text is cut after 200 bytes. A hostile name
+/// therefore cannot control the terminal.
 std::string printable(const std::string& text);
 
 }  // namespace colossal

@@ -5,7 +5,7 @@
 namespace colossal {
 namespace {
 
-/// Notes where the text stops being JSON.
+/// A handler that records where the text stops being JSON.
 class JsonEnd final : public nlohmann::json::json_sax_t {
  public:
   bool null() override { return true; }
@@ -24,7 +24,7 @@ class JsonEnd final : public nlohmann::json::json_sax_t {
     error = position;
     return false;
   }
-  size_t error = 0;  ///< bytes read when it was found; one more than there are if that is the end
+  size_t error = 0;  ///< bytes read when the error was found; one more than the text has for an error at its end
 };
 
 }  // namespace

@@ -8,13 +8,13 @@
 namespace colossal {
 namespace {
 
-/// A Metric without its value, made of literals, so that the table needs no code at the start of the program.
+/// A Metric without its value. It consists of literals, so the table needs no code at program start.
 struct KnownMetric {
   const char *name, *unit, *plot, *legend, *tag, *line;
 };
 
-// In the order of a line of metrics.jsonl. Numbers of tokens and seconds are the x axes of the page, so TensorBoard,
-// which has axes of its own, gets no scalar of them.
+// The rows are in the order of a line of metrics.jsonl. The rows "tokens" and "seconds" have the tag "-", because the
+// report page uses them as x axes and TensorBoard has its own axes.
 constexpr std::array kKnown{
     KnownMetric{"loss", "nats", "Loss", "training loss", "", "loss %.4f"},
     KnownMetric{"learning_rate", "", "Learning rate", "learning rate", "", "lr %.2e"},

@@ -1,4 +1,4 @@
-// The metrics that the library itself writes: their names, units, plots, tags and formats, each a row of one table.
+// The metrics that the library itself writes. One table has a row for each: its name, unit, plot, tag and format.
 //
 //   metrics.add(known_metric("eval_loss", 2.5));      // a row with the unit, plot and tag of every evaluation loss
 //
@@ -11,10 +11,10 @@
 
 namespace colossal {
 
-/// The row of the table with this name, with value 0; nothing if the library writes no such metric.
+/// Returns the row with this name, with value 0. Returns nothing if the library writes no such metric.
 std::optional<Metric> find_known_metric(std::string_view name);
 
-/// The row of the table with a value. Errors ("metrics"): the table has no such name.
+/// Returns the row with this name, with the given value. Errors ("metrics"): the table has no such name.
 Metric known_metric(std::string_view name, Metric::Value value);
 
 }  // namespace colossal

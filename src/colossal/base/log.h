@@ -1,4 +1,4 @@
-// The log of one rank: to stderr for people and to a file for afterwards. An argument, never a global.
+// The log of one rank, written to stderr and to a file. Functions get it as an argument; it is never a global.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,18 +11,21 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kSilent };
 
 struct LogOptions {
   int rank = 0;
-  int size = 1;  // lines carry `rank r` where there are several
-  // least level that reaches stderr; ranks other than 0 show warnings and errors only
+  int size = 1;  ///< number of ranks; above 1, each line has `rank r`
+  /// The lowest level that stderr shows. Ranks other than 0 show warnings and errors only.
   LogLevel screen = LogLevel::kInfo;
-  std::string file = {};  // "" for none; appended to; everything from kDebug up
+  std::string file = {};  ///< path of the file, which is appended to and gets every level; "" = no file
 };
 
-/// Thread safety: calls may come from any thread. Lines are flushed at once, so that a killed rank leaves its last
-///                words.
+/// A log with up to two outputs: stderr and a file. Each line is flushed at once, so the file of a killed rank has its
+/// last lines.
+///
+/// Thread safety: any thread may call the members.
 /// Errors: the constructor throws if the file cannot be opened; writing never throws.
 class Log {
  public:
   explicit Log(const LogOptions& options = {});
+  /// Returns a log that writes nothing.
   static Log silent();
   ~Log();
   Log(Log&&) noexcept;

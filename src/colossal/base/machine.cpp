@@ -20,14 +20,14 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// The number in `path`, or 0: also for "max", the cgroup word for no limit.
+/// Returns the number in a file, or 0 if there is none. The text "max", which cgroups write for no limit, gives 0, too.
 int64_t number_in(const std::string& path) {
   std::istringstream line(first_line(path));
   int64_t number = 0;
   return line >> number ? number : 0;
 }
 
-/// The value behind `key:` of a "key: value" file such as /proc/meminfo.
+/// Returns the value after `key:` in a file of "key: value" lines, such as /proc/meminfo.
 std::string value_of(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -46,7 +46,8 @@ int64_t kilobytes_of(const std::string& path, const std::string& key) {
   return value >> kilobytes ? kilobytes * 1024 : 0;
 }
 
-/// The folder of this process in the unified cgroup tree, or the older memory controller's.
+/// Returns the folder of this process in the cgroup tree of `controller`: "" is the unified tree, "memory" the older
+/// memory controller.
 std::string cgroup_folder(const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -57,7 +58,8 @@ std::string cgroup_folder(const std::string& controller) {
   return "/";
 }
 
-/// Reads a cgroup v2 file of this process's group or, inside a container that cannot see its path, of the root it sees.
+/// Returns the first line of a cgroup v2 file of this process's group. A container may not see the path of its group;
+/// the function then reads the file of the root that the container sees.
 std::string cgroup_line(const std::string& file) {
   const std::string own = first_line("/sys/fs/cgroup" + cgroup_folder("") + "/" + file);
   return own.empty() ? first_line("/sys/fs/cgroup/" + file) : own;
@@ -68,7 +70,7 @@ int64_t cgroup_memory_limit() {
   int64_t limit = 0;
   if (line >> limit) return limit;
   limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  return limit < (int64_t{1} << 60) ? limit : 0;  // the older interface writes a huge number for no limit
+  return limit < (int64_t{1} << 60) ? limit : 0;  // cgroup v1 writes a huge number for no limit
 }
 
 int64_t cgroup_memory_used() {

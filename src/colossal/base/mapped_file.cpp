@@ -13,14 +13,15 @@
 namespace colossal {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
+  // O_NONBLOCK, because opening a pipe would wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno));
   struct stat status = {};
   const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
   void* memory = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0) : nullptr;
   const int reason = errno;
-  close(descriptor);  // the mapping keeps the file
+  close(descriptor);  // the mapping keeps the file open
   require(regular, "file", "must be a regular file: ", path);
   require(memory != MAP_FAILED, "file", "cannot map ", path, ": ", std::strerror(reason));
   return std::shared_ptr<const MappedFile>(new MappedFile(path, {static_cast<const char*>(memory), size}));
@@ -34,7 +35,7 @@ void MappedFile::leave(std::string_view part) const {
   if (part.empty()) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  // Of a file, so nothing is lost, of the neighbours that share a page neither.
+  // The mapping is read-only, so dropping its pages loses no data, neither of `part` nor of neighbours on its pages.
   madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(part.data()) + part.size() - begin,
           MADV_DONTNEED);
 }

@@ -1,4 +1,4 @@
-// A file seen as memory.
+// A file that is mapped into memory.
 #pragma once
 #include <memory>
 #include <string>
@@ -6,19 +6,21 @@
 
 namespace colossal {
 
-/// A read-only mapping of a whole file, shared by all who hold it. Pages are read when touched. An empty file maps to
-/// an empty view. Errors ("file"): missing, unreadable, not a regular file. A file that another process shortens
-/// meanwhile ends the process (SIGBUS): for weights, which programs replace; what people edit is read through
-/// InputFile.
+/// A read-only mapping of a file, shared by all holders of the pointer. A page is read from the disk when it is
+/// first accessed. An empty file maps to an empty view.
+///
+/// If another process shortens the file while it is mapped, an access ends this process (SIGBUS). The class is
+/// therefore for weights, which programs replace as whole files. Use InputFile for files that people edit.
 class MappedFile {
  public:
+  /// Maps a file. Errors ("file"): it is missing, unreadable or not a regular file.
   static std::shared_ptr<const MappedFile> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return bytes_; }
-  /// The pages of `part`, of bytes(), are no memory of this process any more. Whoever touches them reads them anew.
+  /// Drops the pages of `part`, a range of bytes(), from the memory of this process. The next access reads them again.
   void leave(std::string_view part) const;
   const std::string& path() const { return path_; }
 

@@ -6,7 +6,7 @@
 namespace colossal {
 
 std::string print_number(double number) {
-  if (std::isnan(number)) return "nan";  // whatever its sign
+  if (std::isnan(number)) return "nan";  // ignores the sign
   char text[64];
   return std::string(text, std::to_chars(text, text + sizeof(text), number).ptr);
 }

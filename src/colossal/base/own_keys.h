@@ -1,4 +1,5 @@
-// Keys of a config that only one model family, objective or adapter has: a value of a type that only its owner knows.
+// OwnKeys holds the config keys that only one model family, objective or adapter has, as a value whose type only that
+// owner uses.
 //
 //   struct VitSizes {
 //     int64_t side = 0, patch = 0;
@@ -21,8 +22,8 @@
 
 namespace colossal {
 
-/// Holds a struct with `void fields(Fields&)`, which makes its members keys of a table, and `==`. Copies are
-/// independent values.
+/// A holder of one struct of any type, or of none. The struct must have `==` and `void fields(Fields&)`, which makes
+/// its members keys of a table. Copies are independent values.
 class OwnKeys {
  public:
   OwnKeys() = default;
@@ -37,7 +38,8 @@ class OwnKeys {
   }
 
   bool is_empty() const { return !held_; }
-  /// Returns the keys that are held, or new ones if none are. Errors ("model"): keys of another type are held.
+  /// Returns a copy of the held struct, or a default-made one if none is held. Errors ("model"): the held struct has
+  /// another type.
   template <class Keys>
   Keys as() const {
     if (!held_) return {};
@@ -45,7 +47,7 @@ class OwnKeys {
     require(held, "model", "own keys must be read as the type that they were made from: got another type");
     return held->keys;
   }
-  /// Visits the keys that are held, if any.
+  /// Visits the fields of the held struct, if there is one.
   void fields(Fields& f) {
     if (held_) held_->fields(f);
   }

@@ -14,7 +14,7 @@ namespace colossal {
 namespace {
 
 constexpr double kTerminalInterval = 0.1;  // seconds between redrawings
-constexpr double kLineInterval = 10.0;     // seconds after which a plain line is due, whatever has happened
+constexpr double kLineInterval = 10.0;     // seconds after which the next update prints a plain line
 constexpr int kBarCells = 20;
 
 int terminal_width(std::FILE* stream) {
@@ -103,7 +103,7 @@ std::string Progress::render(int64_t done, const std::string& text) const {
     bar = "[" + std::string(cells, '=') + std::string(kBarCells - cells, ' ') + "] ";
   }
   std::string left;
-  if (done > first_done_ && done < total_) {  // from the second update on: the first one may hold a warm-up
+  if (done > first_done_ && done < total_) {  // not for the first update, because its time may include a warm-up
     const double pace = (clock_() - started_) / static_cast<double>(done - std::max<int64_t>(first_done_ - 1, 0));
     left = "  " + readable_duration(pace * static_cast<double>(total_ - done)) + " left";
   }
@@ -111,7 +111,8 @@ std::string Progress::render(int64_t done, const std::string& text) const {
 }
 
 void Progress::print_terminal(const std::string& text) {
-  // A line that wraps could not be overwritten; the cursor rests at the start of the line so that a log line covers it.
+  // The text is cut at the width of the terminal, because a wrapped line could not be overwritten. The cursor returns
+  // to the start of the line, so a log line overwrites it.
   open_line_ = text.substr(0, static_cast<size_t>(std::max(terminal_width(stream_) - 1, 20)));
   std::fprintf(stream_, "\r%s\x1b[K\r", open_line_.c_str());
   std::fflush(stream_);

@@ -1,4 +1,4 @@
-// The progress of something counted: one line that updates itself on a terminal, some plain lines anywhere else.
+// The progress of counted work: one line that updates itself on a terminal, and a few plain lines in any other stream.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -9,24 +9,26 @@ namespace colossal {
 
 enum class ProgressStyle { kAuto, kTerminal, kLines, kSilent };  // kAuto: kTerminal if the stream is one, else kLines
 
-/// Plain lines are printed for the first and the last update, and between them whenever a twentieth of the whole or ten
-/// seconds have passed, so a log of a long run stays short and a short one says enough.
+/// A progress display. Plain lines are printed for the first and the last update. Between these, a line is printed
+/// after a twentieth of the total or after ten seconds. The log of a long run is thus short, and the log of a short run
+/// has enough lines.
 /// Thread safety: none.
 class Progress {
  public:
-  /// `total` may be 0 (unknown): no bar and no remaining time then. `clock` returns seconds; the steady clock if empty.
+  /// `total` may be 0 = unknown; there is no bar and no remaining time then. `clock` returns seconds; empty = the
+  /// steady clock.
   Progress(std::string title, int64_t total, std::FILE* stream = stderr, ProgressStyle style = ProgressStyle::kAuto,
            std::function<double()> clock = {});
-  /// Ends the line, if one is open.
+  /// Calls finish().
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` of `total` are through; `text` says what there is to say ("loss 3.21  12.4k tokens/s").
+  /// Reports that `done` of `total` are complete. `text` is the message to show ("loss 3.21  12.4k tokens/s").
   void update(int64_t done, const std::string& text);
-  /// A whole line that stays, above the updating one.
+  /// Prints a permanent line above the updating one.
   void line(const std::string& text);
-  /// Leaves the last state as a line of its own.
+  /// Prints the last state as a permanent line and ends the open line.
   void finish();
 
  private:
@@ -43,10 +45,10 @@ class Progress {
   int64_t first_done_ = -1;
   int64_t printed_done_ = -1;
   std::string pending_;    // the newest state, if it has not been printed
-  std::string open_line_;  // what the terminal shows
+  std::string open_line_;  // the line that the terminal shows
 };
 
-/// "1h 02m", "3m 20s", "12s".
+/// Returns a duration for people: "1h 02m", "3m 20s", "12s".
 std::string readable_duration(double seconds);
 
 }  // namespace colossal

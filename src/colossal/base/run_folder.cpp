@@ -43,7 +43,7 @@ void RunLock::check() const {
   const int error = ::stat(lock_path(folder_).c_str(), &found) == 0 ? 0 : errno;
   const bool is_there = error == 0;
   const bool is_known = is_there || error == ENOENT || error == ENOTDIR;
-  if (!is_known || ::fstat(descriptor_, &held) != 0) return;  // a file system that fails: the save will report it
+  if (!is_known || ::fstat(descriptor_, &held) != 0) return;  // the file system fails, which the next save reports
   require(is_there && held.st_dev == found.st_dev && held.st_ino == found.st_ino, "run", "the folder ", folder_,
           " must not be deleted, moved or recreated while a run writes to it: its file .lock was ",
           is_there ? "replaced" : "removed", "; nothing more is written to it; start the run again");

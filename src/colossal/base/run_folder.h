@@ -1,21 +1,22 @@
-// The folder of one run and the names of what lies in it.
+// The folder of one run, and the names of the files in it.
 #pragma once
 #include <string>
 
 namespace colossal {
 
-/// The lock on a run folder, held by the file `.lock` in it. Other processes cannot take it while this object lives.
+/// A lock on a run folder, by its file `.lock`. Other processes cannot take the lock while this object lives.
 class RunLock {
  public:
-  /// Errors ("run"): another run holds the lock; the file cannot be opened.
+  /// Takes the lock. Errors ("run"): another run holds the lock; the file cannot be opened.
   explicit RunLock(const std::string& folder);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Checks that the folder still holds the locked file. A folder that was deleted, moved or made again holds no file
-  /// or another one, which another run may have locked.
-  /// Errors ("run"): it does not. A file system that fails to answer is none: the caller's next write reports it.
+  /// Checks that the folder still has the locked file. A folder that was deleted, moved or made again has no such file,
+  /// or another one that another run may have locked.
+  /// Errors ("run"): the file was removed or replaced. A file system that fails to answer is no error here, because the
+  /// caller's next write reports it.
   void check() const;
 
  private:
@@ -23,23 +24,24 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-/// Only names until create() is called; cheap to copy.
+/// The paths of a run folder. The object holds names only and is cheap to copy; create() creates the folder.
 class RunFolder {
  public:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
-  /// Creates the folder, its parents and checkpoints/ and tensorboard/, and checks that it can be written to.
+  /// Creates the folder, its parents and its folders checkpoints/ and tensorboard/.
+  /// Errors ("run"): the path is empty; the folder cannot be written to. Errors ("file"): it cannot be created.
   void create() const;
 
   const std::string& path() const { return path_; }
-  std::string config() const { return path_ + "/config.toml"; }  // resolved: every key with its value
+  std::string config() const { return path_ + "/config.toml"; }  ///< resolved config: every key with its value
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
-  std::string metric_names() const { return path_ + "/metrics.json"; }  // unit and plot of each name in metrics()
-  std::string history() const { return path_ + "/history.jsonl"; }      // starts and samples
-  std::string ranks() const { return path_ + "/ranks.jsonl"; }          // measurements of each rank
+  std::string metric_names() const { return path_ + "/metrics.json"; }  ///< unit and plot of each name in metrics()
+  std::string history() const { return path_ + "/history.jsonl"; }      ///< starts of the run and samples
+  std::string ranks() const { return path_ + "/ranks.jsonl"; }          ///< measurements of each rank
   std::string report() const { return path_ + "/report.html"; }
-  // planned and measured, of a run in a pipeline
+  /// The planned and the measured timeline of a pipeline run.
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }
-  std::string builtin_text() const { return path_ + "/builtin_text"; }  // what data.path = "builtin" was at the start
+  std::string builtin_text() const { return path_ + "/builtin_text"; }  ///< text of data.path = "builtin" at the start
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string log(int rank) const { return path_ + "/log-rank-" + std::to_string(rank) + ".txt"; }

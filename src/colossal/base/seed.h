@@ -1,5 +1,5 @@
-// Seeds derived from seeds: every consumer of randomness names itself and gets a stream of its own, whatever the order
-// of use.
+// Seeds derived from seeds. Every consumer of random numbers derives a seed from its own name, so its stream does not
+// depend on the order of use.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -14,13 +14,13 @@ constexpr uint64_t splitmix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The seed of child number `index`: derive_seed(seed, epoch).
+/// Returns the seed of child number `index`, as in derive_seed(seed, epoch).
 constexpr uint64_t derive_seed(uint64_t seed, uint64_t index) {
   return splitmix64(splitmix64(seed) ^ splitmix64(~index));
 }
 
-/// The seed of the child called `name`: derive_seed(seed, "blocks.3.attention.dropout"). FNV-1a of the name, then
-/// mixed.
+/// Returns the seed of the child called `name`, as in derive_seed(seed, "blocks.3.attention.dropout"). The function
+/// computes the FNV-1a hash of the name and mixes it with `seed`.
 constexpr uint64_t derive_seed(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xCBF29CE484222325ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;

@@ -1,5 +1,5 @@
 // StepEvents lists the work of one rank in a training step, in order: its calls to other ranks, its matrix products and
-// its attention. Reading the list needs neither LibTorch nor a device.
+// its attention operations. Reading the list needs neither LibTorch nor a device.
 //
 //   const StepEvents events = train::record_step(config, shape, 5);      // rank 5 of the run, on shapes alone
 //   for (const StepEvent& event : events.list)
@@ -22,12 +22,12 @@ struct StepEvent {
   Kind kind = Kind::Call;
   uint8_t collective = 0;       ///< code of comm::Collective; calls only
   uint8_t phase = 0;            ///< comm::Phase
-  uint8_t dtype = 0;            ///< c10::ScalarType of what is sent, or of the factors before any conversion
+  uint8_t dtype = 0;            ///< c10::ScalarType of the elements sent, or of the factors before any conversion
   int32_t group = -1;           ///< index in StepEvents::groups; calls only
   int32_t peer = -1;            ///< rank within the group: the root, or the other rank of a message; -1 = none
   int64_t m = 0, n = 0, k = 0;  ///< sizes of a product
   double operations = 0;        ///< floating-point operations; a multiplication and an addition are two
-  double bytes = 0;             ///< sent by this rank; calls only, 0 for a receiver
+  double bytes = 0;             ///< bytes that this rank sends; calls only, 0 for a receiver
   bool operator==(const StepEvent&) const = default;
 };
 
@@ -38,10 +38,10 @@ struct StepEvents {
     std::vector<int> ranks;  ///< ranks of the run, in the order of the group
     bool operator==(const Group&) const = default;
   };
-  std::vector<StepEvent> list;  ///< in the order in which the rank began them
-  std::vector<Group> groups;    ///< in the order of their first call; each group is stored once
+  std::vector<StepEvent> list;  ///< events, in the order in which the rank started them
+  std::vector<Group> groups;    ///< groups, in the order of their first call; each group is stored once
 
-  /// The index of `group` in groups, which gains it if it is new.
+  /// Returns the index of `group` in `groups`. A new group is appended.
   int32_t index_of(const Group& group);
   bool operator==(const StepEvents&) const = default;
 };

@@ -5,7 +5,7 @@
 namespace colossal {
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Optimal string alignment: three rows are enough, the oldest for swapped neighbours.
+  // Optimal string alignment. Three rows of the table are enough; the oldest one serves swapped neighbours.
   std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) above[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -22,7 +22,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongestWord = 256;  // the cost is a product, and the word may come from a hostile file
+  // The cost is the product of the lengths, and the word may be from a hostile file.
+  constexpr size_t kLongestWord = 256;
   if (word.size() > kLongestWord) return "";
   int nearest = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   std::string best;

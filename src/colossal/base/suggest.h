@@ -1,4 +1,4 @@
-// "did you mean": the nearest of some known words.
+// "did you mean": finds the known word that is nearest to a misspelled one.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,13 +6,15 @@
 
 namespace colossal {
 
-/// Number of inserted, deleted, replaced or swapped neighbouring characters between two words. Cost: O(|a| |b|).
+/// Returns the number of edits between two words: characters inserted, deleted or replaced, and neighbours swapped.
+/// Cost: O(|a| |b|).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`, or "" if none is near (a third of its length, at least 2 edits).
+/// Returns the candidate nearest to `word`, or "" if none is near. A candidate is near up to a number of edits that is
+/// a third of the word's length, or 2 if that is more. A word of more than 256 bytes gives "".
 std::string closest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// ", did you mean `x`?" or "".
+/// Returns ", did you mean `x`?", where x is the closest() candidate, or "" if none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace colossal

@@ -11,12 +11,12 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A format that is not text. `remedy` follows the path.
+/// A format that is not text. In the message, `remedy` follows `name`.
 struct BinaryFormat {
   std::string_view bytes;
   const char* name;
   const char* remedy;
-  size_t at = 0;  ///< where `bytes` stand
+  size_t at = 0;  ///< offset of `bytes` in the file
 };
 
 constexpr const char* kUnpack = "unpack it first; only JSON lines (.jsonl.gz, .jsonl.zst) are read compressed";
@@ -49,7 +49,7 @@ constexpr BinaryFormat kFormats[] = {
     {"\xfe\xff"sv, "UTF-16 text", kUtf16},
 };
 
-/// Null: of none.
+/// Returns the format of a file that begins with `start`; null = none of the table.
 const BinaryFormat* binary_format_of(std::string_view start) {
   const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats), [&](const BinaryFormat& format) {
     return start.size() >= format.at && start.substr(format.at).starts_with(format.bytes);

@@ -1,4 +1,4 @@
-// Tells text from other formats by the first bytes of a file.
+// Distinguishes text from other formats by the first bytes of a file.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace colossal {
 
-inline constexpr int64_t kTextStart = 4096;  ///< bytes that require_text() needs of a file that has as many
+inline constexpr int64_t kTextStart = 4096;  ///< bytes that require_text() needs, or all bytes of a shorter file
 
-/// Returns the format of a file that begins with `start`, such as "a gzip file" or "bytes of value 0", or nothing if it
-/// is text. Text may have any encoding without bytes of value 0.
+/// Returns the format of a file that begins with `start`, such as "a gzip file" or "bytes of value 0". Returns nothing
+/// if the file is text. Text may have any encoding without bytes of value 0.
 std::optional<std::string> other_format(std::string_view start);
 
-/// other_format() of the first bytes of a file. Errors: those of InputFile.
+/// Returns other_format() of the first bytes of a file. Errors: the same as InputFile.
 std::optional<std::string> other_format_of_file(const std::string& path);
 
 /// Checks that a file of text begins with `start`.
@@ -21,7 +21,7 @@ std::optional<std::string> other_format_of_file(const std::string& path);
 ///         the format, and how to get text.
 void require_text(std::string_view start, const std::string& path, const char* component);
 
-/// require_text() of the first bytes of a file. Errors: also those of InputFile.
+/// Calls require_text() with the first bytes of a file. Errors: the same as require_text() and InputFile.
 void require_text_file(const std::string& path, const char* component);
 
 }  // namespace colossal

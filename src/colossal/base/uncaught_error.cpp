@@ -9,7 +9,7 @@
 namespace colossal {
 namespace {
 
-std::terminate_handler& previous() {  // the handler belongs to the process
+std::terminate_handler& previous() {  // a static, because a process has one handler
   static std::terminate_handler handler = nullptr;
   return handler;
 }
@@ -21,9 +21,9 @@ std::terminate_handler& previous() {  // the handler belongs to the process
     } catch (const Error& uncaught) {
       std::fflush(stdout);
       std::fprintf(stderr, "%s\n", plain_message(uncaught).c_str());
-      std::_Exit(1);  // no destructors: other threads still run
+      std::_Exit(1);  // runs no destructors, because other threads still run
     } catch (...) {
-      // not ours
+      // The exception is not an Error, so the previous handler gets it.
     }
   }
   if (previous()) previous()();
