@@ -15,14 +15,14 @@
 namespace colossal::data {
 namespace {
 
-constexpr size_t kAhead = 2;  // batches kept ready
+constexpr size_t kAhead = 2;  // number of batches kept ready
 constexpr size_t kMostNamed = 3;
 
 std::string text_of(const nlohmann::json& value) {
   return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-/// How two values of a trait differ, in words; of objects, in which members.
+/// Describes in words how two values of a trait differ. If they are objects, it names the members that differ.
 std::string difference(const std::string& name, const nlohmann::json& stored, const nlohmann::json& mine) {
   if (!stored.is_object() || !mine.is_object())
     return concat(printable(name), " was ", text_of(stored), ", now it is ", text_of(mine));
@@ -40,7 +40,7 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
   return parts.size() > kMostNamed ? concat(text, "; and ", parts.size() - kMostNamed, " more") : text;
 }
 
-/// Batches of samples that can be had in any order.
+/// A reader of batches of Samples, which it may read in any order.
 class SampleReader final : public BatchReader {
  public:
   SampleReader(std::shared_ptr<const Samples> samples, const BatchOptions& options)
@@ -111,7 +111,7 @@ class SampleReader final : public BatchReader {
   std::shared_ptr<const Samples> samples_;
   BatchOptions options_;
   int64_t count_;
-  int64_t row_ = 0;  // first row of the next batch
+  int64_t row_ = 0;  // the first row of the next batch, in the stream of all data ranks
 };
 
 }  // namespace
@@ -131,10 +131,10 @@ Batches::Batches(std::unique_ptr<BatchReader> reader, bool pinned)
   move_to(*first_);
 }
 
-Batches::~Batches() = default;  // the producer is asked to stop, and joined
+Batches::~Batches() = default;  // the destructor of producer_ stops and joins the thread
 
 void Batches::want(std::vector<tensor::TokenRun> tokens) {
-  producer_ = {};  // which reads them
+  producer_ = {};  // joins the old thread first, because it reads wanted_
   wanted_ = std::move(tokens);
   move_to(*next_);
 }
@@ -147,7 +147,7 @@ void Batches::rewind() { move_to(*first_); }
 
 void Batches::move_to(const nlohmann::json& position) {
   const auto begin = [&](const nlohmann::json& place) {
-    producer_ = {};  // stops and joins the one before
+    producer_ = {};  // stops and joins the old thread
     reader_->seek(place);
     next_ = std::make_shared<nlohmann::json>(reader_->position());
     ready_.clear();
@@ -156,7 +156,7 @@ void Batches::move_to(const nlohmann::json& position) {
   };
   try {
     begin(position);
-  } catch (...) {  // there is no such place: all stays as it was
+  } catch (...) {  // there is no such position, so the old one is restored
     begin(*next_);
     throw;
   }

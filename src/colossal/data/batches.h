@@ -17,67 +17,70 @@
 
 namespace colossal::data {
 
+/// Options of a stream of batches.
 struct BatchOptions {
-  int64_t batch_size = 0;   ///< B of all data ranks together; divides by `ranks`
-  int rank = 0, ranks = 1;  ///< of the data axis: this one takes rows [rank * B/ranks, (rank + 1) * B/ranks)
+  int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks; a multiple of `ranks`
+  int rank = 0, ranks = 1;  ///< index and size on the data axis; a rank takes rows [rank, rank + 1) * B/ranks
   uint64_t seed = 0;
-  bool shuffle = true;  ///< false: samples in their own order (evaluation)
-  /// In rows after the first epoch, fields with an ignored value have that value: no sample counts twice (evaluation).
+  bool shuffle = true;  ///< false = samples in their own order (evaluation)
+  /// If true, rows after the first epoch have the ignored value in each field that has one. No sample then counts twice
+  /// (evaluation).
   bool counts_once = false;
-  int threads = 1;      ///< that fill rows, where samples are read from the disk
-  bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
+  int threads = 1;      ///< number of threads that fill rows; above 1 for samples that are read from the disk
+  bool pinned = false;  ///< true = the thread that prepares a batch copies it with pinned()
 };
 
 /// Returns a copy of the batch in page-locked memory, from which the accelerator of this process copies (non_blocking)
 /// while the host continues.
-/// Cost:   a copy on the host, and page-locked memory until the batch is destroyed and its copies are over.
-/// Errors: of LibTorch, if there is no accelerator.
+/// Cost:   a copy on the host, and page-locked memory until the batch is destroyed and its copies are complete.
+/// Errors: an exception of LibTorch if there is no accelerator.
 tensor::Batch pinned(const tensor::Batch& batch);
 
-/// What a stream of batches is made of. Thread safety: const members may be called from several threads.
+/// A set of samples from which batches are made. Thread safety: several threads may call const members.
 class Samples {
  public:
   virtual ~Samples() = default;
   virtual int64_t count() const = 0;
-  /// A batch of that many rows with all fields of these samples, for fill().
+  /// Returns a batch of `rows` rows that has all fields of these samples, for fill().
   virtual tensor::Batch make(int64_t rows) const = 0;
-  /// Fills row `row` of `batch`, which make() made, with sample `index`: at least the tokens of batch.wanted, and for
-  /// the other tokens labels that count as the true ones do. All randomness comes from `seed`, which belongs to this
-  /// sample in this epoch.
+  /// Fills row `row` of `batch`, which make() returned, with sample `index`. The function writes at least the tokens of
+  /// batch.wanted. The labels of other tokens must count exactly where the true ones do. `seed`, which belongs to this
+  /// sample in this epoch, is the only source of randomness.
   virtual void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const = 0;
-  /// An object, by name: what must not change under a position in these samples.
+  /// Returns a JSON object of the properties that must be the same whenever a position in these samples is restored.
   virtual nlohmann::json traits() const = 0;
-  /// What was passed over since the last call, a line each for people.
+  /// Returns one line for people about each record that was skipped since the last call.
   virtual std::vector<std::string> take_notices() const { return {}; }
 };
 
-/// Batches one after the other, without end: what Batches reads ahead of training.
-/// Thread safety: one thread at a time calls the members; traits() and samples() also meanwhile.
+/// An endless sequence of batches, which a Batches object reads ahead of training.
+/// Thread safety: one thread at a time calls the members. Other threads may call traits() and samples() at that time.
 class BatchReader {
  public:
   virtual ~BatchReader() = default;
-  /// This rank's rows of the next batch, made for these tokens (tensor::Batch::wanted). Errors: those of reading a
-  /// sample; the position then stays.
+  /// Returns this rank's rows of the next batch, made for the tokens `wanted` (tensor::Batch::wanted). Errors: an error
+  /// of reading a sample; the position does not change then.
   virtual tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) = 0;
-  /// An object: where the next batch starts, equal on every rank.
+  /// Returns a JSON object of the position at which the next batch starts. It is equal on every rank.
   virtual nlohmann::json position() const = 0;
-  /// Goes there; members that are not of a position are passed over. Errors: one that is damaged.
+  /// Moves to a position. Members of the object that are no part of a position are ignored. Errors: the position is
+  /// damaged.
   virtual void seek(const nlohmann::json& position) = 0;
-  /// An object, by name: what must not change under a position.
+  /// Returns a JSON object of the properties that must be the same whenever a position is restored.
   virtual nlohmann::json traits() const = 0;
-  /// Number of samples in an epoch; -1 = unknown until all data was read.
+  /// Returns the number of samples in an epoch; -1 = unknown until all data was read.
   virtual int64_t samples() const = 0;
-  /// What was passed over since the last call, a line each for people.
+  /// Returns one line for people about each record that was skipped since the last call.
   virtual std::vector<std::string> take_notices() { return {}; }
 };
 
-/// An endless stream of batches, read ahead of training: a thread of its own keeps two of them ready.
+/// An endless stream of batches. Its own thread reads ahead of training and keeps two batches ready.
 ///
 /// `samples` has n samples in all. Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n).
 /// This is a pure function, so any number of ranks sees the same global batches. A batch that an epoch cannot fill
-/// continues with the next epoch. The seed that a sample is given is a pure function too: of (seed, epoch, sample).
-/// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample
-///         threw.
+/// continues with the next epoch. The seed of a sample is a pure function, too: of (seed, epoch, sample).
+/// Errors: the constructor throws Error("data", ...) if B is not divisible by the data ranks. next() rethrows the error
+///         of reading a sample.
 /// Thread safety: one thread calls the members.
 class Batches {
  public:
@@ -88,26 +91,29 @@ class Batches {
   Batches& operator=(const Batches&) = delete;
 
   tensor::Batch next();
-  /// What was passed over on the way to the last batch and those before it, since the last call.
+  /// Returns one line for people about each record that was skipped for the batches that next() has returned, since the
+  /// last call of this function.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
-  /// The next take_notices() begins with these: of what was passed over before there were batches.
+  /// Adds notices to the list that the next take_notices() returns: about records skipped before there were batches.
   void tell(const std::vector<std::string>& notices);
-  int64_t samples() const { return reader_->samples(); }  ///< of an epoch; -1: not known
-  /// Sets the tokens that the next batches are made for (tensor::Batch::wanted): those that this rank reads if ranks
-  /// share the tokens of a row.
+  int64_t samples() const { return reader_->samples(); }  ///< number of samples in an epoch; -1 = unknown
+  /// Sets the tokens that the next batches are made for (tensor::Batch::wanted). If ranks split the tokens of a row,
+  /// these are the tokens that this rank reads.
   void want(std::vector<tensor::TokenRun> tokens);
-  /// Goes to batch 0: of evaluation, before each round.
+  /// Returns to batch 0. An evaluation calls it before each round.
   void rewind();
 
-  /// The reader's position and traits: of samples {"epoch", "position", "seed"} and theirs; equal on every rank.
+  /// Returns the reader's position and traits, equal on every rank. For Samples these are {"epoch", "position", "seed"}
+  /// and the traits of the samples.
   nlohmann::json state() const;
-  /// Errors: a state of another seed or of samples with other traits: the message says which.
+  /// Moves to a position that state() returned. Errors: the state has another seed, or is of samples with other traits;
+  /// the message names the difference.
   void restore(const nlohmann::json& state);
 
  private:
   struct Ready {
     tensor::Batch batch;
-    std::shared_ptr<const nlohmann::json> behind;  // the position of the batch after it
+    std::shared_ptr<const nlohmann::json> behind;  // the position of the batch after this one
     std::vector<std::string> notices;
   };
   void move_to(const nlohmann::json& position);
@@ -115,14 +121,14 @@ class Batches {
 
   std::unique_ptr<BatchReader> reader_;
   bool pinned_;
-  std::shared_ptr<const nlohmann::json> first_, next_;  // positions: of batch 0, and of the one that next() returns
+  std::shared_ptr<const nlohmann::json> first_, next_;  // the positions of batch 0 and of the batch that next() returns
   std::vector<tensor::TokenRun> wanted_;
   std::vector<std::string> notices_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Ready> ready_;
   std::exception_ptr failure_;
-  std::jthread producer_;  // last: dies first
+  std::jthread producer_;  // the last member, so that it is destroyed first
 };
 
 }  // namespace colossal::data

@@ -24,7 +24,7 @@ const char* const kAdvice =
     "with "
     "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (.bin.gz is read too)";
 
-/// Paths by name without .gz, and so in order.
+/// Returns the paths by their names without .gz, and thus in the order of these names.
 std::map<std::string, std::string> files_of(const std::string& folder, const std::string& start) {
   std::error_code failed;
   require(fs::is_directory(folder, failed), "data", "no such folder of images: data.path = ", folder, kAdvice);
@@ -63,7 +63,7 @@ ImageSet read_cifar(const std::string& folder, CifarPart part) {
     checksum.update(contents.back().data(), contents.back().size());
     count += static_cast<int64_t>(contents.back().size()) / kRecord;
   }
-  // Mean and deviation of each channel over the 50,000 training images, of pixels in [0, 1].
+  // The mean and deviation of each channel were computed from the 50,000 training images, for pixels in [0, 1].
   ImageSet set{.pixels = at::empty({count, kChannels, kSide, kSide}, at::kByte),
                .labels = at::empty({count}, at::kLong),
                .classes = kClasses,

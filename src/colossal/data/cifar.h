@@ -11,13 +11,13 @@ enum class CifarPart {
   Test,      ///< test_batch*.bin
 };
 
-/// All images of one part, from those files of `folder` in the order of their names, each as it is or compressed
-/// (.bin.gz). A file is records of one byte with the label and 3072 with the pixels: red, green, blue, each 32 x 32 by
-/// rows.
+/// Returns all images of one part, from its files in `folder` in the order of their names. A file may be compressed
+/// (.bin.gz). A file consists of records: one byte with the label and 3072 bytes with the pixels, which are red, green
+/// and blue, each 32 x 32 by rows.
 ///
-/// Errors: throws Error("data", ...) when the folder or the files are missing (with what to put where), one file is
-///         there twice, a length is no whole number of records, or a label is above 9.
-/// Cost:   3 KB an image, in memory: 154 MB for the 50,000 of the whole training part.
+/// Errors: throws Error("data", ...) if the folder or the files are missing (with the files to get), a file exists
+///         twice, a length is no whole number of records, or a label is above 9.
+/// Memory: 3 KB per image, 154 MB for the 50,000 images of the whole training part.
 ImageSet read_cifar(const std::string& folder, CifarPart part);
 
 }  // namespace colossal::data

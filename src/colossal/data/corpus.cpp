@@ -20,15 +20,15 @@
 
 namespace colossal::data {
 
-/// The stored tokens [first, first + kept) of a document, and behind those of a text its end token.
+/// The stored tokens [first, first + kept) of a document. If `closed` is true, an end token follows them.
 struct Corpus::Run {
-  std::string name;  // within the corpus: the same on every machine
+  std::string name;  // path within the corpus, the same on every machine
   std::shared_ptr<const StoredTokens> stored;
   int64_t first = 0, kept = 0;
   bool closed = false;
 
   int64_t count() const { return kept + (closed ? 1 : 0); }
-  /// Copies `length` tokens from `begin` of the run.
+  /// Copies tokens [begin, begin + length) of the run to `out`.
   void read(int64_t begin, int64_t length, int64_t end_id, int64_t* out) const {
     const int64_t from_store = std::clamp<int64_t>(kept - begin, 0, length);
     if (from_store > 0) stored->read(first + begin, from_store, out);
@@ -41,14 +41,14 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kChecked = 1'000'000;  // tokens looked at when a file is opened
+constexpr int64_t kChecked = 1'000'000;  // number of tokens that open() checks
 constexpr int64_t kMostTokens = int64_t{1} << 60;
 constexpr int64_t kMaxSidecarBytes = 1 << 20;
-constexpr int64_t kJsonStart = 1 << 16;  // bytes that tell JSON from text
+constexpr int64_t kJsonStart = 1 << 16;  // number of bytes in which JSON is recognized
 constexpr int64_t kMaxEncodedBytes = int64_t{16} << 30;
-constexpr size_t kMostListed = 1000;  // documents that a checkpoint lists
+constexpr size_t kMostListed = 1000;  // maximum number of documents that a checkpoint lists
 
-/// A file name may be any bytes; what goes into a checkpoint must be UTF-8.
+/// Replaces bytes that are not UTF-8 by `?`, because a file name may be any bytes and a checkpoint must be UTF-8.
 std::string as_utf8(const std::string& name) {
   std::string text;
   for (size_t at = 0; at < name.size();) {
@@ -82,14 +82,14 @@ Sidecar read_sidecar(const std::string& path, int64_t vocabulary_size) {
   return {dtype == "uint16" ? 2 : 4, end.get<int64_t>()};
 }
 
-/// Of each document, how many tokens at its end are held out: see Corpus::split().
+/// Returns for each document the number of tokens at its end that are held out; see Corpus::split().
 std::vector<int64_t> held_out_ends(const std::vector<int64_t>& sizes, double fraction) {
   const auto share = [&](int64_t tokens) {
     return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens)));
   };
   const int64_t wanted = share(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   std::vector<int64_t> ends(sizes.size(), 0);
-  // seen, whole: tokens of documents that fit, and of those of them that are held out
+  // `seen` counts the tokens of documents that fit, `whole` the tokens of these documents that are held out.
   int64_t seen = 0, whole = 0, missing = wanted;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > wanted) {
@@ -217,7 +217,7 @@ std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
     const Run& whole = *runs_[i];
     const int64_t rest = whole.count() - held_out[i];
     Run training = whole, end = whole;
-    // an end token takes the place of the last token before the cut: the next document is another
+    // An end token replaces the last token before the cut, because the next document must not continue this one.
     if (held_out[i] > 0 && rest > 0) {
       training.kept = rest - (whole.closed ? 1 : 0);
       end.first += rest;
@@ -234,7 +234,7 @@ std::map<std::string, std::string> Corpus::contents() const {
   for (const auto& run : runs_) {
     const bool whole = run->first == 0 && run->kept == run->stored->count();
     const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->kept);
-    std::string& content = contents[as_utf8(run->name)];  // a name that several have after that lists them all
+    std::string& content = contents[as_utf8(run->name)];  // several names may become equal; the entry lists them all
     content += (content.empty() ? "" : ", then ") + run->stored->description() + part;
   }
   if (contents.size() <= kMostListed) return contents;

@@ -19,11 +19,12 @@ SpanCounts counts_of(int64_t text, const SpanOptions& options) {
   return {text, hidden, std::clamp<int64_t>(spans, 1, std::min(hidden, text - hidden))};
 }
 
-/// The lengths of `parts` parts of `count` items, none empty: all divisions are equally probable.
+/// Divides `count` items into `parts` parts that are not empty, and returns their lengths. All divisions are equally
+/// probable.
 std::vector<int64_t> divided(int64_t count, int64_t parts, uint64_t seed) {
-  std::vector<int64_t> borders;  // between two items
+  std::vector<int64_t> borders;  // a border i is between the items i - 1 and i
   for (int64_t i = 1; i < count; ++i) borders.push_back(i);
-  for (int64_t k = 0; k + 1 < parts; ++k)  // the first steps of a shuffle
+  for (int64_t k = 0; k + 1 < parts; ++k)  // the first parts - 1 steps of a shuffle draw the borders
     std::swap(borders[k], borders[k + derive_seed(seed, k) % (borders.size() - static_cast<size_t>(k))]);
   borders.resize(static_cast<size_t>(parts - 1));
   std::sort(borders.begin(), borders.end());

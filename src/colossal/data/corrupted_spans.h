@@ -1,5 +1,5 @@
-// Plain text as samples of models with an encoder and a decoder: some spans of a text are hidden, and the answer says
-// what they were (T5's span corruption: Raffel and others 2020, arXiv:1910.10683, section 3.1.4).
+// Samples of plain text for models with an encoder and a decoder. Some spans of a text are hidden, and the answer lists
+// the hidden tokens (T5's span corruption: Raffel and others 2020, arXiv:1910.10683, section 3.1.4).
 //
 //   text    Thank you for inviting me to your party last week
 //   source  Thank you <extra_id_0> me to your party <extra_id_1> week
@@ -14,37 +14,40 @@
 
 namespace colossal::data {
 
-/// How a text of a sample is divided.
+/// The sizes into which the text of a sample is divided.
 struct SpanCounts {
-  int64_t text;    ///< tokens of the corpus in a sample
-  int64_t hidden;  ///< tokens of them that the answer has
-  int64_t spans;   ///< number of spans in which these lie
+  int64_t text;    ///< number of corpus tokens in a sample
+  int64_t hidden;  ///< number of these tokens that are hidden, and in the answer
+  int64_t spans;   ///< number of hidden spans
 };
 
+/// Options of span corruption.
 struct SpanOptions {
-  double density = 0.15;  ///< share of a text's tokens that is hidden
+  double density = 0.15;  ///< fraction of a text's tokens that is hidden
   double mean_span = 3;   ///< mean number of tokens in a span
 };
 
-/// Returns the counts of the longest text that fits: the source has its visible tokens, a sentinel for each span and
-/// the end token; the answer its hidden tokens, the sentinels and the end token. Of n tokens round(density n) are
-/// hidden, one at least, in round(hidden / mean_span) spans, one at least.
-/// Errors ("data"): sizes that hold no text of two tokens; a density outside (0, 1); a mean_span below 1.
+/// Returns the counts of the longest text that fits `sizes`. The source has the visible tokens, a sentinel for each
+/// span and the end token. The answer has the hidden tokens, the sentinels and the end token. Of n tokens,
+/// round(density n) are hidden, but at least one. They form round(hidden / mean_span) spans, but at least one.
+/// Errors ("data"): `sizes` hold no text of two tokens; the density is outside (0, 1); mean_span is below 1.
 SpanCounts span_counts(const PairSizes& sizes, const SpanOptions& options);
 
-/// Returns the ids of the first `count` sentinels: those that `tokenizer` spells <extra_id_0>, <extra_id_1> and so on.
-/// Bytes have no sentinels: theirs are the ids after the vocabulary, as those of ByT5 are.
-/// Errors ("data"): a tokenizer with fewer than `count`; those of a SentencePiece file are often in a tokenizer.json.
+/// Returns the ids of the first `count` sentinels, which `tokenizer` spells <extra_id_0>, <extra_id_1> and so on. The
+/// byte tokenizer has no sentinels; as in ByT5, its sentinels are the ids after the vocabulary.
+/// Errors ("data"): the tokenizer has fewer than `count` sentinels. A SentencePiece file often has none, while the
+/// tokenizer.json of the same model has them.
 std::vector<int64_t> sentinel_ids(const text::Tokenizer& tokenizer, int64_t count);
 
-/// Sample i is the tokens [i text, i text + text) of the corpus, end tokens among them. Visible and hidden spans
-/// alternate; the first is visible, the last is hidden. Their lengths are drawn from all ways to divide the visible and
-/// the hidden tokens, each with the same probability, as a function of (seed, epoch, sample). Rows are those of
-/// PairSamples, without documents: a source may have a few tokens of padding, which other tokens see.
+/// Samples with hidden spans. Sample i has the tokens [i text, i text + text) of the corpus, end tokens included.
+/// Visible and hidden spans alternate; the first span is visible and the last one is hidden. The lengths are drawn from
+/// all ways to divide the visible and the hidden tokens, with equal probability, as a function of (seed, epoch,
+/// sample). Rows have the layout of PairSamples, but no documents, so other tokens attend to the few padding tokens of
+/// a source.
 class CorruptedSpans : public Samples {
  public:
-  /// `sentinels`: one for each span. Errors ("data"): those of span_counts(); a corpus without an end token, or shorter
-  /// than one sample; fewer sentinels than spans.
+  /// `sentinels` has at least one id for each span. Errors ("data"): the same as span_counts(); the corpus has no end
+  /// token, or is shorter than one sample; there are fewer sentinels than spans.
   CorruptedSpans(Corpus corpus, const PairSizes& sizes, const SpanOptions& options, std::vector<int64_t> sentinels);
   int64_t count() const override { return corpus_.size() / counts_.text; }
   tensor::Batch make(int64_t rows) const override { return make_pair_batch(rows, sizes_, false); }

@@ -31,7 +31,7 @@ std::vector<int64_t> tokens_of(const Record& record, const std::vector<std::stri
   }
 }
 
-/// Another one for a tokenizer with other tokens, or that cuts text in another way.
+/// Returns a checksum that differs if the tokenizer has other tokens or splits text in another way.
 std::string checksum_of(const text::Tokenizer& tokenizer) {
   constexpr const char* kText =
       "The 3 quick  brown\tfoxes' 1,234.5 jumps\n\n  don't_stop; na\xc3\xafve \xe4\xbd\xa0\xe5\xa5\xbd "
@@ -115,7 +115,7 @@ void DocumentStream::encode_ahead() {
     Document document{.at = mix_.position()};
     try {
       document.record = mix_.next();
-    } catch (...) {  // comes to the row that needs this record, after those before it
+    } catch (...) {  // kept for the row that needs this record, because earlier rows can still be returned
       document.failure = std::current_exception();
     }
     document.faults = mix_.take_faults();
@@ -150,7 +150,7 @@ void DocumentStream::take_document() {
   taken_.push_back(std::move(document));
 }
 
-/// Tokens [first, first + count) of taken_.
+/// Copies tokens [first, first + count) of taken_ to `out`.
 void DocumentStream::copy_tokens(int64_t first, int64_t count, int64_t* out) const {
   for (const Document& document : taken_) {
     const auto size = static_cast<int64_t>(document.tokens.size());
@@ -168,7 +168,7 @@ tensor::Batch DocumentStream::next(const std::vector<tensor::TokenRun>& wanted) 
   const int64_t rows = options_.batch_size / options_.ranks;
   tensor::Batch batch = make_text_batch(rows, sequence, options_.documents);
   batch.wanted = wanted;
-  std::vector<int64_t> ids(rows * sequence + 1);  // of this rank's rows, and the last label
+  std::vector<int64_t> ids(rows * sequence + 1);  // the tokens of this rank's rows, and the last label
   copy_tokens(before_ + options_.rank * rows * sequence, rows * sequence + 1, ids.data());
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t of_all = options_.rank * rows + row;
@@ -220,7 +220,7 @@ Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Token
   held_out.part = Part::HeldOut;
   held_out.shuffle = false;
   double sum = 0;
-  std::map<std::string, const StreamSource*> by_name;  // the same text in whatever order they are given
+  std::map<std::string, const StreamSource*> by_name;  // makes the text independent of the order of `sources`
   for (const StreamSource& source : sources) sum += source.weight, by_name[source.name] = &source;
   std::vector<uint32_t> ids;
   PassedOver passed_over;

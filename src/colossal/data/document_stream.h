@@ -1,4 +1,5 @@
-// Text that is read from the disk and encoded while a model trains on it: JSON lines of any size, never all in memory.
+// Text that is read from the disk and encoded while a model trains on it. Files of JSON lines may have any size,
+// because they are never in memory as a whole.
 //
 //   const auto web = data::StreamSource::open("web", "web.jsonl.zst", 3), books = ...;
 //   data::Batches batches(std::make_unique<data::DocumentStream>(std::vector{web, books}, tokenizer, options), false);
@@ -20,31 +21,32 @@
 
 namespace colossal::data {
 
+/// Options of a DocumentStream.
 struct DocumentStreamOptions {
-  int64_t batch_size = 0;   ///< B of all data ranks together
-  int rank = 0, ranks = 1;  ///< this one takes rows [rank * B/ranks, (rank + 1) * B/ranks)
-  int64_t sequence = 0;
+  int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks
+  int rank = 0, ranks = 1;  ///< index and size on the data axis; a rank takes rows [rank, rank + 1) * B/ranks
+  int64_t sequence = 0;     ///< tokens S of a row
   Documents documents = Documents::Separate;
-  std::optional<Masking> masking{};             ///< none: the next token is predicted
-  std::vector<std::string> columns = {"text"};  ///< of a record, whose texts are one document
-  int threads = 1;                              ///< that parse and encode
+  std::optional<Masking> masking{};             ///< masking of tokens; no value = the model predicts the next token
+  std::vector<std::string> columns = {"text"};  ///< columns of a record whose texts form its document
+  int threads = 1;                              ///< number of threads that parse and encode
   RecordOptions records{};
 };
 
-/// Documents of records, each closed by the tokenizer's end token, one behind the other; row r is tokens [r S, r S + S)
-/// of them, its labels those one further on. Which tokens these are follows from the sources, their weights and the
-/// options of records alone: not from ranks, batch sizes or threads.
+/// A stream of the documents of records, one after the other, each followed by the tokenizer's end token. Row r has the
+/// tokens [r S, r S + S) of the stream; its labels are the tokens shifted by one. The tokens depend only on the
+/// sources, their weights and the options of records. They do not depend on ranks, batch sizes or threads.
 ///
-/// Every rank reads and encodes all of it and takes its rows. A position is that of the record in which a row begins
-/// and how many of its tokens lie before, with the count of what was passed over; going there reads the blocks of lines
-/// around it again. Sources are known by their names, the tokenizer by a checksum of its vocabulary and of what it
-/// makes of a text.
+/// Every rank reads and encodes the whole stream and takes its own rows. A position names the record in which a row
+/// begins, the number of its tokens before the row, and the number of skipped records. seek() reads the blocks of lines
+/// around the position again. The traits identify a source by its name. They identify the tokenizer by a checksum of
+/// its vocabulary and of the tokens of a fixed text.
 /// Memory: a block of lines of each source (RecordOptions::shuffle_bytes) and 1 MiB of text that is being encoded.
-/// Errors: next() throws Error("data", ...) naming file and line: what cannot be read, with Faults::Refuse, before the
-/// batch that needs it; two epochs of a source in which no text was found.
+/// Errors: next() throws Error("data", ...) with file and line if data cannot be read (Faults::Refuse), before the
+///         batch that needs it. It also throws if two epochs of a source had no text.
 class DocumentStream final : public BatchReader {
  public:
-  /// The tokenizer lives as long as this; its encode() is called from several threads.
+  /// The stream shares ownership of the tokenizer and calls its encode() from several threads.
   DocumentStream(std::vector<StreamSource> sources, std::shared_ptr<const text::Tokenizer> tokenizer,
                  DocumentStreamOptions options);
   tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override;
@@ -56,12 +58,12 @@ class DocumentStream final : public BatchReader {
 
  private:
   struct Document {
-    MixPosition at;  // before its record
+    MixPosition at;  // the position before its record
     Record record;
     std::vector<int64_t> tokens;
     std::exception_ptr failure;
-    std::vector<std::string> faults;  // what was passed over on the way to it
-    int64_t passed_over = 0;          // before these
+    std::vector<std::string> faults;  // messages about records skipped since the document before
+    int64_t passed_over = 0;          // number of records skipped before these faults
   };
   void copy_tokens(int64_t first, int64_t count, int64_t* out) const;
   void encode_ahead();
@@ -72,17 +74,17 @@ class DocumentStream final : public BatchReader {
   DocumentStreamOptions options_;
   std::shared_ptr<const nlohmann::json> traits_;
   RecordMix mix_;
-  std::deque<Document> encoded_, taken_;  // ahead of the rows; those that the next rows are made of
-  int64_t available_ = 0;                 // tokens of taken_
-  int64_t before_ = 0;                    // tokens of the first of them that earlier rows had
+  std::deque<Document> encoded_, taken_;  // encoded documents: not used yet, and those that the next rows consist of
+  int64_t available_ = 0;                 // number of tokens in taken_
+  int64_t before_ = 0;                    // number of tokens at the start of taken_ that earlier rows had
   int64_t row_ = 0;
-  int64_t first_epochs_ = 0;  // sum of the sources' epochs when a document with tokens was last met
+  int64_t first_epochs_ = 0;  // sum of the sources' epochs at the last document that had tokens
   PassedOver passed_over_;
 };
 
-/// The first `tokens` held-out tokens or a few more, by the weights of the sources; fewer where they have no more.
-/// Errors: as DocumentStream's; nothing is held out.
-/// `notices`: gets a line for each record that was passed over.
+/// Returns the first `tokens` held-out tokens, split among the sources by their weights. It may return a few more, and
+/// fewer if the sources have no more. `notices` gets a line for each record that was skipped.
+/// Errors: the same as DocumentStream; no record is held out.
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices);
 

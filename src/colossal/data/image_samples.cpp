@@ -11,7 +11,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kShift = 4;  // pixels, at most
+constexpr int64_t kShift = 4;  // maximum shift in pixels
 
 struct Change {
   bool mirrored = false;

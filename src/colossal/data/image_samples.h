@@ -1,4 +1,4 @@
-// Labelled images in memory as samples: normalised and, for training, lightly augmented.
+// Samples of labelled images in memory, normalised and, for training, lightly augmented.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,19 +9,21 @@
 
 namespace colossal::data {
 
+/// A set of labelled images.
 struct ImageSet {
   at::Tensor pixels;  ///< uint8 [N, C, side, side]
   at::Tensor labels;  ///< int64 [N], below `classes`
   int64_t classes = 0;
-  std::vector<float> mean, deviation;  ///< of each channel, of pixels in [0, 1]
-  std::string fingerprint;             ///< changes with the images: what a data position in a checkpoint refers to
+  std::vector<float> mean, deviation;  ///< mean and standard deviation of each channel, of pixels in [0, 1]
+  std::string fingerprint;             ///< checksum of the images, for which a data position in a checkpoint is valid
 };
 
-/// Sample i is image i, each channel of mean 0 and variance 1, as float [C, side, side].
+/// Samples of images. Sample i is image i as float [C, side, side], normalised by `mean` and `deviation`.
 ///
-/// With `augment`, mirrored left to right every second time and shifted by up to 4 pixels each way, by (seed, epoch,
-/// sample) alone; what comes in from outside has the mean colour.
-/// Errors: the constructor throws Error("data", ...) when there are no images.
+/// With `augment` every second sample on average is mirrored left to right, and samples are shifted by up to 4 pixels
+/// in each direction. Both are pure functions of (seed, epoch, sample). Pixels from outside the image have the mean
+/// colour.
+/// Errors: the constructor throws Error("data", ...) if there are no images.
 class ImageSamples : public Samples {
  public:
   ImageSamples(ImageSet set, bool augment);

@@ -14,11 +14,11 @@
 namespace colossal::data {
 namespace {
 
-constexpr int kMostScans = 500;  // each goes over the whole picture: of a hostile one for hours
+constexpr int kMostScans = 500;  // limits the time, because each scan of a hostile file covers the whole picture
 constexpr int kExifMarker = JPEG_APP0 + 1;
 
-/// What libjpeg's callbacks work on; its structs come first, so that theirs is a pointer to this. Nothing with a
-/// destructor is made below setjmp: a jump back would not run it.
+/// The state of libjpeg's callbacks. libjpeg's struct is the base, so a pointer to it is a pointer to this struct. No
+/// object with a destructor is created after setjmp, because longjmp would not run the destructor.
 struct JpegErrors : jpeg_error_mgr {
   jmp_buf back;
   bool is_damaged;
@@ -35,7 +35,7 @@ struct JpegReading {
   JpegSource source{};
   jpeg_progress_mgr progress{};
   Picture picture;
-  std::vector<uint8_t> row;  // of CMYK, or one that nobody wants
+  std::vector<uint8_t> row;  // a row of CMYK, or a row that is decoded and dropped
   bool is_too_large = false;
   int orientation = 1;
 };
@@ -46,8 +46,8 @@ struct JpegReading {
   longjmp(errors->back, 1);
 }
 
-/// libjpeg goes on where a scan is damaged, with gray or with what it guesses. Other warnings, of bytes between markers
-/// or odd versions, leave the picture as it was.
+/// Records damage of a scan, because libjpeg continues after it with gray or guessed pixels. Other warnings, about
+/// bytes between markers or unknown versions, do not concern the pixels.
 void jpeg_warns(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   auto* errors = static_cast<JpegErrors*>(jpeg->err);
@@ -60,7 +60,8 @@ void jpeg_warns(j_common_ptr jpeg, int level) {
 
 void jpeg_begins(j_decompress_ptr) {}
 
-/// The bytes are at their end before the picture: what is missing comes out gray, and is refused afterwards.
+/// Supplies an end marker if the bytes end before the picture. libjpeg fills the missing pixels with gray, and
+/// decode_jpeg() reports the error afterwards.
 boolean jpeg_wants_more(j_decompress_ptr jpeg) {
   static const JOCTET kEnd[] = {0xFF, JPEG_EOI};
   auto* source = static_cast<JpegSource*>(jpeg->src);
@@ -97,20 +98,22 @@ int orientation_of(j_decompress_ptr jpeg) {
   return 1;
 }
 
-/// Adobe's CMYK is stored inverted: 255 is no ink.
+/// Converts a row of CMYK to RGB. Adobe's CMYK is stored inverted, so 255 is no ink.
 void inks_to_rgb(const std::vector<uint8_t>& inks, uint8_t* rgb) {
   for (size_t i = 0; i + 3 < inks.size(); i += 4)
     for (size_t c = 0; c < 3; ++c) {
-      const int key = inks[i + 3], ink = (255 - inks[i + c]) * key + 128;  // Pillow's rounding of ink * key / 255
+      const int key = inks[i + 3], ink = (255 - inks[i + c]) * key + 128;  // rounds ink * key / 255 as Pillow does
       *rgb++ = static_cast<uint8_t>(std::clamp(key - ((ink >> 8) + ink) / 256, 0, 255));
     }
 }
 
-/// The pixels [first, end) of `limit` that resample() needs of a part, and those around that chroma is made of.
+/// A range of rows or columns.
 struct Span {
   int64_t first, end;
 };
 
+/// Returns the pixels [first, end) of `limit` that resample() needs for a part, and their neighbours from which chroma
+/// is interpolated.
 Span needed(double begin, double length, int64_t side, int64_t limit) {
   constexpr int64_t kChroma = 4;
   const int64_t margin = resample_margin(length, side) + kChroma;
@@ -119,7 +122,7 @@ Span needed(double begin, double length, int64_t side, int64_t limit) {
   return {std::clamp<int64_t>(first, 0, limit - 1), std::clamp<int64_t>(end, 1, limit)};
 }
 
-/// The smallest size in which the part has as many pixels as are made of it.
+/// Sets the smallest size at which the part still has at least as many pixels per side as the result.
 void set_scale(j_decompress_ptr jpeg, const Shown& shown) {
   const double shorter = std::min(shown.box.width, shown.box.height);
   jpeg->scale_num = 8;
@@ -141,20 +144,22 @@ void read_jpeg_rows(JpegReading& reading, Span rows) {
     jpeg_read_scanlines(jpeg, &row, 1);
     if (has_inks) inks_to_rgb(reading.row, to);
   }
-  // Of rows that are skipped libjpeg reads the codes, which tells of damage, but those behind which none is read.
+  // libjpeg decodes the codes of skipped rows, and so finds damage there, only if a later row is read. The last row is
+  // therefore read.
   if (jpeg->output_scanline + 1 < jpeg->output_height)
     jpeg_skip_scanlines(jpeg, jpeg->output_height - 1 - jpeg->output_scanline);
   JSAMPROW last = reading.row.data();
   if (jpeg->output_scanline < jpeg->output_height) jpeg_read_scanlines(jpeg, &last, 1);
 }
 
-/// Whether the end of the picture is among the bytes that were not read. Within a scan no such marker can stand.
+/// Returns true if the end marker of the picture is among the bytes that were not read. A scan cannot contain that
+/// marker.
 bool has_end(const JpegSource& source) {
   const std::string_view rest(reinterpret_cast<const char*>(source.next_input_byte), source.bytes_in_buffer);
   return rest.rfind("\xff\xd9") != std::string_view::npos;
 }
 
-/// All between setjmp and the end: false after an error.
+/// Does all work that may jump back to setjmp. Returns false after an error.
 bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& shown) {
   if (setjmp(reading.errors.back) != 0) return false;
   j_decompress_ptr jpeg = &reading.jpeg;
@@ -179,11 +184,11 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& sh
   Span columns{0, jpeg->output_width}, rows{0, jpeg->output_height};
   picture.scale_x = static_cast<double>(columns.end) / static_cast<double>(full_width);
   picture.scale_y = static_cast<double>(rows.end) / static_cast<double>(full_height);
-  if (shown && reading.orientation == 1) {  // others are turned as a whole
+  if (shown && reading.orientation == 1) {  // with another orientation the whole picture is decoded and turned
     columns = needed(part.box.left * picture.scale_x, part.box.width * picture.scale_x, part.side, columns.end);
     rows = needed(part.box.top * picture.scale_y, part.box.height * picture.scale_y, part.side, rows.end);
     auto left = static_cast<JDIMENSION>(columns.first), width = static_cast<JDIMENSION>(columns.end - columns.first);
-    jpeg_crop_scanline(jpeg, &left, &width);  // which may begin earlier
+    jpeg_crop_scanline(jpeg, &left, &width);  // may move the start to the left
     columns = {left, int64_t{left} + width};
   }
   picture.left = columns.first;
@@ -191,7 +196,7 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& sh
   picture.width = columns.end - columns.first;
   picture.height = rows.end - rows.first;
   read_jpeg_rows(reading, rows);
-  // Several scans were read to their end before the first row was made.
+  // A file of several scans was read to its end before the first row was decoded, so it needs no check.
   if (!jpeg_has_multiple_scans(jpeg) && jpeg->unread_marker != JPEG_EOI && !has_end(reading.source))
     reading.source.is_cut_short = true;
   return true;

@@ -50,7 +50,7 @@ bool is_record_folder(const std::string& path) {
   if (!fs::is_directory(path, failed) || !has_visible_file(path, is_record_file)) return false;
   for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
     if (entry->is_regular_file() && is_record_file(entry->path().string())) return true;
-  // A README beside the folders of the data does not make them a folder of texts; texts among them do.
+  // A README next to the folders of the data does not count as text; a text in one of these folders does.
   const std::vector<std::string> texts = text_files(path, {});
   return std::none_of(texts.begin(), texts.end(), [&](const std::string& text) {
     return fs::path(text).lexically_relative(path).has_parent_path();

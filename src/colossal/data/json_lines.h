@@ -1,4 +1,4 @@
-// Records of JSON lines: an object a line, of which some members are the columns that are read.
+// Records of JSON lines. Each line is an object, and some of its members are the columns that are read.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,39 +9,39 @@
 
 namespace colossal::data {
 
-/// Whether the name of a file says that it holds JSON lines: .jsonl, .ndjson, each also packed (.gz, .zst), and .json
-/// where it is packed; in either case.
+/// Returns true if the name of a file ends as JSON lines do, in upper or lower case: .jsonl, .ndjson, either of them
+/// packed (.gz, .zst), and .json if it is packed.
 bool is_json_lines(std::string_view path);
 
-/// Whether the name of a file says that it is a Parquet file.
+/// Returns true if the name of a file ends in .parquet, in upper or lower case.
 bool is_parquet(std::string_view path);
 
-/// Whether it is one of either.
+/// Returns true if is_json_lines() or is_parquet() is true.
 bool is_record_file(std::string_view path);
 
-/// The files that a path names: itself, or of a folder all record files in it and in its folders, in the order
-/// of their names, as visible_files() finds and counts them.
-/// Errors ("data"): no such path, a folder without such files or that cannot be read, a name that is not UTF-8.
+/// Returns the files that a path names. A file names itself. A folder names all record files in it and in its folders,
+/// in the order of their names, as visible_files() finds and counts them.
+/// Errors ("data"): the path does not exist; a folder has no such files or cannot be read; a name is not UTF-8.
 std::vector<std::string> record_files(const std::string& path, LeftOut* left_out = nullptr);
 
-/// Whether a folder is one of records: their files lie in it, or in its folders and there no texts (text_files())
-/// beside them.
+/// Returns true if a folder holds records: it has record files itself, or its folders have record files and no texts
+/// (text_files()).
 bool is_record_folder(const std::string& path);
 
-/// Checks that a text does not begin with `start` as JSON data does. `is_whole`: `start` is all of it.
-/// Errors ("data"): it is a JSON object or list, or JSON lines; the message names `path` and how to have it read.
+/// Checks that a text which begins with `start` is not JSON data. `is_whole` is true if `start` is the complete text.
+/// Errors ("data"): it is a JSON object or list, or JSON lines. The message has `path` and a remedy.
 void require_no_json(std::string_view start, bool is_whole, const std::string& path);
 
-/// Whether nothing but white space stands in a line; those are no records.
+/// Returns true if a line has only white space. Such a line is no record.
 bool is_blank(std::string_view line);
 
-/// The object that line number `number` of the file holds; a byte order mark before the first is passed over.
-/// Errors ("data"), beginning with `path:number`: not UTF-8, not JSON (NaN, comments and lone surrogates are none;
-/// numbers that a double cannot hold), nested deeper than 100, no object.
+/// Parses the object in line number `number` of a file. A byte order mark in the first line is ignored.
+/// Errors ("data"), beginning with `path:number`: the line is not UTF-8, not JSON, no object, or nested deeper than
+/// 100. NaN, comments, lone surrogates and numbers that a double cannot hold are not JSON.
 nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number);
 
-/// The texts of these columns, in their order, with an empty line between two.
-/// Errors ("data"), beginning with `path:number`: a column that is missing or no text.
+/// Returns the texts of these columns, in their order, separated by an empty line.
+/// Errors ("data"), beginning with `path:number`: a column is missing or is no text.
 std::string text_of_columns(const nlohmann::json& record, const std::vector<std::string>& columns,
                             const std::string& path, int64_t number);
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kLargestFile = int64_t{1} << 30;
 constexpr int64_t kMostClasses = 1 << 24;
-constexpr std::string_view kUnnamed = "LABEL_";  // transformers' LABEL_3 is class 3 of a model that has no names
+constexpr std::string_view kUnnamed = "LABEL_";  // transformers calls class 3 LABEL_3 in a model without names
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 struct LabelledLine {
@@ -50,7 +50,7 @@ LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
   return {line.substr(0, tab), line.substr(tab + 1)};
 }
 
-/// The i of `LABEL_i`, or nothing of any other label.
+/// Returns the i of `LABEL_i`, or nothing for any other label.
 std::optional<int64_t> number_of_unnamed(std::string_view label) {
   if (!label.starts_with(kUnnamed)) return std::nullopt;
   const std::string_view digits = label.substr(kUnnamed.size());
@@ -60,14 +60,14 @@ std::optional<int64_t> number_of_unnamed(std::string_view label) {
   return is_number && number >= 0 && number < kMostClasses ? std::optional(number) : std::nullopt;
 }
 
-/// An integer of any size, also one that is no label.
+/// Returns true if the label is an integer of any size, even one that is no valid label.
 bool is_number(const std::string& label) {
   int64_t value = 0;
   return std::from_chars(label.data(), label.data() + label.size(), value).ptr == label.data() + label.size();
 }
 
-/// Whether the labels are numbers. A stray name among them (the header of a table) must not make names of them all,
-/// which would be numbered anew in the order of the alphabet.
+/// Returns true if the labels are numbers. A single name among numbers (the header of a table) is an error, because it
+/// would turn all labels into names, which get other numbers, in alphabetical order.
 bool are_numbers(const std::vector<std::string>& labels, const std::vector<std::string>& places) {
   const auto first_name = std::find_if_not(labels.begin(), labels.end(), is_number);
   const auto first_number = std::find_if(labels.begin(), labels.end(), is_number);
@@ -87,7 +87,7 @@ bool are_numbers(const std::vector<std::string>& labels, const std::vector<std::
   return true;
 }
 
-/// Numbers, and names where labels have some, of the texts that `read` holds.
+/// Sets the labels, the classes and, if labels are names, the names of the texts in `read`.
 void number_classes(const std::vector<std::string>& labels, bool are_numbers, LabelledTexts& read) {
   read.are_unnamed =
       std::all_of(labels.begin(), labels.end(), [](const auto& label) { return number_of_unnamed(label).has_value(); });

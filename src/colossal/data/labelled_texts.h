@@ -1,4 +1,4 @@
-// Texts and the classes they belong to, a line each, as samples.
+// Samples of labelled texts: a file has one text and its class per line.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,50 +11,52 @@
 
 namespace colossal::data {
 
+/// Labelled texts in memory.
 struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int64_t> labels;
-  int64_t classes = 0;               ///< labels are below it
-  std::vector<std::string> names{};  ///< of the classes, in their order; empty: labels are numbers
-  bool are_unnamed = false;          ///< every label is LABEL_i, as transformers calls class i where it has no name
-  std::string fingerprint;           ///< changes with the file: what a data position in a checkpoint refers to
-  std::vector<std::string> passed_over{};  ///< notices of lines that were left out, for people
+  int64_t classes = 0;                     ///< number of classes; labels are below it
+  std::vector<std::string> names{};        ///< names of the classes, in order; empty = labels are numbers
+  bool are_unnamed = false;                ///< true = every label is LABEL_i, the name that transformers gives class i
+  std::string fingerprint;                 ///< checksum of the file, for which a data position in a checkpoint is valid
+  std::vector<std::string> passed_over{};  ///< notices about skipped lines, for people
 
-  /// Numbers the classes as `order` has their names; LABEL_i is a name here. Nothing where labels are numbers.
-  /// Errors ("data"): a name that is not in `order`.
+  /// Numbers the classes by their index in `order`. LABEL_i counts as a name here. If labels are numbers, the function
+  /// changes nothing. Errors ("data"): a name is not in `order`.
   void number_as(const std::vector<std::string>& order);
-  /// Training and held-out part: each text is held out with that probability, by its number alone.
+  /// Splits the texts into a training and a held-out part. A text is held out with probability `held_out`, drawn from
+  /// its number alone.
   std::pair<LabelledTexts, LabelledTexts> split(double held_out) const;
 };
 
-/// How JSON lines are read.
+/// Options for reading JSON lines.
 struct LabelledOptions {
-  std::vector<std::string> text_columns = {"text"};  ///< whose texts are one
+  std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined
   std::string label_column = "label";
-  int64_t longest_line = 16 << 20;  ///< bytes; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this, and the rest of a damaged file, are left out
+  int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
+  Faults faults = Faults::Refuse;   ///< Skip = malformed lines and the rest of a damaged file are skipped
 };
 
-/// Reads a file of one text a line: of JSON lines (also packed) and Parquet objects {"text": "...", "label": 1},
-/// of any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers
-/// from 0, or all names, which get numbers in the order of the alphabet; where all are LABEL_i, these are classes i,
-/// without names.
-/// Errors ("data"): no such file, one of more than 1 GiB unpacked, no text in it, or a line that is none of this (with
-/// its number): a name where others have numbers, such as a header, a number that is no class, or a label that is not
-/// UTF-8 (config.toml and config.json keep the names).
+/// Reads a file with one text per line. JSON lines (also packed) and Parquet files have objects {"text": "...",
+/// "label": 1}. Lines of any other file, which may be packed too, are `label<tab>text`. Empty lines are skipped. Labels
+/// are all numbers from 0, or all names, which are numbered in alphabetical order. If all labels are LABEL_i, these are
+/// the classes i, without names.
+/// Errors ("data"): there is no such file, it has more than 1 GiB unpacked or no text, or a line is malformed (with its
+/// number). Malformed are a name among numbers, such as a header, a number that is no class, and a label that is not
+/// UTF-8, because config.toml and config.json store the names.
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
-/// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and
-/// the end token, then end tokens up to `sequence`. Labels are [B, 1]. What fills up is a document of its own, number
-/// 1: no token of the text attends to it.
-/// Errors ("data"): no texts, a sequence below 3, a tokenizer without an end token.
+/// Samples of labelled texts. Sample i has the tokenizer's begin token (or its end token if it has none), the first
+/// tokens of text i, the end token, and then end tokens up to `sequence`. Labels are [B, 1]. The padding is a document
+/// of its own, number 1, so no token of the text attends to it.
+/// Errors ("data"): there are no texts; the sequence is below 3; the tokenizer has no end token.
 class LabelledSamples : public Samples {
  public:
   LabelledSamples(const LabelledTexts& texts, const text::Tokenizer& tokenizer, int64_t sequence);
   int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
   tensor::Batch make(int64_t rows) const override;
   void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
-  /// The file, its tokens as the tokenizer made them, and the names of the classes.
+  /// Returns the fingerprints of the file and of its tokens, and the names of the classes.
   nlohmann::json traits() const override;
 
  private:

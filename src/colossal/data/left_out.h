@@ -1,4 +1,4 @@
-// Files of a folder that are not read, counted by ending.
+// Counts of the files of a folder that are not read, by ending.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -7,7 +7,7 @@
 
 namespace colossal::data {
 
-/// Counts files by the ending of their names, in lower case.
+/// A counter of files by the ending of their names, in lower case.
 class LeftOut {
  public:
   /// Counts a file. `why` is added to its ending, as in ".txt (links)".

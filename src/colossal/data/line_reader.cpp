@@ -21,7 +21,7 @@ LineReader::LineReader(const std::string& path, int64_t longest, LinePosition st
 
 bool LineReader::fill() {
   if (begin_ < end_) return true;
-  begin_ = end_ = 0;  // also where reading fails
+  begin_ = end_ = 0;  // before read(), so that the piece is empty if read() throws
   end_ = file_->read(piece_.data(), kLinePiece);
   return end_ > 0;
 }

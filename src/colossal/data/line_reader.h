@@ -1,4 +1,4 @@
-// The lines of a file that may be packed, one after the other, and where each of them stands.
+// A reader of the lines of a file, which may be packed, with the position of each line.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,16 +10,16 @@
 
 namespace colossal::data {
 
-/// LF alone ends a line (and is no part of it), the last one may go without.
+/// A reader of lines. Only LF ends a line, and it is no part of the line. The last line may have no LF.
 ///
 /// Memory: the longest line read, at most `longest` bytes.
 /// Thread safety: one thread calls the members.
 class LineReader final : public RecordLines {
  public:
-  /// Errors: UnpackedFile's; Error("data", ...) of a start behind the end.
+  /// Opens a file at `start`. Errors: the same as UnpackedFile; Error("data", ...) if `start` is after the end.
   LineReader(const std::string& path, int64_t longest, LinePosition start = {});
-  /// Whether there is another line, then in `line`: cut where it has more than `longest` bytes, which is_cut() tells.
-  /// Errors: UnpackedFile's, after the lines that were whole before the damage.
+  /// Reads the next line into `line`. Returns false if there is none. A line of more than `longest` bytes is cut, and
+  /// is_cut() is true then. Errors: the same as UnpackedFile, after the lines that are complete before the damage.
   bool next(std::string& line) override;
   bool is_cut() const override { return is_cut_; }
   LinePosition position() const override { return position_; }
@@ -30,7 +30,7 @@ class LineReader final : public RecordLines {
   int64_t longest_;
   LinePosition position_;
   std::vector<char> piece_;
-  int64_t begin_ = 0, end_ = 0;  // what is left of the piece
+  int64_t begin_ = 0, end_ = 0;  // the range of piece_ that was not returned yet
   bool is_cut_ = false;
 };
 

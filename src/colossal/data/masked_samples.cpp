@@ -28,7 +28,7 @@ void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_i
     if (tokens[i] != end_id) places.push_back(i);
   const auto all = static_cast<int64_t>(places.size());
   const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking.share * static_cast<double>(all))));
-  for (int64_t k = 0; k < wanted; ++k) {  // the first steps of a shuffle
+  for (int64_t k = 0; k < wanted; ++k) {  // the first `wanted` steps of a shuffle draw the places
     std::swap(places[k], places[k + derive_seed(seed, 2 * k) % static_cast<uint64_t>(all - k)]);
     const int64_t place = places[k];
     labels[place] = tokens[place];

@@ -1,23 +1,25 @@
-// Samples of a corpus with some tokens hidden, which a model is to fill in.
+// Samples of a corpus in which some tokens are hidden. A model learns to predict the hidden tokens.
 #pragma once
 #include "colossal/data/text_samples.h"
 
 namespace colossal::data {
 
+/// Options of masking.
 struct Masking {
-  double share = 0.15;              ///< of a sample's tokens, end tokens not counted
-  double random = 0.1, kept = 0.1;  ///< of those: shown as a random token, and as they are; the others as mask_id
-  int64_t mask_id = -1;             ///< what stands for a hidden token
-  int64_t vocabulary = 0;           ///< random tokens are below it
+  double share = 0.15;              ///< fraction of a sample's tokens that have a label; end tokens do not count
+  double random = 0.1, kept = 0.1;  ///< fractions of these that a random token replaces, and that are not replaced
+  int64_t mask_id = -1;             ///< id that replaces the others
+  int64_t vocabulary = 0;           ///< number of ids from which random tokens are drawn
 };
 
-/// Makes of row `row`, filled by fill_text_row(), one in which tokens are hidden as MaskedSamples says.
+/// Hides tokens of row `row`, which fill_text_row() filled, and sets its labels, as MaskedSamples describes.
 void hide_tokens(tensor::Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking);
 
-/// Sample i is that of TextSamples, of whose n tokens max(1, round(share * n)) have a label, the token itself, and the
-/// others kIgnored (BERT, arXiv:1810.04805, section 3.1). An end token is never one of them; a sample of end tokens
-/// alone has no labels. What is hidden is a function of (seed, epoch, sample) alone.
-/// Errors: those of TextSamples; a mask_id below 0, or no vocabulary ("data").
+/// Samples for masked language modelling. Sample i is sample i of TextSamples. Of its n tokens, max(1, round(share *
+/// n)) have the token itself as label and the others kIgnored (BERT, arXiv:1810.04805, section 3.1). End tokens have no
+/// label and do not count in n; a sample of end tokens only has no labels. The choice is a pure function of (seed,
+/// epoch, sample).
+/// Errors ("data"): the same as TextSamples; a mask_id below 0; no vocabulary.
 class MaskedSamples : public Samples {
  public:
   MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking);

@@ -16,7 +16,7 @@ Order::Order(int64_t count, uint64_t seed, int64_t epoch) : count_(count), half_
 uint64_t Order::permute(uint64_t value) const {
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   uint64_t left = value >> half_bits_, right = value & mask;
-  for (uint64_t key : keys_) {  // (L, R) -> (R, L ^ F(R)) can be undone whatever F is, so the whole is a permutation
+  for (uint64_t key : keys_) {  // (L, R) -> (R, L ^ F(R)) is invertible for any F, so permute() is a permutation
     const uint64_t mixed = left ^ (splitmix64(right ^ key) & mask);
     left = right;
     right = mixed;
@@ -28,7 +28,7 @@ int64_t Order::operator()(int64_t position) const {
   require(position >= 0 && static_cast<uint64_t>(position) < count_, "data", "position must be in [0, ", count_,
           "): got ", position);
   uint64_t value = static_cast<uint64_t>(position);
-  do value = permute(value);  // the cycle through `position` comes back inside, at the latest to itself
+  do value = permute(value);  // ends, because the cycle through `position` returns to it at the latest
   while (value >= count_);
   return static_cast<int64_t>(value);
 }

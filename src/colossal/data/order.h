@@ -1,15 +1,15 @@
-// The order in which samples are visited, as a function: no table, no state.
+// The order in which samples are visited, as a function without a table or state.
 #pragma once
 #include <array>
 #include <cstdint>
 
 namespace colossal::data {
 
-/// A permutation of [0, count) keyed by (seed, epoch): a Feistel network on the next power of four, walked until it
-/// lands inside.
+/// A permutation of [0, count) keyed by (seed, epoch). It applies a Feistel network on the next power of four,
+/// repeatedly until the value is below count.
 ///
-/// Cost: O(1) memory; fewer than 4 rounds of the network expected per call.
-/// Errors: throws unless count >= 1 and the position lies in [0, count).
+/// Cost: O(1) memory; fewer than 4 applications of the network are expected per call.
+/// Errors: throws unless 1 <= count <= 2^62 and the position is in [0, count).
 class Order {
  public:
   Order(int64_t count, uint64_t seed, int64_t epoch);

@@ -33,7 +33,7 @@ SourceAndTarget pair_of_line(const std::string& line, const std::string& path, i
           text_of_columns(record, {options.target_column}, path, number)};
 }
 
-/// At most `room` tokens, of which the last is the end token.
+/// Returns at most `room` tokens of a text. The last one is the end token.
 std::vector<int32_t> tokens_of(const std::string& text, const text::Tokenizer& tokenizer, int64_t room) {
   std::vector<int64_t> ids = tokenizer.encode(text);
   ids.resize(std::min<size_t>(ids.size(), room - 1));

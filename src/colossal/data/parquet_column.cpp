@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kInt32 = 1, kInt64 = 2, kByteArray = 6;                // types
 constexpr int64_t kDataPage = 0, kDictionaryPage = 2, kDataPageV2 = 3;   // kinds of pages
 constexpr int64_t kPlain = 0, kPlainDictionary = 2, kRleDictionary = 8;  // encodings
-// Fields of ColumnMetaData, PageHeader and the headers within it, by parquet.thrift.
+// The numbers of fields in ColumnMetaData, PageHeader and the headers within it, from parquet.thrift.
 constexpr int kType = 1, kCodec = 4, kPackedSize = 7, kFirstDataPage = 9, kFirstDictionaryPage = 11;
 constexpr int kPageKind = 1, kPageSize = 2, kPagePackedSize = 3, kPageSum = 4, kOfData = 5, kOfDictionary = 7,
               kOfDataV2 = 8;
@@ -85,7 +85,7 @@ ParquetValue ParquetColumn::take_plain(std::string_view& bytes) const {
 
 void ParquetColumn::read_page() {
   if (position_ >= end_) column_is_damaged("it has fewer values than its row group has rows");
-  // Headers are some bytes; statistics of long texts make them longer.
+  // A header has a few bytes, so a small piece is tried first. Statistics of long texts make headers longer.
   ThriftValue header;
   std::string bytes;
   for (int64_t piece = 1 << 12;; piece *= 64) {

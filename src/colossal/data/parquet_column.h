@@ -11,19 +11,21 @@
 
 namespace colossal::data {
 
-/// A text or a whole number, or neither. `text` is valid until the column's next value.
+/// A text, an integer or null. `text` is valid until the column's next value.
 struct ParquetValue {
   enum class Kind { Null, Text, Number } kind = Kind::Null;
   std::string_view text{};
   int64_t number = 0;
 };
 
+/// A reader of the values of one column chunk.
+///
 /// Memory: a page and the column's dictionary, each at most 256 MiB unpacked.
-/// Errors ("data") of all members: damaged; packed or encoded in a way that is not read (parquet_page.h; PLAIN and
-/// dictionaries are); values other than texts and whole numbers.
+/// Errors ("data") of all members: the data is damaged; its compression is not supported (parquet_page.h); its encoding
+///                                 is neither PLAIN nor a dictionary; values are neither texts nor integers.
 class ParquetColumn {
  public:
-  /// `meta`: the chunk's ColumnMetaData. `is_optional`: values may be missing.
+  /// `meta` is the ColumnMetaData of the chunk. If `is_optional` is true, values may be null.
   ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional);
   ParquetValue next();
 
@@ -38,7 +40,7 @@ class ParquetColumn {
   bool is_optional_;
   std::string dictionary_bytes_, page_;
   std::vector<ParquetValue> dictionary_;
-  int64_t left_ = 0;  // values of the page
+  int64_t left_ = 0;  // number of values of the page that next() has not returned
   ParquetRuns present_, indices_;
   std::string_view plain_;
   bool uses_dictionary_ = false;

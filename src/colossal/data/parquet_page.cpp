@@ -14,7 +14,7 @@ constexpr int64_t kLargestPage = 256 << 20;
 
 [[noreturn]] void page_is_damaged() { throw Error("data", "a page is damaged or cut short; fetch the file again"); }
 
-/// A number of `count` bytes, the lowest first, from the front of `bytes`.
+/// Takes a little-endian number of `count` bytes from the front of `bytes`.
 uint32_t take_number(std::string_view& bytes, size_t count) {
   if (bytes.size() < count) page_is_damaged();
   uint32_t value = 0;
@@ -33,7 +33,8 @@ uint64_t take_varint(std::string_view& bytes) {
   page_is_damaged();
 }
 
-/// https://github.com/google/snappy/blob/main/format_description.txt: literals, and copies of what came before.
+/// Unpacks Snappy: literals, and copies of earlier output. The format is described in
+/// https://github.com/google/snappy/blob/main/format_description.txt.
 void unpack_snappy(std::string_view packed, std::string& out) {
   if (take_varint(packed) != out.size()) page_is_damaged();
   size_t filled = 0;
@@ -49,7 +50,7 @@ void unpack_snappy(std::string_view packed, std::string& out) {
       if (kind == 1) length = ((tag >> 2) & 7) + 4;
       distance = kind == 1 ? (tag >> 5) << 8 | take_number(packed, 1) : take_number(packed, kind == 2 ? 2 : 4);
       if (distance == 0 || distance > filled || length > out.size() - filled) page_is_damaged();
-      for (size_t i = filled; i < filled + length; ++i) out[i] = out[i - distance];  // it may overlap
+      for (size_t i = filled; i < filled + length; ++i) out[i] = out[i - distance];  // the ranges may overlap
     }
     filled += length;
   }
@@ -60,7 +61,7 @@ void unpack_gzip(std::string_view packed, std::string& out) {
   z_stream stream{};
   constexpr int kGzipOrZlib = 32 + MAX_WBITS;
   require(inflateInit2(&stream, kGzipOrZlib) == Z_OK, "data", "no memory to unpack a page");
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));  // zlib's old interface: it reads
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));  // zlib only reads from next_in
   stream.avail_in = static_cast<uInt>(packed.size());
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
@@ -82,7 +83,8 @@ std::string unpack_page(std::string_view packed, int64_t codec, int64_t size) {
     if (static_cast<int64_t>(packed.size()) != size) page_is_damaged();
     return std::string(packed);
   }
-  // Before it is allocated: more than so much a packed byte cannot stand for.
+  // The size is checked before the allocation: `most` is the largest number of bytes that one packed byte can expand
+  // to.
   const int64_t most = codec == kSnappy ? 22 : codec == kGzip ? 1032 : 1 << 15;
   const uint64_t said = codec == kZstd ? ZSTD_getFrameContentSize(packed.data(), packed.size()) : size;
   const bool is_likely = said == static_cast<uint64_t>(size) || said == ZSTD_CONTENTSIZE_UNKNOWN;
@@ -107,7 +109,7 @@ void ParquetRuns::begin_run() {
     packed_ = bytes_.substr(0, held);
     bytes_.remove_prefix(held);
     bit_ = 0;
-    left_ = static_cast<int64_t>(width_ == 0 ? groups * 8 : held * 8 / width_);  // a last group may be cut
+    left_ = static_cast<int64_t>(width_ == 0 ? groups * 8 : held * 8 / width_);  // the last group may be cut
   } else {
     left_ = static_cast<int64_t>(header >> 1);
     value_ = take_number(bytes_, (width_ + 7) / 8);

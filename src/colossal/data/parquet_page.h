@@ -1,4 +1,4 @@
-// The pages of a Parquet file: how they are packed and how values lie in them.
+// The pages of a Parquet file: their compression, and the encoding of levels and dictionary indices.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,17 +6,18 @@
 
 namespace colossal::data {
 
-/// The content of a page of `size` bytes, packed by codec 0 (not), 1 (Snappy), 2 (gzip) or 6 (Zstandard).
-/// Errors ("data"): another codec, damaged, another size, more than 256 MiB.
+/// Returns the unpacked content of a page, which has `size` bytes. `codec` is 0 (none), 1 (Snappy), 2 (gzip) or 6
+/// (Zstandard).
+/// Errors ("data"): another codec, damaged data, another size than `size`, a size of more than 256 MiB.
 std::string unpack_page(std::string_view packed, int64_t codec, int64_t size);
 
-/// Numbers of `width` bits: runs of one number, and packed ones (Parquet's RLE / bit-packing hybrid).
+/// A reader of numbers of `width` bits, in Parquet's hybrid encoding: runs of one number (RLE) and bit-packed numbers.
 class ParquetRuns {
  public:
   ParquetRuns() = default;
-  /// Errors ("data"): a width beyond 32.
+  /// `bytes` must outlive the reader. Errors ("data"): a width below 0 or above 32.
   ParquetRuns(std::string_view bytes, int width);
-  /// Errors ("data"): there is none.
+  /// Returns the next number. Errors ("data"): there is none.
   uint32_t next();
 
  private:

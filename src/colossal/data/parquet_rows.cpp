@@ -11,7 +11,7 @@
 namespace colossal::data {
 namespace {
 
-// Fields of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData, by parquet.thrift.
+// The numbers of fields in FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData, from parquet.thrift.
 constexpr int kSchema = 2, kGroups = 4, kElementType = 1, kRepetition = 3, kElementName = 4, kChildren = 5;
 constexpr int kChunks = 1, kRows = 3, kMeta = 3, kPath = 3;
 constexpr int64_t kOptional = 1, kRepeated = 2;
@@ -24,7 +24,7 @@ const std::vector<ThriftValue>& list_of(const ThriftValue& value, int field) {
   return list->parts;
 }
 
-/// The chunk of a column that is not within another; null: the group has none.
+/// Returns the metadata of the chunk of a top-level column; null = the group has none.
 const ThriftValue* chunk_of(const ThriftValue& group, const std::string& name) {
   for (const ThriftValue& chunk : list_of(group, kChunks)) {
     const ThriftValue* meta = chunk.find(kMeta);
@@ -77,12 +77,12 @@ void ParquetRows::read_footer() {
   footer_ = read_thrift(rest);
 }
 
-/// Those that were asked for, of the columns that are neither lists nor structures.
+/// Chooses the requested columns among those that are neither lists nor structures.
 void ParquetRows::choose_columns() {
   const std::vector<ThriftValue>& schema = list_of(footer_, kSchema);
   std::vector<std::string> flat;
   std::vector<bool> are_optional;
-  int64_t within = 0;  // elements of structures that are still to come
+  int64_t within = 0;  // number of elements of open structures that follow
   for (size_t i = 1; i < schema.size(); ++i) {
     const int64_t children = schema[i].number_of(kChildren, 0), repetition = schema[i].number_of(kRepetition, 0);
     require(children >= 0 && children <= static_cast<int64_t>(schema.size()), "data",
@@ -124,9 +124,9 @@ void ParquetRows::read_row(std::string& line) {
     const ParquetValue value = columns_[i].next();
     bytes += static_cast<int64_t>(value.text.size());
     is_cut_ = bytes > longest_;
-    if (is_cut_ || !line.empty()) continue;  // the other columns go on to their next row too
+    if (is_cut_ || !line.empty()) continue;  // no break, because the other columns must move to their next row, too
     if (!text::is_utf8(value.text))
-      line = value.text;  // no line of JSON: whoever parses it says so
+      line = value.text;  // is no JSON, so the parser of the line reports it
     else if (value.kind == ParquetValue::Kind::Text)
       object[names_[i]] = value.text;
     else

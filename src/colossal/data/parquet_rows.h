@@ -10,19 +10,20 @@
 
 namespace colossal::data {
 
-/// Row n (from 1) is line n: an object of some columns, its texts, whole numbers and nulls. A position counts rows.
+/// A reader of the rows of a Parquet file. Row n (from 1) is line n, a JSON object of the columns that are read: texts,
+/// integers and nulls. A position counts rows.
 ///
-/// Columns are those that are neither lists nor structures. Pages are read when they are wanted: plain, or packed by
-/// Snappy, gzip or Zstandard; of plain values or dictionaries, version 1 and 2; their checksums, where they have some,
-/// are compared.
-/// Memory: footer, and a page and a dictionary of each column that is read. Cost of a start: the rows before it in its
-/// row group are read again.
+/// Only columns that are neither lists nor structures can be read. Pages are read when they are needed. They may be
+/// uncompressed, or packed by Snappy, gzip or Zstandard. They have plain or dictionary values, in page version 1 or 2.
+/// If a page has a checksum, it is verified.
+/// Memory: the footer, and a page and a dictionary of each column that is read.
+/// Cost:   a start inside a row group reads the rows of the group before it again.
 /// Thread safety: one thread calls the members.
 class ParquetRows final : public RecordLines {
  public:
-  /// Without `columns` all that can be read.
-  /// Errors ("file"): InputFile's. Errors ("data"), with the file's name: no Parquet file, damaged, encrypted, a column
-  /// that is not there; ParquetColumn's.
+  /// Opens a file. If `columns` is empty, all columns that can be read are read.
+  /// Errors ("file"): the same as InputFile. Errors ("data"), with the file's name: the file is no Parquet file, is
+  /// damaged or encrypted, or lacks a column; the same as ParquetColumn.
   ParquetRows(const std::string& path, int64_t longest, LinePosition start, std::vector<std::string> columns);
   bool next(std::string& line) override;
   bool is_cut() const override { return is_cut_; }
@@ -39,9 +40,9 @@ class ParquetRows final : public RecordLines {
   std::vector<std::string> names_;
   std::string footer_bytes_;
   ThriftValue footer_;
-  std::vector<bool> are_optional_;  // of names_
-  size_t group_ = 0;                // the next one
-  int64_t row_ = 0, left_ = 0;      // rows before; of the group
+  std::vector<bool> are_optional_;  // for each of names_, true if its values may be null
+  size_t group_ = 0;                // the next row group
+  int64_t row_ = 0, left_ = 0;      // the number of rows read, and of rows left in the group
   std::vector<ParquetColumn> columns_;
   bool is_cut_ = false;
 };

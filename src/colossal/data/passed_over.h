@@ -1,4 +1,4 @@
-// What could not be read and was passed over, told so that a log stays short.
+// Notices about records that could not be read and were skipped, limited so that a log stays short.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace colossal::data {
 
-/// Counts all; the first 20 have a notice, then every thousandth.
+/// A counter of skipped records. The first 20 give a notice each, and after them every thousandth.
 class PassedOver {
  public:
   void add(const std::string& what) {
     if (++count_ <= kNamed || count_ % 1000 == 0)
       notices_.push_back(concat("skipped: ", what, " (", count_, " so far)"));
   }
-  /// A line each for people, of what came since the last call.
+  /// Returns the notices since the last call, one line each.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   int64_t count() const { return count_; }
-  /// Counts on from there.
+  /// Sets the count to `count`, as after a resume, and drops the notices.
   void begin_at(int64_t count) {
     count_ = count;
     notices_.clear();

@@ -7,7 +7,7 @@
 namespace colossal::data {
 namespace {
 
-/// Reads numbers of either byte order within bounds.
+/// A reader of numbers in the byte order of a TIFF block. The caller checks the bounds with holds().
 class Tiff {
  public:
   explicit Tiff(std::string_view bytes) : bytes_(bytes), is_big_(bytes.starts_with("MM")) {}
@@ -26,7 +26,7 @@ class Tiff {
   bool is_big_;
 };
 
-/// Orientation 1 of a picture that has another.
+/// Returns the picture turned from the given orientation to orientation 1.
 Picture turn(const Picture& from, int orientation) {
   const bool swaps = orientation >= 5;
   Picture to{swaps ? from.height : from.width, swaps ? from.width : from.height};
@@ -73,7 +73,7 @@ Picture decode_picture(std::string_view bytes, const std::string& name, const Sh
     picture = decode_jpeg(bytes, name, shown, orientation);
   }
   if (orientation != 1) picture = turn(picture, orientation);
-  if (is_png && shown) shown(picture.width, picture.height);  // decoded whole, but the caller resamples what it answers
+  if (is_png && shown) shown(picture.width, picture.height);  // a PNG is decoded whole, but the caller expects the call
   return picture;
 }
 

@@ -1,4 +1,4 @@
-// Pictures in PNG and JPEG files, which anybody may have made.
+// Pictures in PNG and JPEG files. The decoders accept files from untrusted sources.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,57 +8,64 @@
 
 namespace colossal::data {
 
-constexpr int64_t kMostPixels = int64_t{1} << 26;  ///< of a picture: 192 MiB decoded
+constexpr int64_t kMostPixels = int64_t{1} << 26;  ///< maximum pixels of a picture; they take 192 MiB decoded
 
-constexpr int64_t kLongestSide = 65535;  ///< in pixels: what a JPEG can say
+constexpr int64_t kLongestSide = 65535;  ///< maximum pixels in a row or column, the largest size that a JPEG can have
 
-/// 8-bit red, green and blue, row by row from the top left: of a file's picture, of it at a part of its size, or of the
-/// pixels [left, left + width) x [top, top + height) of one of these.
+/// A picture of 8-bit red, green and blue, row by row from the top left. It is the picture of a file at its size or
+/// reduced, or the part [left, left + width) x [top, top + height) of such a picture.
 struct Picture {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> rgb{};
   int64_t left = 0, top = 0;
-  double scale_x = 1, scale_y = 1;  ///< of the file's picture
+  double scale_x = 1, scale_y = 1;  ///< size relative to the file's picture
 };
 
-/// A part of a picture, in its pixels.
+/// A part of a picture, in pixels of the file's picture.
 struct Box {
   double left, top, width, height;
 };
 
-/// What resample() is to make of a picture of that size: a part, of `side` x `side` pixels.
+/// The request of a caller: a part of the picture, to be resampled to `side` x `side` pixels.
 struct Shown {
   Box box;
   int64_t side;
 };
-/// Returns the part that is wanted of an upright picture of that size. decode_picture() calls it once for every picture
-/// that it returns, whichever the format.
+/// A function that returns the requested part of an upright picture of a given size. decode_picture() calls it once for
+/// every picture that it returns, for both formats.
 using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 
-/// The picture that a file's bytes are, whatever its name says, turned as its EXIF orientation wants.
+/// Decodes the picture in the bytes of a file and turns it by its EXIF orientation. The bytes decide the format; the
+/// file's name does not.
 ///
-/// Gray, palettes and one to 16 bits a sample become 8-bit RGB (the high byte), alpha is dropped, CMYK becomes
-/// (255 - C) (255 - K) / 255 and so on, profiles are passed over: as Pillow's convert("RGB"). Where `shown` says which
-/// part is wanted, at least the pixels that resample() needs of it are decoded, and a JPEG at 1/2, 1/4 or 1/8 of its
-/// size, the smallest in which the part is no smaller than what is made of it: much cheaper, and close to, not the same
-/// as, averaging the whole one. Otherwise the pixels are those of the whole picture.
-/// Errors ("data"), naming the file: neither PNG nor JPEG, damaged, cut short, more than kMostPixels or a side beyond
-/// kLongestSide (before they are allocated), more than 500 scans. Of a JPEG damage is what libjpeg finds in the scans:
-/// codes that are none, markers within.
+/// The result is the same as Pillow's convert("RGB"): gray, palettes and 1 to 16 bits per sample become 8-bit RGB (the
+/// high byte), alpha is dropped, CMYK becomes (255 - C) (255 - K) / 255 and so on, colour profiles are ignored.
+///
+/// If `shown` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
+/// 1/2, 1/4 or 1/8 of its size if the part still has at least `side` pixels per side; the smallest such size is used.
+/// This is much cheaper than averaging the full picture, and close to it, but not equal. Without `shown`, all pixels of
+/// the full picture are decoded.
+/// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, are damaged or cut short, have more than
+/// kMostPixels or a side above kLongestSide (found before the allocation), or have more than 500 scans. A JPEG counts
+/// as damaged if libjpeg finds invalid codes or markers within its scans.
 Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown = {});
 
-/// The two formats. As decode_picture(), but not turned: `orientation` is EXIF's 1 to 8.
+/// Decodes one of the two formats like decode_picture(), but does not turn the picture. `orientation` is set to the
+/// EXIF orientation, 1 to 8.
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation);
 Picture decode_jpeg(std::string_view bytes, const std::string& name, const ShownPart& shown, int& orientation);
 
-/// The orientation of an EXIF block (of TIFF, behind `Exif\0\0`); 1 where it says none or is damaged.
+/// Returns the orientation in an EXIF block. `tiff` are the bytes after `Exif\0\0`. Returns 1 if the block has no
+/// orientation or is damaged.
 int exif_orientation(std::string_view tiff);
 
-/// The part `box` of the file's picture, resampled to side x side: each pixel the mean of those around it, weighted by
-/// a triangle as wide as the reduction (Pillow's and torchvision's antialiased bilinear), to within one step.
+/// Resamples the part `box` of the file's picture to side x side pixels. Each pixel is a mean of the pixels around it,
+/// weighted by a triangle as wide as the reduction. This is the antialiased bilinear filter of Pillow and torchvision;
+/// the results agree to within one step of 255.
 Picture resample(const Picture& from, const Box& box, int64_t side);
 
-/// How many pixels beside a part resample() needs of a picture in which `length` of them become `side`, at most.
+/// Returns an upper bound of the pixels that resample() needs beyond each border of a part, in a picture in which
+/// `length` pixels become `side`.
 int64_t resample_margin(double length, int64_t side);
 
 }  // namespace colossal::data

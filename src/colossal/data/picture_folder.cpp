@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLargestPicture = int64_t{256} << 20;  // bytes of a file
-constexpr double kShown = 7.0 / 8;                       // of the shorter side, without augmentation
+constexpr int64_t kLargestPicture = int64_t{256} << 20;  // maximum bytes of a file
+constexpr double kShown = 7.0 / 8;                       // fraction of the shorter side shown without augmentation
 constexpr int kTries = 10;
 
 bool is_picture(const std::string& path) {
@@ -34,7 +34,7 @@ bool is_other_picture(const std::string& path) {
   return std::any_of(std::begin(kOthers), std::end(kOthers), [&](const char* each) { return has_ending(path, each); });
 }
 
-/// Of a picture of that size, the part that a sample shows.
+/// Returns the part of a picture of this size that a sample shows.
 Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOptions& options) {
   const auto whole_width = static_cast<double>(width), whole_height = static_cast<double>(height);
   const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };

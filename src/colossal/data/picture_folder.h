@@ -1,4 +1,4 @@
-// Folders of pictures, one for each class, as samples that are read from the disk when they are wanted.
+// Samples of pictures in folders, one folder per class. A picture is read from the disk when its sample is needed.
 #pragma once
 #include <array>
 #include <mutex>
@@ -13,48 +13,53 @@
 
 namespace colossal::data {
 
-/// The pictures of a folder and the class of each: <folder>/<class>/**.png, .jpg or .jpeg, in either case. Classes are
-/// numbered in the order of their names. Hidden files and folders are left out, and so are files of no class and other
-/// endings, which are counted.
+/// The pictures of a folder and their classes: <folder>/<class>/**.png, .jpg or .jpeg, in upper or lower case. Classes
+/// are numbered in the order of their names. Hidden files and folders are ignored. Files outside class folders and
+/// files with other endings are not read, but counted.
 struct PictureFolder {
   std::string path;
-  std::vector<std::string> names;  ///< of the pictures, within the folder, in their order
+  std::vector<std::string> names;  ///< paths of the pictures within the folder, in sorted order
   std::vector<int64_t> labels;
   std::vector<std::string> classes;
   std::optional<std::string> left_out{};  ///< a line for the log about the files that were counted
 
-  /// Errors ("data"): no such folder, no picture in it, a name that is not UTF-8.
+  /// Errors ("data"): there is no such folder, it has no picture, or a name is not UTF-8.
   static PictureFolder open(const std::string& path);
-  /// Whether there is a folder of that kind, also one whose pictures open() does not read (.webp).
+  /// Returns true if `path` is a folder with pictures in folders, even of formats that open() does not read (.webp).
   static bool is_one(const std::string& path);
-  /// Training and held-out part: each picture is held out with that probability, by its name alone.
+  /// Splits the pictures into a training and a held-out part. A picture is held out with probability `held_out`, drawn
+  /// from its name alone.
   std::pair<PictureFolder, PictureFolder> split(double held_out) const;
-  /// Numbers the classes as `order` has their names. Errors ("data"): one that is not in it.
+  /// Numbers the classes by their index in `order`. Errors ("data"): a class is not in `order`.
   void number_as(const std::vector<std::string>& order);
 };
 
+/// Options of PictureSamples.
 struct PictureOptions {
-  int64_t side = 0;                                                                     ///< of a sample
-  std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};  ///< of pixels in [0, 1]
-  /// The part of the picture that a sample shows is drawn: `least_area` to all of its area, 3/4 to 4/3 as wide as high,
-  /// mirrored every second time. Else the middle, a square of 7/8 of the shorter side.
+  int64_t side = 0;  ///< width and height of a sample in pixels
+  /// The mean and standard deviation of each channel, of pixels in [0, 1].
+  std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};
+  /// If true, a sample shows a random part of the picture: `least_area` to all of its area, with 3/4 to 4/3 of its
+  /// height as width, mirrored in every second sample on average. If false, it shows a square in the middle, with 7/8
+  /// of the shorter side.
   bool augment = false;
-  double least_area = 0.08;
-  Faults faults = Faults::Refuse;  ///< Skip: the next picture that can be read takes the place of one that cannot
+  double least_area = 0.08;        ///< minimum fraction of the picture's area that a random part has
+  Faults faults = Faults::Refuse;  ///< Skip = the next readable picture replaces one that cannot be read
 };
 
-/// Sample i is a part of picture i, resampled to side x side, as float [3, side, side] of mean 0 and variance 1 by the
-/// constants given. Which part follows from (seed, epoch, sample) alone.
-/// Errors: the constructor throws Error("data", ...) without pictures or with constants that are not three; fill()
-/// names the file that cannot be read, with Faults::Skip only where none can.
-/// Memory: the pictures being decoded, at most kMostPixels each; names of all.
+/// Samples of pictures. Sample i is a part of picture i, resampled to side x side, as float [3, side, side]. It is
+/// normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
+/// Errors: the constructor throws Error("data", ...) if there are no pictures, or not three values of mean and
+///         deviation. fill() names the file that cannot be read; with Faults::Skip it throws only if no file can be
+///         read.
+/// Memory: the pictures that are being decoded, at most kMostPixels each, and the names of all pictures.
 class PictureSamples final : public Samples {
  public:
   PictureSamples(PictureFolder folder, PictureOptions options);
   int64_t count() const override { return static_cast<int64_t>(folder_.names.size()); }
   tensor::Batch make(int64_t rows) const override;
   void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
-  /// Number of pictures and a checksum of their names and sizes.
+  /// Returns the options and a fingerprint: the number of pictures and a checksum of their names and sizes.
   nlohmann::json traits() const override;
   std::vector<std::string> take_notices() const override;
 
@@ -63,8 +68,8 @@ class PictureSamples final : public Samples {
   PictureFolder folder_;
   PictureOptions options_;
   std::string fingerprint_;
-  std::array<std::array<float, 256>, 3> values_{};  // of a channel's bytes, in a sample
-  mutable std::mutex mutex_;                        // of what threads passed over
+  std::array<std::array<float, 256>, 3> values_{};  // for each channel, the normalised value of each byte
+  mutable std::mutex mutex_;                        // guards passed_over_
   mutable PassedOver passed_over_;
 };
 

@@ -10,7 +10,8 @@
 namespace colossal::data {
 namespace {
 
-/// What libpng's callbacks work on. Nothing with a destructor is made below setjmp: a jump back would not run it.
+/// The state of libpng's callbacks. No object with a destructor is created after setjmp, because longjmp would not run
+/// the destructor.
 struct PngReading {
   std::string_view bytes;
   std::string error;
@@ -33,7 +34,7 @@ void read_png(png_structp png, png_bytep out, size_t count) {
 
 void png_warns(png_structp, png_const_charp) {}
 
-/// Whatever is stored becomes 8-bit RGB.
+/// Makes libpng convert any stored format to 8-bit RGB.
 void ask_for_rgb(png_structp png) {
   png_set_strip_16(png);
   png_set_palette_to_rgb(png);
@@ -42,11 +43,11 @@ void ask_for_rgb(png_structp png) {
   png_set_strip_alpha(png);
 }
 
-/// All between setjmp and the end: false after an error.
+/// Does all work that may jump back to setjmp. Returns false after an error.
 bool read_rows(png_structp png, png_infop info, PngReading& reading) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_read_fn(png, &reading, read_png);
-  png_set_user_limits(png, 0x7fffffff, 0x7fffffff);  // how many pixels these are is looked at below
+  png_set_user_limits(png, 0x7fffffff, 0x7fffffff);  // no limit here, because the size is checked below
   png_set_chunk_cache_max(png, 100);
   png_set_chunk_malloc_max(png, 8 << 20);
   png_read_info(png, info);
@@ -55,7 +56,7 @@ bool read_rows(png_structp png, png_infop info, PngReading& reading) {
   reading.picture.height = height;
   reading.is_too_large = width > kMostPixels / height || std::max(width, height) > kLongestSide;
   if (reading.is_too_large) return false;
-  // Before anything is allocated: more than so much no byte of a deflated stream stands for.
+  // The size is checked before the allocation: one byte of a deflate stream expands to at most kMostUnpacked bytes.
   constexpr size_t kMostUnpacked = 1032;
   if (png_get_rowbytes(png, info) * height / kMostUnpacked > reading.bytes.size()) png_error(png, "cut short");
   ask_for_rgb(png);

@@ -8,9 +8,9 @@
 namespace colossal::data {
 
 int64_t position_number(const nlohmann::json& position, const char* key) {
-  constexpr uint64_t kMost = uint64_t{1} << 48;  // sums of a few stay far from overflow
+  constexpr uint64_t kMost = uint64_t{1} << 48;  // bounded, so that sums of a few numbers cannot overflow
   const bool has_key = position.is_object() && position.contains(key);
-  // Unsigned: what nlohmann's parser makes of whole numbers from 0.
+  // The parser stores whole numbers from 0 as unsigned; a program may store them as signed.
   const auto value = has_key ? position[key] : nlohmann::json();
   const bool is_whole = value.is_number_integer() && (value.is_number_unsigned() || value.get<int64_t>() >= 0) &&
                         value.get<uint64_t>() <= kMost;

@@ -1,11 +1,12 @@
-// The numbers of a data position, which a checkpoint keeps and anybody may have edited.
+// The numbers of a data position. They are checked, because a checkpoint may have been edited.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
 namespace colossal::data {
 
-/// The number that `position` has under `key`. Errors ("data"): none, or no whole number from 0 to 2^48.
+/// Returns the number of `position` under `key`. Errors ("data"): there is none, or it is no whole number from 0 to
+/// 2^48.
 int64_t position_number(const nlohmann::json& position, const char* key);
 
 }  // namespace colossal::data

@@ -1,4 +1,4 @@
-// The records of one file, a line each, whatever the file's format.
+// The records of one file, one line each, for any of the file formats.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,25 +7,29 @@
 
 namespace colossal::data {
 
-/// Where a line begins: `offset` bytes into the unpacked content (of Parquet: rows), behind `lines` others.
+/// The position at which a line begins: `offset` bytes into the unpacked content (rows of a Parquet file), after
+/// `lines` other lines.
 struct LinePosition {
   int64_t offset = 0, lines = 0;
   bool operator==(const LinePosition&) const = default;
 };
 
+/// A reader of the lines of a file.
 /// Thread safety: one thread calls the members.
 class RecordLines {
  public:
-  /// Opens a .parquet by its rows, with these columns only (ParquetRows), and any other file by its lines (LineReader).
-  /// Errors: those of the two classes.
+  /// Opens a .parquet file as rows of these columns (ParquetRows), and any other file as lines (LineReader).
+  /// Errors: the same as these two classes.
   static std::unique_ptr<RecordLines> open(const std::string& path, int64_t longest, LinePosition start,
                                            const std::vector<std::string>& columns);
   virtual ~RecordLines() = default;
-  /// Whether there is another line, then in `line`; of one of more than `longest` bytes, which is_cut() tells, perhaps
-  /// the beginning. Errors ("data"): what cannot be read, after the lines before it.
+  /// Reads the next line into `line`. Returns false if there is none. If the line has more than `longest` bytes,
+  /// is_cut() is true and `line` may hold its beginning only. Errors ("data"): the data cannot be read; the lines
+  /// before the damage are returned first.
   virtual bool next(std::string& line) = 0;
+  /// Returns true if the last line had more than `longest` bytes.
   virtual bool is_cut() const = 0;
-  /// Position of the line that the next call of next() reads.
+  /// Returns the position of the line that the next call of next() reads.
   virtual LinePosition position() const = 0;
 };
 

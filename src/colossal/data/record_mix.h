@@ -1,4 +1,4 @@
-// Records of several sources, each drawn as often as its weight says.
+// Records of several sources, drawn in proportion to the weights of the sources.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,45 +14,48 @@ namespace colossal::data {
 /// One source of a data stream.
 struct StreamSource {
   std::string name;
-  double weight = 1;                          ///< the share of its records among all, times the sum of all weights
-  std::vector<std::string> paths{}, names{};  ///< of its files; names are those that stay where the folder moves
+  double weight = 1;                          ///< relative frequency of its records among all records
+  std::vector<std::string> paths{}, names{};  ///< paths of its files, and names that do not change if the folder moves
   std::optional<std::string> left_out{};      ///< a line for the log about files of the folder that are not read
 
-  /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, a weight that is not a
-  /// positive number, a name that is not UTF-8.
+  /// Finds the record files (JSON lines and Parquet) of `path`, a file or a folder. Errors ("data"): there are none;
+  /// the weight is not a positive number; a name is not UTF-8.
   static StreamSource open(const std::string& name, const std::string& path, double weight);
-  /// The size and a checksum of each file, by name, for people; of more than 1000 only their number and one checksum.
+  /// Returns the size and a checksum of each file, by name, for people. More than 1000 files give only their number and
+  /// one checksum.
   nlohmann::json contents() const;
 };
 
+/// The position of a RecordMix.
 struct MixPosition {
-  int64_t records = 0;
-  std::map<std::string, SourcePosition> sources;  ///< by name
+  int64_t records = 0;                            ///< number of records that were returned
+  std::map<std::string, SourcePosition> sources;  ///< positions of the sources, by name
   nlohmann::json encode() const;
-  /// Errors: position_number()'s.
+  /// Errors: the same as position_number().
   static MixPosition decode(const nlohmann::json& state);
 };
 
-/// Record n comes from a source that follows from (seed, n) and the names and weights alone: the order in which the
-/// sources are given does not matter.
+/// An endless stream of records from several sources. The source of record n is a function of (seed, n) and the names
+/// and weights of the sources. The order of `sources` does not matter.
 /// Thread safety: one thread calls the members.
 class RecordMix {
  public:
-  /// Errors ("data"): no sources, two of one name; RecordSource's.
+  /// Errors ("data"): there are no sources, or two have the same name; the same as RecordSource.
   RecordMix(const std::vector<StreamSource>& sources, const RecordOptions& options);
-  /// Errors: RecordSource's.
+  /// Returns the next record. Errors: the same as RecordSource::next().
   Record next();
   MixPosition position() const;
-  /// Errors ("data"): a position of other sources; RecordSource's.
+  /// Moves to a position. Errors ("data"): the position has other sources; the same as RecordSource::seek().
   void seek(const MixPosition& position);
+  /// Returns the messages of RecordSource::take_faults() of all sources.
   std::vector<std::string> take_faults();
 
  private:
   uint64_t seed_;
   int64_t records_ = 0;
-  std::vector<double> ends_;  // of each source's part of [0, 1)
+  std::vector<double> ends_;  // for each source, the end of its range in [0, 1)
   std::vector<std::string> names_;
-  std::vector<RecordSource> sources_;  // in the order of their names
+  std::vector<RecordSource> sources_;  // sources in the order of their names
 };
 
 }  // namespace colossal::data

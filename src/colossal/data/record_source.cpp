@@ -28,8 +28,8 @@ SourcePosition SourcePosition::decode(const nlohmann::json& state) {
 std::string Record::place() const { return concat(*path, ":", number); }
 
 int64_t Record::held_bytes() const {
-  // A string that does not fit into itself is an allocation with an end, a header and rounding. The same number
-  // everywhere, or positions would not be.
+  // A long string is a separate allocation with a terminator, a header and rounding. The constant is the same on every
+  // machine, because positions depend on it.
   constexpr int64_t kBeside = 96;
   static_assert(sizeof(Record) + 32 <= kBeside);
   return kBeside + static_cast<int64_t>(line.size());
@@ -69,7 +69,7 @@ bool RecordSource::is_wanted(const Record& record, int64_t file) const {
   return is_held_out == (options_.part == Part::HeldOut);
 }
 
-/// The next line of record.path, if there is one.
+/// Reads the next line of record.path. Returns false if there is none.
 bool RecordSource::next_line(Record& record) {
   try {
     if (!reader_) reader_ = RecordLines::open(*record.path, options_.longest_line, behind_.line, options_.columns);
@@ -84,7 +84,7 @@ bool RecordSource::next_line(Record& record) {
   return true;
 }
 
-/// The next line that is a record of this part; false at the end of the epoch.
+/// Reads the next line that is a record of this part. Returns false at the end of the epoch.
 bool RecordSource::read_line(Record& record) {
   for (; place_ < static_cast<int64_t>(paths_.size()); ++place_, behind_.line = {}, reader_.reset()) {
     const int64_t file = file_of(place_);
@@ -109,12 +109,12 @@ void RecordSource::load() {
   const size_t told = faults_.size();
   try {
     for (Record record; bytes < most && read_line(record); record = {}) {
-      record.line.shrink_to_fit();  // it grew by doubling
+      record.line.shrink_to_fit();  // frees the reserve, because the line grew by doubling
       bytes += record.held_bytes();
       block_.push_back(std::move(record));
     }
   } catch (...) {
-    reader_.reset();  // which stands somewhere in the block
+    reader_.reset();  // its position is somewhere within the block
     throw;
   }
   if (position_.taken > 0) faults_.resize(told);

@@ -1,4 +1,4 @@
-// The records of one source of a data stream: files of JSON lines or Parquet, read from the disk again and again.
+// The records of one source of a data stream: files of JSON lines or Parquet, read from the disk in every epoch.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,69 +12,72 @@
 
 namespace colossal::data {
 
-/// What is done with a line, or the rest of a file, that cannot be read.
+/// The reaction to a line, or to the rest of a file, that cannot be read: an error, or skipping it with a notice.
 enum class Faults { Refuse, Skip };
 
-/// Which records of the files a source gives.
+/// The subset of the records that a source returns.
 enum class Part { All, Training, HeldOut };
 
+/// Options of a RecordSource.
 struct RecordOptions {
   uint64_t seed = 0;
   bool shuffle = true;
-  int64_t shuffle_bytes = 64 << 20;    ///< of memory for lines that are held and given in another order
-  int64_t longest_line = 16 << 20;     ///< bytes; a longer one is a fault
-  std::vector<std::string> columns{};  ///< of Parquet files, those that are read; none: all
-  double held_out = 0;                 ///< the probability of each record to be held out, by its file's name and line
+  int64_t shuffle_bytes = 64 << 20;    ///< bytes of memory for the block of lines that is shuffled
+  int64_t longest_line = 16 << 20;     ///< maximum bytes of a line; a longer one is a fault
+  std::vector<std::string> columns{};  ///< columns of Parquet files to read; empty = all
+  double held_out = 0;                 ///< probability that a record is held out, drawn from its file's name and line
   Part part = Part::All;
   Faults faults = Faults::Refuse;
 };
 
-/// A line as it stands in a file, or a row of Parquet as an object.
+/// One line of a file, or one row of a Parquet file as a JSON object.
 struct Record {
   std::string line;
   std::shared_ptr<const std::string> path;
-  int64_t number = 0;  ///< of the line, from 1
+  int64_t number = 0;  ///< number of the line, from 1
 
   std::string place() const;  ///< `path:number`, for messages
-  /// Bytes that holding it takes, at most: of the line and of what is kept beside it.
+  /// Returns an upper bound of the bytes that the record takes in memory, with the overhead of its containers.
   int64_t held_bytes() const;
 };
 
-/// Where a source stands: block by block, of which `taken` records are given.
+/// The position of a source: a block, and the number of its records that were returned.
 struct SourcePosition {
-  int64_t epoch = 0, block = 0, file = 0;  ///< `file`: in the order of the epoch
-  LinePosition line;                       ///< where the block begins in it
-  int64_t taken = 0;
+  int64_t epoch = 0, block = 0, file = 0;  ///< `file` is an index in the order of the epoch
+  LinePosition line;                       ///< start of the block in that file
+  int64_t taken = 0;                       ///< number of records of the block that were returned
   nlohmann::json encode() const;
-  /// Errors: position_number()'s.
+  /// Errors: the same as position_number().
   static SourcePosition decode(const nlohmann::json& state);
 };
 
 /// An endless stream of records, epoch after epoch.
 ///
-/// An epoch visits the files in an order of its own. Lines are read in blocks that take `shuffle_bytes` of memory (one
-/// line more at most), which may span files; each block is given in an order that follows from (seed, epoch, block): a
-/// position is a few numbers, and seeking reads one block. Without shuffle all is in the order of the files and lines.
-/// Memory: one block. Cost of seek(): plain files are read from the block's start, of packed ones all before it is
-/// unpacked again.
+/// Each epoch has its own order of the files. Lines are read in blocks that take `shuffle_bytes` of memory (at most one
+/// line more), and a block may span files. The order within a block is a function of (seed, epoch, block). A position
+/// is therefore a few numbers, and seek() reads one block. Without shuffle, records are in the order of the files and
+/// lines.
+/// Memory: one block.
+/// Cost:   seek() reads plain files from the start of the block; it unpacks a packed file again up to there.
 /// Thread safety: one thread calls the members.
 class RecordSource {
  public:
-  /// `names` are those that the files keep where the folder moves; they decide what is held out.
+  /// `names` are names of the files that do not change if the folder moves. They decide which records are held out.
   RecordSource(std::vector<std::string> paths, std::vector<std::string> names, const RecordOptions& options);
-  /// The next record. Errors ("data"): an epoch without records; with Faults::Refuse what cannot be read, by file
-  /// and line. With Faults::Skip that is passed over: take_faults() tells.
+  /// Returns the next record. Errors ("data"): an epoch has no records; with Faults::Refuse, data cannot be read (with
+  /// file and line). With Faults::Skip such data is skipped, and take_faults() reports it.
   Record next();
-  /// Whether the present epoch has no further record: next() then gives the first of the next one.
+  /// Returns true if the current epoch has no further record. next() then returns the first record of the next epoch.
   bool at_end();
   SourcePosition position() const { return position_; }
   void seek(const SourcePosition& position);
-  /// Lines and ends of files that were passed over since the last call, in words, in their order. Those of a block are
-  /// told with its first record, and not again by who goes on in the middle of it.
+  /// Returns messages about the lines and ends of files that were skipped since the last call, in their order. The
+  /// messages of a block are reported with its first record. A source that resumes within the block does not repeat
+  /// them.
   std::vector<std::string> take_faults();
 
  private:
-  void load();  // the block that begins at position_
+  void load();  // reads the block that begins at position_
   bool next_line(Record& record);
   bool read_line(Record& record);
   bool is_wanted(const Record& record, int64_t file) const;
@@ -85,10 +88,10 @@ class RecordSource {
   std::vector<std::string> names_;
   RecordOptions options_;
   SourcePosition position_;
-  std::deque<Record> block_;  // no vector, whose growth would copy them
+  std::deque<Record> block_;  // not a vector, because its growth would copy the records
   bool is_loaded_ = false;
-  SourcePosition behind_;  // where the block after this one begins
-  int64_t place_ = 0;      // of the file that is read, in the epoch's order
+  SourcePosition behind_;  // the start of the block after this one
+  int64_t place_ = 0;      // the file that is being read, as an index in the epoch's order
   std::unique_ptr<RecordLines> reader_;
   std::vector<std::string> faults_;
 };

@@ -6,14 +6,14 @@
 namespace colossal::data {
 namespace {
 
-/// Which pixels one resampled one is made of, and with which weights.
+/// The source pixels of one resampled pixel, and their weights.
 struct Taps {
   int64_t first = 0;
   std::vector<float> weights;
   int64_t end() const { return first + static_cast<int64_t>(weights.size()); }
 };
 
-/// Of pixels [begin, begin + size) made to `side`, where there are [0, limit).
+/// Returns the taps for resampling pixels [begin, begin + size) to `side` pixels, in a row of `limit` pixels.
 std::vector<Taps> taps_of(double begin, double size, int64_t side, int64_t limit) {
   const double scale = size / static_cast<double>(side), reach = std::max(scale, 1.0);
   std::vector<Taps> taps(side);
@@ -45,12 +45,12 @@ Picture resample(const Picture& from, const Box& box, int64_t side) {
   const auto rows =
       taps_of(box.top * from.scale_y - static_cast<double>(from.top), box.height * from.scale_y, side, from.height);
   const int64_t first = columns.front().first, count = (columns.back().end() - first) * 3;
-  // A row of the result as wide as the part, then as wide as the result. A pixel is read and written as four numbers,
-  // of which the last is its neighbour's: one vector operation a pixel.
+  // `wide` is a row of the result as wide as the part, `narrow` the row as wide as the result. A pixel is read and
+  // written as four numbers, because that is one vector operation. The fourth number belongs to the neighbour.
   std::vector<float> wide(count + 1), narrow(side * 3 + 1);
   Picture to{side, side, std::vector<uint8_t>(side * side * 3)};
   for (int64_t y = 0; y < side; ++y) {
-    std::fill(wide.begin(), wide.end(), 0.5F);  // for rounding: weights sum to one
+    std::fill(wide.begin(), wide.end(), 0.5F);  // rounds the result, because the weights sum to one
     const uint8_t* row = from.rgb.data() + (rows[y].first * from.width + first) * 3;
     for (const float weight : rows[y].weights) {
       for (int64_t i = 0; i < count; ++i) wide[i] += weight * static_cast<float>(row[i]);

@@ -9,14 +9,15 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 56;  // a sparse file may claim more; kPieces times as many can be counted
-constexpr int64_t kPieces = 64, kPieceBytes = 16 << 10;  // of a file on disk: as much as of one that is kept
+// A sparse file may claim more bytes. Products of this limit and kPieces must fit int64_t.
+constexpr int64_t kMostBytes = int64_t{1} << 56;
+constexpr int64_t kPieces = 64, kPieceBytes = 16 << 10;  // 1 MiB in all, as much as of the largest file in memory
 
 template <class Stored>
 void widen(const char* bytes, int64_t count, int64_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     Stored token;
-    // little endian, like every machine this runs on
+    // The copy is right because every supported machine is little-endian, as the file is.
     std::memcpy(&token, bytes + i * static_cast<int64_t>(sizeof token), sizeof token);
     out[i] = token;
   }

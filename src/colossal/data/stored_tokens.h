@@ -1,4 +1,4 @@
-// The tokens of one document as they are stored: in a file that stays on disk, or in memory.
+// The tokens of one document, stored in a file on disk or in memory.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,25 +8,27 @@
 
 namespace colossal::data {
 
-/// Little-endian tokens of `width` bytes each. Cheap to copy: copies share the bytes.
-/// Thread safety: const members may be called from several threads.
+/// A sequence of little-endian tokens of `width` bytes each. It is cheap to copy, because copies share the bytes.
+/// Thread safety: several threads may call const members.
 class StoredTokens {
  public:
-  static constexpr int64_t kKept = 1 << 20;  ///< bytes: a file of at most as many is kept in memory
+  static constexpr int64_t kKept = 1 << 20;  ///< bytes of the largest file that is kept in memory
 
-  /// The content of a file, a token each `width` bytes (1, 2 or 4). What is small is read now, so that nobody can
-  /// change it any more; the rest when it is asked for. Errors: InputFile's; Error("data", ...) when it does not hold
-  /// whole tokens.
+  /// Opens a file of tokens of `width` bytes (1, 2 or 4). A file of at most kKept bytes is read now, so later changes
+  /// of the file have no effect. A larger file is read by read().
+  /// Errors: the same as InputFile; Error("data", ...) if the file does not hold whole tokens or has more than 2^56
+  /// bytes.
   StoredTokens(const std::string& path, int width);
-  /// Tokens in memory. `name` is for messages.
+  /// Holds tokens in memory. `name` is their name in messages.
   StoredTokens(std::string name, std::string bytes, int width);
 
   int64_t count() const { return count_; }
   const std::string& name() const { return name_; }
-  /// Copies tokens [begin, begin + count), which lie inside, to `out`. Errors: InputFile::read()'s.
+  /// Copies tokens [begin, begin + count) to `out`. The range must be within count(). Errors: the same as
+  /// InputFile::read().
   void read(int64_t begin, int64_t count, int64_t* out) const;
-  /// Size and checksum, for a person to read: another for another content. Of a file on disk the sum is of 64 pieces,
-  /// spread evenly.
+  /// Returns the size and a checksum as text for people. Another content has another description. For a file on disk
+  /// the checksum covers 64 evenly spread pieces.
   const std::string& description() const { return description_; }
 
  private:
@@ -35,7 +37,7 @@ class StoredTokens {
   int width_;
   int64_t count_ = 0;
   std::shared_ptr<const std::string> memory_;
-  std::shared_ptr<const InputFile> file_;  // where there is no memory
+  std::shared_ptr<const InputFile> file_;  // null if memory_ holds the tokens
 };
 
 }  // namespace colossal::data

@@ -67,7 +67,8 @@ std::vector<std::string> text_files(const std::string& folder, const std::vector
 
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to) {
   const std::vector<std::string> files = text_files(folder, excluded);
-  // a copy that a kill or a full disk cut short must not be taken for the text
+  // The copy is made under another name, because a copy cut short by a kill or a full disk must not be read as the
+  // text.
   const fs::path partial = to + ".partial";
   try {
     fs::remove_all(partial);

@@ -1,4 +1,4 @@
-// Which files of a folder are text that a person wrote.
+// The files of a folder that are text written by people, such as sources and documents.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,21 +7,23 @@
 
 namespace colossal::data {
 
-/// Paths of the text files under `folder`, by ending in either case, in the order of their names: the same list on
-/// every machine.
-/// Hidden files and folders, build trees (CMakeCache.txt), run folders (metrics.jsonl), `build`, `runs` and what lies
-/// at or under `excluded` are left out; links are not followed. Links to files and files with other endings are counted
-/// in `left_out`, if it is not null.
-/// Errors: throws Error("data", ...) when a folder cannot be read.
+/// Returns the paths of the text files under `folder`, in the order of their names, so the list is the same on every
+/// machine. The ending of the name, in upper or lower case, decides whether a file is text.
+///
+/// The list has no hidden files. It has no files of these folders: hidden ones, build trees (CMakeCache.txt), run
+/// folders (metrics.jsonl), folders called `build` or `runs`. It has no paths at or under `excluded`. Links are not
+/// followed. If `left_out` is not null, it counts links to files, and files with other endings.
+/// Errors: throws Error("data", ...) if a folder cannot be read.
 std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded,
                                     LeftOut* left_out = nullptr);
 
-/// Makes `to` a folder of copies of them, under the same names: text_files() of it is the same list. What was there
-/// before is removed once all are copied (to `to`.partial): whenever that ends, `to` holds no part of them.
-/// Errors: text_files()'s; Error("data", ...) when a file cannot be copied.
+/// Copies the text_files() of `folder` to a new folder `to`, under the same names, so text_files() of `to` is the same
+/// list. The files are copied to `to`.partial first. An old `to` is removed after all files were copied, so `to` never
+/// holds only a part of them.
+/// Errors: the same as text_files(); Error("data", ...) if a file cannot be copied.
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to);
 
-/// ".h .cpp .md ...", for messages.
+/// Returns the endings of text files, ".h .cpp .md ...", for messages.
 std::string text_endings();
 
 }  // namespace colossal::data

@@ -1,28 +1,32 @@
-// Samples of a corpus: runs of tokens and what follows each of them.
+// Samples of a corpus for next-token prediction: runs of tokens, with the following token as label of each.
 #pragma once
 #include "colossal/data/batches.h"
 #include "colossal/data/corpus.h"
 
 namespace colossal::data {
 
+/// The treatment of the documents within a row.
 enum class Documents {
-  Separate,  ///< positions restart after an end token, whose label is kIgnored: nothing is predicted across a border
-  /// One stream: positions count through, the first token of the next document is predicted from the end token
+  /// Documents are independent. Positions restart after an end token, whose label is kIgnored, so no token is predicted
+  /// from another document.
+  Separate,
+  /// Documents form one stream. Positions do not restart, and the first token of the next document is predicted from
+  /// the end token.
   Joined,
 };
 
 /// Fills row `row` of `batch`, which make_text_batch() made for the same `documents`, with a sample of S tokens.
-/// `ids` has S + 1 tokens: those of the sample and the one that follows.
+/// `ids` has S + 1 tokens: the sample and the token after it.
 void fill_text_row(const int64_t* ids, Documents documents, int64_t end_id, tensor::Batch& batch, int64_t row);
 
-/// A batch of that many rows of text, all zeros: text_batch() with `documents` if they are separate.
+/// Returns a batch of `rows` rows of text, all zeros: a text_batch(), with `documents` if they are separate.
 tensor::Batch make_text_batch(int64_t rows, int64_t sequence, Documents documents);
 
-/// Sample i is the tokens [i S, i S + S) of the corpus, n = (size - 1) / S samples in all. With Documents::Joined
-/// fill() reads the wanted tokens of a batch alone, and after each run one token more. With Documents::Separate it
-/// reads whole rows, because the document of a token may begin anywhere before it.
-/// Errors: the constructor throws Error("data", ...) when the corpus is shorter than one sequence + 1; fill() what
-///         reading it throws.
+/// Samples of S = `sequence` tokens. Sample i has the tokens [i S, i S + S) of the corpus; there are (size - 1) / S
+/// samples. With Documents::Joined, fill() reads only the wanted tokens of a batch, and one token more after each run.
+/// With Documents::Separate it reads whole rows, because the document of a token may begin anywhere before it.
+/// Errors: the constructor throws Error("data", ...) if the corpus is shorter than S + 1. fill() throws the errors of
+///         Corpus::read().
 class TextSamples : public Samples {
  public:
   TextSamples(Corpus corpus, int64_t sequence, Documents documents = Documents::Separate);

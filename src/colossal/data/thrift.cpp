@@ -53,7 +53,7 @@ class ThriftReader {
   ThriftValue read(int type, int depth, bool in_list) {
     require(depth < kDeepest && ++values_ <= kMostValues, "data", "a structure is damaged: too deep or too large");
     ThriftValue value;
-    if (type == kTrue || type == kFalse)  // in a list a byte each, in a struct the type says it
+    if (type == kTrue || type == kFalse)  // a list has a byte for each boolean; in a struct the type is the value
       value.number = (in_list ? byte() : type) == kTrue ? 1 : 0;
     else if (type == kByte)
       value.number = static_cast<int8_t>(byte());
@@ -77,7 +77,7 @@ class ThriftReader {
   void read_list(ThriftValue& list, int depth) {
     const uint8_t header = byte();
     const uint64_t count = (header >> 4) == 15 ? varint() : header >> 4;
-    require(count <= bytes_.size(), "data", "a structure is damaged: a list of ", count);  // each takes a byte at least
+    require(count <= bytes_.size(), "data", "a structure is damaged: a list of ", count);  // each has at least one byte
     for (uint64_t i = 0; i < count; ++i) list.parts.push_back(read(header & 15, depth + 1, true));
   }
 

@@ -14,14 +14,14 @@ namespace colossal::data {
 namespace {
 
 constexpr int64_t kPiece = 1 << 18;
-constexpr int kLargestWindow = 27;  // log2 bytes: what zstd itself accepts without being told
+constexpr int kLargestWindow = 27;  // log2 of bytes, the default limit of zstd
 
-/// The bytes of a file as they are stored, a piece at a time.
+/// The stored bytes of a file, held one piece at a time.
 class StoredBytes {
  public:
   explicit StoredBytes(const std::string& path) : file_(InputFile::open(path)), piece_(kPiece) {}
 
-  /// Whether there is a byte left; then data() and size() are of some of them.
+  /// Returns true if bytes are left. data() and size() then describe the next bytes of the file.
   bool has_more() {
     if (begin_ < end_) return true;
     const int64_t count = std::min(kPiece, file_->size() - position_);
@@ -35,7 +35,7 @@ class StoredBytes {
   const char* data() const { return piece_.data() + begin_; }
   int64_t size() const { return end_ - begin_; }
   void pass(int64_t count) { begin_ += count; }
-  /// To `count` bytes further on, or to the end; how far.
+  /// Skips `count` bytes, or all that are left. Returns the number of bytes skipped.
   int64_t jump(int64_t count) {
     const int64_t held = std::min(count, size()), further = std::min(count - held, file_->size() - position_);
     pass(held);
@@ -77,8 +77,8 @@ class GzipFile final : public UnpackedFile {
   int64_t read(char* out, int64_t count) override {
     for (;;) {
       if (!inside_ && !begin_member()) return 0;
-      const bool ends = !bytes_.has_more();  // then zlib may still hold what found no room before
-      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes_.data()));  // zlib's old interface: it reads
+      const bool ends = !bytes_.has_more();  // zlib may still hold output that did not fit before
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes_.data()));  // zlib only reads from next_in
       stream_.avail_in = static_cast<uInt>(ends ? 0 : bytes_.size());
       stream_.next_out = reinterpret_cast<Bytef*>(out);
       stream_.avail_out = static_cast<uInt>(std::min(count, kPiece));
@@ -87,7 +87,7 @@ class GzipFile final : public UnpackedFile {
       if (!ends) bytes_.pass(bytes_.size() - stream_.avail_in);
       if (code == Z_STREAM_END) inside_ = false, ++members_;
       const int64_t got = room - stream_.avail_out;
-      if (got > 0) return got;  // damage behind it is found again by the next call
+      if (got > 0) return got;  // the next call finds the damage after these bytes again
       require(!ends || !inside_, "data", bytes_.path(),
               " is damaged or cut short (unexpected end of stream); fetch it again");
       require(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "data", bytes_.path(),
@@ -97,7 +97,7 @@ class GzipFile final : public UnpackedFile {
   }
 
  private:
-  /// Whether there is another member: nothing but zeros may stand behind the last one.
+  /// Begins the next member. Returns false if there is none; only zeros may follow the last member.
   bool begin_member() {
     while (members_ > 0 && bytes_.has_more() && *bytes_.data() == 0) bytes_.pass(1), padded_ = true;
     const bool ends = !bytes_.has_more();
@@ -134,8 +134,9 @@ class ZstdFile final : public UnpackedFile {
         require(frames_ > 0, "data", bytes_.path(), " is not a zstd file: it is empty; fetch it again");
         return 0;
       }
-      // As many bytes as zstd wants next, a block, and none while it holds some of the last one back for want of room:
-      // else it would go on to the damage behind that and not say how much it had unpacked before.
+      // zstd gets the bytes that it requests next, which are one block. It gets none while it holds back output of the
+      // last block for lack of room. Otherwise it would continue to damage after that block, and would not report how
+      // much it had unpacked before the damage.
       const size_t size = ends || (inside_ && is_full_) ? 0 : std::min<size_t>(wanted_, bytes_.size());
       ZSTD_inBuffer from{bytes_.data(), size, 0};
       const bool at_start = !inside_;
@@ -152,7 +153,7 @@ class ZstdFile final : public UnpackedFile {
   }
 
  private:
-  static constexpr size_t kFrameStart = 5;  // magic and descriptor
+  static constexpr size_t kFrameStart = 5;  // bytes of the magic number and the descriptor
   struct Free {
     void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
   };
@@ -168,7 +169,7 @@ class ZstdFile final : public UnpackedFile {
 
   StoredBytes bytes_;
   std::unique_ptr<ZSTD_DStream, Free> stream_;
-  size_t wanted_ = 0;  // bytes that zstd takes next
+  size_t wanted_ = 0;  // number of bytes that zstd requests next
   bool inside_ = false, is_full_ = false;
   int64_t frames_ = 0;
 };

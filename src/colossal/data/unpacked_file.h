@@ -10,30 +10,31 @@
 
 namespace colossal::data {
 
-/// Whether the name of a file says that it is packed: .gz or .zst, in either case.
+/// Returns true if the name of a file ends in .gz or .zst, in upper or lower case.
 bool is_packed(std::string_view path);
 
-/// The content of a file from its start, unpacked if is_packed().
+/// A reader of the content of a file from its start, unpacked if is_packed().
 ///
-/// A .gz is one or more members (RFC 1952), behind which zero bytes may follow; a .zst one or more frames, skippable
-/// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error,
-/// whatever counts are read.
-/// Cost: a few hundred KiB of memory, of a .zst its window too; skip() of a file that is packed unpacks it.
+/// A .gz file has one or more members (RFC 1952), and zero bytes may follow. A .zst file has one or more frames (RFC
+/// 8878), which may be skippable, with windows of at most 128 MiB. read() returns all content before a damaged place
+/// before it reports the error, for any sizes of the calls.
+/// Cost: a few hundred KiB of memory, and the window of a .zst file; skip() in a packed file unpacks the bytes.
 /// Thread safety: one thread calls the members.
 class UnpackedFile {
  public:
-  /// Errors ("file"): InputFile's.
+  /// Errors ("file"): the same as InputFile.
   static std::unique_ptr<UnpackedFile> open(const std::string& path);
   virtual ~UnpackedFile() = default;
-  /// Up to `count` (1 or more) bytes into `out`; how many, 0 at the end only.
-  /// Errors ("data"): naming the file: not of the kind that its name says, damaged, cut short, followed by other bytes.
+  /// Reads up to `count` (at least 1) bytes into `out`. Returns the number of bytes; 0 only at the end.
+  /// Errors ("data"), with the file's name: the file is not of the kind that its name ends in, is damaged or cut short,
+  /// or other bytes follow.
   virtual int64_t read(char* out, int64_t count) = 0;
-  /// Passes over as many bytes, or all that are left; how many.
+  /// Skips `count` bytes, or all that are left. Returns the number of bytes skipped.
   virtual int64_t skip(int64_t count);
 };
 
-/// The content of a file. Cost: all of it in memory.
-/// Errors: UnpackedFile's; Error("data", ...) when it has more than `max_bytes` unpacked.
+/// Returns the unpacked content of a file. Cost: all of it in memory.
+/// Errors: the same as UnpackedFile; Error("data", ...) if the content has more than `max_bytes`.
 std::string read_unpacked(const std::string& path, int64_t max_bytes);
 
 }  // namespace colossal::data

@@ -18,12 +18,12 @@ bool is_folder_of_a_run(const fs::path& path) {
   return fs::exists(path / "metrics.jsonl") && fs::exists(path / "config.toml");
 }
 
-/// Gives each file that is wanted to `take`, until that returns false. Counts the others in `left_out`.
+/// Calls `take` with each file that is wanted, until it returns false. Counts the other files in `left_out`.
 void walk(const std::string& folder, const FileRule& wanted, const FileRule& take, LeftOut* left_out) {
   try {
     for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
       const fs::path& path = entry->path();
-      std::error_code none;  // of a link that leads nowhere
+      std::error_code none;  // a link may have no target, which is no error
       if (entry->is_directory(none)) {
         if (is_hidden(path) || is_folder_of_a_run(path)) entry.disable_recursion_pending();
       } else if (!is_hidden(path) && entry->is_regular_file(none)) {

@@ -1,4 +1,4 @@
-// Which files lie in a folder of data.
+// The files of a folder of data.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,20 +8,22 @@
 
 namespace colossal::data {
 
-/// Accepts the path of a file.
+/// A function that returns true if it accepts a file.
 using FileRule = std::function<bool(const std::string& path)>;
 
-/// The files of a folder and of its folders that `wanted` accepts, in the order of their paths: the same list on every
-/// machine. Left out are hidden files and folders (.git, .ipynb_checkpoints), and folders of runs (config.toml beside
-/// metrics.jsonl); links to files are followed, links to folders are not. Files that `wanted` refuses are counted in
-/// `left_out`, if it is not null.
-/// Errors ("data"): a folder that cannot be read; require_utf8_name()'s.
+/// Returns the files of a folder, and of the folders in it, that `wanted` accepts. They are in the order of their
+/// paths, so the list is the same on every machine. The list has no hidden files and no files of hidden folders (.git,
+/// .ipynb_checkpoints) or run folders (with config.toml and metrics.jsonl). Links to files are followed; links to
+/// folders are not. If `left_out` is not null, it counts the files that `wanted` refuses.
+/// Errors ("data"): a folder cannot be read; the same as require_utf8_name().
 std::vector<std::string> visible_files(const std::string& folder, const FileRule& wanted, LeftOut* left_out = nullptr);
 
-/// Whether visible_files() would find any; a folder that cannot be read has none. Cost: up to the first one.
+/// Returns true if visible_files() would find a file. A folder that cannot be read gives false. Cost: the search ends
+/// at the first file.
 bool has_visible_file(const std::string& folder, const FileRule& wanted);
 
-/// Checkpoints and configs keep names of files as JSON and TOML. Errors ("data"): a path that is not UTF-8.
+/// Checks that a path is UTF-8, because checkpoints and configs store file names as JSON and TOML. Errors ("data"): it
+/// is not.
 void require_utf8_name(const std::string& path);
 
 }  // namespace colossal::data
