@@ -1,5 +1,6 @@
-// The accelerator that tests/accelerator runs on: the trap device in colossal_trap_tests, the GPUs of the machine in
-// colossal_gpu_tests. So what passes here without a GPU is what `ctest -L gpu` asks of one.
+// The accelerator of the tests in tests/accelerator: the trap device in colossal_trap_tests, and the GPUs of the
+// machine in colossal_gpu_tests. The tests that run here without a GPU are therefore the same that `ctest -L gpu` runs
+// on one.
 //
 //   const at::Tensor x = at::rand({3}).to(test::accelerator());
 //   const test::AcceleratorWaits waits;
@@ -15,17 +16,17 @@
 
 namespace colossal::test {
 
-/// That of local rank `index`.
+/// Returns the accelerator of local rank `index`.
 at::Device accelerator(int index = 0);
-/// How many there are; 0: the tests are skipped.
+/// Returns the number of accelerators; 0 = the tests are skipped.
 int accelerators();
 
-/// Whether each of `ranks`, which are threads of this process, has one of its own. LibTorch's backward has one thread a
-/// device: ranks that shared one would wait for one another for ever.
+/// Returns true if each of `ranks` thread ranks can have its own accelerator. LibTorch's backward has one thread per
+/// device, so ranks that shared one would wait for each other forever.
 inline bool has_accelerators_for(int64_t ranks) { return ranks <= accelerators(); }
 
-/// How often the host waits for accelerator() until counts() is asked for: on the trap device that is counted. On a GPU
-/// LibTorch throws at the place of the first wait, and all counts are 0.
+/// A counter of the waits of the host for accelerator(), until counts() is called. The trap device counts them. On a
+/// GPU LibTorch throws at the first wait, and all counts are 0.
 class AcceleratorWaits {
  public:
   AcceleratorWaits();
@@ -33,7 +34,7 @@ class AcceleratorWaits {
   AcceleratorWaits(const AcceleratorWaits&) = delete;
   AcceleratorWaits& operator=(const AcceleratorWaits&) = delete;
   TrapCounts counts();
-  /// False on GPUs: then a number that is not 0 cannot be expected.
+  /// Returns false on GPUs. A test cannot expect a count other than 0 there.
   static bool are_counted();
 
  private:
@@ -41,17 +42,18 @@ class AcceleratorWaits {
   std::unique_ptr<State> state_;
 };
 
-/// Gives accelerator() our kernels (ops/device_kernels.h) while it lives: the trap device has LibTorch's operators
-/// otherwise. GPUs have ours anyway, where nvcc compiled them.
+/// A scope in which accelerator() has the library's kernels (ops/device_kernels.h). Without it the trap device runs
+/// LibTorch's operators. GPUs always have these kernels if nvcc compiled them.
 class AcceleratorKernels {
  public:
   AcceleratorKernels();
   ~AcceleratorKernels();
   AcceleratorKernels(const AcceleratorKernels&) = delete;
   AcceleratorKernels& operator=(const AcceleratorKernels&) = delete;
-  /// Since this was made or asked last, by any thread; none on GPUs, where nobody counts.
+  /// Returns the number of launches by any thread since the construction or the last call. Returns nothing on GPUs,
+  /// which do not count launches.
   std::optional<int64_t> launches();
-  /// Whether there are any.
+  /// Returns true if accelerator() can have such kernels.
   static bool are_there();
 
  private:

@@ -9,7 +9,7 @@ namespace colossal::test {
 struct CalledOperators::Notes {
   struct Operator {
     int calls = 0;
-    std::set<const void*> given;  // storages
+    std::set<const void*> given;  // storages of the operands
   };
   std::mutex mutex;
   std::map<std::string, Operator> operators;

@@ -1,4 +1,4 @@
-// Which operators of LibTorch ran, and on what.
+// Counts the operators of LibTorch that ran, and records their operands.
 //
 //   const test::CalledOperators called;
 //   ops::attention(q, k, v, mask);
@@ -12,7 +12,8 @@
 
 namespace colossal::test {
 
-/// What is called while it lives, by any thread; those inside of other operators, too. One at a time in a process.
+/// A record of the operators that any thread calls while it lives, including operators called by other operators. A
+/// process may have only one such object at a time.
 class CalledOperators {
  public:
   CalledOperators();
@@ -20,9 +21,9 @@ class CalledOperators {
   CalledOperators(const CalledOperators&) = delete;
   CalledOperators& operator=(const CalledOperators&) = delete;
 
-  /// How often, without "aten::".
+  /// Returns the number of calls of an operator. `name` has no "aten::".
   int operator()(const std::string& name) const;
-  /// Whether an operator of this name was given `x` or a view of it.
+  /// Returns true if an operator of this name had `x` or a view of it as operand.
   bool with(const std::string& name, const at::Tensor& x) const;
 
  private:

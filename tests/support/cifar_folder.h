@@ -1,4 +1,4 @@
-// Small folders in CIFAR-10's format, with images that can be learnt.
+// Small folders in CIFAR-10's format, with images whose classes a model can learn.
 #pragma once
 #include <zlib.h>
 
@@ -8,8 +8,8 @@
 
 namespace colossal::test {
 
-/// `count` records: labels 0, 1, .. 9, 0, ..; the image of label l has a bright band at height 3 l, on a ground that
-/// differs from image to image.
+/// Returns `count` records with the labels 0, 1, .. 9, 0, .. The image of label l has a bright band at height 3 l, on a
+/// background that differs from image to image.
 inline std::string cifar_records(int64_t count, int64_t first = 0) {
   std::string bytes;
   for (int64_t i = first; i < first + count; ++i) {

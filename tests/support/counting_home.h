@@ -1,4 +1,4 @@
-// A home of tensors that shows who reads what he has not asked for, and counts.
+// A memory::Home that counts its calls and invalidates each tensor that its user may no longer read.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -13,17 +13,18 @@
 
 namespace colossal::test {
 
-/// Keeps copies, and makes useless what it was given and what was lent, once the work with it is over. For one thread.
+/// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after keep(), and a borrowed one
+/// after put(). Thread safety: one thread calls the members.
 class CountingHome final : public memory::Home {
  public:
-  /// Of one tensor that it was ever given.
+  /// The counts of one tensor that was stored.
   struct Count {
     int64_t numel = 0, expected = 0, brought = 0, written = 0;
     bool is_lent = false, is_gone = false;
   };
-  std::vector<Count> counts;  ///< in the order in which tensors came
-  int64_t most_lent = 0;      ///< elements, at one time
-  /// bring() of the tensor of this number throws.
+  std::vector<Count> counts;  ///< counts of the tensors, in the order of keep()
+  int64_t most_lent = 0;      ///< maximum number of elements borrowed at one time
+  /// The number of the tensor whose bring() throws.
   size_t broken = static_cast<size_t>(-1);
 
   std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
@@ -33,7 +34,7 @@ class CountingHome final : public memory::Home {
     return kept;
   }
 
-  /// Of the tensors [first, end).
+  /// Returns the number of calls of bring() for the tensors [first, end).
   int64_t brought(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
     return sum(&Count::brought, first, end);
   }
@@ -41,12 +42,12 @@ class CountingHome final : public memory::Home {
     return sum(&Count::written, first, end);
   }
   int64_t expected() const { return sum(&Count::expected, 0, counts.size()); }
-  int64_t lent() const {  ///< elements
+  int64_t lent() const {  ///< number of elements that are borrowed
     int64_t total = 0;
     for (const Count& count : counts) total += count.is_lent ? count.numel : 0;
     return total;
   }
-  int64_t places() const {  ///< that are taken
+  int64_t places() const {  ///< number of tensors whose values are stored
     return std::count_if(counts.begin(), counts.end(), [](const Count& count) { return !count.is_gone; });
   }
   void forget_counts() {

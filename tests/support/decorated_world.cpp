@@ -9,8 +9,8 @@ namespace {
 
 enum class Counted { Sends, AllMessages };
 
-/// Zeros arrive in place of one message: of those that count and that the rank gives in all such groups, the one that
-/// `left` others go before.
+/// A group that replaces one message by zeros. `left`, which all such groups of the rank share, is the number of
+/// counted messages before that one.
 class LosesAMessage final : public comm::GroupDecorator {
  public:
   LosesAMessage(std::shared_ptr<comm::Group> inner, Counted counted, std::shared_ptr<int> left)
@@ -23,23 +23,23 @@ class LosesAMessage final : public comm::GroupDecorator {
     comm::Call without = call;
     without.in = &zeros_;
     if (call.in != call.out) return inner_->issue(without);
-    call.out->zero_();  // in place
+    call.out->zero_();  // the call is in place, so its input is `out`
     return inner_->issue(call);
   }
 
  private:
   const Counted counted_;
   const std::shared_ptr<int> left_;
-  at::Tensor zeros_;  // lives as long as the transfer
+  at::Tensor zeros_;  // a member, because it must outlive the transfer
 };
 
-/// What a rank sent last, and how many of its transfers are received before the one that is not.
+/// The tensor that a rank sent last, and the number of transfers that it still receives before the one that is dropped.
 struct Sent {
   at::Tensor last;
   int left;
 };
 
-/// Is over when what arrived has been thrown away for `kept`.
+/// The state of a receive whose tensor is dropped: wait() copies `kept` to `out` instead.
 class Kept final : public comm::Work::State {
  public:
   Kept(comm::Work arriving, at::Tensor thrown_away, at::Tensor out, at::Tensor kept)
@@ -74,7 +74,7 @@ class ShortOfARotation final : public comm::GroupDecorator {
   const std::shared_ptr<Sent> sent_;
 };
 
-/// Sends and receives as they are, collectives those of a group that never meets.
+/// A group that passes sends and receives on, and hands collectives to an IdleGroup, which exchanges nothing.
 class TransfersAlone final : public comm::GroupDecorator {
  public:
   explicit TransfersAlone(const std::shared_ptr<comm::Group>& group)

@@ -1,5 +1,5 @@
-// A world whose groups are not quite what they seem: what tests of faults and of the order of calls put between a
-// program and its transport.
+// Worlds whose groups change or drop messages. Tests of faults and of the order of calls use them between a program and
+// its transport.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace colossal::test {
 
-/// `inner` with every group of several ranks handed through `decorate`.
+/// A world that applies `decorate` to every group of several ranks of `inner`.
 class DecoratedWorld final : public comm::WorldDecorator {
  public:
   using Decorate = std::function<std::shared_ptr<comm::Group>(std::shared_ptr<comm::Group>)>;
@@ -25,19 +25,21 @@ class DecoratedWorld final : public comm::WorldDecorator {
   const Decorate decorate_;
 };
 
-/// What rank 0 of `world` sends along `axis` one way (comm::Mesh::one_way) as its message number `lost`, counted from
-/// 0, arrives as zeros.
+/// Returns a world that loses one message: zeros arrive in place of message number `lost`, counted from 0, of those
+/// that rank 0 of `world` sends along `axis` one way (comm::Mesh::one_way).
 DecoratedWorld losing_a_transfer(comm::World& world, int lost, const std::string& axis = "pipeline");
 
-/// What rank 0 of `world` gives as number `lost`, counted from 0, of all its sends and collectives arrives as zeros,
-/// at itself too.
+/// Returns a world in which zeros replace the input of call number `lost`, counted from 0, among all sends and
+/// collectives of rank 0. Rank 0 itself gets zeros, too.
 DecoratedWorld losing_a_message(comm::World& world, int lost);
 
-/// Rings in which the transfer number `kept` of those that each rank receives, counted from 0, brings nothing: each has
-/// once more what it sent last. All ranks of `world` must be given the same number.
+/// Returns a world in which transfer number `kept`, counted from 0, of those that each rank receives has no effect. The
+/// rank gets the tensor that it sent last instead, as in a ring that misses a rotation. All ranks of `world` must use
+/// the same number.
 DecoratedWorld short_of_a_rotation(comm::World& world, int kept);
 
-/// Collectives do nothing, as with RankOptions::collectives_off, but what ranks send one another arrives.
+/// Returns a world whose collectives do nothing, as with RankOptions::collectives_off. Sends between ranks still
+/// arrive.
 DecoratedWorld without_collectives(comm::World& world);
 
 }  // namespace colossal::test

@@ -36,7 +36,7 @@ struct Block {
   std::vector<Thread> threads;
   int turn = 0;
   alignas(16) std::byte scratch[16 * EmulatedBlock::kMostThreads / EmulatedBlock::kWarp];
-  std::unique_ptr<std::byte[]> stacks;  // not touched where threads do not reach
+  std::unique_ptr<std::byte[]> stacks;  // not initialized, so pages that no thread uses take no memory
 
   std::span<Thread> warp(int number) {
     return std::span(threads).subspan(static_cast<size_t>(number * EmulatedBlock::kWarp), EmulatedBlock::kWarp);
@@ -63,7 +63,7 @@ void release(std::span<Thread> threads) {
   for (Thread& t : threads) t.at = At::Work;
 }
 
-/// Until all threads of the warp wait for the block, or have ended.
+/// Runs a warp until all its threads wait for the block, or have ended.
 void run_warp(Block& block, int number) {
   const std::span<Thread> warp = block.warp(number);
   while (true) {

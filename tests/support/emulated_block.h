@@ -1,34 +1,35 @@
-// A block of threads of a GPU in one thread of the host, for kernel bodies written in the words of ops/lanes.h:
-// declared here as ops/simt.h wants them outside of nvcc.
+// A GPU block of threads, emulated in one thread of the host, for kernel bodies that use ops/lanes.h. The functions
+// that ops/simt.h requires outside of nvcc are declared here.
 //
 //   test::EmulatedBlock::run(16, false, [&] { numbers[block_thread()] = sum_of<float>(splat(1.0f)); });
 //
-// Threads are contexts of their own that take turns where a block or a warp has to meet, warp after warp, so that what
-// happens does not depend on the machine. Between two barriers one warp is done before the next one starts: whoever
-// forgets a barrier reads what is not written yet, or what is already written over.
+// Threads are separate contexts. They switch only at barriers of the block or the warp, warp after warp, so the result
+// does not depend on the machine. Between two barriers, one warp completes before the next one starts. A kernel that
+// lacks a barrier therefore reads values that are not written yet, or already overwritten.
 #pragma once
 #include <cstddef>
 #include <functional>
 
 namespace colossal::test {
 
-/// Its warps are smaller than real ones, so that there are several and yet few contexts to switch.
+/// The emulator. Its warps are smaller than those of a GPU, so a block has several warps but few contexts to switch.
 class EmulatedBlock {
  public:
   static constexpr int kWarp = 4, kMostThreads = 32 * kWarp;
 
-  /// Runs `thread` once in every thread of a new block of so many, whole warps; where they need not wait the first one
-  /// goes first, or `backwards` the last one. Errors: throws if some threads of the
-  /// block, or of a warp, wait for others that have ended or wait elsewhere, where a GPU would hang.
+  /// Runs `thread` once in every thread of a new block of `threads` threads, a multiple of kWarp. Between barriers the
+  /// first thread runs first; if `backwards` is true, the last one does.
+  /// Errors: throws if some threads of the block, or of a warp, wait for others that have ended or wait at another
+  ///         barrier. A GPU would hang there.
   static void run(int threads, bool backwards, const std::function<void()>& thread);
 
-  // What the block at work in this thread of the host offers its threads.
+  // The following functions serve the threads of the block that runs in this thread of the host.
   static int thread();
   static int threads();
   static void wait_for_block();
   static void wait_for_warp();
-  static void* scratch();               ///< 16 bytes a warp that the block shares
-  static void* scratch_of(int thread);  ///< 16 bytes of a thread that its warp sees
+  static void* scratch();               ///< memory that the block shares, 16 bytes per warp
+  static void* scratch_of(int thread);  ///< 16 bytes of one thread, which its warp can access
 };
 
 }  // namespace colossal::test

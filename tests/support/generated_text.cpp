@@ -33,7 +33,7 @@ void write_model(const TemporaryFolder& folder, const std::string& name, int64_t
     const at::NoGradGuard no_grad;
     checkpoint::TrainingState state;
     for (nn::Parameter& p : model.parameters()) {
-      if (p.value.dim() > 1) p.value.mul_(20);  // or all tokens are almost equally likely
+      if (p.value.dim() > 1) p.value.mul_(20);  // because otherwise all tokens are almost equally likely
       state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
     }
     checkpoint::save(run.checkpoints(), 1, state, mesh.all(), mesh.place(), 1);

@@ -1,4 +1,4 @@
-// Text that a model continues whose weights lie on accelerators, in host memory and on a disk, as budgets say.
+// Text generation with a model whose weights are stored on accelerators, in host memory and on a disk, within budgets.
 //
 //   test::write_model(folder, "gpt2-tiny");
 //   const test::Continued got = test::generated({folder / "hf", test::in_tiers(1 << 20, folder / "disk")});
@@ -18,37 +18,39 @@
 
 namespace colossal::test {
 
-constexpr int64_t kNew = 5;  ///< tokens that are generated
+constexpr int64_t kNew = 5;  ///< number of tokens to generate
 
-/// A run that ends with a checkpoint of weights that mean nothing, and its export: "run" and "hf" in `folder`.
-/// `vocabulary`: 0 is that of the byte tokenizer.
+/// Writes a run folder with a checkpoint of random weights, and its export: "run" and "hf" in `folder`.
+/// `vocabulary` 0 = the vocabulary of the byte tokenizer.
 void write_model(const TemporaryFolder& folder, const std::string& name, int64_t vocabulary = 0);
 
+/// The model, its layout and the options of one generation.
 struct Asked {
   std::string from;
   run::MemoryConfig memory{};
   distributed::ParallelConfig layout{};
   std::optional<at::ScalarType> dtype{};
-  std::vector<at::Device> devices{at::kCPU};  ///< of ranks, one after another; the last one is of all others, too
+  std::vector<at::Device> devices{at::kCPU};  ///< device of each rank; the last one is for all further ranks
   infer::SamplingOptions sampling{.temperature = 1, .seed = 3};
   std::optional<nn::WeightPacking> packing{};
 };
 
-/// Of rank 0.
+/// The tokens and the memory statistics of rank 0.
 struct Continued {
   std::vector<int64_t> tokens;
   memory::TieredHome::Counts counts;
-  int64_t stayed = 0;                        ///< bytes that stay on the host, beside those of counts
-  int64_t on_device = 0, on_device_max = 0;  ///< bytes that stay on the accelerator, and all of weights there
-  int64_t copied = 0;                        ///< bytes of weights that were copied there while text was generated
+  int64_t stayed = 0;                        ///< bytes resident on the host, in addition to `counts`
+  int64_t on_device = 0, on_device_max = 0;  ///< bytes of weights on the accelerator: resident, and at the peak
+  int64_t copied = 0;                        ///< bytes of weights copied to the accelerator during generation
   int64_t all = 0;                           ///< bytes of all weights
-  int64_t parameters = 0;
+  int64_t parameters = 0;                    ///< number of parameters
 };
+/// Generates kNew tokens on thread ranks.
 Continued generated(const Asked& asked);
 
 run::MemoryConfig in_tiers(int64_t host, const std::string& disk, const std::string& placement = "auto");
 
-/// Bytes of the smallest budget that works, as a refusal `message` says, which has to contain `what`.
+/// Returns the smallest budget that works, in bytes, as named in an error `message`, which must contain `what`.
 int64_t least_in(const std::string& message, const std::string& what);
 
 }  // namespace colossal::test

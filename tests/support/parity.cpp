@@ -22,7 +22,7 @@ namespace {
 
 using comm::World;
 
-/// Of the case's ranks, or of the one process that it is compared with.
+/// Returns the config of the case's ranks or, if `is_serial`, of the process that is the reference.
 run::Config make_config(const ParityCase& c, bool is_serial) {
   run::Config config;
   config.precision.mode = "fp64";
@@ -44,8 +44,8 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
   config.training.steps = c.steps;
   config.training.seed = 3;
   config.optimizer.warmup_steps = std::min<int64_t>(c.steps, 2);
-  // Adam divides a gradient by its own size: one that is zero but for rounding (a key's bias) would become a step of
-  // pure noise.
+  // A large epsilon, because Adam divides a gradient by its own size. A gradient that is zero except for rounding (of a
+  // key's bias) would otherwise become an update of pure noise.
   config.optimizer.epsilon = 1e-3;
   return config;
 }
@@ -57,7 +57,7 @@ at::Device device_of(const ParityCase& c, const World& world) {
 struct Trace {
   std::vector<double> losses, norms;
   at::Tensor input_gradient;
-  std::vector<checkpoint::NamedTensor> gradients;  // of what the rank updates
+  std::vector<checkpoint::NamedTensor> gradients;  // gradients of the elements that the rank updates
   std::map<std::string, at::Tensor> parameters;
 };
 
@@ -66,7 +66,7 @@ tensor::Batch rows_of(const tensor::Batch& b, int64_t part, int64_t parts) {
   return b.part(part * rows, rows);
 }
 
-/// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
+/// Returns d(sum of losses) / d(embedded input) of one pass. The gradients of the parameters are zero afterwards.
 at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
   const nn::Step step = engine.distributed().ready(nn::step_of(batch));
@@ -77,7 +77,7 @@ at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   engine.zero_grad();
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& x : embedded) gradients.push_back(x.grad().cpu());
-  return at::cat(gradients, 1);  // of several states, one's tokens behind another's
+  return at::cat(gradients, 1);  // joins the tokens of several states
 }
 
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
@@ -108,7 +108,7 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
   return t;
 }
 
-/// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
+/// Returns this rank's part of a hidden state [B, S, H] of the global batch, as split at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
   const tensor::Place& place = engine.mesh().place();
   const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).find("documents");
@@ -129,18 +129,18 @@ tensor::Batch random_batch(const ParityCase& c, int64_t step) {
   if (task.reads == models::Reads::Images) {
     const at::Tensor images = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
     at::Tensor classes = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    classes[0][0] = data::kIgnored;  // replicas count different numbers of images
+    classes[0][0] = data::kIgnored;  // makes replicas count different numbers of images
     return data::image_batch(images, classes);
   }
   const bool has_classes = task.classes > 0;
   const at::Tensor tokens = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
   at::Tensor labels = at::randint(0, has_classes ? task.classes : c.shape.vocabulary,
                                   {c.batch, task.labels_of(c.sequence)}, generator, ids);
-  labels[0][-1] = data::kIgnored;  // replicas count different numbers of tokens
+  labels[0][-1] = data::kIgnored;  // makes replicas count different numbers of tokens
   labels[0][0] = data::kIgnored;
   at::Tensor documents = at::zeros({c.batch, c.sequence}, ids);
   if (task.answers())
-    documents[0][task.source_of(c.sequence) - 1] = 1;  // fills up the source
+    documents[0][task.source_of(c.sequence) - 1] = 1;  // marks padding of the source
   else
     documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
   return data::text_batch(tokens, labels, at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous(),
@@ -218,12 +218,12 @@ void check_parity(const ParityCase& c) {
   ParityCase serial = c;
   serial.device = nullptr;
   Trace want;
-  // One process computes the micro-batches of the whole batch; their number does not change the result beyond rounding.
+  // One process computes the micro-batches of the global batch. Their number changes the result only by rounding.
   comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
-  // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
+  // The terms of products over hidden, ffn and vocabulary, of sums over tokens, and of ten such steps.
   const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
   const run::Config config = make_config(c, false);
-  // One and the same arithmetic, or rounding of `terms` terms.
+  // The results must be bitwise equal, or differ by the rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
     if (c.bitwise)
       expect_equal(got, want, what);
@@ -244,19 +244,20 @@ void check_parity(const ParityCase& c) {
       expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, *engine), terms, "input gradient");
     for (int64_t i = 0; i < c.steps; ++i) {
       compare_numbers(got.losses[i], want.losses[i], concat("loss of step ", i));
-      const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);  // added up rank by rank: never bitwise
+      // The norm is summed over the ranks, so it is never bitwise equal.
+      const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);
       expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
     std::map<std::string, at::Tensor> whole_gradients;
     for (const auto& g : want.gradients) put_part(whole_gradients[g.name], g);
     for (const auto& g : got.gradients) {
-      // whose size, not that of a part, says what rounding may do
+      // The tolerance is computed from the whole gradient, because rounding scales with its size.
       const at::Tensor& whole = whole_gradients.at(g.name);
       compare(g.value.clone(), local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
     }
     for (const nn::Parameter& p : engine->parameters()) {
-      // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate /
-      // epsilon.
+      // The limit allows for rounding of the parameter itself, and for rounding of the gradients. An update amplifies
+      // the latter by at most learning_rate / epsilon.
       const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, place);
       const double amplified =
           config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(whole_gradients.at(p.name), terms);

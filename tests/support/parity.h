@@ -1,4 +1,4 @@
-// The one parity driver: a model on one process against the same model on a mesh of thread ranks.
+// The parity driver: it compares a model on one process with the same model on a mesh of thread ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,6 +14,7 @@
 
 namespace colossal::test {
 
+/// A model, its layout and the training steps of one comparison.
 struct ParityCase {
   models::ModelShape shape;
   int data = 1;
@@ -21,63 +22,72 @@ struct ParityCase {
   parallel::SequenceConfig sequences;
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
-  int64_t first_document = 0;  ///< tokens of the first of the two documents of each row; 0: half of them
-  double clip = 0;             ///< 0: none
+  int64_t first_document = 0;  ///< tokens of the first of the two documents of each row; 0 = half of the row
+  double clip = 0;             ///< maximum gradient norm; 0 = no clipping
   int64_t zero = 0, zero_sharers = 0;
   bool reshard_after_forward = true;
-  std::string recompute = "none";  ///< of the ranks; the reference keeps all
-  /// What stages send one another arrives nevertheless, or a pipeline would not run at all
+  std::string recompute = "none";  ///< recompute mode of the ranks; the reference keeps all activations
+  /// If true, collectives do nothing. Messages between stages still arrive, because a pipeline could not run otherwise.
   bool collectives_off = false;
-  int lost_transfer = -1;  ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
-  bool bitwise = false;    ///< losses, gradients and weights must be those of one process to the last bit
-  /// Of the ranks: "cpu", "cuda", or "trap", of which each has its own. The reference is always computed on the CPU
-  at::Device (*device)(int local_rank) = nullptr;  ///< null: the CPU
+  int lost_transfer = -1;  ///< message from rank 0 to another stage, counted from 0, that zeros replace; -1 = none
+  bool bitwise = false;    ///< true = losses, gradients and weights must be bitwise equal to those of one process
+  /// Returns the device of a rank: "cpu", "cuda" or "trap", one per rank. The reference always runs on the CPU.
+  at::Device (*device)(int local_rank) = nullptr;  ///< null = the CPU
 };
 
-/// Tiny shapes that exercise what divides and what does not.
+/// Tiny shapes. Some of their sizes are divisible by the sizes of the layouts, and some are not.
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
-/// Two blocks of an encoder and three of a decoder, of three heads; of v1.0 or of v1.1. Four tokens are the source's.
+/// A T5 v1.0 (`is_first`) or v1.1 with two encoder blocks, three decoder blocks and three heads. Four tokens of a row
+/// belong to the source.
 models::ModelShape tiny_t5(bool is_first = true);
 models::ModelShape tiny_vit();
-/// The same with a distillation token.
+/// A tiny_vit() with a distillation token.
 models::ModelShape tiny_deit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.
 models::ModelShape tiny_biased();
 
-/// Of three blocks, each of another variant (models/transformer_block.h), in a decoder with all that goes around them.
+/// A decoder of three blocks, each of another variant (models/transformer_block.h), with all options of embedding and
+/// head.
 models::ModelShape tiny_mixed();
-/// Of three others, in a decoder whose embedding is narrower than its hidden states and that has no norm in front of
-/// the head.
+/// A decoder of three further variants. Its embedding is narrower than its hidden states, and it has no norm before the
+/// head.
 models::ModelShape tiny_projected();
 
-/// The whole batch of a step of check_parity().
+/// Returns the global batch of a step of check_parity().
 tensor::Batch random_batch(const ParityCase& c, int64_t step);
 
-/// What a model of `shape` reads, all ones: where sizes and calls are looked at, and no numbers. One document a row.
+/// Returns a batch of ones for a model of `shape`, with one document per row. It is for tests that check sizes and
+/// calls, but no values.
 tensor::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);
 
-/// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of 6.
+/// Returns every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of
+/// 6.
 std::vector<parallel::TensorConfig> tensor_modes();
-/// Every mode of sequence parallelism on as few ranks as leave nothing of it out: two, for usp two pairs.
+/// Returns every mode of sequence parallelism on the smallest number of ranks that uses all of the mode: two ranks, and
+/// two pairs for usp.
 std::vector<parallel::SequenceConfig> sequence_modes();
-/// For names of tests: "size8_2_5d_depth2".
+/// Returns a name for tests: "size8_2_5d_depth2".
 std::string name_of(const parallel::TensorConfig& config);
 
-/// Runs `c.steps` training steps in fp64 on one process and on the ranks of c.pipeline, c.data, c.sequences and
-/// c.tensor and compares, on every rank: the loss of each step, every parameter gradient of the first step (the rank's
-/// blocks of the full one), the gradient norm, and every parameter after the last step; and of one backward pass the
-/// gradient of the embedded input (without a pipeline). One process accumulates the micro-batches of a pipeline. Throws
-/// ParityError on the first difference.
+/// Runs `c.steps` training steps in fp64 on one process, and on the ranks of c.pipeline, c.data, c.sequences and
+/// c.tensor, and compares them on every rank. It compares:
+///   - the loss and the gradient norm of each step;
+///   - every parameter gradient of the first step (the rank's blocks of the full gradient);
+///   - every parameter after the last step;
+///   - the gradient of the embedded input in one backward pass (without a pipeline).
+/// The one process accumulates the micro-batches of a pipeline. Throws a ParityError at the first difference.
 void check_parity(const ParityCase& c);
 
-/// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).
+/// Returns the blocks of the logical tensor `whole` that `spec` assigns to `place`, in the layout of the local tensor.
+/// Padding is zero.
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
-/// What `tensor` holds of it at `place`: the local tensor, or a part of that.
+/// Returns the elements of `whole` that `tensor` holds at `place`: the local tensor, or a part of it.
 at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place);
-/// The logical tensor `whole`, zeros if there is none yet, gets what a rank that has all of it holds of it in `tensor`.
+/// Copies the elements that `tensor` holds to the logical tensor `whole`, which is created as zeros if it is undefined.
+/// The rank must hold all of the tensor or a flat part of it.
 void put_part(at::Tensor& whole, const checkpoint::NamedTensor& tensor);
 
 }  // namespace colossal::test

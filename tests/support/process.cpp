@@ -33,7 +33,7 @@ class Child {
     fcntl(output_, F_SETFL, O_NONBLOCK);
   }
 
-  /// True when it has ended.
+  /// Reads output, checks the limit, and returns true if the process has ended.
   bool look() {
     if (ended_) return true;
     drain();
@@ -57,7 +57,7 @@ class Child {
  private:
   [[noreturn]] void become(int output) {
     setpgid(0, 0);
-    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // whoever started the tests may ignore them
+    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // the parent may ignore them
     dup2(output, 1);
     dup2(output, 2);
     for (const auto& [name, value] : process_.variables) {
@@ -84,7 +84,7 @@ class Child {
   Finished result_;
 };
 
-/// A socket and the loopback address with that port (0: any).
+/// A socket and the loopback address with a port; port 0 = any free port.
 class Loopback {
  public:
   explicit Loopback(int port) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {

@@ -100,7 +100,7 @@ void check_every_collective(Group& group, int64_t numel) {
     group.broadcast(x, root).wait();
     expect_bits(x, rank_values(root, numel, at::kFloat), label(group, "broadcast", numel, at::kFloat));
   }
-  // Even parts: what rank s sends to rank r is its part r.
+  // Even parts: rank s sends its part r to rank r.
   const at::Tensor in = rank_values(rank, n * numel, at::kFloat);
   at::Tensor out = at::empty_like(in);
   group.all_to_all(out, in, {}, {}).wait();
@@ -139,7 +139,7 @@ void check_send_and_recv(Group& group, int64_t numel) {
   const int n = group.size(), rank = group.rank();
   if (n == 1) return;
   const int next = (rank + 1) % n, before = (rank + n - 1) % n;
-  // Everybody sends first, twice; then receives. The order of a pair is kept.
+  // Every rank first sends twice and then receives. Messages of a pair of ranks must arrive in order.
   const at::Tensor first = rank_values(rank, numel, at::kFloat), second = rank_values(rank + 1, numel, at::kInt);
   Work sent_first = group.send(first, next), sent_second = group.send(second, next);
   at::Tensor got_first = at::empty({numel}, at::kFloat), got_second = at::empty({numel}, at::kInt);
@@ -152,7 +152,7 @@ void check_send_and_recv(Group& group, int64_t numel) {
 }
 
 void check_issue_order(Group& group) {
-  // Large, small, large without waiting in between, waited for backwards.
+  // Large and small collectives are issued without waiting in between, and waited for in reverse order.
   std::vector<at::Tensor> tensors;
   std::vector<Work> works;
   for (int64_t numel : {300000, 5, 100000, 1, 0, 200000}) {
@@ -167,7 +167,7 @@ void check_issue_order(Group& group) {
 
 void check_equal_bits_on_all_ranks(Group& group, int64_t numel) {
   for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    // Values whose sum depends on the order of summation.
+    // The sum of these values depends on the order of summation.
     const at::Tensor seeds = at::arange(numel, at::kDouble) * 0.7310585 + group.rank() * 1.6180339;
     at::Tensor x = ((seeds * 43.75).sin() * at::exp(at::fmod(seeds, 5))).to(dtype);
     at::Tensor out = at::empty({group.size() * numel}, x.options());

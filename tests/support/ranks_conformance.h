@@ -1,5 +1,5 @@
-// What every transport must do, checked by one rank against values that it can compute alone. Used on threads and on
-// processes.
+// Checks of the contract of a transport. Each rank compares results with values that it computes itself. The checks run
+// on threads and on processes.
 #pragma once
 #include <cstdint>
 
@@ -9,14 +9,16 @@ class Group;
 
 namespace colossal::test {
 
-/// Each issues collectives, in the same order on all ranks, and throws std::runtime_error naming what was wrong.
+// Each function issues collectives, in the same order on all ranks. It throws a std::runtime_error that names the wrong
+// result.
+
 void check_every_dtype(comm::Group& group, int64_t numel);
 void check_every_collective(comm::Group& group, int64_t numel);
 void check_uneven_exchange(comm::Group& group);
 void check_send_and_recv(comm::Group& group, int64_t numel);
 void check_issue_order(comm::Group& group);
 void check_equal_bits_on_all_ranks(comm::Group& group, int64_t numel);
-/// All of the above, for sizes from none to several pieces.
+/// Runs all checks above, for sizes from zero to several pieces.
 void check_transport(comm::Group& group);
 
 }  // namespace colossal::test

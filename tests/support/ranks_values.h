@@ -1,17 +1,17 @@
-// Tensors whose values tell which rank they come from, and small enough that sums are exact in every dtype.
+// Tensors whose values identify their rank. The values are so small that sums are exact in every dtype.
 #pragma once
 #include <ATen/ATen.h>
 
 namespace colossal::test {
 
-/// Element i of rank r: (7 r + i) mod 5 + 1, or its parity for bool. A sum over 8 ranks is at most 40: exact in bf16
-/// and fp16.
+/// Returns a tensor in which element i of rank r is (7 r + i) mod 5 + 1; for bool it is (7 r + i) mod 2. A sum over 8
+/// ranks is at most 40, which is exact in bf16 and fp16.
 at::Tensor rank_values(int rank, int64_t numel, at::ScalarType dtype);
 
-/// Bitwise equality of dtype, sizes and contents.
+/// Returns true if dtype and sizes are equal and contents are bitwise equal.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
-/// The message of the exception that `fn` throws; empty when it throws none.
+/// Returns the message of the exception that `fn` throws, or "" if it throws none.
 template <class Fn>
 std::string thrown_message(const Fn& fn) {
   try {

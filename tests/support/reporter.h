@@ -1,4 +1,4 @@
-// A model of one's own whose blocks report values and attach a loss term: a tiny GPT-2 with a probe behind each block.
+// A custom model whose blocks report values and attach a loss term: a tiny GPT-2 with a probe after each block.
 //
 //   const auto engine = train::initialize(world, config, test::tiny_reporter());
 //   ...
@@ -17,14 +17,14 @@
 
 namespace colossal::test {
 
-/// In the dtype of sums: fp32, or fp64 in fp64 models.
+/// Returns `x` in the dtype of sums: fp32, or fp64 in fp64 models.
 inline at::Tensor widened(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 
-/// The factor of the loss term of a block: another one for each.
+/// Returns the weight of a block's loss term, which differs between blocks.
 inline double probe_weight(size_t block) { return 0.5 * static_cast<double>(block + 1); }
 
-/// What one block reports of its output y: the same of whole batches as of their parts together, so that no layout and
-/// no cut into micro-batches changes it.
+/// The reports of one block about its output y. The values for a batch equal the combined values of its parts, so no
+/// layout and no split into micro-batches changes them.
 struct Probe {
   Probe(size_t block, int64_t hidden, nn::Layers& make)
       : name("blocks." + std::to_string(block)),
@@ -42,7 +42,7 @@ struct Probe {
     step.report(largest, values.amax());
     return step.attach_loss(loss, widened(dense->forward(y)).square().mean(), y);
   }
-  /// A row for each element.
+  /// Adds a row for each reported element.
   void add_rows(const nn::Reported& reported, std::vector<Metric>& rows) const {
     rows.push_back({.name = name + ".tokens", .value = reported.at(tokens)[0]});
     rows.push_back({.name = name + ".above", .value = reported.at(signs)[0]});

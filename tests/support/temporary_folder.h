@@ -1,4 +1,4 @@
-// A folder that is gone when the test is.
+// A folder that is removed at the end of a test.
 #pragma once
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes a file, its folders included, and returns its path.
+  /// Writes a file, creates its folders, and returns its path.
   std::string write(const std::string& name, const std::string& bytes) const {
     const std::filesystem::path path = path_ + "/" + name;
     std::filesystem::create_directories(path.parent_path());

@@ -1,4 +1,4 @@
-// The models of parity.h.
+// The tiny models that parity.h declares.
 #include <ATen/ATen.h>
 
 #include "colossal/models/bert.h"
@@ -13,7 +13,7 @@
 namespace colossal::test {
 namespace {
 
-/// Grouped queries with linear biases and a window, and no other positions.
+/// Makes a decoder with grouped queries, linear biases and a window, and without any other positions.
 models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
@@ -28,8 +28,8 @@ models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-/// The block of each layer of make_mixed(), in turn: one norm for both branches; two, a window and rotary positions;
-/// norms around the branches and of heads, gates.
+/// Returns the variant of a layer of make_mixed(). The variants repeat: one norm for both branches; two norms, a window
+/// and rotary positions; norms around the branches, head norms and gates.
 models::BlockVariant mixed_block(const models::ModelShape& s, int64_t layer) {
   using models::BlockVariant, models::NormVariant;
   const auto rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, 100.0);
@@ -62,9 +62,9 @@ models::Model make_mixed(const models::ModelShape& s, nn::Layers& layers) {
                               layers);
 }
 
-/// The block of each layer of make_projected(), in turn: norms behind the sums, scaled linear biases, capped scores and
-/// a window; gates, a part of each head turned, capped scores and another window; rotary positions that follow from
-/// the length of the text, which is beyond the original one.
+/// Returns the variant of a layer of make_projected(). The variants repeat: norms after the sums, scaled linear biases,
+/// capped scores and a window; gates, a part of each head rotated, capped scores and another window; rotary positions
+/// that depend on the length of the text, which exceeds the original length.
 models::BlockVariant projected_block(const models::ModelShape& s, int64_t layer) {
   using models::BlockVariant;
   if (layer % 3 == 0)

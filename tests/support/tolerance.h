@@ -1,4 +1,4 @@
-// Comparison of tensors with a tolerance that follows from the dtype and the length of the sums, never typed by hand.
+// Comparison of tensors with a tolerance that is computed from the dtype and the length of the sums.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,22 +7,22 @@
 
 namespace colossal::test {
 
-/// A sharded result that differs from the reference. Tests that switch collectives off require this type, not just any
-/// exception.
+/// The error of a result that differs from the reference. Tests that switch collectives off require this type, because
+/// any other exception would not prove a wrong result.
 struct ParityError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// 4 * eps(dtype) * sqrt(terms) * max|want|: rounding of a sum of `terms` products.
+/// Returns 4 * eps(dtype) * sqrt(terms) * max|want|, a bound of the rounding of a sum of `terms` products.
 double tolerance(const at::Tensor& want, int64_t terms);
 
-/// Throws ParityError naming `what` when shapes differ or an element is off by more than `limit`.
+/// Throws a ParityError that names `what` if the shapes differ or an element is off by more than `limit`.
 void expect_within(const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what);
 
-/// The same with limit tolerance(want, terms).
+/// Calls expect_within() with the limit tolerance(want, terms).
 void expect_close(const at::Tensor& got, const at::Tensor& want, int64_t terms, const std::string& what);
 
-/// Throws ParityError unless every element is bitwise equal.
+/// Throws a ParityError unless every element is bitwise equal.
 void expect_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what);
 
 }  // namespace colossal::test

@@ -1,5 +1,4 @@
-// Who gives memory: that of the device, with counts, its accessible alias, and pages of the host that stay where they
-// are.
+// Allocators of the trap device: device memory, with counts; its accessible alias; and pinned memory of the host.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <array>
@@ -20,7 +19,8 @@ void free_forbidden(void* address);
 class ForbiddenAllocator final : public c10::DeviceAllocator {
  public:
   static ForbiddenAllocator& instance() {
-    static auto* allocator = new ForbiddenAllocator();  // never deleted: threads of LibTorch's engine outlive main
+    // Never deleted, because threads of LibTorch's engine outlive main.
+    static auto* allocator = new ForbiddenAllocator();
     return *allocator;
   }
   c10::DataPtr allocate(size_t bytes) override {
@@ -32,7 +32,7 @@ class ForbiddenAllocator final : public c10::DeviceAllocator {
     TrapMemory& memory = TrapMemory::of_process();
     default_copy_data(memory.accessible(to), memory.accessible(from), bytes);
   }
-  /// Memory of the device from now on, and counted.
+  /// Makes a block memory of the device and counts it.
   c10::DataPtr given(void* address, at::Device device) {
     const size_t bytes = TrapMemory::of_process().bytes_at(address);
     keep_for_graph(device, address);
@@ -44,7 +44,7 @@ class ForbiddenAllocator final : public c10::DeviceAllocator {
   void taken_back(void* address) {
     const std::lock_guard lock(mutex_);
     const auto block = blocks_.find(address);
-    if (block == blocks_.end()) return;  // of an alias, which was no tensor of the device yet
+    if (block == blocks_.end()) return;  // the block of an alias, which no tensor of the device has used yet
     stat_of(block->second.device).decrease(block->second.bytes);
     blocks_.erase(block);
   }
@@ -103,7 +103,7 @@ class AliasAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-/// Runs of bytes that were promised to stay where they are.
+/// An allocator of host memory that reports its blocks as pinned.
 class PinnedAllocator final : public c10::Allocator {
  public:
   static PinnedAllocator& instance() {

@@ -1,4 +1,4 @@
-// The parts of the trap device: what trap_device.cpp registers. Tests include trap_device.h.
+// The parts of the trap device that trap_device.cpp registers. Tests include trap_device.h instead.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
@@ -13,71 +13,78 @@
 
 namespace colossal::test {
 
-/// Gives tensors of the current trap device forbidden addresses, and counts as allocators of GPUs do
-/// (c10::DeviceAllocator::getDeviceStats): bytes in lines of 64.
+/// Returns the allocator of the trap devices. It gives tensors of the current device forbidden addresses. It counts
+/// bytes in lines of 64, as allocators of GPUs do (c10::DeviceAllocator::getDeviceStats).
 c10::Allocator& trap_allocator();
-/// Gives tensors of the host that stand for those of the device memory of it, by its accessible address.
+/// Returns the allocator of host tensors that stand for tensors of the device. It gives them device memory, by its
+/// accessible address.
 c10::Allocator& trap_alias_allocator();
-/// Forbidden memory under `alias`, a pointer of trap_alias_allocator(), which it takes over.
+/// Returns the forbidden address of `alias`, a pointer of trap_alias_allocator(), and takes over its memory.
 c10::DataPtr forbidden_of(c10::DataPtr alias, c10::Device device);
 
-/// Page-locked memory of the host, as far as LibTorch can see.
+/// Returns an allocator of host memory that LibTorch takes for page-locked.
 c10::Allocator& trap_pinned_allocator();
 bool is_trap_pinned(const void* address);
 
-/// Of trap device `index`: one each, apart from that of the host.
+/// Returns the generator of trap device `index`. Each device has its own one, separate from the host's.
 const at::Generator& trap_generator(c10::DeviceIndex index);
-/// The generator of the CPU inside one of the trap device's.
+/// Returns the CPU generator inside a generator of a trap device.
 at::Generator host_generator_of(const at::Generator& generator);
 
-/// The device whose turn it is on this thread.
+/// Returns the current device of this thread.
 c10::DeviceIndex current_trap_device();
 void set_current_trap_device(c10::DeviceIndex index);
 
-/// An operator has run there, which moves the device's clock.
+/// Counts an operator of a device, which advances the device's clock.
 void count_operator(c10::Device device);
 
-/// Adds to what happened on a device.
+/// Adds `happened` to the counts of a device.
 void count(c10::Device device, const TrapCounts& happened);
 TrapCounts counted(c10::Device device);
 
-/// What is allocated on a device: forbidden addresses, and bytes in lines of 64.
+/// Returns the blocks that are allocated on a device: forbidden addresses, and bytes in lines of 64.
 std::vector<std::pair<void*, size_t>> trap_blocks(c10::Device device);
 
-/// Copies between a device and pinned memory that nobody waits for and that a stream other than the first was asked
-/// for: they are made as late as they may be (trap_streams.cpp).
-/// Whether `device` has such a stream as its current one on this thread; then it makes `copy` in its turn.
+// A non-blocking copy between a device and pinned memory on a stream other than the first is made as late as is allowed
+// (trap_streams.cpp).
+
+/// Returns true if the current stream of `device` on this thread is such a stream.
 bool is_aside(c10::Device device);
+/// Queues `copy` on the current stream of `device`.
 void copy_later(c10::Device device, std::function<void()> copy);
-/// The current stream of `device` does something at once: what it was asked for before comes first.
+/// Runs all work that was queued on the current stream of `device`, because that stream is about to run other work.
 void catch_up(c10::Device device);
-/// All streams of all devices have done what they were asked for.
+/// Runs all work that was queued on any stream of any device.
 void catch_up_all();
-/// Which stream is the current one of a device on this thread: 0 is the first.
+/// Returns the current stream of a device on this thread; 0 is the first stream.
 c10::StreamId current_trap_stream(c10::Device device);
 void set_current_trap_stream(c10::Device device, c10::StreamId stream);
 c10::StreamId new_trap_stream();
-/// How much a stream was asked for so far; and that it does that much, if it has not: then it was behind, which is
-/// returned. `by`: another stream of the device, which is to do so before it goes on, not the host.
+/// Returns the number of work items that were queued on a stream so far.
 int64_t asked_of(c10::Device device, c10::StreamId stream);
+/// Returns true if the first `asked` items of a stream have run.
 bool is_done(c10::Device device, c10::StreamId stream, int64_t asked);
+/// Runs items of a stream until the first `asked` ones have run. Returns true if some had not run before.
 bool do_until(c10::Device device, c10::StreamId stream, int64_t asked);
+/// Makes another stream of the device, `by`, wait for the first `asked` items of `stream`. The host does not wait.
 void go_on_behind(c10::Device device, c10::StreamId by, c10::StreamId stream, int64_t asked);
 
-/// While a device records a graph (trap_graph.h): what runs there is computed, for the sizes of what comes after, and
-/// written down; when the recording ends the numbers are forgotten.
+/// Returns true while a device records a graph (trap_graph.h). The device then computes each operator, because later
+/// operators need the sizes, and records it. At the end of the recording the computed numbers are dropped.
 bool is_recording(c10::Device device);
-/// What every replay is to do again; nothing where `device` does not record.
+/// Adds a call that every replay repeats. Does nothing if `device` does not record.
 void record_call(c10::Device device, std::function<void()> call);
-/// Throws while `device` records.
+/// Throws if `device` records.
 void refuse_while_recording(c10::Device device, const char* what);
-/// Memory that is allocated while `device` records is the graph's: tensors give it back without freeing it.
+/// Gives a block that was allocated while `device` records to the graph. Tensors then release it without freeing it.
 void keep_for_graph(c10::Device device, void* address);
+/// Marks a block as released by its tensors. Returns false if no graph owns it, so the caller must free it.
 bool is_given_to_graph(void* address);
 
-/// The operators: the CPU's, behind one boxed function, and the few that cross between the host and the device.
+/// Registers the operators: one boxed function for those of the CPU, and the few that copy between host and device.
 void register_trap_operators();
-/// Plain versions of fused operators that LibTorch has for GPUs alone: their checks of operands, and their numbers.
+/// Registers plain versions of fused operators that LibTorch has only for GPUs: the same checks of operands, and the
+/// same results.
 void register_trap_fused_operators(torch::Library& aten);
 
 }  // namespace colossal::test

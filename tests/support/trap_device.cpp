@@ -27,7 +27,7 @@ c10::DeviceIndex checked_index(c10::DeviceIndex index) {
   return index < 0 ? current_trap_device() : index;
 }
 
-/// The generator of the CPU under the name of the device.
+/// A generator of a trap device, which wraps a generator of the CPU.
 class TrapGenerator final : public c10::GeneratorImpl {
  public:
   TrapGenerator(at::Device device, at::Generator inner)
@@ -56,21 +56,22 @@ at::Generator new_generator(c10::DeviceIndex index) {
 
 thread_local c10::DeviceIndex current_index = 0;
 
-/// What a device has computed so far, in operators.
+/// Returns the number of operators that each device has run so far.
 std::array<std::atomic<int64_t>, kTrapDevices>& operators_run() {
   static std::array<std::atomic<int64_t>, kTrapDevices> counts{};
   return counts;
 }
 
-/// What an event knows: the device's clock, and how much its stream was asked for.
+/// The state of an event: the device's clock, and the number of work items that its stream had.
 struct Mark {
   int64_t clock = 0, asked = 0;
   at::Device device;
   c10::StreamId stream = 0;
 };
 
-/// Which device a thread is at. All that was asked for is done at once, but for copies aside (trap_backend.h): those
-/// are made when somebody waits for them. The clock that events read is the device's own (kTrapMilliseconds).
+/// The device guard of LibTorch for trap devices, with their streams and events. Work runs at once, except for delayed
+/// copies (trap_backend.h), which are made when the host or a stream waits for them. Events read the device's own clock
+/// (kTrapMilliseconds).
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   at::DeviceType type() const override { return kTrap; }

@@ -1,4 +1,4 @@
-// Trap devices as the accelerators that a run may use: what `[run] device` "cuda" and "auto" then mean.
+// Trap devices as the accelerators of a run: `[run] device` "cuda" and "auto" then select them.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace colossal::test {
 
-/// As many as there are `ids`, which say where each sits on the bus.
+/// A list of trap devices, one for each of `ids`, which are their PCI ids.
 class TrapDevices final : public comm::Devices {
  public:
   explicit TrapDevices(std::vector<std::string> ids) : ids_(std::move(ids)) { trap_device(); }

@@ -1,5 +1,5 @@
-// Fused operators that LibTorch has for GPUs alone, on the trap device: the plain operators that they stand for, behind
-// the checks of LibTorch's own. What is right here has the right operands and the right numbers there.
+// Fused operators on the trap device that LibTorch has only for GPUs. Each has the checks of LibTorch's own operator
+// and computes its result with plain operators. A call that is right here has the right operands and results on a GPU.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void check_wide(const Tensor& a, const Tensor& b, at::ScalarType dtype, const Te
               out.sizes());
 }
 
-/// Sums and results in `dtype`, there.
+/// A product with sums and results in `dtype`.
 Tensor& wide_mm(const Tensor& a, const Tensor& b, at::ScalarType dtype, Tensor& out) {
   check_wide(a, b, dtype, out);
   return out.copy_(at::mm(a.to(dtype), b.to(dtype)));
@@ -70,7 +70,7 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
   return (bias ? product + bias->to(at::kFloat) : product).to(type);
 }
 
-// --- flash attention: of rows of a batch, or of sequences one behind another ---
+// --- flash attention over the rows of a batch, or over sequences that are concatenated ---
 
 std::vector<int64_t> numbers_of(const Tensor& integers) {
   refuse_while_recording(integers.device(), "this plain version reads borders on the host, the operator does not");
@@ -89,13 +89,14 @@ void check_heads(const char* name, const Tensor& x, int64_t dims) {
   TORCH_CHECK(x.size(-1) % 8 == 0 && x.size(-1) <= 256, "head_size must be a multiple of 8, up to 256");
 }
 
-/// Tokens of all sequences, [tokens, heads, size], and of sequence i those from first[i] on, count[i] of them.
+/// The tokens of all sequences, [tokens, heads, size]. Sequence i has count[i] tokens from first[i] on.
 struct Sequences {
   Tensor tokens;
   std::vector<int64_t> first, count;
 };
 
-/// As the operator is told: by borders among tokens, of which `used` may count fewer, or by the sizes of a batch.
+/// Returns the sequences in the two forms of the operator. With `borders` they are ranges of tokens, and `used` may
+/// limit their lengths. Without borders they are the rows of a batch.
 Sequences sequences_of(const char* name, const Tensor& x, const Tensor& borders, int64_t longest,
                        const Optional& used = {}) {
   check_heads(name, x, borders.defined() ? 3 : 4);
@@ -125,14 +126,14 @@ Sequences sequences_of(const char* name, const Tensor& x, const Tensor& borders,
 }
 
 struct Reach {
-  int64_t left, right;  // negative: any
+  int64_t left, right;  // number of tokens; negative = no limit
 };
 
 Reach reach_of(bool causal, std::optional<int64_t> left, std::optional<int64_t> right) {
   return {left.value_or(-1), causal ? 0 : right.value_or(-1)};
 }
 
-/// [queries, keys]: which may not be seen. The last query stands at the last key.
+/// Returns the mask [queries, keys] of the keys that a query may not attend to. The last query is at the last key.
 Tensor hidden_of(int64_t queries, int64_t keys, const Reach& reach, const Tensor& like) {
   const auto options = like.options().dtype(at::kLong);
   const Tensor distance =
@@ -143,13 +144,13 @@ Tensor hidden_of(int64_t queries, int64_t keys, const Reach& reach, const Tensor
   return hidden;
 }
 
-/// Sequence i, [heads, tokens, size] in fp32, as many heads as queries have.
+/// Returns sequence i as [heads, tokens, size] in fp32, with heads repeated up to the number of query heads.
 Tensor run_of(const Sequences& all, size_t i, int64_t heads) {
   const Tensor x = all.tokens.narrow(0, all.first[i], all.count[i]).to(at::kFloat).transpose(0, 1);
   return x.repeat_interleave(heads / x.size(0), 0);
 }
 
-/// [heads, tokens] <-> [rows, heads, tokens of each], as LibTorch's two forms have them.
+/// Converts between the layouts of LibTorch's two forms: [heads, tokens] and [rows, heads, tokens per row].
 Tensor by_rows(const Tensor& log_sums, int64_t rows) {
   return log_sums.unflatten(1, {rows, -1}).transpose(0, 1).contiguous();
 }
@@ -184,7 +185,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
   return {out.view(q.sizes()), first_q ? log_sums : by_rows(log_sums, q.size(0)), seeds, unused, unused};
 }
 
-/// As LibTorch 2.13 has it.
+/// The signature of the operator in LibTorch 2.13.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward_of_pages(
     const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
     int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
@@ -263,7 +264,7 @@ std::tuple<Tensor, Tensor> rms_backward(const Tensor& dy, const Tensor& x, at::I
           wanted[1] ? (wide * normed).reshape({-1, width[0]}).sum(0).to(weight->scalar_type()) : Tensor()};
 }
 
-// --- norms of lists: what keeps LibTorch on its one pass over all of them ---
+// --- norms of lists, with the conditions under which LibTorch makes one pass over all tensors ---
 
 std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, std::optional<at::ScalarType> dtype) {
   TORCH_CHECK(!parts.empty(), "a list must not be empty");
@@ -276,7 +277,7 @@ std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, 
     TORCH_CHECK(part.scalar_type() == parts[0].scalar_type() && part.device() == parts[0].device() &&
                     part.is_non_overlapping_and_dense(),
                 "lists of several dtypes or devices, or with gaps, go part by part");
-    norms.push_back(at::linalg_vector_norm(part, order, {}, false, type));  // without a copy in the device's memory
+    norms.push_back(at::linalg_vector_norm(part, order, {}, false, type));  // makes no copy in the device's memory
   }
   return norms;
 }

@@ -17,11 +17,12 @@ namespace {
 
 std::atomic<int64_t> captures_made = 0, replays_made = 0;
 
-/// Memory of graphs: an operator may reach it by address alone, when no tensor has it any more.
+/// The memory blocks that graphs own. An operator of a graph may still use a block by its address after the last tensor
+/// of the block was destroyed.
 class GraphMemory {
  public:
   static GraphMemory& of_process() {
-    static auto* memory = new GraphMemory();  // never deleted: threads of LibTorch's engine outlive main
+    static auto* memory = new GraphMemory();  // never deleted, because threads of LibTorch's engine outlive main
     return *memory;
   }
   void keep(void* address) {
@@ -32,14 +33,14 @@ class GraphMemory {
     const std::lock_guard lock(mutex_);
     return is_given_back_.contains(address);
   }
-  /// False where no graph has it: it is to be freed.
+  /// Marks a block as released by its tensors. Returns false if no graph owns it, so the caller must free it.
   bool give_back(void* address) {
     const std::lock_guard lock(mutex_);
     const auto kept = is_given_back_.find(address);
     if (kept == is_given_back_.end()) return false;
     return kept->second = true;
   }
-  /// Whether it is to be freed now, for its tensors are gone.
+  /// Ends the graph's ownership of a block. Returns true if its tensors have released it, so the caller must free it.
   bool let_go(void* address) {
     const std::lock_guard lock(mutex_);
     const bool is_free = is_given_back_.at(address);
@@ -55,7 +56,7 @@ class GraphMemory {
 class Recording final : public tensor::Graph {
  public:
   ~Recording() override {
-    calls_.clear();  // which hold tensors
+    calls_.clear();  // first, because the calls hold tensors of this memory
     for (void* address : memory_)
       if (GraphMemory::of_process().let_go(address)) TrapMemory::of_process().free(address);
   }
@@ -77,16 +78,16 @@ class Recording final : public tensor::Graph {
  private:
   std::mutex mutex_;
   std::vector<std::function<void()>> calls_;
-  std::vector<void*> memory_;  // that was allocated meanwhile
+  std::vector<void*> memory_;  // blocks that were allocated during the recording
 };
 
-/// Of a device, while it records.
+/// Returns the current recording of a device; null = it does not record.
 std::atomic<Recording*>& recording_of(c10::Device device) {
   static std::array<std::atomic<Recording*>, kTrapDevices> open{};
   return open.at(static_cast<size_t>(device.index()));
 }
 
-/// What the memory of a device holds.
+/// A copy of the contents of a device's memory.
 class Contents {
  public:
   explicit Contents(c10::Device device) : device_(device) {
@@ -95,7 +96,7 @@ class Contents {
       bytes_[address].assign(from, from + bytes);
     }
   }
-  /// Puts it back where it was, unless that memory is a graph's now.
+  /// Restores the contents, except in blocks that a graph owns now.
   void restore() const {
     for (const auto& [address, bytes] : trap_blocks(device_)) {
       const auto before = bytes_.find(address);
@@ -109,7 +110,8 @@ class Contents {
   std::unordered_map<void*, std::vector<std::byte>> bytes_;
 };
 
-/// Nothing has been computed: what is new holds NaN, and what was there before is as it was.
+/// Undoes all that the recording computed, because a GPU computes nothing while it records. New memory gets NaN, and
+/// old memory its old contents.
 void forget(const Contents& before, const Recording& recording) {
   before.restore();
   TrapMemory& memory = TrapMemory::of_process();

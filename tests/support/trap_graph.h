@@ -1,5 +1,5 @@
-// Graphs on the trap device: tensor::capture() writes operators down, with the memory that they read and write, and a
-// replay runs them again. What the host knew while it captured is a wrong number in the next replay.
+// Graphs on the trap device. tensor::capture() records operators with the memory that they read and write, and a replay
+// runs them again. A value that the host computed during the capture does not change in a replay, so it is wrong there.
 //
 //   const test::TrapGraphs graphs;               // while it lives, tensor::can_capture(at::kPrivateUse1)
 //   const auto graph = tensor::capture(device, [&] { y = x * 2; });
@@ -7,8 +7,8 @@
 //   x.fill_(3), graph->replay();                 // y is 6
 //   EXPECT_EQ(graphs.replays(), 1);
 //
-// Refused while it captures, as CUDA does: whatever makes the host wait. Refused too, though CUDA records some: copies
-// between the host and the device, whose memory of the host nobody would keep.
+// During a capture, an operation that makes the host wait is an error, as with CUDA. Copies between the host and the
+// device are errors, too. CUDA records some of them, but the host memory may be freed before the replay.
 #pragma once
 #include <cstdint>
 
@@ -16,12 +16,13 @@
 
 namespace colossal::test {
 
-/// Lets trap devices record while it lives.
+/// A scope in which trap devices can record graphs.
 class TrapGraphs {
  public:
   TrapGraphs();
-  /// Since it was made, on all of them.
+  /// Returns the number of captures on all devices since the construction.
   int64_t captures() const;
+  /// Returns the number of replays on all devices since the construction.
   int64_t replays() const;
 
  private:

@@ -15,8 +15,8 @@ namespace {
 
 std::atomic<int64_t> launched = 0;
 
-/// Pointers that a kernel is given lead into the forbidden mapping; its threads reach the same bytes by the other one.
-/// Errors: throws for memory of the host.
+/// Returns the accessible address of a kernel's argument, because the pointers that the kernel gets are in the
+/// forbidden mapping. Errors: throws for memory of the host.
 template <class T>
 T* reachable(T* p) {
   return static_cast<T*>(test::TrapMemory::of_process().accessible(p));
@@ -72,9 +72,9 @@ inline CodedNumbers reachable(CodedNumbers coded) {
   return coded;
 }
 
-/// As many blocks as fit onto a device at a time; the others are taken in turns.
+/// The number of blocks that are resident on the device at a time. Each of them runs several blocks in turn.
 constexpr int64_t kResidentBlocks = 3;
-constexpr int kBlockThreads = 16;  // unless a kernel wants another number
+constexpr int kBlockThreads = 16;  // number of threads, unless the kernel requires another one
 
 template <class Body, class... Arguments>
 void launch(const Blocks& blocks, Body body, const Arguments&... given) {

@@ -1,5 +1,6 @@
-// Our kernels on the trap device: the bodies and launches that nvcc compiles for GPUs (ops/device_table.h), compiled
-// for the host and run by emulated blocks of threads on the accessible mapping of the device's memory.
+// The library's kernels on the trap device. These are the bodies and launches that nvcc compiles for GPUs
+// (ops/device_table.h), compiled for the host. Emulated blocks of threads run them on the accessible mapping of the
+// device's memory.
 //
 //   const test::TrapKernels kernels;                  // without, the device runs LibTorch's operators
 //   ops::swiglu(gate.to(test::trap_device()), up.to(test::trap_device()));
@@ -11,11 +12,12 @@
 
 namespace colossal::test {
 
-/// Gives the trap device our kernels while it lives. `run` false: they are compiled for other devices, and it says so.
+/// A scope in which the trap device has the library's kernels. With `run` = false, the tables report that the kernels
+/// were compiled for other devices.
 class TrapKernels {
  public:
   explicit TrapKernels(bool run = true);
-  /// How many kernels were launched since it was made, by any thread.
+  /// Returns the number of kernels that any thread has launched since the construction.
   int64_t launches() const;
 
  private:

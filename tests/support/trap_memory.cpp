@@ -16,9 +16,9 @@
 namespace colossal::test {
 namespace {
 
-constexpr size_t kTrapBytes = size_t{64} << 30;  // of addresses: pages come into being when they are written
+constexpr size_t kTrapBytes = size_t{64} << 30;  // bytes of address space; a page takes memory once it is written
 constexpr size_t kTrapLine = 64;
-constexpr size_t kTrapFence = 64;                    // bytes behind a block that stay as they were
+constexpr size_t kTrapFence = 64;                    // bytes after a block that must not change
 constexpr size_t kWorthReturning = size_t{1} << 20;  // smaller blocks keep their pages
 
 std::byte* mapped(int file, int protection) {
@@ -29,7 +29,8 @@ std::byte* mapped(int file, int protection) {
 
 struct sigaction before_trap;
 
-/// Says who touched what; the instruction runs again under the handler that was there, which ends the process.
+/// Prints a message and a stack trace. The instruction then runs again under the previous handler, which ends the
+/// process.
 void on_fault(int signal, siginfo_t* info, void*) {
   if (TrapMemory::of_process().contains(info->si_addr)) {
     constexpr char kMessage[] = "the host touched memory of the trap device, from:\n";
@@ -43,7 +44,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 TrapMemory& TrapMemory::of_process() {
-  static auto* memory = new TrapMemory();  // never deleted: threads of LibTorch's engine outlive main
+  static auto* memory = new TrapMemory();  // never deleted, because threads of LibTorch's engine outlive main
   return *memory;
 }
 
@@ -55,7 +56,7 @@ TrapMemory::TrapMemory() {
   open_ = mapped(file_, PROT_READ | PROT_WRITE);
   free_[0] = kTrapBytes;
   void* first_frame;
-  backtrace(&first_frame, 1);  // loads what it needs now and not in the handler
+  backtrace(&first_frame, 1);  // loads its library now, because the handler must not
   struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;

@@ -1,4 +1,5 @@
-// Memory that only kernels may touch: each byte has an address that faults, which tensors carry, and one that works.
+// Memory that only kernels may access. Each byte has two addresses: one that faults, which tensors hold, and one that
+// works.
 //
 //   test::TrapMemory& memory = test::TrapMemory::of_process();
 //   void* there = memory.allocate(64);                    // reading *there ends the process
@@ -12,23 +13,25 @@
 
 namespace colossal::test {
 
-/// One file in memory, mapped twice: without any permission and readable and writable. Safe to use from any thread.
+/// A memory file that is mapped twice: once without any permission, and once readable and writable.
+/// Thread safety: any thread may call the members.
 class TrapMemory {
  public:
-  /// The only one: a LibTorch backend, whose memory it is, is registered for the whole process and for ever. The first
-  /// call also makes a touch of the forbidden mapping say what it was and where it came from before the process ends.
+  /// Returns the only instance. A process has one, because the LibTorch backend that uses it is registered for the
+  /// lifetime of the process. The first call also installs a handler: an access to the forbidden mapping prints a
+  /// message and a stack trace before the process ends.
   static TrapMemory& of_process();
 
-  /// `bytes` of forbidden memory, aligned to 64, that hold 0xFF: numbers are NaN until something is written. Never
-  /// null. Errors: throws when the 64 GiB of addresses are used up.
+  /// Allocates `bytes` of forbidden memory, aligned to 64 and filled with 0xFF, so floating-point numbers are NaN until
+  /// they are written. Never returns null. Errors: throws if the 64 GiB of addresses are used up.
   void* allocate(size_t bytes);
-  /// Bytes of what allocate() gave, in whole lines of 64.
+  /// Returns the size of a block of allocate(), in bytes, rounded up to lines of 64.
   size_t bytes_at(const void* address);
-  /// Gives back what allocate() gave. Ends the process where something was written behind those bytes.
+  /// Frees a block of allocate(). Ends the process if bytes after the block were written.
   void free(void* address);
   bool contains(const void* address) const;
-  /// Where the same bytes can be read and written; null of null. Errors: throws for an address of the host, which a
-  /// kernel of a device cannot reach.
+  /// Returns the address at which the same bytes can be read and written; null for null. Errors: throws for a host
+  /// address, which a kernel of a device cannot access.
   void* accessible(const void* address) const;
 
  private:
@@ -41,7 +44,7 @@ class TrapMemory {
   struct Lent {
     size_t bytes, asked;
   };
-  std::unordered_map<size_t, Lent> in_use_;  // by offset
+  std::unordered_map<size_t, Lent> in_use_;  // allocated blocks by offset
 };
 
 }  // namespace colossal::test

@@ -1,6 +1,6 @@
-// Operators of the trap device. Nearly all are one boxed function: it makes tensors of the host that stand for those of
-// the device, over the accessible mapping of the same memory, calls the kernel of the CPU, and carries what became of
-// them back.
+// Operators of the trap device. Nearly all of them are one boxed function. It creates host tensors that stand for the
+// tensors of the device, over the accessible mapping of the same memory. It then calls the kernel of the CPU, and
+// applies changes of the host tensors to the tensors of the device.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
@@ -36,12 +36,13 @@ at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKey backend, co
   return t;
 }
 
-/// Tensors of the device as a kernel of the CPU sees them, for the length of one operator.
+/// The host tensors that stand for tensors of the device during one operator.
 class Stand {
  public:
   explicit Stand(std::string operator_name) : name_(std::move(operator_name)) {}
 
-  /// A tensor of the host over the memory of `t`. Numbers of the host pass, unless they are written.
+  /// Returns a host tensor over the memory of `t`. A host tensor without dimensions is returned as it is, unless it is
+  /// written.
   at::Tensor in(const at::Tensor& t, bool written) {
     if (!t.defined()) return t;
     if (!is_trap(t)) {
@@ -74,7 +75,7 @@ class Stand {
     return device_.value_or(c10::Device(c10::DeviceType::PrivateUse1, current_trap_device()));
   }
 
-  /// Gives tensors of the device the sizes, and storages the memory, that their stand-ins got.
+  /// Applies new sizes of host tensors, and new memory of their storages, to the tensors of the device.
   void carry_back() {
     for (const Lent& lent : storages_) {
       c10::StorageImpl& host = *lent.host.unsafeGetStorageImpl();
@@ -92,7 +93,8 @@ class Stand {
         take_metadata(device, *wrapped.host.unsafeGetTensorImpl());
     }
   }
-  /// The tensor of the device for one that the kernel returned: itself, a view of it, or a new one with its numbers.
+  /// Returns the tensor of the device for a result of the kernel: a known tensor, a view of one, or a new one with the
+  /// same values.
   at::Tensor out(const at::Tensor& host) {
     if (!host.defined()) return host;
     TORCH_CHECK(host.layout() == at::kStrided, "the trap device has strided tensors only: ", name_);
@@ -104,7 +106,7 @@ class Stand {
  private:
   struct Lent {
     c10::Storage device, host;
-    void* address;  // of the host's, as it was lent
+    void* address;  // accessible address at the start of the operator
   };
   struct Wrapped {
     at::Tensor device, host;
@@ -151,7 +153,7 @@ IValue in(Stand& stand, const IValue& value, const c10::Argument& argument) {
     return c10::Device(at::kCPU);
   }
   if (value.isGenerator()) return host_generator_of(value.toGenerator());
-  // none given: the device's own, never that of the host
+  // If the caller passes no generator, the device's own one is used, because a GPU never uses the host's.
   if (const auto optional = argument.type()->cast<c10::OptionalType>();
       value.isNone() && optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType)
     return host_generator_of(trap_generator(stand.device().index()));
@@ -166,7 +168,7 @@ IValue out(Stand& stand, const IValue& value) {
   return list;
 }
 
-/// Whether CUDA would make the host wait within the operator: for how many elements there will be, or for an answer.
+/// Returns true if the operator makes the host wait on CUDA, for the number of elements of the result or for a boolean.
 bool reads_sizes(const c10::OperatorName& name, const torch::jit::Stack& arguments) {
   static const std::set<std::string_view> kReaders{"nonzero",           "masked_select", "_unique",
                                                    "_unique2",          "unique_dim",    "unique_consecutive",
@@ -176,12 +178,12 @@ bool reads_sizes(const c10::OperatorName& name, const torch::jit::Stack& argumen
   if (base != "_index_put_impl_") return kReaders.contains(base);
   for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorList())
     if (index && index->defined() && index->scalar_type() == at::kBool)
-      return arguments[2].toTensor().numel() != 1;  // of one number it is a masked_fill, which does not ask
+      return arguments[2].toTensor().numel() != 1;  // with one value it is a masked_fill, which reads no sizes
   return false;
 }
 
-/// A tensor over the same memory, as it is now: the program may give its own other sizes, or free it. Of the host,
-/// whose numbers a launch takes along, the numbers.
+/// Returns a tensor with the same memory and sizes, because the program may resize or free its own tensor later. A host
+/// tensor is copied, because a kernel launch copies its value.
 at::Tensor as_it_is(const at::Tensor& t) {
   if (!t.defined()) return t;
   if (is_trap(t)) return tensor_over(t.storage(), c10::DispatchKey::PrivateUse1, t);
@@ -213,7 +215,8 @@ torch::jit::Stack as_they_are(at::ArrayRef<IValue> values) {
   return copies;
 }
 
-/// Into the memory of a result of the recording, unless the operator has put it there itself.
+/// Copies a result of a replay to the memory of the same result in the recording, unless the operator has written it
+/// there.
 void put_numbers(const at::Tensor& from, const at::Tensor& into) {
   if (!from.defined() || from.storage().is_alias_of(into.storage()) || into.storage().nbytes() == 0) return;
   TORCH_CHECK(from.sizes() == into.sizes() && from.strides() == into.strides() &&
@@ -243,7 +246,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const torch::jit::Stack given = is_any_recording() ? as_they_are(arguments) : torch::jit::Stack();
   Stand stand(c10::toString(op.operator_name()));
   const bool waits = reads_sizes(op.operator_name(), arguments);
-  // Generators last: which one it is depends on where the tensors are.
+  // Generators are converted last, because the default one depends on the device of the tensors.
   for (const bool tensors : {true, false})
     for (size_t i = 0; i < wanted.size(); ++i) {
       const bool is_late = arguments[i].isNone() || arguments[i].isGenerator();
@@ -258,7 +261,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (IValue& argument : arguments) stack->push_back(std::move(argument));
   {
     const at::AutoDispatchBelowAutograd below;
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // not seen by observers of operators
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // observers of operators do not see it
   }
   stand.carry_back();
   auto results = torch::jit::pop(*stack, schema.returns().size());
@@ -295,7 +298,8 @@ void copy_numbers(const at::Tensor& from, const at::Tensor& to) {
   on_host(target, to).copy_(on_host(source, from));
 }
 
-/// The tensor again, which this does not keep.
+/// Returns a function that returns `t` again and does not own its memory. The function throws after the memory was
+/// freed.
 std::function<at::Tensor()> as_if_freed(const at::Tensor& t) {
   const at::Tensor like = at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta).pinned_memory(false));
   return [like, offset = t.storage_offset(), key = is_trap(t) ? c10::DispatchKey::PrivateUse1 : c10::DispatchKey::CPU,
@@ -308,7 +312,7 @@ std::function<at::Tensor()> as_if_freed(const at::Tensor& t) {
   };
 }
 
-/// Copies between devices, whichever they are.
+/// Copies between any two devices.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (is_trap(from) != is_trap(to))
     refuse_while_recording((is_trap(to) ? to : from).device(), "a copy between the host and the device");
@@ -352,7 +356,7 @@ at::Tensor peek(const at::Tensor& x) {
 }
 
 void register_trap_operators() {
-  // Never deleted: threads of LibTorch's engine outlive main.
+  // The libraries are never deleted, because threads of LibTorch's engine outlive main.
   auto* all = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   all->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   auto* aten = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -360,7 +364,7 @@ void register_trap_operators() {
   aten->impl("empty_strided", TORCH_FN(empty_strided));
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_local_scalar_dense", TORCH_FN(read_scalar));
-  // What LibTorch would compose of other operators on a device without a kernel for it; GPUs have one.
+  // LibTorch composes this operator of others on a device without a kernel for it, but GPUs have a kernel.
   aten->impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   register_trap_fused_operators(*aten);
 }

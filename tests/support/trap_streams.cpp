@@ -1,4 +1,4 @@
-// Streams of the trap device: what one is asked for beside the first is done as late as it may be.
+// Streams of the trap device. Work on a stream other than the first is done as late as is allowed.
 #include <array>
 #include <atomic>
 #include <deque>
@@ -17,14 +17,15 @@ struct Line {
   int64_t asked = 0, done = 0;
 };
 
-/// All streams of all devices, by device and number. Its mutex is taken again by what a line waits for.
+/// All streams of all devices, by device and stream id. The mutex is recursive, because an item of one stream may run
+/// items of another.
 struct Lines {
   std::recursive_mutex mutex;
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Line> all;
 };
 
 Lines& lines() {
-  static auto* made = new Lines();  // never deleted: threads of LibTorch's engine outlive main
+  static auto* made = new Lines();  // never deleted, because threads of LibTorch's engine outlive main
   return *made;
 }
 
@@ -93,7 +94,7 @@ bool do_until(c10::Device device, c10::StreamId stream, int64_t asked) {
 void go_on_behind(c10::Device device, c10::StreamId by, c10::StreamId stream, int64_t asked) {
   const std::lock_guard lock(lines().mutex);
   if (by == stream || is_done(device, stream, asked)) return;
-  if (by == 0)  // which does everything at once
+  if (by == 0)  // the first stream does everything at once
     do_until(device, stream, asked);
   else
     ask(device, by, [=] { do_until(device, stream, asked); });
