@@ -1,4 +1,5 @@
-// Attention on accelerators by LibTorch's flash attention: which path is taken, its numbers, and that nobody waits.
+// Attention on accelerators by LibTorch's flash attention: the path that is chosen, the results, and that the host does
+// not wait.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ Tensors inputs_of(const Case& c) {
           normal({2, c.kv_heads, c.keys, 8}, 3)};
 }
 
-/// Documents of 5 tokens, in the second row with other borders.
+/// Returns the document of each key, for documents of 5 tokens. The borders in the second row are shifted.
 at::Tensor runs_of(int64_t keys) {
   return (at::arange(keys, at::kLong).unsqueeze(0) + 2 * at::arange(2, at::kLong).unsqueeze(1)).div(5, "floor");
 }
@@ -114,7 +115,7 @@ TEST_F(AttentionOnAccelerator, DecodingAsksForFlashAttentionByName) {
   EXPECT_EQ(path(1, 13, at::kBFloat16, grows), Library) << "a GPU too old";
 }
 
-/// [2, heads, keys, 8] of a cache that has room for `room` keys.
+/// Returns a copy of `heads` [2, heads, keys, 8] in a cache that has room for `room` keys.
 at::Tensor in_cache(const at::Tensor& heads, int64_t room) {
   const at::Tensor cache = at::zeros({heads.size(0), room, heads.size(1), heads.size(3)}, heads.options());
   const at::Tensor held = cache.narrow(1, 0, heads.size(2)).transpose(1, 2);

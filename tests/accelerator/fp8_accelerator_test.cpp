@@ -1,5 +1,5 @@
-// Linear layers in fp8 on a device that multiplies codes of 8 bits, by the checks of LibTorch's operator and with the
-// numbers of dequantised operands.
+// Linear layers in fp8 on a device that multiplies 8-bit values. The operands pass the checks of LibTorch's operator,
+// and the results equal products of dequantized operands.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_F(Fp8OnAccelerator, ScalesThatAreNoPowersOfTwoAreUndone) {
 TEST_F(Fp8OnAccelerator, CodesAreThoseOfTheCpu) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const ops::Fp8 format : {ops::Fp8::E4m3, ops::Fp8::E5m2})
-      for (const double scale : {0.3, 1000.0, 3e5}) {  // which saturates
+      for (const double scale : {0.3, 1000.0, 3e5}) {  // the last one saturates
         const at::Tensor x = normal({7, 9}, 1).to(type), factor = at::full({}, scale, at::kFloat);
         const at::Tensor there = ops::quantize(x.to(test::accelerator()), format, factor.to(test::accelerator()));
         EXPECT_TRUE(at::equal(test::peek(there).view(at::kByte), ops::quantize(x, format, factor).view(at::kByte)))
@@ -114,7 +114,7 @@ TEST_F(Fp8OnAccelerator, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
   EXPECT_EQ(products({.rows = 32, .in = 48, .out = 16, .type = at::kDouble}), 0) << "of fp64 nothing is lost";
 }
 
-/// Of an expand and a contract that two ranks split: y, dx and dW of both, on rank 0 and on rank 1.
+/// Returns y, dx and dW of an expand and a contract layer that two ranks split, for rank 0 and then for rank 1.
 Tensors split_layers() {
   std::vector<Tensors> of_ranks(2);
   comm::run_ranks(2, [&](comm::World& world) {
@@ -148,7 +148,7 @@ TEST_F(Fp8OnAccelerator, RanksThatSplitLayersMultiplyCodesToo) {
   const ops::WithoutDeviceOperator none(DeviceOperator::ScaledProduct);
   const Tensors emulated = split_layers();
   EXPECT_EQ(called("_scaled_mm"), 2 * 2 * 3);
-  for (size_t i = 0; i < codes.size(); ++i)  // a sum of two that were rounded each
+  for (size_t i = 0; i < codes.size(); ++i)  // each value is a sum of two values that were rounded
     ops::expect_close(codes[i], emulated[i], at::kBFloat16, 48, concat("number ", i), 3);
 }
 

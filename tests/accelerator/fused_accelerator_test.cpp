@@ -1,5 +1,6 @@
-// What accelerators run in place of our kernels: LibTorch's fused operators, by the schemas and checks of its own and
-// with the numbers of our references; and passes in slices over what is too large for tensor operators.
+// The operators that accelerators run if they do not have the library's kernels. These are LibTorch's fused operators,
+// with their schemas and checks, whose results must equal the references. Other operators work in slices on tensors
+// that are too large for tensor operators.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,8 @@ class FusedOnAccelerator : public test::AcceleratorTest {};
 
 // --- norms and activations ---
 
-// Beside numbers of a narrow dtype the CPU's kernel of LayerNorm keeps statistics in it, which a GPU's does not.
+// The CPU's kernel of LayerNorm keeps statistics of a narrow dtype in that dtype; a GPU's kernel does not. The factor
+// allows for that rounding.
 constexpr double kNarrowStatistics = 4;
 
 TEST_F(FusedOnAccelerator, NormsEqualTheirReferences) {
@@ -106,7 +108,7 @@ void expect_adam(int64_t n, at::ScalarType type, at::ScalarType gradients, bool 
   test::AcceleratorWaits waits;
   adam_(there.u, there.m, there.v, step);
   EXPECT_EQ(waits.counts().waits(), 0) << what;
-  // In fp64, of the same numbers.
+  // The reference computes in fp64, from the same values.
   const Buffers host = buffers_of(n, type, gradients, false, scale, at::kCPU);
   const FlatUpdate exact{host.u.values.to(at::kDouble), host.u.gradients.to(at::kDouble), {}, scale};
   const at::Tensor m = host.m.to(at::kDouble), v = host.v.to(at::kDouble);
@@ -153,7 +155,7 @@ TEST_F(FusedOnAccelerator, UpdatesInSlicesLeaveNothingOut) {
   EXPECT_TRUE(at::equal(test::peek(one.m), test::peek(other.m)));
 }
 
-/// Bytes that the accelerator holds at most while `body` runs, beyond what it held before.
+/// Returns the peak memory of the accelerator while `body` runs, in bytes, less the memory in use before.
 template <class Body>
 int64_t most_bytes_of(const Body& body) {
   memory::restart_peak(test::accelerator());
@@ -162,7 +164,7 @@ int64_t most_bytes_of(const Body& body) {
   return memory::peak_bytes(test::accelerator()) - before;
 }
 
-// Of numbers that all sums hold exactly, in whatever order.
+// The values are integers whose sums are exact in any order.
 TEST_F(FusedOnAccelerator, FactoredPassesGoInSlices) {
   constexpr int64_t kSlice = int64_t{1} << 22, kColumns = 4096, kRows = 2 * kSlice / kColumns + 1;
   const auto integers = [](at::IntArrayRef shape, int64_t most) {
@@ -182,7 +184,7 @@ TEST_F(FusedOnAccelerator, FactoredPassesGoInSlices) {
     };
     if (where.is_cpu())
       passes();
-    else  // of each element at most an fp32 number and two of fp64
+    else  // per element at most one fp32 and two fp64 values
       EXPECT_LE(most_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
     return Tensors{rows, columns, to, total};
   };
@@ -247,7 +249,8 @@ TEST_F(FusedOnAccelerator, ThePeakIsMeasuredBetweenEvents) {
   test::AcceleratorWaits waits;
   const double peak = matmul_peak(at::kFloat, test::accelerator(), 0);
   EXPECT_EQ(waits.counts().waits(), 0) << "nothing is read";
-  // Two operators, one of which turns the second matrix, take the smallest product longer than 2 ms there.
+  // The smallest product that takes more than 2 ms there consists of two operators. One of them transposes the second
+  // matrix.
   constexpr double kOperations = 2.0 * 1024 * 1024 * 1024, kSeconds = 2 * test::kTrapMilliseconds / 1e3;
   if (waits.are_counted())
     EXPECT_DOUBLE_EQ(peak, kOperations / kSeconds);

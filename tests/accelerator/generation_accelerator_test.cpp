@@ -1,4 +1,4 @@
-// Text continued on accelerators: the tokens of the CPU.
+// Text generation on accelerators, which must give the same tokens as the CPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,8 @@ TEST_F(GenerationOnAccelerator, GivesTheTokensOfTheCpu) {
     }
 }
 
-/// What an engine answers to texts of several lengths, with a draft of the same model and a cache of `cache_dtype`.
+/// Returns the completions of an engine for prompts of several lengths, with a draft model of the same weights and a KV
+/// cache of `cache_dtype`.
 std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& shape, int64_t guesses,
                                           std::optional<at::ScalarType> cache_dtype) {
   std::vector<std::vector<int64_t>> all(4);
@@ -82,7 +83,7 @@ TEST_F(GenerationOnAccelerator, AnEngineAnswersAsOnTheCpu) {
 
 TEST_F(GenerationOnAccelerator, AsksForFlashAttentionByName) {
   models::ModelShape shape = test::tiny_llama();
-  shape.head_dim = 8;  // which flash attention takes
+  shape.head_dim = 8;  // a size that flash attention supports
   shape.layers = 2;
   const test::CalledOperators called;
   comm::run_ranks(1, [&](comm::World& world) {

@@ -1,5 +1,5 @@
-// Our kernels for GPUs, on the trap device run by emulated blocks of threads: each with the numbers of its reference,
-// and those of integers with the bits of the CPU's.
+// The library's kernels for GPUs; on the trap device, emulated blocks of threads run them. Each kernel must give the
+// results of its reference, and integer results must be bitwise equal to those on the CPU.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class KernelsOnAccelerator : public test::AcceleratorTest {
 
 // --- activations ---
 
-// Rows that share a block, rows that no thread is done with at once, and tails of both.
+// The shapes have rows that share a block, rows that take a thread several passes, and tails of both.
 const std::vector<std::vector<int64_t>>& gated_shapes() {
   static const std::vector<std::vector<int64_t>> shapes{{7}, {3, 5, 9}, {1300, 6}, {2, 4100}, {0, 4}};
   return shapes;
@@ -100,7 +100,7 @@ std::vector<Rule> rules() {
 
 struct Dtypes {
   at::ScalarType values, gradients;
-  at::ScalarType copy = at::kByte;  // none
+  at::ScalarType copy = at::kByte;  // dtype of the copy; kByte = no copy
 };
 
 struct Buffers {
@@ -116,7 +116,7 @@ Buffers buffers_of(int64_t n, const Dtypes& types, size_t states, at::Device dev
   return b;
 }
 
-/// The same numbers in fp64, without a copy.
+/// Returns the same values in fp64, without a copy.
 Buffers exact_of(const Buffers& b) {
   const auto wide = [](const at::Tensor& x) { return test::peek(x).to(at::kDouble); };
   Buffers exact{{wide(b.u.values), wide(b.u.gradients), {}, b.u.gradient_scale}, {}};
@@ -173,7 +173,7 @@ TEST_F(KernelsOnAccelerator, RoundsByTheChanceOfTheCpu) {
     Buffers there = buffers_of(kSeveralBlocks, types, rule.states, device),
             host = buffers_of(kSeveralBlocks, types, rule.states, at::kCPU);
     for (FlatUpdate* u : {&there.u, &host.u}) {
-      u->values.fill_(1.0);  // steps of which few bits are left in bf16: chance decides
+      u->values.fill_(1.0);  // updates are so small in bf16 that chance decides most of them
       u->chance = FlatUpdate::Chance{5, 3};
     }
     const Buffers exact = exact_of(there);
@@ -181,7 +181,7 @@ TEST_F(KernelsOnAccelerator, RoundsByTheChanceOfTheCpu) {
     rule.ours(host.u, host.states);
     rule.reference(exact.u, exact.states);
     const at::Tensor got = test::peek(there.u.values).to(at::kDouble), want = host.u.values.to(at::kDouble);
-    // Where the last bit before rounding differs, a word may decide otherwise: one in 2^16.
+    // If the last bit before rounding differs, chance may round another way, in one of 2^16 cases.
     EXPECT_LE(got.ne(want).sum().item<int64_t>(), 8) << rule.name;
     EXPECT_GT(got.ne(exact.u.values.to(at::kBFloat16).to(at::kDouble)).sum().item<int64_t>(), kSeveralBlocks / 8)
         << rule.name << " rounds to the nearest";
@@ -191,7 +191,7 @@ TEST_F(KernelsOnAccelerator, RoundsByTheChanceOfTheCpu) {
 TEST_F(KernelsOnAccelerator, CodesAreThoseOfTheCpuBitForBit) {
   for (const Codes kind : {Codes::Signed, Codes::Positive})
     for (const int64_t n : {3, 256, 1500}) {
-      // Of many sizes, the borders between codes and the codes themselves among them; a block of zeros.
+      // The values have many magnitudes, and include quantized values, midpoints between them, and a block of zeros.
       at::Tensor x = normal({n}, 1).to(at::kFloat) * at::exp(4 * normal({n}, 2)).to(at::kFloat);
       if (kind == Codes::Positive) x.abs_();
       if (n > 600) {
@@ -228,7 +228,7 @@ TEST_F(KernelsOnAccelerator, AdamOnCodesStepsAsTheCpuDoes) {
     adam_8bit_(host.u, m, v, step);
     const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
     expect_close(wide(test::peek(there.u.values)), wide(host.u.values), types.values, 16, what + ", values");
-    // A moment that differs in its last bit may get the code beside.
+    // A moment that differs in its last bit may get the neighbouring quantized value.
     for (const auto& [got, want] : {std::pair(m_there, m), std::pair(v_there, v)}) {
       const at::Tensor apart = (test::peek(got.codes).to(at::kInt) - want.codes.to(at::kInt)).abs();
       EXPECT_LE(apart.max().item<int>(), 1) << what;
@@ -263,7 +263,7 @@ TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
   for (const auto type : float_types())
     for (const auto& [head, rotated] :
          std::vector<std::pair<int64_t, int64_t>>{{2, 2}, {6, 6}, {64, 64}, {70, 70}, {70, 22}, {9, 4}}) {
-      // beside a factor of cosines and sines
+      // Yarn also has a factor of cosines and sines.
       const RotaryTable table(rotated, 10000,
                               {.kind = rotated == head ? RotaryScaling::Kind::None : RotaryScaling::Kind::Yarn,
                                .factor = 4,
@@ -272,7 +272,7 @@ TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
       table.frequencies(device);
       const Operator turned = [&](const Tensors& t) {
         test::AcceleratorWaits waits;
-        // k inside a fused projection
+        // k is a part of a fused projection.
         auto [q, k] = rotary(t[0], t[1].view({2, 20, 3, t[0].size(3)}).slice(2, 0, 2), there, table);
         EXPECT_EQ(waits.counts().waits(), 0);
         return Tensors{q, k};
@@ -297,7 +297,7 @@ TEST_F(KernelsOnAccelerator, RotaryIsToldTheLengthThatFrequenciesDependOn) {
               testing::ThrowsMessage<Error>(testing::HasSubstr("depend on the sequence length")));
 }
 
-/// Asked for, so that the softmax takes the steps of a vocabulary that ranks share; there is one.
+/// A reduction over one rank. Its use makes the softmax run the steps of a vocabulary that ranks split.
 struct OneRank final : RankReduction {};
 
 TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
@@ -331,7 +331,8 @@ TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
 }
 
 TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
-  // Logits that e^x could not hold, and a share of the vocabulary: words 10 to 29, without the label of the last token.
+  // The logits are so large that e^x would overflow. The rank has a shard of the vocabulary, words 10 to 29, which does
+  // not include the label of the last token.
   const at::Tensor hidden = normal({3, 4}, 1) * 300, weight = normal({20, 4}, 2);
   const at::Tensor labels = at::tensor(std::vector<int64_t>{12, 29, 5}, at::kLong);
   OneRank reduction;
@@ -346,7 +347,8 @@ TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
 }
 
 TEST_F(KernelsOnAccelerator, HeadsTakeRowsOfVeryNegativeLogits) {
-  // All about -1000, of which e^x is 0, in a vocabulary that is no multiple of what a thread takes at once.
+  // All logits are about -1000, so e^x is 0. The vocabulary is no multiple of the number of logits that a thread reads
+  // at once.
   const int64_t words = 37;
   const at::Tensor hidden = at::cat({normal({3, 4}, 1), at::full({3, 1}, -1000, at::kDouble)}, 1),
                    weight = at::cat({normal({words, 4}, 2), at::ones({words, 1}, at::kDouble)}, 1);
@@ -363,7 +365,7 @@ TEST_F(KernelsOnAccelerator, HeadsTakeRowsOfVeryNegativeLogits) {
     const Tensors there = run(device, gradient);
     EXPECT_GT(kernels.launches().value_or(1), 0);
     const Tensors host = run(at::kCPU, gradient);
-    for (size_t i = 0; i < there.size(); ++i)  // roundings are those of logits a thousand times as large as the loss
+    for (size_t i = 0; i < there.size(); ++i)  // logits round a thousand times as much as the loss, which is smaller
       expect_close(there[i], host[i], at::kDouble, words, concat("part ", i), 1000);
   }
 }

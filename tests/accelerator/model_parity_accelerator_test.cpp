@@ -1,5 +1,5 @@
-// The parity driver with ranks on accelerators, which exchange through the host: whole models, and every way to spread
-// them.
+// The parity driver with ranks on accelerators, which exchange data through the host. It covers whole models and every
+// layout.
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
@@ -40,7 +40,7 @@ TEST_F(ModelParityOnAccelerator, OfEveryTensorMode) {
   expect_parity({.shape = tiny_gpt2(), .tensor = {.size = 8, .mode = "3d"}}, "3d");
 }
 
-// Rows of two documents. 150 tokens, of which the first 38 are one, are dealt out by pieces.
+// Each row has two documents. A row of 150 tokens, whose first document has 38, is split by pieces.
 TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
   for (const parallel::SequenceConfig& sequences : sequence_modes()) {
     ParityCase c{.shape = tiny_llama(), .sequences = sequences, .sequence = 7};

@@ -1,4 +1,4 @@
-// A torch::nn::Module that knows nothing of devices, trained on accelerators as on the CPU.
+// A torch::nn::Module without code for devices, trained on accelerators and on the CPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kWidth = 6, kRows = 12, kSteps = 4;
 
-/// Its parameters are on `device` from the start: torch::nn's own layers do not move to devices that LibTorch does not
-/// know.
+/// A module whose parameters are created on `device`, because torch::nn's own layers cannot move to devices that are
+/// not LibTorch's own.
 struct Foreign : torch::nn::Module {
   explicit Foreign(at::Device device) {
     table = make("table", {5, kWidth}, device);
@@ -45,10 +45,10 @@ std::vector<double> losses(bool there, int64_t data, int64_t zero) {
   run::Config config;
   config.parallel.data = data;
   config.parallel.zero = zero;
-  config.parallel.chunk_mib = 0.0003;  // a layer or two a chunk
+  config.parallel.chunk_mib = 0.0003;  // one or two layers per chunk
   config.precision.mode = "fp64";
   config.optimizer.learning_rate = 1e-2;
-  config.optimizer.epsilon = 1e-3;  // or rounding decides the direction of small gradients
+  config.optimizer.epsilon = 1e-3;  // so large that rounding does not decide the direction of small gradients
   config.training.batch_size = kRows;
   std::vector<double> all;
   comm::run_ranks(static_cast<int>(data), [&](comm::World& world) {
@@ -75,7 +75,7 @@ class ModuleOnAccelerator : public test::AcceleratorTest {};
 TEST_F(ModuleOnAccelerator, LearnsWhatItLearnsOnTheCpu) {
   const at::Tensor want = at::tensor(losses(false, 1, 0), at::kDouble);
   EXPECT_LT(want[-1].item<double>(), want[0].item<double>());
-  // sums of a layer's width, over the rows and steps, four layers deep
+  // The terms of sums over a layer's width, the rows and the steps, through four layers.
   constexpr int64_t kTerms = 4 * kWidth * kRows * kSteps * 4;
   for (const int64_t zero : {0, 1, 2, 3})
     for (const int64_t data : {1, 2}) {

@@ -1,4 +1,4 @@
-// An operator of tensors of the host, computed on the accelerator of the test.
+// Runs an operator on the accelerator of the test, for operands and results on the host.
 #pragma once
 #include <ATen/ATen.h>
 

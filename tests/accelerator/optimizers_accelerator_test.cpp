@@ -1,4 +1,4 @@
-// Update rules of shards that lie on accelerators: the numbers of the CPU, without copies of whole parameters.
+// Update rules for shards on accelerators. They must give the results of the CPU, without copies of whole parameters.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ class OptimizersOnAccelerator : public test::AcceleratorTest {};
 
 constexpr int64_t kSlice = int64_t{1} << 22, kElements = 3 * kSlice + 5;
 
-/// Some elements of a matrix after two steps, on both sides of slices' borders, and the bytes that the device held at
-/// most during the second one, beyond those before it.
+/// Returns some elements of a matrix after two updates, on both sides of the borders of slices. Also returns the peak
+/// memory of the device during the second update, in bytes, less the memory in use before.
 std::pair<at::Tensor, int64_t> stepped(const OptimizerConfig& config, at::Device device) {
   std::pair<at::Tensor, int64_t> result;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -50,7 +50,7 @@ TEST_F(OptimizersOnAccelerator, LarsGoesInSlices) {
   lars.momentum = 0.9;
   lars.weight_decay = 0.1;
   const auto [there, bytes] = stepped(lars, test::accelerator());
-  // sums are of fp64, and what comes of them is rounded once; then some steps of fp32
+  // Sums are in fp64 and are rounded once; a few operations in fp32 follow.
   ops::expect_close(there, stepped(lars, at::kCPU).first, at::kFloat, 16, "values", 4);
   EXPECT_LE(bytes, 8 * 4 * kSlice) << "more than eight buffers as long as a slice, where nine are three of the matrix";
 }

@@ -1,4 +1,4 @@
-// Attention over parts of the keys on accelerators: by flash attention, with the numbers of the reference.
+// Attention over parts of the keys on accelerators. Flash attention must give the results of the reference.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -33,9 +33,10 @@ at::Tensor those(const at::Tensor& x, int64_t dim, const Runs& runs) {
   return at::cat(each, dim);
 }
 
-/// A zigzag of two ranks, this one's queries: 0-5 and 18-23. Keys come in parts, of the other rank and of this one in
-/// ring's way, or all at once in gather's. Of all of it the result and the gradients of the queries, and of the keys
-/// and values of each part. `documents` [B, S] of the host, or undefined.
+/// Computes attention of one rank of a zigzag of two, whose queries are 0-5 and 18-23. The keys arrive in parts, of the
+/// other rank and of this one, as in the mode ring, or all at once, as in the mode gather. Returns the result, the
+/// gradients of the queries, and the gradients of the keys and values of each part. `documents` [B, S] is on the host,
+/// or undefined.
 Tensors by_parts(const Inputs& x, const AttentionMask& rule, bool by_reference,
                  const std::vector<Runs>& parts = {{{6, 12}}, {{0, 6}, {18, 6}}}, const at::Tensor& documents = {}) {
   const Runs queries{{0, 6}, {18, 6}};
@@ -67,7 +68,8 @@ Tensors by_parts(const Inputs& x, const AttentionMask& rule, bool by_reference,
   return out;
 }
 
-/// `pairs`: of a run of queries and one of keys which see one another.
+/// Expects flash attention to run and to give the results of the reference. `pairs` is the number of pairs of a run of
+/// queries and a run of keys that attend to each other.
 void expect_flash_attention(const AttentionMask& mask, at::ScalarType type, const std::vector<Runs>& parts, int pairs,
                             const at::Tensor& documents = {}) {
   SCOPED_TRACE(concat("causal ", mask.causal, ", window ", mask.window, ", ", parts.size(), " parts"));
@@ -80,7 +82,7 @@ void expect_flash_attention(const AttentionMask& mask, at::ScalarType type, cons
   const Tensors got = by_parts(there, mask, false, parts, documents);
   EXPECT_EQ(called("_flash_attention_forward"), pairs);
   EXPECT_EQ(called("_flash_attention_backward"), pairs);
-  // Each part of a result or a gradient is rounded, three of them, and so is the result that backward reads.
+  // Each of the three parts of a result or a gradient is rounded, and so is the result that backward reads.
   for (size_t i = 0; i < want.size(); ++i)
     expect_close(got[i].cpu(), want[i], type, kTokens + kSize, concat("value or gradient ", i), 2 * 3);
 }
@@ -94,7 +96,7 @@ TEST_F(PartialAttentionOnAccelerator, ByFlashAttentionEqualsTheReference) {
     }
 }
 
-// Each run lies in one document: runs of others are left out, and within it there is nothing to mask.
+// Each run is within one document. Runs of other documents are skipped, and within a document no key is masked.
 TEST_F(PartialAttentionOnAccelerator, OfRunsInsideDocumentsIsByFlashAttention) {
   for (const int64_t length : {6, 18})
     for (const bool causal : {true, false})
@@ -103,7 +105,7 @@ TEST_F(PartialAttentionOnAccelerator, OfRunsInsideDocumentsIsByFlashAttention) {
                              at::arange(kTokens, at::kLong).div(length, "floor").repeat({kBatch, 1}));
 }
 
-// What flash attention does not know, and devices that have none.
+// The reference runs for options that flash attention does not support, and on devices without flash attention.
 TEST_F(PartialAttentionOnAccelerator, OtherwiseIsTheReference) {
   Inputs there = inputs();
   for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(test::accelerator());

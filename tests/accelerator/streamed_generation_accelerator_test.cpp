@@ -1,5 +1,5 @@
-// Text from models whose weights lie on the accelerator, in pinned memory of the host and on a disk, as far as budgets
-// allow: what one says that is all on the accelerator, bit for bit; and no budget is exceeded.
+// Text generation by models whose weights are on the accelerator, in pinned memory of the host and on a disk, within
+// budgets. A model that is completely on the accelerator must give the same tokens, and no budget is exceeded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class StreamedGenerationOnAccelerator : public test::AcceleratorTest {
   test::TemporaryFolder folder;
 };
 
-// Weights in codes say there what they say on the CPU, in a dtype that is multiplied with alike.
+// Quantized weights give the same tokens as on the CPU, in a dtype that both devices multiply in the same way.
 TEST_F(StreamedGenerationOnAccelerator, WeightsInCodesSayWhatTheySayOnTheCpu) {
   for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
     write(name);
@@ -58,7 +58,7 @@ TEST_F(StreamedGenerationOnAccelerator, WeightsInCodesSayWhatTheySayOnTheCpu) {
   }
 }
 
-// Any combination of the three, and the smallest of each.
+// The test covers combinations of the three stores, and the smallest budget of each.
 TEST_F(StreamedGenerationOnAccelerator, SaysWhatAModelThatIsAllThereSays) {
   for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
     write(name);
@@ -97,13 +97,14 @@ TEST_F(StreamedGenerationOnAccelerator, SaysWhatAModelThatIsAllThereSays) {
   }
 }
 
-// The two budgets add up: what stays there is nowhere else, and everything else is copied once a token.
+// The two budgets add up. Weights that are resident on the device are stored nowhere else, and all other weights are
+// copied once per token.
 TEST_F(StreamedGenerationOnAccelerator, CopiesWhatDoesNotStayOnceAToken) {
   write("llama-tiny");
   const int64_t all = with({}).all;
   for (const int64_t device : {int64_t{0}, all / 2, all * 3 / 4}) {
     const Continued got = with(budgets(device, 2 * all, false));
-    // But for the table, which is read first and last, if it does not stay.
+    // The embedding table is read first and last, so it is copied twice if it is not resident.
     const int64_t again = device == 0 ? 257 * 64 * 4 : 0, norm = 64 * 4;
     EXPECT_GE(got.copied, kNew * (got.all - got.on_device + again)) << device;
     EXPECT_LE(got.copied, kNew * (got.all - got.on_device + again + (again > 0 ? norm : 0))) << device;
@@ -115,11 +116,11 @@ TEST_F(StreamedGenerationOnAccelerator, CopiesWhatDoesNotStayOnceAToken) {
   EXPECT_EQ(whole.copied + whole.stayed + whole.counts.host_bytes, 0);
 }
 
-// By the numbers of the allocator: beside weights both need the same.
+// The allocator's counts decide. Except for weights, both models need the same memory.
 TEST_F(StreamedGenerationOnAccelerator, TakesAsMuchLessOfTheDeviceAsDoesNotLieThere) {
   write("gpt2-tiny");
   const run::MemoryConfig least = budgets(least_device(budgets(4096, 0, false)), 0, false);
-  with({}), with(least);  // libraries make workspaces once
+  with({}), with(least);  // a warm-up, because libraries allocate workspaces once
   const auto peak = [&](const run::MemoryConfig& memory, Continued& text) {
     memory::restart_peak(test::accelerator());
     text = with(memory);
@@ -127,7 +128,7 @@ TEST_F(StreamedGenerationOnAccelerator, TakesAsMuchLessOfTheDeviceAsDoesNotLieTh
   };
   Continued plain, streamed;
   const int64_t more = peak({}, plain) - peak(least, streamed);
-  constexpr int64_t kLine = 512;  // what an allocator rounds a tensor to
+  constexpr int64_t kLine = 512;  // bytes to which an allocator rounds the size of a tensor
   EXPECT_GE(more, plain.all - streamed.on_device_max - kLine * plain.parameters);
   EXPECT_GT(plain.all - streamed.on_device_max, plain.all / 2);
 }
@@ -156,7 +157,7 @@ TEST_F(StreamedGenerationOnAccelerator, SaysTheSameOverRanksAndInEveryPrecision)
 TEST_F(StreamedGenerationOnAccelerator, RefusesABudgetBeforeItReadsAWeight) {
   write("llama-tiny");
   const int64_t all = with({}).all;
-  // Whoever read a weight would say that it is damaged.
+  // The file is damaged, so reading a weight would give another error.
   const std::string file = folder / "run/checkpoints/step-000001/rank-00000.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 4);
   EXPECT_THAT(refusal({folder / "run", budgets(4096, 0, true)}), testing::HasSubstr("device = \"4KiB\" is too small"));

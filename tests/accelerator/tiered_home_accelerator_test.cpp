@@ -1,5 +1,5 @@
-// Tensors of an accelerator that lie in pinned memory of the host, and on a disk beyond it: copies go on while nobody
-// waits for them, and whatever comes next to their buffers, values are right.
+// Tensors of an accelerator that are stored in pinned memory of the host and, beyond it, on a disk. Copies run without
+// waits, and values stay right when buffers are reused.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace colossal::memory::tiered_home_accelerator_test {
 namespace {
 
-constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // of a tensor: a block of the disk
+constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor, which is one block of the disk
 
 class TieredHomeOnAccelerator : public test::AcceleratorTest {
  protected:
@@ -58,8 +58,8 @@ TEST_F(TieredHomeOnAccelerator, WaitsForNothingWithoutNeed) {
   const auto kept = tiers->keep(first), other = tiers->keep(second);
   {
     test::AcceleratorWaits waits;
-    kept->copy_to(to[0]);  // behind the copy to the host
-    kept->replace(third);  // behind that one
+    kept->copy_to(to[0]);  // runs after the copy to the host
+    kept->replace(third);  // runs after that copy
     kept->copy_to(to[1]);
     other->copy_to(to[2]);
     const test::TrapCounts counts = waits.counts();
@@ -91,8 +91,8 @@ TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfFourCopiesAtMost) {
   for (const auto& one : sources) EXPECT_TRUE(one.expired());
 }
 
-// Whatever is asked of it in whatever order, with buffers that go from one tensor to the next while copies are under
-// way, sources that are freed and others that take their memory.
+// The calls are random. Buffers pass from one tensor to the next while copies run, and sources are freed and their
+// memory is reused.
 TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
   for (const bool has_disk : {true, false}) {
     const auto tiers = home(has_disk ? 4 : 10, has_disk);
@@ -105,7 +105,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
       if (use % 40 == 0) {
         if (use > 0) tiers->end_step();
         tiers->begin_step();
-        random.seed(use < 400 ? 1 : 2);  // steps like the one before, then others
+        random.seed(use < 400 ? 1 : 2);  // the first steps are equal, the later ones are others
       }
       const size_t i = random() % kept.size();
       const std::string what = "use " + std::to_string(use);
@@ -128,7 +128,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
       } else {
         at::Tensor to = at::empty({kNumel}, at::device(test::accelerator()));
         kept[i]->copy_to(to);
-        if (random() % 2 == 0) kept[i].reset();  // its buffer is free before the device has read it
+        if (random() % 2 == 0) kept[i].reset();  // frees the buffer before the device has read it
         expect_all(to, want[i], what);
       }
       EXPECT_LE(tiers->counts().peak_host_bytes, (has_disk ? 4 : 10) * kBytes);
@@ -153,8 +153,8 @@ TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
   }
 }
 
-// Weights that are filled on the host and copied from there: those that stay and those that travel. The last copies are
-// under way when their tensors end.
+// Weights are filled on the host and copied from there, both resident and streamed ones. The last copies still run when
+// their tensors are destroyed.
 TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
   const auto tiers = home(3);
@@ -162,7 +162,8 @@ TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
   EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
   std::vector<std::unique_ptr<Kept>> kept;
   for (int64_t i = 0; i < kTensors; ++i) {
-    kept.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));  // sizes alone
+    // The tensor has sizes, but no memory for its elements.
+    kept.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
     if (i % 2 == 0) {
       const at::Tensor lent = kept.back()->bring();
       EXPECT_TRUE(lent.is_cpu());
@@ -195,7 +196,7 @@ TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
     expect_all(to[i], static_cast<double>(i % kTensors), "copy " + std::to_string(i));
 }
 
-// What lies on the device and is worked with on the host: parameters of ZeRO 1 whose states are there.
+// A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
 TEST_F(TieredHomeOnAccelerator, BringsWhatLiesThereAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
   const std::shared_ptr<Kept> kept = brought_to(at::kCPU, InPlace().keep(values));

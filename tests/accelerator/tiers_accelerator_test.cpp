@@ -1,6 +1,6 @@
-// Training on an accelerator whose parameters, gradients and states lie on the host and on a disk, and whose update is
-// made on the host, but for what the device has room for: the course is that of the CPU, and the budget moves no bit
-// of it where the update is the host's.
+// Training on an accelerator whose parameters, gradients and optimizer states are stored on the host and on a disk. The
+// update runs on the host, except for shards that the device has room for. The losses must equal the losses on the CPU.
+// If the update runs on the host, the budget must not change any bit of them.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,10 +29,10 @@ constexpr int64_t kSteps = 4;
 
 struct Course {
   std::vector<double> losses;
-  std::vector<at::Tensor> weights;  // of rank 0; or gradients
+  std::vector<at::Tensor> weights;  // weights of rank 0, or its gradients
   memory::TieredHome::Counts counts;
-  DeviceUse device;                    // with memory.device
-  int64_t to_last = 0, from_last = 0;  // bytes copied to and from it in the last step
+  DeviceUse device;                    // memory use of the device, if memory.device is set
+  int64_t to_last = 0, from_last = 0;  // bytes copied to and from the device in the last step
 };
 
 class TiersOnAccelerator : public test::AcceleratorTest {
@@ -44,7 +44,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     c.memory.recompute = "block";
     c.optimizer.name = optimizer;
     c.optimizer.warmup_steps = 0;
-    // or rules would divide rounding by rounding
+    // A large epsilon, because the rules would otherwise divide rounding errors by rounding errors.
     if (optimizer.starts_with("adam") || optimizer == "lamb") c.optimizer.epsilon = 1e-3;
     c.optimizer.learning_rate = 0.01;
     if (optimizer == "galore") c.optimizer.rank = 5;
@@ -52,7 +52,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     c.parallel.zero = zero;
     return c;
   }
-  /// `host`: bytes of a rank's; 0: no tiers.
+  /// Trains on `config`. `host` is the budget of a rank on the host in bytes; 0 = no tiers.
   static Course run(run::Config config, bool there, int64_t host, const models::ModelShape& shape = test::tiny_gpt2()) {
     const test::TemporaryFolder folder;
     if (host > 0) {
@@ -85,8 +85,8 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     });
     return course;
   }
-  /// The loss of one step and the gradients of rank 0, nothing of which is updated. `device`: bytes; 0: as many as
-  /// there are.
+  /// Returns the loss of one step and the gradients of rank 0, without an update. `device` is the budget in bytes; 0 =
+  /// all memory of the device.
   static Course gradients(run::Config config, int64_t host, int64_t device) {
     const test::TemporaryFolder folder;
     config.memory.device = device;
@@ -107,7 +107,8 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     });
     return course;
   }
-  /// In fp64, where a fault costs more than half of the digits and rounding, however a rule amplifies it, does not.
+  /// Compares two courses in fp64. The limit is half of the digits: an error costs more, and rounding costs less, even
+  /// amplified by a rule.
   static void expect_same_course(const Course& got, const Course& want, const std::string& what) {
     const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
     ASSERT_EQ(got.losses.size(), want.losses.size());
@@ -121,16 +122,16 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     for (size_t i = 0; i < got.weights.size(); ++i)
       EXPECT_TRUE(at::equal(got.weights[i], want.weights[i])) << what << ", weight " << i;
   }
-  /// `config` with that share of the states on a wide device.
+  /// Returns `config` with a fraction `share` of the optimizer states on a device with enough memory.
   static run::Config on_device(run::Config config, double share) {
     config.memory.placement = "static";
     config.memory.device = kWide;
     config.memory.states_on_device = share;
     return config;
   }
-  /// The smallest device that the first step names.
+  /// Returns the smallest budget of the device, in bytes, as named in the error of the first step.
   static int64_t least_of(run::Config config) {
-    config.memory.device = int64_t{16} << 10;  // more than a chunk
+    config.memory.device = int64_t{16} << 10;  // more than one chunk
     const std::string refused = test::thrown_message([&] { run(config, true, kAll); });
     const size_t begin = refused.find("works is \"") + 10;
     const int64_t least = parse_bytes(refused.substr(begin, refused.find('"', begin) - begin)).value_or(0);
@@ -138,11 +139,11 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     return least;
   }
   static constexpr int64_t kWide = int64_t{1} << 36;
-  /// Bytes of a rank that hold all of a tiny model, and a part of it.
+  /// Budgets of a rank in bytes: one that holds all of a tiny model, and one that holds a part of it.
   static constexpr int64_t kAll = 64 << 20, kSome = 100 << 10;
 };
 
-// Rules that look at a shard alone, at norms, at sums over rows, and at whole matrices.
+// The rules read shards alone, norms, sums over rows, and whole matrices.
 TEST_F(TiersOnAccelerator, LearnByEveryRuleWhatTheCpuLearns) {
   for (const std::string rule : {"adamw", "adam8bit", "lamb", "came", "galore", "muon"}) {
     const run::Config config = config_of(rule, rule == "muon" ? 2 : 1, 3);
@@ -178,8 +179,8 @@ TEST_F(TiersOnAccelerator, MoveNoBitInAnyFormat) {
     }
 }
 
-// What is gathered, kept of blocks and added up over micro-batches and ranks; the update is the host's, which rounds
-// otherwise.
+// The test compares gradients that are gathered, recomputed and summed over micro-batches and ranks. It makes no
+// update, because the host rounds differently.
 TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
   for (const std::string format : {"fp32", "bf16"}) {
     run::Config config = config_of("adamw", 2, 3);
@@ -190,9 +191,9 @@ TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
   }
 }
 
-// What a step needs is measured by the allocator's peaks; a smaller device has fewer whole parameters at a time.
+// The allocator's peaks measure the memory of a step. A smaller device has fewer whole parameters at a time.
 TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
-  run::Config config = config_of("lamb", 1, 3);  // whose update stays on the host
+  run::Config config = config_of("lamb", 1, 3);  // its update always runs on the host
   config.precision.mode = "fp32";
   const Course want = run(config, true, kAll);
   config.memory.device = kWide;
@@ -206,11 +207,11 @@ TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
   EXPECT_GT(all.device.peak, least.device.peak);
 }
 
-// Some shards are updated on the device and the others on the host; norms and clipping have both.
+// Some shards are updated on the device and the others on the host. Norms and clipping combine both.
 TEST_F(TiersOnAccelerator, StatesThatLieOnTheDeviceAreUpdatedThere) {
   for (const std::string clip_by : {"norm", "value", "largest"}) {
     run::Config config = config_of("adamw", 2, 3);
-    config.memory.recompute = "none";  // whose inputs leave and come back
+    config.memory.recompute = "none";  // the inputs of layers are offloaded and loaded again
     config.training.clip_by = clip_by;
     if (clip_by == "value") config.training.clip = 0.01;
     const Course want = run(config, false, 0);
@@ -240,7 +241,8 @@ TEST_F(TiersOnAccelerator, TheMarginOfTheDeviceTakesTheFirstShards) {
   const Course all = run(config, true, kAll);
   expect_same_course(all, want, "all of them");
   EXPECT_EQ(all.counts.host_bytes, 0);
-  // What is left of nine tenths beside the fullest moment and a chunk is half of the states, or a little more.
+  // The budget is chosen so that, of nine tenths of it, half of the states or a little more remain after the peak and
+  // one chunk.
   config.memory.device = (least_of(config) + all.device.states / 2 + (int64_t{16} << 10)) * 10 / 9;
   const Course some = run(config, true, kAll);
   expect_same_course(some, want, "some of them");
@@ -249,7 +251,8 @@ TEST_F(TiersOnAccelerator, TheMarginOfTheDeviceTakesTheFirstShards) {
   EXPECT_LE(some.device.peak, config.memory.device);
 }
 
-// The same operators on the same device as without tiers. (Clipping by a norm would have the first step's of the host.)
+// The same operators run on the same device as without tiers. Clipping is off, because clipping by a norm would use the
+// norm of the host in the first step.
 TEST_F(TiersOnAccelerator, StatesThatAllLieOnTheDeviceMoveNoBitInAnyFormat) {
   for (const auto& [rule, format, has_masters] :
        {std::tuple("lion", "fp32", true), std::tuple("adamw", "bf16", true), std::tuple("adamw", "bf16", false)}) {

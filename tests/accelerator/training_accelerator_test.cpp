@@ -1,4 +1,5 @@
-// Training on an accelerator beside training on the CPU: every optimizer, every number format, what surrounds steps.
+// Training on an accelerator compared with training on the CPU: every optimizer, every number format, evaluation and
+// checkpoints.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ constexpr int64_t kSteps = 4;
 
 class TrainingOnAccelerator : public test::AcceleratorTest {};
 
-/// work(engine) on `ranks` of `config`, on the CPU or on accelerators; what rank 0 returned.
+/// Runs work(engine) on the ranks of `config`, on the CPU or on accelerators. Returns the result of rank 0.
 template <class Work>
 auto on(bool there, const run::Config& config, const models::ModelShape& shape, const Work& work) {
   decltype(work(std::declval<Engine&>())) result{};
@@ -41,7 +42,8 @@ auto on(bool there, const run::Config& config, const models::ModelShape& shape, 
   return result;
 }
 
-/// In fp64, where a fault costs more than half of the digits and rounding, however a rule amplifies it, does not.
+/// Compares losses in fp64. The limit is half of the digits: an error costs more, and rounding costs less, even
+/// amplified by a rule.
 void expect_same_course(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
   const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
   ASSERT_EQ(got.size(), want.size());
@@ -54,14 +56,14 @@ run::Config config_of(const std::string& optimizer) {
   c.training.clip = 0.5;
   c.optimizer.name = optimizer;
   c.optimizer.warmup_steps = 0;
-  // or rules would divide rounding by rounding
+  // A large epsilon, because the rules would otherwise divide rounding errors by rounding errors.
   if (optimizer.starts_with("adam") || optimizer == "lamb") c.optimizer.epsilon = 1e-3;
   c.optimizer.learning_rate = optimizer == "lars" ? 1 : 0.01;
   if (optimizer == "galore") c.optimizer.rank = 5;
   return c;
 }
 
-/// Losses of steps that read one batch again and again.
+/// Returns the losses of steps that all read the same batch.
 std::vector<double> learn(Engine& engine, int64_t steps, const test::Text& text = {}) {
   std::vector<double> losses;
   for (int64_t step = 0; step < steps; ++step) losses.push_back(test::train_step(engine, 0, text));
@@ -72,7 +74,7 @@ TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
   for (const std::string& rule : optim::rule_names())
     for (const int64_t ranks : {1, 2}) {
       if (!test::has_accelerators_for(ranks)) continue;
-      if (rule == "adam8bit") continue;  // needs our kernels, and says so
+      if (rule == "adam8bit") continue;  // requires the library's kernels and throws without them
       run::Config config = config_of(rule);
       config.parallel.data = ranks;
       config.parallel.zero = ranks == 1 ? 0 : 1;
@@ -82,7 +84,7 @@ TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
     }
 }
 
-/// Batches that a model can learn a little of: images or texts by formula, labels that their place tells.
+/// Returns a batch that a model can learn a little of: images or texts by a formula, and labels by their position.
 tensor::Batch evaluated_batch(const models::ModelShape& shape) {
   const tensor::Batch batch = test::batch_of_ones(shape, 8, 6);
   const bool has_images = shape.task().reads == models::Reads::Images;
@@ -149,17 +151,17 @@ std::vector<double> gradient_of(Engine& engine, double scale) {
   return all;
 }
 
-/// Of the whole gradient, beside its length.
+/// Returns the error of the whole gradient, relative to its length.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
   double off = 0, length = 0;
   for (size_t i = 0; i < want.size(); ++i) off += (got[i] - want[i]) * (got[i] - want[i]), length += want[i] * want[i];
   return std::sqrt(off / length);
 }
 
-/// As in formats_test: about 48 roundings lie between a weight and the loss, there and back; of fp8 16 products of
-/// numbers with an rms error of 0.026 and 0.053.
+/// Returns the expected relative error of a gradient, as in formats_test. The forward and backward passes have about 48
+/// roundings between a weight and the loss; fp8 has 16 products of values with rms errors of 0.026 and 0.053.
 double error_of(const std::string& format) {
-  if (format == "fp32") return std::sqrt(48.0) * 0x1p-24 * 16;  // and sums of up to 16 * 16 terms, which round as well
+  if (format == "fp32") return std::sqrt(48.0) * 0x1p-24 * 16;  // sums of up to 16 * 16 terms round, too
   return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053)
                          : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
 }
@@ -194,7 +196,7 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {
   }
 }
 
-// Heads of eight, which flash attention takes.
+// The head size is 8, which flash attention supports.
 TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuWhereTokensAreDealtOut) {
   if (!test::has_accelerators_for(4)) GTEST_SKIP() << "four ranks that are threads need four devices";
   models::ModelShape shape = test::tiny_llama();
@@ -213,7 +215,7 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuWhereTokensAreDealtOut) {
 
 TEST_F(TrainingOnAccelerator, LearnsInEveryFormat) {
   for (const std::string format : {"bf16", "fp16", "fp8"})
-    for (const bool by_chance : {false, true}) {  // rounded
+    for (const bool by_chance : {false, true}) {  // true = stochastic rounding
       if (by_chance && format != "bf16") continue;
       run::Config config = config_of("adamw");
       config.precision.mode = format;
