@@ -1,4 +1,4 @@
-// Which device a rank takes and makes its current one, of devices that are not CUDA's.
+// The choice of a rank's device, and of the current device, among devices that are not CUDA's.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -55,7 +55,8 @@ TEST(DeviceChoice, SaysWhyGpusAreUnused) {
   std::filesystem::remove_all(root);
 }
 
-// What is made without a device's number lies on the current one: another one would be a context for nothing.
+// A tensor that is made without a device index is on the current device. On another device it would create a context
+// that the rank does not need.
 TEST(DeviceChoice, IsTheCurrentDeviceBeforeTheFirstGroup) {
   const TrapDevices devices({"a", "b", "c", "d"});
   std::thread([&] {
@@ -83,7 +84,7 @@ TEST(DeviceChoice, IsThatOfTheLocalRank) {
   EXPECT_EQ(taken[1], 1);
 }
 
-// Bound to the core that the other rank would have, were they dealt out in order.
+// The rank is bound to the core that the other rank would get if cores were assigned in order.
 TEST(DeviceChoice, BindsARankBesideItsDevice) {
   const std::vector<int> cores = allowed_cores();
   if (cores.size() < 2) GTEST_SKIP() << "there is one core alone";

@@ -1,4 +1,4 @@
-// Kernels of ours that a device does not run, and what it says of a launch.
+// Kernels of the library that a device cannot run, and the error message of a launch.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

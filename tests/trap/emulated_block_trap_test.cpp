@@ -1,4 +1,4 @@
-// The block of threads that kernels of ours are run by on the trap device.
+// The emulated block of threads that runs the library's kernels on the trap device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

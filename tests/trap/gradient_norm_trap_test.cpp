@@ -1,4 +1,4 @@
-// The norm of gradients that lie on trap devices: the number of the CPU, in one launch for all that a shard has.
+// The norm of gradients on trap devices. It must equal the norm on the CPU, with one launch per shard.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class GradientNormOnTrap : public testing::Test {
   static void SetUpTestSuite() { test::trap_device(); }
 };
 
-/// Launches of norms by this thread while it lives.
+/// A counter of the norms that this thread launches while it lives.
 class Launches {
  public:
   Launches() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&note))) { count() = 0; }
@@ -48,9 +48,9 @@ TEST_F(GradientNormOnTrap, IsThatOfTheCpuInALaunchAShard) {
         rank.set_gradients(1, 1);
         const at::Device device = test::trap_device(world.local_rank());
         double want[2], elements = 0;
-        int with_pieces = 0, with_counted = 0;  // shards; replicas may have none of a small one, or count none
+        int with_pieces = 0, with_counted = 0;  // numbers of shards; a replica's part of a small shard may be empty
         for (memory::Shard& shard : rank.shards) {
-          shard.lease()->gradients = shard.lease()->gradients.to(type).to(at::kDouble);  // the same numbers
+          shard.lease()->gradients = shard.lease()->gradients.to(type).to(at::kDouble);  // rounds, so that values agree
           elements += static_cast<double>(shard.length());
           const auto counts = [&](const memory::Piece& piece) {
             return !memory::counted_parts(shard.lease()->gradients, piece, rank.mesh.place()).empty();

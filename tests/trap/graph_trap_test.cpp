@@ -1,4 +1,5 @@
-// Recorded passes (tensor/graph.h, [training] graph) on a device whose recordings show what the host put into them.
+// Recorded passes (tensor/graph.h, [training] graph) on the trap device, whose replays give wrong numbers if the host
+// put values into the recording.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,7 +79,7 @@ TEST(GraphOnTrap, KeepsTheMemoryOfTheRecording) {
   const at::Tensor x = at::ones({1000}, on_trap());
   at::Tensor sum;
   const auto graph = tensor::capture(test::trap_device(), [&] { sum = (x * 2).sum(); });
-  const at::Tensor taken = at::zeros({1000}, on_trap());  // would be where x * 2 was
+  const at::Tensor taken = at::zeros({1000}, on_trap());  // would get the memory of x * 2 if the graph did not own it
   graph->replay();
   EXPECT_EQ(number(sum), 2000);
   EXPECT_EQ(number(taken.sum()), 0);
@@ -110,23 +111,23 @@ struct Course {
   std::string precision = "fp64", recompute = "none", clip_by = "norm";
   int64_t accumulate = 1, zero = 0;
   int data = 1;
-  double loss_scale = 0;        // 0: the default
+  double loss_scale = 0;        ///< initial loss scale; 0 = the default
   int64_t documents_from = 99;  ///< steps from here on have two documents in each row
 };
 
 constexpr int64_t kSteps = 6;
 
-/// Of one rank.
+/// The results of one rank.
 struct Trace {
   std::vector<double> losses, norms;
   std::vector<bool> skipped;
-  std::vector<std::vector<Metric>> rows;  ///< that layers report
+  std::vector<std::vector<Metric>> rows;  ///< rows that layers report, for each step
   std::vector<at::Tensor> weights;
   double flops = 0;
-  int64_t waits = 0;  ///< of the last step
+  int64_t waits = 0;  ///< number of waits of the host in the last step
 };
 
-/// Other inputs each step, and other numbers of labels that count.
+/// Returns a batch whose inputs, and whose number of labels that count, differ between steps.
 tensor::Batch batch_of(const Course& course, int64_t step, int64_t part) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(77 + step));
   const tensor::Batch b = test::batch_of_ones(course.shape, 8, 6);
@@ -148,7 +149,7 @@ run::Config config_of(const Course& course, bool graph) {
   config.training.accumulate = course.accumulate;
   config.training.clip_by = course.clip_by;
   config.training.clip = 0.1;
-  config.optimizer.warmup_steps = 3;  // another rate each step
+  config.optimizer.warmup_steps = 3;  // makes the learning rate differ between steps
   config.parallel.data = course.data;
   config.parallel.zero = course.zero;
   config.precision.mode = course.precision;
@@ -187,13 +188,14 @@ class TrainedByGraph : public testing::Test {
  protected:
   static void SetUpTestSuite() { test::trap_device(); }
 
-  /// Recorded passes make the numbers of those that are launched one by one, to the last bit. Returns the recorded.
+  /// Expects recorded passes to be bitwise equal to passes whose operators are launched one by one. Returns the trace
+  /// of rank 0 with recorded passes.
   Trace expect_same(const Course& course, const std::string& what, int64_t recorded_steps = kSteps) {
     const std::vector<Trace> want = traces_of(course, false);
     const test::TrapGraphs graphs;
     const std::vector<Trace> got = traces_of(course, true);
     EXPECT_EQ(graphs.captures(), course.data) << what << ": one a rank";
-    // The first of a run is launched as it is.
+    // The first pass of a run is not recorded.
     EXPECT_EQ(graphs.replays(), course.data * (recorded_steps * course.accumulate - 1)) << what;
     for (size_t rank = 0; rank < want.size(); ++rank) {
       EXPECT_EQ(got[rank].losses, want[rank].losses) << what;
@@ -224,14 +226,14 @@ TEST_F(TrainedByGraph, EveryPrecisionAndRecomputationDoes) {
   expect_same({.clip_by = "value"}, "value");
 }
 
-// Every second step without an overflow doubles the scale, and one that overflows halves it.
+// Two steps without an overflow double the scale, and a step with an overflow halves it.
 TEST_F(TrainedByGraph, LossScalesAreNotRecorded) {
   const Trace trace = expect_same({.precision = "fp16", .accumulate = 2, .loss_scale = 0x1p18}, "fp16");
   EXPECT_THAT(trace.skipped, testing::Contains(true));
   EXPECT_THAT(trace.skipped, testing::Contains(false));
 }
 
-// A replay adds to the values that passes launched one by one add to, and reads the scale of the step.
+// A replay adds to the same values as passes that are launched one by one, and reads the loss scale of its step.
 TEST_F(TrainedByGraph, LayersReportTheSameValuesAndLossTerms) {
   const models::ModelShape reporter = test::tiny_reporter();
   const Trace trace = expect_same({.shape = reporter, .accumulate = 2}, "reports");

@@ -1,4 +1,4 @@
-// What travels between devices through the host: how often it crosses, and that autograd does not notice.
+// Transfers between devices through the host: the number of copies, and that autograd does not record them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Streams of the trap device beside its first one: copies on them come as late as they may, so that who does not wait
-// for them shows.
+// Streams of the trap device other than its first one. Copies on them are made as late as is allowed, so code that does
+// not wait for a copy gets wrong values.
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -47,7 +47,7 @@ TEST_F(StreamsOnTrap, CopyWhenTheHostWaits) {
 TEST_F(StreamsOnTrap, CopyWhatIsThereThen) {
   const at::Tensor from = host(1), to = there(0);
   const c10::Event event = copied(to, from, new_stream());
-  from.fill_(5);  // too early
+  from.fill_(5);  // too early, because the copy was not made yet
   event.block(guard_.getStream(device_));
   EXPECT_TRUE(at::equal(peek(to), at::full({4}, 5.0F)));
 }

@@ -1,4 +1,4 @@
-// Whole runs on trap devices, as `colossal train` makes them: train, evaluate, save, resume, sample, report.
+// Complete runs of `colossal train` on trap devices: train, evaluate, save, resume, sample, report.
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class TrainerOnTrap : public testing::Test {
                                           "sample_tokens = 12}\n";
   }
 
-  /// `colossal train` in `folder`, in this process; what it said last, and the metrics of its folder.
+  /// Runs `colossal train` in `folder`, in this process. Returns its last output and the metrics of its folder.
   std::pair<std::string, Metrics> train(const std::string& folder, bool on_trap, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {base_ + "/run.toml", concat("--run.folder=", base_, "/", folder),
                                  concat("--run.device=", on_trap ? "cuda" : "cpu")});
@@ -59,7 +59,7 @@ class TrainerOnTrap : public testing::Test {
     return {said, report::read_metrics(concat(base_, "/", folder, "/metrics.jsonl"))};
   }
 
-  /// In fp64 rounding costs less than half of the digits.
+  /// Compares metrics in fp64. The limit is half of the digits, because rounding costs less.
   static void expect_same(const Metrics& got, const Metrics& want, const std::string& what) {
     const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
     ASSERT_EQ(got.size(), want.size()) << what;
@@ -106,7 +106,7 @@ run::Config pipeline_of(int64_t stages, const std::string& schedule) {
   return c;
 }
 
-/// Of the third step: in the first tables are made.
+/// Returns the timeline of the third step, because the first step also makes tables.
 report::PipelineTimeline timeline_of(const std::string& schedule) {
   report::PipelineTimeline result;
   comm::run_ranks(2, [&](comm::World& world) {
@@ -120,15 +120,16 @@ report::PipelineTimeline timeline_of(const std::string& schedule) {
   return result;
 }
 
-// What a device takes is a number of operators there: the host's clock would give anything.
+// By the device's clock, an event takes a whole number of operators. The host's clock would give arbitrary times.
 TEST_F(TrainerOnTrap, TimesThePipelineByTheClockOfTheDevice) {
   for (const std::string schedule : {"1f1b", "zero-bubble-v"}) {
-    std::map<std::pair<int, int>, double> forward;  // by rank and chunk
+    std::map<std::pair<int, int>, double> forward;  // number of operators by rank and chunk
     for (const schedule::Event& event : timeline_of(schedule).measured.events) {
       if (!schedule::is_compute(event.step.action)) continue;
       const double operators = (event.end - event.begin) / test::kTrapMilliseconds;
       EXPECT_GE(operators, 1 - 1e-3) << schedule;
-      // seconds since 1970 are doubles of a quarter of a microsecond
+      // The tolerance is needed because times are seconds since 1970, whose doubles have steps of a quarter
+      // microsecond.
       EXPECT_NEAR(operators, std::round(operators), 1e-3) << schedule;
       if (event.step.action != schedule::Action::Forward) continue;
       const auto [first, is_new] = forward.emplace(std::pair(event.rank, event.step.chunk), operators);

@@ -1,4 +1,5 @@
-// The trap device itself: the CPU's numbers, a GPU's rules, and death where the host touches its memory.
+// The trap device itself: it gives the CPU's results, enforces a GPU's rules, and ends the process if the host accesses
+// its memory.
 #include "support/trap_device.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +31,7 @@ class TrapDevice : public testing::Test {
   const at::Generator generator_ = at::detail::createCPUGenerator(7);
 };
 
-/// Bit for bit, NaN equal to itself.
+/// Compares tensors bitwise. NaN equals NaN.
 ::testing::AssertionResult same(const at::Tensor& got, const at::Tensor& want) {
   const at::Tensor host = peek(got);
   if (got.scalar_type() != want.scalar_type() || got.sizes() != want.sizes())
@@ -161,7 +162,7 @@ TEST_F(TrapDevice, OutputsStayWhatTheyAre) {
   EXPECT_TRUE(same(wide[1], peek(x) * 2));
   EXPECT_EQ(wide.const_data_ptr(), memory);
   EXPECT_TRUE(x.add_(1).is_same(x));
-  at::add_out(grown, x, x);  // of another size: it gets memory
+  at::add_out(grown, x, x);  // the result has another size, so `grown` gets new memory
   EXPECT_TRUE(same(grown, peek(x) * 2));
   const at::Tensor view = grown.narrow(0, 0, 2);
   grown.resize_({3, 4});

@@ -1,4 +1,5 @@
-// What a step costs in waits of the host for its device, counted by the device: as differences, so that nothing hides.
+// The number of times that the host waits for its device in a step, as counted by the device. Tests compare two counts,
+// so that a wait that grows with layers or micro-batches is found.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -24,22 +25,23 @@ namespace {
 struct Choice {
   int64_t layers = 1, micro_batches = 1;
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
-  double dropout = 0, loss_scale = 0;  // 0: the default
+  double dropout = 0, loss_scale = 0;  ///< loss scale 0 = the default
   bool rounded_by_chance = false, pinned = false;
-  bool several_documents = false;   ///< in each row
-  std::string sequence = "gather";  ///< the mode of parallel sequences, among 2 ranks
+  bool several_documents = false;   ///< true = several documents in each row
+  std::string sequence = "gather";  ///< mode of sequence parallelism, with 2 ranks
   int64_t ranks = 1;
-  int64_t host = 0;  ///< bytes of the host's tier; 0: none
+  int64_t host = 0;  ///< bytes of the host's tier; 0 = no tiers
 };
 
-/// Of the second step: in the first GaLore finds its projections, and tables are made. `chunks`: how many there are.
+/// Returns the counts of the second step, because in the first one GaLore computes its projections and tables are made.
+/// `chunks` gets the number of chunks, if it is not null.
 test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice, int64_t* chunks = nullptr) {
   test::TrapCounts counts;
   comm::run_ranks(static_cast<int>(choice.ranks), [&](comm::World& world) {
     run::Config config;
     config.training.batch_size = 4;
     config.parallel.sequence = {.size = choice.ranks, .mode = choice.sequence};
-    config.parallel.chunk_mib = 0.01;  // layers more are chunks more
+    config.parallel.chunk_mib = 0.01;  // small enough that more layers are more chunks
     config.training.accumulate = choice.micro_batches;
     config.training.clip = 1;
     config.training.clip_by = choice.clip_by;
@@ -75,7 +77,8 @@ test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice,
 class WaitsOnTrap : public testing::Test {
  protected:
   static void SetUpTestSuite() { test::trap_device(); }
-  /// Two layers more, which are parameter pieces and chunks more, and micro-batches more.
+  /// Expects the same number of waits with two more layers, which have more parameter pieces and chunks, and with more
+  /// micro-batches.
   static void expect_no_more(const models::ModelShape& shape, const Choice& choice, const std::string& what) {
     Choice deeper = choice, more = choice;
     deeper.layers += 2;
@@ -101,14 +104,14 @@ TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
   for (const std::string mode : {"bf16", "fp16", "fp8"}) expect_no_more(llama, {.precision = mode}, mode);
   expect_no_more(llama, {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
   models::ModelShape wide = llama;
-  wide.head_dim = 8;  // which flash attention takes
+  wide.head_dim = 8;  // a size that flash attention supports
   for (const std::string mode : {"fp32", "bf16"})
     expect_no_more(wide, {.precision = mode, .several_documents = true}, "several documents, " + mode);
 }
 
 TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
   models::ModelShape shape = test::tiny_llama();
-  shape.head_dim = 8;  // which flash attention takes
+  shape.head_dim = 8;  // a size that flash attention supports
   for (const std::string recompute : {"none", "block"}) {
     const Choice one{.precision = "bf16", .recompute = recompute, .several_documents = true};
     Choice deeper = one, more = one;
@@ -120,10 +123,10 @@ TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
   }
 }
 
-// Ranks that exchange tokens for heads have whole rows, and their documents: all layers look at one answer.
+// Ranks that exchange tokens for heads have whole rows and their documents. All layers use the same borders.
 TEST_F(WaitsOnTrap, OfDocumentsUnderUlyssesAreNoneAndTheirBordersGoThereOnceABatch) {
   models::ModelShape shape = test::tiny_llama();
-  shape.head_dim = 8;  // which flash attention takes
+  shape.head_dim = 8;  // a size that flash attention supports
   for (const int64_t layers : {1, 3}) {
     const Choice one{.layers = layers, .precision = "bf16", .sequence = "ulysses", .ranks = 2};
     Choice several = one;
@@ -136,7 +139,7 @@ TEST_F(WaitsOnTrap, OfDocumentsUnderUlyssesAreNoneAndTheirBordersGoThereOnceABat
 
 TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
   for (const std::string& rule : optim::rule_names())
-    if (rule != "adam8bit") {  // it needs our kernels
+    if (rule != "adam8bit") {  // adam8bit requires the library's kernels
       expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);
       EXPECT_EQ(waits_of(test::tiny_gpt2(), {.optimizer = rule, .pinned = true}).waits(), 1) << rule;
     }
@@ -172,8 +175,8 @@ TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
   EXPECT_EQ(skipped.waits(), 1) << "the norm says whether anything overflowed: " << skipped;
 }
 
-// Gradients go to the host while the device computes, and the update reads them there. What the host waits for is that
-// no more than four are under way, and that the last one has come.
+// Gradients are copied to the host while the device computes, and the update reads them there. The host waits only so
+// that at most four copies are pending, and for the last copy.
 TEST_F(WaitsOnTrap, OfTiersAreForTheLossAndForGradientsThatAreUnderWay) {
   for (const int64_t layers : {1, 3})
     for (const std::string format : {"fp32", "bf16"})
@@ -214,7 +217,7 @@ TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
   EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().at("images").is_pinned());
 }
 
-// The host would read what has not come yet.
+// Without the wait, the host would read a batch that has not arrived yet.
 TEST_F(WaitsOnTrap, AreForABatchOfADeviceThatTheHostTrainsOn) {
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, run::Config{}, test::tiny_llama(), at::kCPU);
@@ -242,14 +245,14 @@ TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
     });
     return counts;
   };
-  for (const auto& shape : {test::tiny_llama(), test::tiny_vit()})  // of whose answers the right ones are counted, too
+  for (const auto& shape : {test::tiny_llama(), test::tiny_vit()})  // the ViT also counts correct predictions
     for (const int64_t layers : {1, 3}) {
       EXPECT_EQ(waits(shape, layers).waits(), 1) << shape.architecture->name;
       EXPECT_EQ(waits(shape, layers).bytes_to_host, (shape.task().generates() ? 1 : 2) * 8);
     }
 }
 
-/// `memory`: of weights that come and go, with tiers.
+/// Returns the counts of generating `tokens` tokens. `memory` are the budgets of streamed weights.
 test::TrapCounts generating(int64_t layers, int64_t tokens, const infer::SamplingOptions& sampling,
                             const run::MemoryConfig& memory = {}) {
   test::TrapCounts counts;
@@ -285,13 +288,13 @@ TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
   }
 }
 
-// Weights of the host are copied while nobody waits, however many there are. With a disk the host waits for copies from
-// buffers that the disk is to fill.
+// Weights on the host are copied without waits, for any number of weights. With a disk, the host waits for copies from
+// buffers before the disk fills these again.
 TEST_F(WaitsOnTrap, OfATokenAreTheSameWhereWeightsAreCopied) {
   const test::TemporaryFolder folder;
   run::MemoryConfig host, both, all;
   host.host = both.host = 64 << 20;
-  both.device = 24 << 10;  // of parameters that take 4 KiB each
+  both.device = 24 << 10;  // holds some parameters, which take 4 KiB each
   all.host = 12 << 10, all.disk = folder.path();
   for (const int64_t layers : {1, 3}) {
     const auto four = [&](const run::MemoryConfig& memory) {
