@@ -4,7 +4,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include "colossal/ops/device_tables.h"
-#ifdef USE_C10D_NCCL  // then the headers of CUDA's runtime are there
+#ifdef USE_C10D_NCCL  // a LibTorch with NCCL has the headers of CUDA's runtime, too
 #include <c10/cuda/CUDAFunctions.h>
 #endif
 

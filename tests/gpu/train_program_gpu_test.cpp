@@ -1,5 +1,5 @@
-// `colossal train` with ranks, which are processes, on CUDA devices: the curve of the CPU under every layout. Ranks of
-// one GPU exchange through host memory; where each has its own, by NCCL.
+// `colossal train` with processes as ranks on CUDA devices. It must give the losses of the CPU under every layout.
+// Ranks that share a GPU exchange data through host memory; ranks with one GPU each use NCCL.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <gtest/gtest.h>
