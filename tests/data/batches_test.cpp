@@ -30,7 +30,7 @@ struct TextBatches : Batches {
                 {.batch_size = o.batch_size, .rank = o.rank, .ranks = o.ranks, .seed = o.seed, .shuffle = o.shuffle}) {}
 };
 
-/// 0, 1, 2, ...: a token tells its place.
+/// Returns a corpus of the tokens 0, 1, 2, ..., so a token is equal to its position.
 Corpus counting(int64_t size) {
   std::vector<uint32_t> tokens(size);
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -42,7 +42,7 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
 
-/// The tokens of `count` global batches: the ranks' rows, one behind the other.
+/// Returns the tokens of `count` global batches, which are the rows of all ranks in rank order.
 std::vector<std::vector<int64_t>> global_batches(int64_t size, TextOptions options, int ranks, int count) {
   std::vector<std::vector<int64_t>> batches(count);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -59,7 +59,7 @@ std::vector<std::vector<int64_t>> global_batches(int64_t size, TextOptions optio
 
 TEST(Batches, AreTheSameForAnyNumberOfRanks) {
   const TextOptions options{.sequence = 3, .batch_size = 4, .seed = 9};
-  const auto serial = global_batches(100, options, 1, 30);  // 33 samples: the 30 batches cross three epochs
+  const auto serial = global_batches(100, options, 1, 30);  // 33 samples, so 30 batches cross three ends of epochs
   EXPECT_EQ(global_batches(100, options, 2, 30), serial);
   EXPECT_EQ(global_batches(100, options, 4, 30), serial);
 }
@@ -68,7 +68,7 @@ TEST(Batches, AnEpochHoldsEachSampleOnceAndTheRestRollsOver) {
   const TextOptions options{.sequence = 1, .batch_size = 4, .seed = 1};
   std::vector<int64_t> stream;
   for (const auto& batch : global_batches(11, options, 2, 15)) stream.insert(stream.end(), batch.begin(), batch.end());
-  ASSERT_EQ(stream.size(), 60u);  // 10 samples: 6 epochs, none of which ends with a batch but every second
+  ASSERT_EQ(stream.size(), 60u);  // 6 epochs of 10 samples; only every second one ends with a batch
   std::set<std::vector<int64_t>> orders;
   for (int epoch = 0; epoch < 6; ++epoch) {
     const std::vector<int64_t> order(stream.begin() + epoch * 10, stream.begin() + epoch * 10 + 10);
@@ -216,7 +216,7 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
   EXPECT_THAT(refused([](auto& s) { s = 3; }), HasSubstr("damaged"));
 }
 
-// Tokens 3 to 7 of each row are none: to read them is an error.
+// Tokens 3 to 7 of each row have ids outside the vocabulary, so reading them is an error.
 TEST(Batches, OfWantedTokensReadNoOthers) {
   constexpr int64_t kSequence = 12, kWords = 37;
   std::vector<uint32_t> tokens(3 * kSequence + 1);

@@ -33,7 +33,7 @@ std::vector<int64_t> tokens(const Corpus& corpus) {
   return ids;
 }
 
-std::string text(const Corpus& corpus) {  // `|` for the end token
+std::string text(const Corpus& corpus) {  // an end token becomes `|`
   std::string out;
   for (int64_t id : tokens(corpus)) out += id == text::ByteTokenizer::kEnd ? '|' : static_cast<char>(id);
   return out;
@@ -48,7 +48,7 @@ std::string refusal(const std::string& path, const std::vector<std::string>& exc
   }
 }
 
-/// Every letter is a token of its own; upper-case letters only.
+/// A tokenizer of upper-case letters, each of which is a token.
 class LetterTokenizer final : public text::Tokenizer {
  public:
   std::vector<int64_t> encode(std::string_view text) const override {
@@ -181,7 +181,7 @@ TEST(Corpus, BadTokenFilesAreRefused) {
   EXPECT_THAT(with(R"({"dtype": "uint16"})"), HasSubstr("whole tokens of 2 bytes: got 5"));
   folder.write("a.bin", "");
   EXPECT_THAT(refusal(path), HasSubstr("is empty"));
-  folder.write("a.bin", std::string("\1\0\1\1", 4));  // 1, 257
+  folder.write("a.bin", std::string("\1\0\1\1", 4));  // the ids 1 and 257
   EXPECT_THAT(refusal(path), HasSubstr("token 1 has id 257, but the vocabulary has 257"));
 }
 
@@ -230,7 +230,7 @@ TEST(Corpus, LeavesOutFilesOfAFolderThatAreOfOtherFormats) {
   folder.write("b.h", "\xff\xfeh\0i\0"s);
   folder.write("c.C", "a\0b"s);
   folder.write("sub/d.c", "a\0b"s);
-  folder.write("sub/e.txt", std::string(5000, 'E') + "\0"s);  // the first 4096 bytes count
+  folder.write("sub/e.txt", std::string(5000, 'E') + "\0"s);  // only the first 4096 bytes are checked
   const Corpus corpus = Corpus::open(folder.path(), kBytes);
   EXPECT_EQ(corpus.left_out(),
             "in " + folder.path() + " 3 files are not read: 2 .c (bytes of value 0), 1 .h (UTF-16 text)");
@@ -321,7 +321,7 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
 }
 
 TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
-  // a file system of which files may claim so many
+  // This file system allows a sparse file of that size.
   const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");
   std::ofstream{path} << std::string(1 << 16, 'x');
   std::error_code refused;
@@ -356,13 +356,14 @@ bool crosses_a_border(const std::string& text) {
   return false;
 }
 
-/// The held-out text of documents of these sizes, whose letters are a, b, ... each; checks that nothing is lost,
-/// doubled or too much, and that no two documents run into each other in training.
+/// Returns the held-out text of documents of these sizes; document i consists of one letter, a, b, ... Checks that no
+/// token is lost or doubled, that the held-out part is not too large, and that an end token separates documents in the
+/// training part.
 std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   test::TemporaryFolder folder;
   std::string all;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const std::string content(sizes[i] - 1, static_cast<char>('a' + i % 26));  // and its end token
+    const std::string content(sizes[i] - 1, static_cast<char>('a' + i % 26));  // an end token is added
     folder.write(concat(1000 + i, ".md"), content);
     all += content + "|";
   }
@@ -370,8 +371,8 @@ std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   const double wanted = std::floor(fraction * static_cast<double>(all.size()));
   EXPECT_LE(held_out.size(), wanted);
   EXPECT_GE(held_out.size(), 0.9 * wanted);
-  // Each document is what lies of it in training, less the token that an end token replaced at a cut, and what is held
-  // out.
+  // Each document is its training part followed by its held-out part, except for one token per cut, which an end token
+  // replaces.
   const std::string kept = text(training), held = text(held_out);
   EXPECT_EQ(kept.size() + held.size(), all.size());
   EXPECT_EQ(kept.back(), '|');
@@ -393,7 +394,7 @@ TEST(Corpus, HoldsOutItsShareWhateverTheSizes) {
   EXPECT_EQ(held_out_of({100, 100, 100}, 0.1), "aaaaaaaaa|bbbbbbbbb|ccccccccc|") << "none fits: each gives its end";
   EXPECT_EQ(held_out_of(std::vector<int64_t>(10, 2), 0.05), "|") << "all tiny";
   EXPECT_EQ(held_out_of({2, 2}, 0.05), "");
-  // One that fits, with what is missing from the end of the largest.
+  // One document fits, and the largest document contributes the missing tokens from its end.
   EXPECT_EQ(held_out_of({8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 9}, 0.15).size(), 13u);
   std::vector<int64_t> mixed{50'000};
   for (int64_t i = 0; i < 60; ++i) mixed.push_back(2 + i * i * 7919 % 997);

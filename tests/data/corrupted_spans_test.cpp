@@ -27,7 +27,7 @@ Corpus counting(int64_t size) {
 
 Ids sentinels(int64_t count) {
   Ids ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(kFirstSentinel - i);  // descending, as T5's
+  for (int64_t i = 0; i < count; ++i) ids.push_back(kFirstSentinel - i);  // in descending order, as in T5
   return ids;
 }
 
@@ -49,7 +49,7 @@ Row filled(const CorruptedSpans& samples, const PairSizes& sizes, int64_t index,
           row_of(batch.at("labels"))};
 }
 
-/// The text of a sample: the source, in which each sentinel is replaced by what the answer has after it.
+/// Returns the text of a sample: the source, with each sentinel replaced by the tokens after it in the answer.
 Ids restored(const Row& row, int64_t& spans) {
   std::map<int64_t, Ids> hidden;
   int64_t sentinel = -1;
@@ -86,7 +86,7 @@ TEST(CorruptedSpans, HoldTheWholeTextInSourceAndAnswer) {
       ASSERT_EQ(static_cast<int64_t>(text.size()), counts.text);
       for (int64_t i = 0; i < counts.text; ++i) ASSERT_EQ(text[i], 2 + (index * counts.text + i) % 900);
       EXPECT_EQ(spans, counts.spans);
-      EXPECT_LT(row.source.front(), kWords);  // a visible span comes first
+      EXPECT_LT(row.source.front(), kWords);  // the first span is visible
       EXPECT_EQ(row.answer.front(), kFirstSentinel);
       EXPECT_EQ(row.read.front(), kStart);
       for (size_t i = 0; i + 1 < row.answer.size() && row.answer[i] != kEnd; ++i)
@@ -101,11 +101,11 @@ TEST(CorruptedSpans, HoldTheWholeTextInSourceAndAnswer) {
         }
       }
     }
-  EXPECT_GT(lengths.size(), 4U);  // spans of many lengths
+  EXPECT_GT(lengths.size(), 4U);  // spans have many lengths
 }
 
 TEST(CorruptedSpans, HideTheShareOfThePaper) {
-  // 512 tokens of source are 568 of text, of which 114 are answer: sizes of T5's own preprocessing
+  // These are the sizes of T5's own preprocessing: 568 tokens of text give a source of 512 and an answer of 114.
   const SpanCounts counts = span_counts({.source = 512, .target = 114}, {});
   EXPECT_EQ(counts.text, 568);
   EXPECT_EQ(counts.hidden, 85);

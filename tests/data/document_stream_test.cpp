@@ -1,4 +1,5 @@
-// Streams of text from files: the order is one for any ranks, threads and batch sizes, and goes on after any stop.
+// Streams of text from files. The order is the same for any ranks, threads and batch sizes, and a stream resumes at any
+// position.
 #include "colossal/data/document_stream.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +25,7 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
 
-/// Documents `<letter><number>.` of different lengths.
+/// Returns JSON lines of documents `<letter><number>`, followed by 0 to 4 dots.
 std::string lines(char letter, int from, int to) {
   std::string text;
   for (int i = from; i < to; ++i)
@@ -65,7 +66,7 @@ class ADocumentStream : public testing::Test {
     }
     return all;
   }
-  /// The documents of the next `batches` batches, whole ones alone.
+  /// Returns the complete documents of the next `batches` batches.
   std::vector<std::string> documents(BatchReader& reader, int batches) const {
     std::vector<std::string> found(1);
     for (int i = 0; i < batches; ++i)
@@ -245,7 +246,7 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
           << place << " " << wrong;
     }
   EXPECT_EQ(numbers(again.next().at("ids")), numbers(batches.next().at("ids"))) << "goes on from where it was";
-  // What only reading can tell.
+  // These errors are found only when the stream reads.
   for (const auto& [place, wrong] : {std::pair{"/tokens_before", 1ll << 40},
                                      {"/at/sources/web/offset", 1ll << 40},
                                      {"/at/sources/web/taken", 1ll << 40}}) {
@@ -292,7 +293,7 @@ TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
               HasSubstr("two sources are named web"));
 }
 
-/// Bytes, but two of them the other way round.
+/// A byte tokenizer in which two tokens are swapped.
 class SwappedBytes final : public text::Tokenizer {
  public:
   std::vector<int64_t> encode(std::string_view text) const override { return bytes_->encode(text); }
@@ -311,7 +312,7 @@ TEST_F(ADocumentStream, RefusesAPositionInOtherTokens) {
   EXPECT_THAT(test::thrown_message([&] { other.restore(batches.state()); }), HasSubstr("tokenizer was checksum"));
 }
 
-// Lines of a byte take a hundred in memory.
+// A line of one byte takes about a hundred bytes in memory.
 TEST_F(ADocumentStream, HoldsNoMoreThanItsBufferOfTinyLines) {
   std::string tiny;
   for (int i = 0; i < 50'000; ++i) tiny += "1\n";

@@ -1,5 +1,5 @@
-// CIFAR-10's files, and images as samples: what is refused, the same batches for any number of ranks, changes that
-// depend on seeds alone.
+// CIFAR-10's files, and images as samples: errors, the same batches for any number of ranks, and augmentation that
+// depends only on seeds.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -116,7 +116,7 @@ TEST_F(Cifar, RefusesDamagedGzip) {
   EXPECT_THROW(read_unpacked(file, 4999), Error);
 }
 
-/// Image i is filled with i.
+/// Returns images in which every pixel of image i is i.
 ImageSet numbered(int64_t count) {
   const at::Tensor numbers = at::arange(count, at::kLong);
   return {.pixels = numbers.to(at::kByte).view({count, 1, 1, 1}).expand({count, 1, 8, 8}).contiguous(),
@@ -151,7 +151,7 @@ tensor::Batch global_batch(const ImageSet& set, BatchOptions options, int ranks,
 TEST(ImageBatches, AreTheSameForAnyNumberOfRanks) {
   const ImageSet set = random_images(21);
   const BatchOptions options{.batch_size = 4, .seed = 9};
-  for (const int64_t number : {0, 5, 12}) {  // batch 5 holds the end of the first epoch
+  for (const int64_t number : {0, 5, 12}) {  // batch 5 contains the end of the first epoch
     const tensor::Batch serial = global_batch(set, options, 1, number);
     for (const int ranks : {2, 4}) {
       const tensor::Batch batch = global_batch(set, options, ranks, number);
@@ -222,7 +222,8 @@ TEST(ImageSamples, AreNormalisedByChannel) {
   EXPECT_TRUE(at::allclose(image[1], at::full({4, 4}, -0.2f)));
 }
 
-// Every change is the image, mirrored or not, moved by up to 4 pixels with zeros moving in; all of them occur.
+// An augmented image is the image, mirrored or not, shifted by up to 4 pixels with zeros at the border. All
+// combinations occur.
 TEST(ImageSamples, AreMirroredAndShifted) {
   const ImageSamples plain(random_images(1), false), changed(random_images(1), true);
   const at::Tensor image = filled(plain, 0, 0)[0];

@@ -1,4 +1,4 @@
-// Files of JSON lines, plain and packed, whole and damaged: what is read of them and what is said of the rest.
+// Files of JSON lines, plain and packed, whole and damaged: the records that are read, and the errors.
 #include "colossal/data/json_lines.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct Found {
   std::string error;
 };
 
-/// Whole records until the first that is none.
+/// Reads records until the first error.
 Found read(const std::string& path, int64_t longest = 1 << 28) {
   Found found;
   try {
@@ -59,7 +59,8 @@ std::string records(int64_t count) {
 TEST(JsonLines, OfOddFilesAreReadOrRefusedAsExpected) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/jsonl";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
-  // What this reader, which takes objects alone and no number beyond a double, makes of files that others read on.
+  // The numbers of records of files that other readers read further. This reader accepts only objects, and no number
+  // that a double cannot hold.
   const std::map<std::string, int64_t> stricter = {
       {"not-objects.jsonl", 0}, {"number-overflow.jsonl", 1}, {"array.json", 0}};
   const nlohmann::json expected = read_json_object(folder + "/expected.json", "test");
@@ -131,7 +132,7 @@ TEST(JsonLines, WhatIsDamagedIsNamedAfterWhatIsWhole) {
   EXPECT_THAT(read(folder.write("b.jsonl.zst", pack(text) + "text behind it")).error, HasSubstr("trailing bytes"));
 }
 
-/// All bytes that are handed out before the end or an error, `count` at a time.
+/// Returns all bytes that read() returns before the end or an error, with `count` bytes per call.
 std::string unpacked_before_damage(const std::string& path, int64_t count) {
   std::string all, piece(count, '\0');
   try {
@@ -145,7 +146,7 @@ std::string unpacked_before_damage(const std::string& path, int64_t count) {
 
 TEST(JsonLines, WhereAFileIsCutIsFoundWhateverIsReadAtATime) {
   const test::TemporaryFolder folder;
-  const std::string text = std::string(70'000, 'a') + records(40);  // more than is read at a time
+  const std::string text = std::string(70'000, 'a') + records(40);  // more bytes than one read takes
   test::write_gzip(folder / "a.gz", text);
   const std::string gz = test::read_all(folder / "a.gz"), zst = pack(text);
   for (const auto& [name, bytes] : {std::pair{"c.gz", gz}, {"c.zst", zst}})
@@ -158,7 +159,7 @@ TEST(JsonLines, WhereAFileIsCutIsFoundWhateverIsReadAtATime) {
     }
 }
 
-// Whatever the bytes are, reading ends, with records or an error: nothing crashes, nothing grows.
+// For any bytes, reading ends with records or an error. It does not crash, and its memory stays bounded.
 TEST(JsonLines, MutatedFilesAreReadOrRefused) {
   const test::TemporaryFolder folder;
   const std::string text = records(60);

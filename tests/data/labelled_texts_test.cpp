@@ -32,7 +32,7 @@ TEST(LabelledTexts, AreReadFromTabsAndFromJson) {
   const LabelledTexts json = read_labelled_texts(
       file("a.jsonl", "{\"text\": \"x\\ny\", \"label\": \"spam\"}\n{\"label\": \"ham\", \"text\": \"z\"}\n"));
   EXPECT_THAT(json.texts, ElementsAre("x\ny", "z"));
-  EXPECT_THAT(json.labels, ElementsAre(1, 0));  // ham, spam
+  EXPECT_THAT(json.labels, ElementsAre(1, 0));  // class 0 is ham, class 1 is spam
   EXPECT_EQ(json.classes, 2);
   EXPECT_THAT(json.names, ElementsAre("ham", "spam"));
   EXPECT_THAT(tabs.names, ElementsAre());
@@ -131,7 +131,7 @@ TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
   same(batch.at("labels"), {3, 1});
 }
 
-/// The bytes of a text in the other order.
+/// A byte tokenizer that encodes the bytes of a text in reverse order.
 class Backwards : public text::Tokenizer {
  public:
   std::vector<int64_t> encode(std::string_view text) const override {

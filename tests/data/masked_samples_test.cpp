@@ -39,7 +39,7 @@ TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
   for (int64_t i = 0; i < samples.count(); ++i) {
     const tensor::Batch batch = filled(samples, i, 900 + i), whole = filled(texts, i, 0);
     const at::Tensor asked = batch.at("labels").ne(kIgnored);
-    EXPECT_EQ(count(asked), std::lround(0.15 * 196));  // four of 200 are end tokens
+    EXPECT_EQ(count(asked), std::lround(0.15 * 196));  // 4 of the 200 tokens are end tokens
     EXPECT_TRUE(at::equal(batch.at("labels").masked_select(asked), whole.at("ids").masked_select(asked)));
     EXPECT_TRUE(at::equal(batch.at("ids").masked_select(asked.logical_not()),
                           whole.at("ids").masked_select(asked.logical_not())));
@@ -50,7 +50,8 @@ TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
     masked += count(batch.at("ids").eq(kMask));
     kept += count(asked.logical_and(batch.at("ids").eq(whole.at("ids"))));
   }
-  // Of n draws with probability p the number deviates by sqrt(n p (1 - p)); six of those are one in 10^8.
+  // A count of n draws with probability p has the deviation sqrt(n p (1 - p)). A difference of six deviations has a
+  // probability of 10^-8.
   const auto n = static_cast<double>(labelled);
   EXPECT_NEAR(static_cast<double>(masked), 0.8 * n, 6 * std::sqrt(n * 0.8 * 0.2));
   EXPECT_NEAR(static_cast<double>(kept), 0.1 * n, 6 * std::sqrt(n * 0.1 * 0.9) + n / kWords);

@@ -41,7 +41,8 @@ TEST(Order, MixesSmallAndLargeSets) {
       neighbours += std::abs(samples[i] - samples[i - 1]) == 1;
       fixed += samples[i] == i;
     }
-    EXPECT_LE(neighbours, 2 + count / 8) << count;  // a shuffled deck keeps about 2 neighbouring pairs and 1 fixed card
+    // A random order keeps about 2 pairs of neighbours, and 1 sample in its place.
+    EXPECT_LE(neighbours, 2 + count / 8) << count;
     EXPECT_LE(fixed, 4 + count / 100) << count;
   }
 }

@@ -1,4 +1,4 @@
-// Parquet files as others write them, damaged and hostile ones, and what is read and refused of them.
+// Parquet files of other writers, and damaged and hostile ones: the rows that are read, and the errors.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 using Lines = std::vector<std::string>;
 
-const std::string kFiles = COLOSSAL_SOURCE_DIR "/tests/data/parquet/";  // by make_files.py
+const std::string kFiles = COLOSSAL_SOURCE_DIR "/tests/data/parquet/";  // files that make_files.py wrote
 
 Lines read(const std::string& path, const Lines& columns, int64_t start = 0, size_t most = 1000) {
   const auto rows = RecordLines::open(path, 1 << 20, {start, start}, columns);
@@ -35,7 +35,7 @@ std::string refusal(const std::string& path, const Lines& columns = {"text"}) {
   return test::thrown_message([&] { read(path, columns); });
 }
 
-/// What make_files.py wrote.
+/// Returns row `i` as make_files.py wrote it.
 nlohmann::json row(int64_t i) {
   nlohmann::json object = {{"text", nullptr}, {"number", i * 1'000'000'007}, {"label", i % 3}};
   if (i % 11 != 3) object["text"] = "row " + std::to_string(i) + " \u00e9" + std::string(i % 7, 'x');
@@ -80,7 +80,7 @@ TEST(Parquet, DamagedIsNamed) {
 }
 
 TEST(Parquet, PagesOfSnappyCopyWhatCameBefore) {
-  // "ab", eight bytes from two before, a literal with its length beside it
+  // The data is "ab", a copy of eight bytes from a distance of two, and a literal whose length is a separate byte.
   const std::string packed = std::string(
       "\x0d\x04"
       "ab"
@@ -102,14 +102,14 @@ TEST(Parquet, PagesOfSnappyCopyWhatCameBefore) {
 }
 
 TEST(Parquet, RunsArePackedOrRepeated) {
-  ParquetRuns runs(std::string_view("\x06\x05\x03\x88\xc6\xfa", 6), 3);  // three fives, then 0 to 7
+  ParquetRuns runs(std::string_view("\x06\x05\x03\x88\xc6\xfa", 6), 3);  // a run of three fives, then packed 0 to 7
   for (const uint32_t want : {5, 5, 5, 0, 1, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(runs.next(), want);
   EXPECT_THROW(runs.next(), Error);
   ParquetRuns nothing(std::string_view("\x00\x00", 2), 1);
   EXPECT_THROW(nothing.next(), Error) << "an empty run would go on for ever";
 }
 
-// Whatever the bytes are, reading ends, with rows or an error: nothing crashes, nothing grows.
+// For any bytes, reading ends with rows or an error. It does not crash, and its memory stays bounded.
 TEST(Parquet, MutatedFilesAreReadOrRefused) {
   const test::TemporaryFolder folder;
   std::mt19937 random(11);
@@ -119,7 +119,7 @@ TEST(Parquet, MutatedFilesAreReadOrRefused) {
     for (int i = 0; i < 100; ++i, ++count) {
       std::string bytes = whole;
       for (unsigned change = 0; change <= i % 3u; ++change) {
-        // half of them in the footer, where most can go wrong
+        // Half of the changes are in the footer, which has the most kinds of errors.
         const size_t at = i % 2 == 0 ? random() % bytes.size() : bytes.size() - 1 - random() % 700 % bytes.size();
         bytes[at] = static_cast<char>(i % 4 < 2 ? random() % 256 : bytes[at] ^ 1 << random() % 8);
       }
@@ -162,7 +162,7 @@ TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
               HasSubstr("pairs must be a text file: got a Parquet file"));
 
   const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.faults = Faults::Skip});
-  EXPECT_EQ(texts.texts.size(), 54u);  // without the nulls
+  EXPECT_EQ(texts.texts.size(), 54u);  // the nulls are skipped
   EXPECT_EQ(texts.classes, 3);
   EXPECT_EQ(texts.passed_over.size(), 6u);
   EXPECT_THAT(texts.passed_over[0], HasSubstr("snappy.parquet:4: column text must be text: got null"));

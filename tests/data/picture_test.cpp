@@ -1,4 +1,4 @@
-// Pictures of all kinds, whole, damaged and hostile, and folders of them as samples.
+// Pictures of all kinds, whole, damaged and hostile, and samples from folders of pictures.
 #include "colossal/data/picture.h"
 
 // clang-format off: jpeglib.h wants what stands before it.
@@ -28,14 +28,15 @@ namespace {
 
 using testing::HasSubstr;
 
-/// A PNG of 4 x 2: reds above, blues below; made by Python's zlib and struct alone.
+/// A PNG of 4 x 2 pixels, with reds in the upper row and blues in the lower one. It was made with Python's zlib and
+/// struct.
 const std::string kPng = std::string(
     "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\004\000\000\000\002"
     "\010\002\000\000\000\360\312\352\064\000\000\000\027\111\104\101\124\170\332\143\070\301\300\160"
     "\222\201\341\024\003\303\151\006\020\100\160\001\121\330\006\115\373\230\101\202\000\000\000\000"
     "\111\105\116\104\256\102\140\202",
     80);
-/// A gray JPEG of 8 x 8, all of value 128.
+/// A gray JPEG of 8 x 8 pixels, all with the value 128.
 const std::string kJpeg = std::string(
     "\377\330\377\333\000\103\000\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
     "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
@@ -57,8 +58,8 @@ std::vector<int> pixel(const Picture& picture, int64_t x, int64_t y) {
 TEST(Picture, OfOddFilesIsWhatPillowReads) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/images/odd";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
-  // libpng looks at checksums of the chunks that matter and at ends where Pillow does not, and passes over damage in
-  // those that do not matter where Pillow refuses. Pillow shows what is left of a JPEG whose scans are damaged.
+  // libpng checks the ends of files and the checksums of critical chunks, which Pillow does not. It ignores damage of
+  // other chunks, which Pillow refuses. Pillow shows the rest of a JPEG whose scans are damaged.
   const std::set<std::string> stricter = {"libpng-badcrc.png", "libpng-huge_IDAT.png", "jd-dc-predictor-overflow.jpg",
                                           "jd-partial_progressive.jpg"};
   const std::set<std::string> milder = {"libpng-empty_ancillary_chunks.png", "pillow-png_decompression_dos.png",
@@ -84,7 +85,7 @@ TEST(Picture, OfOddFilesIsWhatPillowReads) {
     const bool turned = want.contains("size_upright");
     const auto size = want[turned ? "size_upright" : "size"].get<std::vector<int64_t>>();
     EXPECT_EQ((std::vector<int64_t>{got.width, got.height}), size);
-    const int tolerance = want["format"] == "PNG" ? 0 : 2;  // two decoders' roundings of a JPEG
+    const int tolerance = want["format"] == "PNG" ? 0 : 2;  // two JPEG decoders round differently
     for (const auto& sample : want[turned ? "samples_upright" : "samples"]) {
       const std::vector<int> mine = pixel(got, sample[0], sample[1]);
       for (int c = 0; c < 3; ++c) EXPECT_NEAR(mine[c], sample[2 + c].get<int>(), tolerance) << sample.dump();
@@ -110,7 +111,7 @@ TEST(Picture, IsRefusedByNameWhereItIsNone) {
   EXPECT_THAT(refusal("\xff\xd8\xff"), HasSubstr("a-file"));
 }
 
-/// A PNG that says it has that size, with some bytes behind.
+/// Returns a PNG whose header claims this size, with few bytes of data.
 std::string claiming(uint32_t width, uint32_t height) {
   std::string bytes = kPng;
   for (int i = 0; i < 4; ++i) {
@@ -128,7 +129,7 @@ TEST(Picture, OfAHostileSizeIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_THAT(refusal(claiming(8000, 8000)), HasSubstr("cut short"));
 }
 
-/// A JPEG of waves and noise, as cameras make them: colour at half the size.
+/// Returns a JPEG of waves and noise. As in files of cameras, colour has half the resolution by default.
 std::string jpeg_of(int width, int height, int subsampled = 2, int restart = 0) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
@@ -160,7 +161,7 @@ std::string jpeg_of(int width, int height, int subsampled = 2, int restart = 0) 
   return bytes;
 }
 
-// What is not shown need not be decoded, and that is not to be seen in what is.
+// Pixels outside the shown part need not be decoded, and this must not change the shown part.
 TEST(Picture, OfWhichAPartIsShownIsAsOfTheWhole) {
   std::mt19937 random(9);
   const auto draw = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
@@ -191,7 +192,7 @@ TEST(Picture, OfWhichAPartIsShownIsAsOfTheWhole) {
 }
 
 TEST(Picture, OfADamagedScanIsRefused) {
-  const std::string bytes = jpeg_of(96, 64, 2, 2);  // with restart markers, so that what follows damage is found
+  const std::string bytes = jpeg_of(96, 64, 2, 2);  // with restart markers, so that decoding resumes after damage
   decode_picture(bytes, "a-file");
   const size_t scan = bytes.find("\xff\xda");
   const size_t marker = bytes.find("\xff\xd6", scan);
@@ -203,14 +204,14 @@ TEST(Picture, OfADamagedScanIsRefused) {
   EXPECT_THAT(test::thrown_message([&] { decode_picture(lost, "b", top_of); }), HasSubstr("b is damaged"))
       << "below the part that is shown";
   std::string odd = bytes;
-  odd.insert(scan, "\x00\x01\x02");  // between markers: as cameras leave it
+  odd.insert(scan, "\x00\x01\x02");  // bytes between markers, as some cameras write them
   EXPECT_EQ(refusal(odd), "");
   EXPECT_EQ(test::thrown_message([&] { decode_picture(bytes, "b", top_of); }), "");
   EXPECT_THAT(test::thrown_message([&] { decode_picture(bytes.substr(0, bytes.size() - 2), "b", top_of); }),
               HasSubstr("b is cut short"));
 }
 
-// Whatever the bytes, reading ends with a picture of at most the size that is allowed, or an error.
+// For any bytes, decoding ends with a picture of at most the allowed size, or with an error.
 TEST(Picture, MutatedFilesAreReadOrRefused) {
   std::mt19937 random(3);
   const std::string photograph = jpeg_of(64, 48, 2, 4);

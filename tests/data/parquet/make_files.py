@@ -1,4 +1,4 @@
-"""Makes the Parquet files beside it, which parquet_test.cpp reads: python make_files.py, with pyarrow (26 made those that are kept)."""
+"""Writes the Parquet files in this folder, which parquet_test.cpp reads: python make_files.py, with pyarrow (26 wrote the files here)."""
 
 import pathlib
 
