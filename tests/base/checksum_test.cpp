@@ -16,8 +16,8 @@ std::string pattern(size_t count) {
 }
 
 TEST(Checksum, HasThePublishedValues) {
-  EXPECT_EQ(checksum(""), "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing, seed 0
-  EXPECT_EQ(checksum_number("", 0), 0x2d06800538d394c2);         // XXH3-64 of it
+  EXPECT_EQ(checksum(""), "99aa06d3014798d86001c324468d497f");  // XXH3-128 of no bytes, seed 0
+  EXPECT_EQ(checksum_number("", 0), 0x2d06800538d394c2);        // XXH3-64 of no bytes
 }
 
 TEST(Checksum, DoesNotDependOnThePieces) {
@@ -50,7 +50,7 @@ TEST(Checksum, ChangesWithEveryByte) {
 
 TEST(Checksum, OfAFileEqualsThatOfItsBytes) {
   const test::TemporaryFolder folder;
-  const std::string bytes = pattern((3 << 20) + 17);  // several pieces and a rest
+  const std::string bytes = pattern((3 << 20) + 17);  // several pieces and a remainder
   write_file(folder / "x", bytes);
   EXPECT_EQ(file_checksum(folder / "x"), checksum(bytes));
   EXPECT_THROW(file_checksum(folder / "y"), Error);

@@ -1,4 +1,4 @@
-// What a test's own work is refused with.
+// The error message of a function that a test calls.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace colossal::test {
 
-/// The message of the Error that `work` throws; "no complaint" when it throws none.
+/// Returns the message of the Error that `work` throws, or "no complaint" if it throws none.
 template <class Work>
 std::string complaint(const Work& work) {
   try {

@@ -28,7 +28,7 @@ struct TensorSection {
 
 struct ParallelSection {
   TensorSection tensor;
-  int64_t data = 1;  // behind the table on purpose: the printer must still put it under [parallel]
+  int64_t data = 1;  // follows the table on purpose, because the printer must still put it under [parallel]
   bool operator==(const ParallelSection&) const = default;
   void fields(Fields& f) {
     f.section("tensor", tensor, "tensor parallelism", "size");
@@ -123,7 +123,7 @@ struct OpenSection {
   void fields(Fields& f) { f.integer("steps", steps, "", "steps"); }
 };
 
-/// A struct that keeps the tables which it does not name.
+/// A struct that keeps the tables that it has no fields for.
 struct OpenConfig {
   OpenSection training;
   ConfigDocument tables{};
@@ -346,7 +346,8 @@ TEST(Config, HostileTextNeverCrashes) {
   EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"),
               HasSubstr("[config] x.toml:2: a key must have at most 100 dots"));
   EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: a key must have at most 100 dots"));
-  for (const std::string part : {"\"=\".", "',' . ", "\"\\\"=\\n\"."}) {  // signs that end a key, but not within quotes
+  // The parts contain characters that end a key, except within quotes.
+  for (const std::string part : {"\"=\".", "',' . ", "\"\\\"=\\n\"."}) {
     std::string quoted;
     for (int i = 0; i < 300'000; ++i) quoted += part;
     EXPECT_THAT(complaint(quoted + "a = 1"), HasSubstr("[config] x.toml:1: a key must have at most 100 dots"));

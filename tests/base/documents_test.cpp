@@ -1,4 +1,4 @@
-// The documents as tests: how long they may be, where links lead, which pages docs/index.md lists.
+// Checks of the documents: their lengths, the targets of their links, and that docs/index.md lists every page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,11 +41,11 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 std::string replaced(const std::string& text, const char* pattern, const char* with) {
-  static std::map<std::string, std::regex> compiled;  // compiling takes longer than a line does
+  static std::map<std::string, std::regex> compiled;  // a cache, because compiling takes longer than a replacement
   return std::regex_replace(text, compiled.try_emplace(pattern, pattern).first->second, with);
 }
 
-/// The lines outside of fenced blocks and comments; those inside are empty, so that numbers of lines stay.
+/// Returns all lines. Lines inside fenced blocks and comments are empty, so line numbers do not change.
 std::vector<std::string> prose_lines(const std::string& text) {
   std::vector<std::string> lines = lines_of(text);
   bool fenced = false, comment = false;
@@ -61,7 +61,7 @@ std::vector<std::string> prose_lines(const std::string& text) {
   return lines;
 }
 
-/// Returns what a reader sees of Markdown: the texts of links, and one word for each piece of code.
+/// Returns the text that a reader of Markdown sees, with the texts of links, and one word for each piece of code.
 std::string shown(const std::string& markdown) {
   std::string text = replaced(markdown, R"(`[^`]*`)", "code");
   text = replaced(text, R"(!?\[([^\]]*)\]\([^)]*\))", "$1");
@@ -86,7 +86,7 @@ std::vector<std::string> cells_of(const std::string& row) {
   return cells;
 }
 
-/// Paragraphs, list items, headings and table cells.
+/// Returns the paragraphs, list items, headings and table cells of a document.
 std::vector<std::string> units_of(const std::string& markdown) {
   std::vector<std::string> units(1);
   for (const std::string& line : prose_lines(markdown)) {
@@ -137,7 +137,8 @@ std::vector<fs::path> markdown_below(const fs::path& root) {
   return files;
 }
 
-/// Anchors as GitHub makes them of headings: lower case, blanks as hyphens, other punctuation dropped, repeats counted.
+/// Returns the anchors that GitHub makes of headings: lower case, hyphens for blanks, no other punctuation, and a
+/// number for repeated headings.
 std::set<std::string> anchors_of(const std::string& markdown) {
   std::set<std::string> anchors;
   std::map<std::string, int> seen;
@@ -172,7 +173,7 @@ std::string relative_to(const fs::path& root, const fs::path& path) {
   return fs::relative(path, root).generic_string();
 }
 
-/// The files that links lead to; the anchors of a page are read once.
+/// The targets of links. The anchors of a page are read once.
 class Targets {
  public:
   /// Returns true if the file exists and, if it is a page and `anchor` is not empty, has that anchor.
@@ -204,7 +205,8 @@ std::vector<std::string> dead_links(const fs::path& root) {
   return dead;
 }
 
-/// Pages that texts of the program, its examples and its tests name, as "docs/x/y.md#anchor".
+/// Returns the mentions of pages or anchors that do not exist, "docs/x/y.md#anchor", in the sources of the program, its
+/// examples and its tests.
 std::vector<std::string> dead_mentions(const fs::path& root) {
   static const std::regex pattern(R"(docs/[A-Za-z0-9_/-]+\.(?:md|svg)(?:#[a-z0-9_-]+)?)");
   std::vector<std::string> dead;
@@ -280,7 +282,7 @@ TEST(Documents, ChangelogEntriesHaveAtMostTwoLinesAnd50Words) {
     std::string text;
     for (const std::string& line : entry) text += line + " ";
     EXPECT_LE(entry.size(), 2U) << text;
-    EXPECT_LE(words_of(text).size(), 51U) << text;  // the first word is the dash
+    EXPECT_LE(words_of(text).size(), 51U) << text;  // the dash of the item counts as a word
     entry.clear();
   };
   for (const std::string& line : prose_lines(read_file(kSourceDir / "CHANGELOG.md", 1 << 24))) {

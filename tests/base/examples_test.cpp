@@ -1,4 +1,4 @@
-// The examples at the beginning of headers as tests: a source that is compiled has the same code.
+// Checks of the examples at the beginning of headers: a compiled source must have the same code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@ using ::testing::ElementsAre;
 
 const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
 
-/// Lines of code without a line of text between them.
+/// Consecutive lines of code.
 using CodeBlock = std::vector<std::string>;
 
-/// The line without blanks and without a comment at its end.
+/// Returns the line without blanks and without a comment at its end.
 std::string code_of(const std::string& line) {
   bool quoted = false;
   std::string code;
@@ -40,7 +40,8 @@ std::string code_of_all(const std::string& text) {
   return code;
 }
 
-/// The code in the comment that begins a header: lines with three blanks or more behind the slashes.
+/// Returns the code in the comment at the beginning of a header: the lines with at least three blanks after the
+/// slashes.
 std::vector<CodeBlock> blocks_of(const std::string& header) {
   std::vector<CodeBlock> blocks(1);
   std::istringstream lines(header);
@@ -53,8 +54,8 @@ std::vector<CodeBlock> blocks_of(const std::string& header) {
   return blocks;
 }
 
-/// Returns the first line of the blocks that `source`, the code of a file, does not have in this order, each block in
-/// one piece; or "".
+/// Checks that `source`, the code of a file, has the blocks in this order, each block in one piece. Returns the first
+/// line that it does not have, or "".
 std::string first_other_line(const std::vector<CodeBlock>& blocks, const std::string& source) {
   size_t from = 0;
   for (const CodeBlock& block : blocks) {
@@ -68,7 +69,7 @@ std::string first_other_line(const std::vector<CodeBlock>& blocks, const std::st
   return "";
 }
 
-/// Headers that programs and new layers begin with. A new extension point joins the list.
+/// The headers that programs and new layers start from. Add the header of each new extension point.
 const std::vector<std::string> kHeaders{
     "base/json_fields.h",
     "base/known_metrics.h",
@@ -115,7 +116,7 @@ const std::vector<std::string> kHeaders{
     "train/store_options.h",
 };
 
-/// The sources that show examples: those of tests/headers, and programs that a header shows whole.
+/// Returns the sources that may contain examples: all of tests/headers, and programs that a header shows completely.
 std::vector<std::string> compiled_sources() {
   std::vector<std::string> sources;
   for (const char* folder : {"tests/headers", "examples/own_objective"})
@@ -132,7 +133,7 @@ TEST(HeaderExamples, AreCompiled) {
     std::string faults;
     const bool is_compiled = std::any_of(sources.begin(), sources.end(), [&](const std::string& source) {
       const std::string line = first_other_line(blocks, source);
-      if (line != blocks[0][0]) faults += "\n  " + line;  // a source that begins the example and leaves it
+      if (line != blocks[0][0]) faults += "\n  " + line;  // the source has the start of the example, but not all of it
       return line.empty();
     });
     EXPECT_TRUE(is_compiled) << "src/colossal/" << name << ": tests/headers must have the lines of its example, from "

@@ -65,7 +65,8 @@ TEST(AtomicFile, TwoWritersDoNotMeet) {
   EXPECT_EQ(read_file(folder / "x", kPlenty), "two");
 }
 
-/// Runs `work` in a child process; its result is the child's exit status, -1 if it did not exit by itself.
+/// Runs `work` in a child process, whose exit status is its result. Returns the exit status, or -1 if a signal ended
+/// the child.
 template <class Work>
 int in_child(const Work& work) {
   const pid_t child = ::fork();
@@ -78,7 +79,7 @@ TEST(AtomicFile, AFullDiskLeavesTheOldFile) {
   constexpr int kGood = 0, kBad = 1, kNotAllowed = 2;
   const test::TemporaryFolder folder;
   const std::string path = folder / "x";
-  const int result = in_child([&] {  // a disk of 64 KiB, mounted where only this child sees it
+  const int result = in_child([&] {  // mounts a disk of 64 KiB that only this child sees
     const bool mounted = (::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
                          ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                          ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=64k") == 0;
@@ -96,7 +97,7 @@ TEST(AtomicFile, AFullDiskLeavesTheOldFile) {
 TEST(AtomicFile, AFileThatMayNotGrowLeavesTheOldFile) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
-  const int result = in_child([&] {  // the limit binds the whole process
+  const int result = in_child([&] {  // a child, because the limit applies to a whole process
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{4096, 4096};
     ::setrlimit(RLIMIT_FSIZE, &limit);

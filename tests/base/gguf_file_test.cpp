@@ -36,7 +36,7 @@ std::string sample(const std::string& path) {
   return test::read_all(path);
 }
 
-/// What is said of the file of these bytes.
+/// Returns the error of a GgufFile with these bytes.
 std::string complaint_of(const std::string& bytes) {
   test::TemporaryFolder folder;
   const std::string path = folder.write("x.gguf", bytes);
@@ -48,7 +48,7 @@ std::string bytes_of(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// A header with `values` and `tensors`, and what follows.
+/// Returns a header that claims this number of tensors and values, followed by `rest`.
 std::string file_of(uint32_t version, uint64_t tensors, uint64_t values, const std::string& rest) {
   return "GGUF" + bytes_of(version) + bytes_of(tensors) + bytes_of(values) + rest;
 }
@@ -151,7 +151,8 @@ TEST(GgufWriter, RefusesWhatIsNotTheNextTensor) {
   EXPECT_FALSE(is_gguf(folder / "a"));
 }
 
-/// COLOSSAL_MUTATED_FILES of them, else 500: each is refused, or all that it says can be read.
+/// Makes COLOSSAL_MUTATED_FILES mutated files (default 500). Each must be refused, or all its contents must be
+/// readable.
 TEST(GgufFile, MutatedOnesAreRefusedOrRead) {
   test::TemporaryFolder folder;
   const std::string whole = sample(folder / "a.gguf");

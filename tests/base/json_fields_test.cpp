@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-/// A field of each kind that is not in a section.
+/// A struct with a field of each kind, without sections.
 struct Options {
   bool stream = false;
   int64_t tokens = 100, sinks = -1, memory = 0;

@@ -1,4 +1,5 @@
-// The structure of the sources as tests: who includes whom, who may see torch, how long a file may be.
+// Checks of the structure of the sources: includes between layers, layers that may include LibTorch, lengths of files
+// and functions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +82,7 @@ bool names_torch(const std::string& include) {
   return include.rfind("torch/", 0) == 0 || include.rfind("ATen/", 0) == 0 || include.rfind("c10/", 0) == 0;
 }
 
-/// The headers of single architectures: what built_in.cpp names and registry.h does not reach.
+/// Returns the headers of single architectures: those that built_in.cpp includes and registry.h does not reach.
 std::set<std::string> architectures_of(const fs::path& source) {
   const auto list = includes_of(source / "colossal/models/built_in.cpp");
   std::set<std::string> named(list.begin(), list.end());
@@ -98,8 +99,8 @@ std::set<std::string> architectures_of(const fs::path& source) {
   return named;
 }
 
-/// Every breach of LAYERS below `source` (the folder that holds colossal/), one line each. A row may allow no more than
-/// its layer uses.
+/// Returns one line for each violation of LAYERS below `source`, the folder that contains colossal/. A row that allows
+/// more than its layer uses is a violation, too.
 std::vector<std::string> violations(const fs::path& source) {
   std::vector<std::string> faults;
   const auto layers = read_layers(source / "colossal/LAYERS", faults);
@@ -134,7 +135,7 @@ std::vector<std::string> violations(const fs::path& source) {
   return faults;
 }
 
-/// The headers that PUBLIC lists, as they are included.
+/// Returns the headers that PUBLIC lists, in the form of an include.
 std::set<std::string> public_headers(const fs::path& source) {
   std::set<std::string> headers;
   std::ifstream rows(source / "colossal/PUBLIC");
@@ -149,7 +150,7 @@ std::set<std::string> public_headers(const fs::path& source) {
   return headers;
 }
 
-/// What keeps the installed headers from being whole: one line each.
+/// Returns one line for each error in the set of installed headers.
 std::vector<std::string> front_door_faults(const fs::path& source) {
   std::vector<std::string> faults;
   const std::set<std::string> headers = public_headers(source);
@@ -189,8 +190,8 @@ std::vector<std::string> files_too_long(const fs::path& root) {
   return faults;
 }
 
-/// Functions of more than kLongestFunction lines below `folder`. The sources are formatted: a function begins on a line
-/// without indentation, or with two spaces in a class, and ends at the brace below its first letter.
+/// Returns the functions of more than kLongestFunction lines below `folder`. The sources are formatted, so a function
+/// begins on a line without indentation, or with two spaces in a class. It ends at the brace in the same column.
 std::vector<std::string> functions_too_long(const fs::path& folder) {
   static const std::regex begins(R"rx(( {0,2})[A-Za-z~].*)rx"), is_other(R"rx(\s*(namespace|struct|class|enum)\b.*)rx");
   std::vector<std::string> faults;
@@ -226,7 +227,7 @@ std::vector<std::string> empty_files(const fs::path& folder) {
   return faults;
 }
 
-/// Lines that pass kColumns; those of a raw string are text, not source.
+/// Returns the lines of more than kColumns columns. Lines of a raw string do not count, because they are text.
 std::vector<std::string> lines_too_wide(const fs::path& root) {
   std::vector<std::string> faults;
   for (const char* folder : {"src", "tests", "apps", "benchmarks", "examples"}) {
@@ -248,7 +249,7 @@ std::vector<std::string> lines_too_wide(const fs::path& root) {
   return faults;
 }
 
-/// Lines outside base/json_file that parse JSON with the library itself, and so without a limit of depth.
+/// Returns the lines outside base/json_file that call the JSON library's own parser, which has no limit of depth.
 std::vector<std::string> direct_json_parsers(const fs::path& source) {
   static const std::regex parses(R"rx(\b(ordered_|basic_)?json\s*::\s*(parse|sax_parse|accept)\b)rx");
   static const std::regex reads(R"rx(>>\s*\w*json\b)rx");
@@ -267,7 +268,7 @@ std::vector<std::string> direct_json_parsers(const fs::path& source) {
   return faults;
 }
 
-/// Lines of layers that cut, copy or run any batch which look up a field by a literal name.
+/// Returns the lines that look up a field of a batch by a literal name, in layers that split, copy or run any batch.
 std::vector<std::string> literal_field_names(const fs::path& source) {
   static const std::regex looks_up(R"rx((\.|->)(at|find|field|add)\(\s*")rx");
   static const std::regex is_name(R"rx("(ids|images|labels|positions)")rx");
@@ -288,7 +289,8 @@ std::vector<std::string> literal_field_names(const fs::path& source) {
   return faults;
 }
 
-/// Lines outside of models and run/objectives that name an objective: there the facts of the architecture are asked.
+/// Returns the lines outside models and run/objectives that name an objective. Such code must query models::Task
+/// instead.
 std::vector<std::string> named_objectives(const fs::path& source) {
   static const std::regex names(
       R"rx("(next-token|masked-token|span-corruption)"|\b(NextToken|MaskedToken|SpanCorruption)\b)rx"
@@ -340,7 +342,7 @@ TEST(Layering, NoFileIsEmpty) { EXPECT_THAT(empty_files(kSourceDir / "src"), IsE
 
 TEST(Layering, LinesAreAtMost120ColumnsWide) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
 
-/// A small tree of sources with breaches planted in it.
+/// A small tree of sources in which tests plant violations.
 class PlantedViolations : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -20,10 +20,11 @@ TEST(Log, TheFileGetsEverythingWithTheRank) {
   const test::TemporaryFolder folder;
   const Log log({.rank = 1, .size = 2, .screen = LogLevel::kSilent, .file = folder / "log.txt"});
   log.debug("a ", 1);
-  log.info("b {} %s");  // no format strings
+  log.info("b {} %s");  // messages are not format strings
   log.warning("c");
   log.error("d");
-  const std::string text = read_file(folder / "log.txt", kPlenty);  // while the log is open: every line is flushed
+  // The log is still open: every line is flushed at once.
+  const std::string text = read_file(folder / "log.txt", kPlenty);
   EXPECT_THAT(text, HasSubstr(" debug  rank 1  a 1\n"));
   EXPECT_THAT(text, HasSubstr(" info  rank 1  b {} %s\n"));
   EXPECT_THAT(text, HasSubstr(" warning  rank 1  c\n"));

@@ -27,9 +27,9 @@ TEST(Machine, ResidentBytesFollowAllocations) {
   ASSERT_GT(before, 0);
   const std::vector<char> block(kBytes, 1);
   const int64_t during = resident_bytes();
-  // Other memory may be returned meanwhile, so that only most of the block is asked for.
+  // Other memory may be freed at the same time, so the test expects only most of the block.
   EXPECT_GT(during - before, static_cast<int64_t>(kBytes) * 3 / 4);
-  // The kernel keeps the two counters apart, and updates both late.
+  // The kernel has separate counters for the two values and updates both late, hence the tolerance.
   EXPECT_GE(peak_resident_bytes() + static_cast<int64_t>(kBytes) / 4, during);
   EXPECT_EQ(block[kBytes - 1], 1);
 }

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A stream in memory and a clock that the test moves.
+/// A stream in memory and a clock that the test advances.
 class ProgressTest : public ::testing::Test {
  protected:
   ~ProgressTest() override { std::fclose(stream_); }
@@ -51,7 +51,7 @@ TEST_F(ProgressTest, ALongRunGetsATwentiethEach) {
   Progress progress = make(10'000, ProgressStyle::kLines);
   for (int i = 1; i <= 10'000; ++i) progress.update(i, "x");
   const auto all = lines();
-  EXPECT_EQ(all.size(), 21u);  // the first, then every 500th step from there, and the last
+  EXPECT_EQ(all.size(), 21u);  // the first step, every 500th step after it, and the last step
   EXPECT_THAT(all.back(), HasSubstr("10000/10000"));
 }
 
@@ -78,7 +78,7 @@ TEST_F(ProgressTest, TellsTheTimeLeft) {
   Progress progress = make(11, ProgressStyle::kLines);
   progress.update(1, "x");
   now_ += 60;
-  progress.update(6, "x");  // 6 of 11 in 60 seconds
+  progress.update(6, "x");  // 6 of 11 steps after 60 seconds
   EXPECT_THAT(lines().back(), HasSubstr("50s left"));
 }
 

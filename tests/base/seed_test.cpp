@@ -9,7 +9,7 @@ namespace colossal::seed_test {
 namespace {
 
 TEST(Seed, SplitMix64HasItsPublishedValues) {
-  // The first outputs of the reference generator seeded with 0: it adds the golden ratio before each mix.
+  // These are the first outputs of the reference generator with seed 0, which adds the golden ratio before each mix.
   EXPECT_EQ(splitmix64(0), 0xE220A8397B1DCDAFull);
   EXPECT_EQ(splitmix64(0x9E3779B97F4A7C15ull), 0x6E789E6AA1B965F4ull);
 }

@@ -11,7 +11,7 @@
 namespace colossal::test::uncaught_error_test {
 namespace {
 
-/// gtest catches what the test's own thread throws.
+/// Throws on another thread, because gtest catches exceptions of the test's own thread.
 template <class Exception>
 void throw_on_a_thread(const Exception& exception) {
   exit_on_uncaught_error();
