@@ -1,5 +1,5 @@
-// The examples at the beginning of headers of tensor, data, nn, models and parallel, compiled and most of them run.
-// tests/base/examples_test.cpp compares the two texts.
+// The examples at the beginning of headers of tensor, data, nn, models and parallel. All of them are compiled, and most
+// are run. tests/base/examples_test.cpp compares them with the headers.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -141,7 +141,7 @@ TEST(HeaderExamples, Reports) {
 
 }  // namespace
 
-// Compiled only.
+// This example is compiled, but not run.
 
 void adapter(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
   const nn::Adapter head_only{
@@ -223,7 +223,7 @@ TEST(HeaderExamples, PassedStates) {
 
 }  // namespace
 
-// Compiled only.
+// This example is compiled, but not run.
 
 at::Tensor values_of(nn::Parameters& parameters, const std::shared_ptr<const Layout>& layout, int64_t hidden_size,
                      const at::Tensor& hidden, const nn::Step& step) {

@@ -1,5 +1,5 @@
-// The examples at the beginning of headers of base, schedule and report, compiled and run. tests/base/examples_test.cpp
-// compares the two texts.
+// The examples at the beginning of headers of base, schedule and report, which are compiled and run.
+// tests/base/examples_test.cpp compares them with the headers.
 #include <gtest/gtest.h>
 
 #include "colossal/base/file.h"

@@ -1,5 +1,6 @@
-// The examples at the beginning of headers of run, train and infer, compiled and some of them run.
-// tests/base/examples_test.cpp compares the two texts. That of run/program.h is in examples/own_objective.
+// The examples at the beginning of headers of run, train and infer. All of them are compiled, and some are run.
+// tests/base/examples_test.cpp compares them with the headers. The example of run/program.h is in
+// examples/own_objective.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -148,7 +149,7 @@ TEST(HeaderExamples, PromptLines) {
 
 }  // namespace
 
-// Compiled only.
+// This example is compiled, but not run.
 
 double bandwidth_of(const std::vector<int>& ranks) { return 1e9 * static_cast<double>(ranks.size()); }
 
