@@ -1,4 +1,4 @@
-// The program examples/own_adapter: adapters train alike under every layout, and a checkpoint holds them alone.
+// The program examples/own_adapter: adapters train equally under every layout, and a checkpoint contains only adapters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,8 @@ TEST_F(OwnAdapter, KeepsAdaptersAloneAndGoesOnUnderAnotherLayout) {
   EXPECT_THAT(text, HasSubstr("model.blocks.3.mlp.down.adapter_b"));
   EXPECT_THAT(text, testing::Not(HasSubstr("qkv.weight")));
   EXPECT_THAT(text, testing::Not(HasSubstr("embedding")));
-  // The learning rate follows from the number of steps.
+  // The run makes all 6 steps and is then resumed from step 3, because the learning rate depends on the number of
+  // steps.
   const Finished stopped = train("changed", {"--training.steps=6", "--training.save_every=3"});
   ASSERT_EQ(stopped.status, 0) << stopped.output;
   const std::vector<double> resumed =

@@ -1,4 +1,4 @@
-// The program of examples/own_objective with its own config: one process and eight, its table and its metric.
+// The program examples/own_objective with its own config: one process and eight ranks, its config table and its metric.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using Words = std::vector<std::string>;
 
 constexpr char kConfig[] = "examples/own_objective/own_objective.toml";
 
-/// Runs the program at the root of the repository, as its config wants.
+/// Runs the program in the root folder of the repository, because the paths in its config are relative to it.
 Finished run(const Words& words) {
   Words command{"sh", "-c", "cd \"$0\" && exec \"$@\"", COLOSSAL_SOURCE_DIR, COLOSSAL_OWN_OBJECTIVE};
   command.insert(command.end(), words.begin(), words.end());

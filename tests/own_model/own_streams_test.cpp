@@ -1,4 +1,4 @@
-// The program of examples/own_streams, whose blocks read and change two hidden states.
+// The program examples/own_streams, whose blocks read and change two hidden states.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ using Words = std::vector<std::string>;
 
 class OwnStreams : public testing::Test {
  protected:
-  /// The metrics of 12 steps in fp64, from the root of the repository.
+  /// Trains for 12 steps in fp64, in the root folder of the repository. Returns the metrics.
   report::RecordedSteps train(const std::string& name, const Words& flags) const {
     Words words{"env",
                 "-C",
@@ -36,7 +36,7 @@ class OwnStreams : public testing::Test {
   const std::string program = COLOSSAL_OWN_STREAMS;
 };
 
-// The objective's loss, and the loss term that one of the blocks attaches.
+// The test compares the objective's loss, and the loss term that one of the blocks attaches.
 TEST_F(OwnStreams, TrainsOnEightRanksAsOnOne) {
   const report::RecordedSteps one = train("one", {"--parallel.data=1"});
   const report::RecordedSteps eight =
