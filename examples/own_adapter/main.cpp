@@ -1,5 +1,5 @@
-// `colossal` with low-rank adapters on every matrix inside the blocks of a model. All else is frozen. Checkpoints hold
-// the adapters alone: the other parameters come from model.from, or from the seed.
+// `colossal` with low-rank adapters on every matrix inside the blocks of a model. All other parameters are frozen.
+// Checkpoints contain only the adapters. The other parameters are read from model.from, or drawn from the seed.
 //
 //   own_adapter train examples/own_adapter/own_adapter.toml --parallel.tensor=2 --parallel.pipeline=2 --parallel.zero=1
 //   own_adapter generate --from runs/own_adapter --prompt "TEST("
@@ -22,7 +22,8 @@ struct AdapterKeys {
   bool operator==(const AdapterKeys&) const = default;
 };
 
-/// Called on every rank. The factory divides the added matrices over ranks like the matrix that they belong to.
+/// Makes the adapter. The library calls it on every rank. The factory splits the added matrices over ranks in the same
+/// way as the matrix that they belong to.
 nn::Adapter make_adapter(const run::Config&, const colossal::OwnKeys& own, const models::ModelShape&) {
   const auto keys = own.as<AdapterKeys>();
   nn::Adapter adapter;
@@ -32,7 +33,7 @@ nn::Adapter make_adapter(const run::Config&, const colossal::OwnKeys& own, const
   };
   adapter.product = [keys](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight,
                            nn::Parameters& parameters) {
-    if (!weight.hidden_matrix) return product;  // the head
+    if (!weight.hidden_matrix) return product;  // no adapter for the head
     return nn::with_low_rank(std::move(product), weight, parameters, {.rank = keys.rank, .scale = keys.scale});
   };
   return adapter;

@@ -1,4 +1,4 @@
-// `colossal` with one architecture more: every command, layout and format works for it as for those of the library.
+// `colossal` with one more architecture. Every command, layout and format works for it as for the library's own ones.
 //
 //   own_model train examples/own_model/own_model.toml --parallel.tensor=2 --parallel.pipeline=2 --parallel.zero=1
 //   own_model generate --from runs/own_model --prompt "TEST("

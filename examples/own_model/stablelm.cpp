@@ -19,13 +19,14 @@ void StableLmSizes::fields(colossal::Fields& f) {
 
 namespace {
 
-constexpr double kDeviation = 0.02;  // of initial weights
+constexpr double kDeviation = 0.02;  // standard deviation of initial weights
 
 int64_t turned_features(const models::ModelShape& s) {
   return static_cast<int64_t>(static_cast<double>(s.head_dim) * s.own.as<StableLmSizes>().rotary);
 }
 
-/// Written as if for one process: what each layer keeps of its matrix here, and what it exchanges, the factory decides.
+/// A block, written as if for one process. The factory decides which part of its matrix each layer keeps on this rank,
+/// and which data it exchanges.
 class Block {
  public:
   Block(const models::ModelShape& s, int64_t index, nn::Layers& make)
@@ -34,7 +35,7 @@ class Block {
     const std::string name = concat("blocks.", index);
     const nn::LinearOptions plain{.bias = false, .deviation = kDeviation};
     nn::LinearOptions gated = plain;
-    gated.segments = {{s.ffn}, {s.ffn}};  // gate and up in one matrix: a rank gets columns of both
+    gated.segments = {{s.ffn}, {s.ffn}};  // gate and up are one matrix, so a rank gets columns of both
     norm_1_ = make.layer_norm(name + ".norm_1", s.hidden, {s.norm_epsilon});
     qkv_ = make.heads(name + ".attention.qkv", s.attention(), plain);
     attention_ = make.attention(name + ".attention", s.attention(), {});
@@ -96,7 +97,8 @@ void settle(models::ModelShape& s) {
           turns, " of ", s.head_dim);
 }
 
-// Where each parameter of ours lies in a folder of transformers; those with several names are their rows in turn.
+// Returns the names of each parameter in a folder of transformers. A parameter with several names consists of the rows
+// of these tensors, in order.
 std::vector<nn::ExternalName> external_names(const models::ModelShape& s) {
   std::vector<nn::ExternalName> names{{"embedding.weight", {"model.embed_tokens.weight"}},
                                       {"norm.weight", {"model.norm.weight"}},
@@ -132,7 +134,7 @@ models::ModelShape from_json(const nlohmann::json& j) {
     const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
     require(type == "default", "model", "rope_scaling of a StableLM must be of type default: got ", type);
   }
-  // transformers 5 keeps both numbers in there
+  // transformers 5 stores both numbers in rope_parameters.
   const nlohmann::json turns = object("rope_parameters").is_object() ? j["rope_parameters"] : j;
   const double rotary = turns.value("partial_rotary_factor", 0.25);
   require(rotary > 0 && rotary <= 1, "model", "partial_rotary_factor of a StableLM must be in (0, 1]: got ", rotary);

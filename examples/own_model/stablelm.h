@@ -1,5 +1,5 @@
-// StableLM (Stability AI, https://huggingface.co/docs/transformers/model_doc/stablelm): layer norms, SwiGLU, positions
-// that turn a part of each head, and blocks whose attention and feed-forward layer may stand side by side.
+// StableLM (Stability AI, https://huggingface.co/docs/transformers/model_doc/stablelm): layer norms, SwiGLU, rotary
+// positions for a part of each head, and optionally attention and feed-forward layers in parallel branches.
 #pragma once
 #include <colossal.h>
 

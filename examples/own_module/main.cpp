@@ -1,6 +1,7 @@
-// A module of your own, trained under ZeRO 3 in bf16. Nothing in it knows of ranks.
+// A custom module, trained under ZeRO 3 in bf16. The module has no code for ranks.
 //
-//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if any
+//   own_module FILE.toml [--section.key=value ...]      resumes from the newest checkpoint in run.folder, if there is
+//   one
 #include <colossal.h>
 #include <torch/nn.h>
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kClasses = 3;
 
-/// Points of a plane to classes. Any module will do: this one has a norm with buffers and a residual branch.
+/// A classifier of points in a plane. Any module works; this one has a norm with buffers and a residual branch.
 struct Net : torch::nn::Module {
   explicit Net(int64_t width) {
     in = register_module("in", torch::nn::Linear(2, width));
@@ -33,7 +34,7 @@ struct Batch {
   at::Tensor labels;  // [rows]
 };
 
-/// Points on three arms of a spiral: a function of `seed`.
+/// Returns points on three arms of a spiral, drawn from `seed`.
 Batch spirals(int64_t rows, uint64_t seed) {
   const at::Generator random = at::make_generator<at::CPUGeneratorImpl>(seed);
   const at::Tensor labels = torch::randint(kClasses, {rows}, random, at::kLong);
@@ -42,7 +43,7 @@ Batch spirals(int64_t rows, uint64_t seed) {
   return {torch::stack({radius * angle.cos(), radius * angle.sin()}, 1), labels};
 }
 
-/// One rank of the run.
+/// Trains one rank of the run.
 void train(colossal::comm::World& world, const colossal::Config& config) {
   auto module = std::make_shared<Net>(128);
   const auto training = colossal::initialize(world, *module, config);

@@ -39,7 +39,7 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   model.fields = {"inputs"};
   const auto first = std::make_shared<const Pair>("inputs", sizes.inputs, s.ffn, s.hidden, layers);
-  // a layout may divide rows and features of hidden states, and divides the inputs alike
+  // A layout may split rows and features of hidden states, and the inputs must be split in the same way.
   model.embed = [first, dtype, part = layers.field_part()](const tensor::Batch& batch, const nn::Step& step) {
     return first->forward(part(batch.field("inputs"), step).to(dtype), step);
   };

@@ -2,13 +2,13 @@
 #pragma once
 #include <colossal.h>
 
-/// Its keys of [model].
+/// The keys that this architecture adds to [model].
 struct NetworkSizes {
   int64_t inputs = 4, outputs = 1;
   void fields(colossal::Fields& f);
   bool operator==(const NetworkSizes&) const = default;
 };
 
-/// Reads the field `inputs` [B, 1, inputs]. Its final norm returns the predictions [B, 1, outputs], whole on every
-/// rank; it has no head.
+/// Returns the architecture. It reads the field `inputs` [B, 1, inputs]. It has no head; its final norm returns the
+/// predictions [B, 1, outputs], complete on every rank.
 colossal::models::Architecture network();

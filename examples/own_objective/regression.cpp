@@ -73,7 +73,7 @@ class Regression : public run::Objective {
  private:
   RegressionKeys keys_;
   NetworkSizes sizes_;
-  Table all_, held_out_;  // without the held-out rows, once they are taken away
+  Table all_, held_out_;  // take_last() moves the held-out rows from all_ to held_out_
   Scales scales_;
 };
 

@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
-/// A table with one column that is to be predicted.
+/// A table in which one column is the target of predictions.
 struct Table {
   std::vector<std::string> columns{};         ///< names of the inputs
   std::vector<std::vector<double>> inputs{};  ///< [rows][columns]
   std::vector<double> targets{};              ///< [rows]
 
-  /// Reads a file. Errors ("data"): one that cannot be read, no column of that name, a line with other columns or with
-  /// words that are no numbers, fewer than two rows.
+  /// Reads a file. Errors ("data"): it cannot be read, has no column `target` or fewer than two rows; a line has
+  /// another number of columns, or words that are no numbers.
   static Table read(const std::string& path, const std::string& target);
-  /// Takes the last `share` of the rows away, at least one, and returns them.
+  /// Removes the last rows, a fraction `share` of all but at least one, and returns them.
   Table take_last(double share);
 };
 
-/// Mean and deviation of a column.
+/// The mean and the standard deviation of a column.
 struct Scale {
   double mean = 0, deviation = 1;
   static Scale of(const std::vector<double>& values);
@@ -36,8 +36,8 @@ struct Scales {
   static Scales of(const Table& table);
 };
 
-/// Fields of a sample, in units of the scales: `inputs` [B, 1, columns] and `targets` [B, 1], in fp64, and `counts`
-/// [B, 1], 1 for each sample that counts.
+/// Samples of the rows of a table. The fields are `inputs` [B, 1, columns] and `targets` [B, 1], in fp64 and in units
+/// of the scales, and `counts` [B, 1], which is 1 for each sample that counts.
 class TableSamples : public colossal::data::Samples {
  public:
   TableSamples(Table table, Scales scales);
@@ -51,5 +51,5 @@ class TableSamples : public colossal::data::Samples {
   Scales scales_;
 };
 
-/// A batch with these fields. On meta it has sizes alone.
+/// Returns a batch with the fields of TableSamples. On the meta device it has sizes, but no values.
 colossal::tensor::Batch table_batch(int64_t rows, int64_t inputs, bool on_meta);

@@ -17,9 +17,9 @@ void StreamsSizes::fields(colossal::Fields& f) {
 namespace {
 
 constexpr double kDeviation = 0.02;    // standard deviation of initial weights
-constexpr int kHidden = 0, kPair = 1;  // the two states
+constexpr int kHidden = 0, kPair = 1;  // indices of the two states
 
-/// x -> down(gelu(up(norm(x)))), of x [B, tokens, in], where tokens may be slots or pairs.
+/// A feed-forward layer: x -> down(gelu(up(norm(x)))) for x [B, tokens, in]. The tokens may be slots or pairs.
 class Mlp {
  public:
   Mlp(const std::string& name, int64_t in, int64_t inner, int64_t out, nn::Layers& make)
@@ -36,7 +36,8 @@ class Mlp {
   std::unique_ptr<nn::Contract> down_;
 };
 
-/// Written as if for one process: sizes of rows and features are this rank's, slots and pairs are whole.
+/// A block, written as if for one process. The sizes of rows and features are those on this rank; slots and pairs are
+/// not split.
 class StreamsBlock {
  public:
   StreamsBlock(const models::ModelShape& s, int64_t index, nn::Layers& make) : slots_(s.own.as<StreamsSizes>().slots) {
@@ -68,27 +69,27 @@ class StreamsBlock {
 
     hidden = hidden + of_slots(to_hidden_->forward(pairs_before(pair), step), hidden);
     hidden = hidden + of_hidden_->forward(hidden, step);
-    // Attached to the state that all later blocks read: backward passes it in any case.
+    // The loss term is attached to the state that all later blocks read, because backward always passes through it.
     if (distance_ && step.training) hidden = step.attach_loss(loss_, distance_loss(pair, step), hidden);
   }
 
  private:
-  /// For each slot the mean of the tokens of the slot before it, zeros for the first: [B, S, H] -> [B, N, H].
+  /// Returns for each slot the mean of the tokens of the slot before it, zeros for the first: [B, S, H] -> [B, N, H].
   at::Tensor slots_before(const at::Tensor& hidden) const {
     const at::Tensor means = hidden.unflatten(1, {slots_, -1}).mean(2);
     return at::cat({at::zeros_like(means.narrow(1, 0, 1)), means.narrow(1, 0, slots_ - 1)}, 1);
   }
-  /// For each slot the mean of its pairs with itself and the slots before it: [B, N, N, P] -> [B, N, P].
+  /// Returns for each slot the mean of its pairs with itself and the slots before it: [B, N, N, P] -> [B, N, P].
   at::Tensor pairs_before(const at::Tensor& pair) const {
     const at::Tensor seen = at::ones({slots_, slots_}, pair.options()).tril();
     return (pair * (seen / seen.sum(1, true)).unsqueeze(-1)).sum(2);
   }
-  /// Gives each token what its slot has: [B, N, H] -> [B, S, H].
+  /// Returns for each token the vector of its slot: [B, N, H] -> [B, S, H].
   at::Tensor of_slots(const at::Tensor& slots, const at::Tensor& hidden) const {
     return slots.unsqueeze(2).expand({-1, -1, hidden.size(1) / slots_, -1}).flatten(1, 2);
   }
 
-  /// How far a pair's distance is guessed from the truth, of this rank's rows: the mean of squares, a scalar.
+  /// Returns the mean squared error of the predicted distances, over this rank's rows, as a scalar.
   at::Tensor distance_loss(const at::Tensor& pair, const nn::Step& step) const {
     using tensor::Dim;
     const at::Tensor all = distance_->forward(pair.flatten(1, 2), step);  // [B, N * N, 1] of all rows, on every rank
@@ -104,7 +105,7 @@ class StreamsBlock {
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::OutputProjection> out_;
   std::unique_ptr<Mlp> to_pair_, of_pair_, to_hidden_, of_hidden_;
-  std::unique_ptr<nn::Outputs> distance_;  // null: this block has no loss term
+  std::unique_ptr<nn::Outputs> distance_;  // null = this block has no loss term
   nn::FieldPart rows_of_;
   nn::Report loss_;
 };
