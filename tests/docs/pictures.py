@@ -43,7 +43,7 @@ def draw_pipeline(file, _):
     colossal("schedule", "--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--svg", file)
 
 
-# docs/img/memory-timeline.svg is not among them: which transfers a step finishes in time differs from run to run.
+# docs/img/memory-timeline.svg is missing here, because the transfers that a step completes in time differ between runs.
 PICTURES = {"layouts.svg": draw_layouts, "pipeline.svg": draw_pipeline}
 
 

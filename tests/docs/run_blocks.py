@@ -7,10 +7,11 @@ With a heading, only the blocks below it (to the next heading of the same level)
 
     <!-- test: --training.steps=20 -->   adds these flags to `colossal train`, `./colossal.sh train` and programs under build/
     <!-- test: prints REGEX -->          expects that the block prints a line with this regular expression
-    <!-- test: skip, REASON -->          leaves the block out
+    <!-- test: skip, REASON -->          skips the block
 
-The commands run in an empty folder that links what the repository holds, so that runs, outputs and builds of examples are written there. It is
-a temporary one, unless --folder names one to keep. There `./colossal.sh` is the program that was built: bare.first_command tests the script itself.
+The commands run in an empty folder with links to the contents of the repository, so that runs, outputs and builds of examples are written
+there. The folder is temporary, unless --folder names one to keep. In it, `./colossal.sh` is the program that was built; bare.first_command
+tests the script itself.
 """
 import argparse
 import os
