@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's first command in a bare Debian with pip's own defaults: makes a root file system, enters it with an empty environment, and
-# trains 20 steps of the quickstart. It takes from the host only what a network needs: name resolution, certificates, apt's mirror and proxy.
+# trains 20 steps of the quickstart. From the host it uses only the settings of the network: name resolution, certificates, apt's mirror and proxy.
 #
 #   COLOSSAL_BARE_ROOT=1 tests/bare/first_command.sh [suite] [command of colossal.sh...]
 #
@@ -34,8 +34,8 @@ cp -L "$certificates" "$root/etc/ssl/certs/ca-certificates.crt"
 mkdir "$root/colossal"
 git -C "$source_dir" ls-files -z | tar -C "$source_dir" --null --files-from=- --create | tar -C "$root/colossal" --extract
 
-# In namespaces of its own, whose mounts end with it.
-inside() {  # unshare's options, command
+# Runs a command in its own namespaces, whose mounts end with the command.
+inside() {  # arguments: options of unshare, command
   local options=$1
   shift
   unshare --mount $options bash -c '
