@@ -39,7 +39,7 @@ AttentionMask mask_of(const Case& c) {
   return {.causal = c.causal, .documents = c.documents ? runs_of(c.keys) : at::Tensor(), .window = c.window};
 }
 
-TEST_F(AttentionOnAccelerator, FlashAttentionEqualsItsReference) {
+TEST_F(AttentionOnAccelerator, EqualsItsReferenceByFlashAttention) {
   std::vector<Case> cases{{7, 13}, {7, 13, true, false, 4}, {7, 13, false, false, 4}};
   for (const bool causal : {true, false})
     for (const bool documents : {true, false})
@@ -60,7 +60,7 @@ TEST_F(AttentionOnAccelerator, FlashAttentionEqualsItsReference) {
     }
 }
 
-TEST_F(AttentionOnAccelerator, ReadsHeadsWhereAProjectionPutsThem) {
+TEST_F(AttentionOnAccelerator, ReadsHeadsInTheLayoutOfAProjection) {
   const AttentionMask mask = mask_of({13, 13, true, true});
   const auto heads = [&](const at::Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); };
   expect_equal_operators(
@@ -75,7 +75,7 @@ Tensors there_of(const Case& c, at::ScalarType type) {
   return all;
 }
 
-TEST_F(AttentionOnAccelerator, APathIsChosenByTypeAndMask) {
+TEST_F(AttentionOnAccelerator, ChoosesThePathByTypeAndMask) {
   using enum AttentionPath;
   const Tensors narrow = there_of({13, 13}, at::kBFloat16), wide = there_of({13, 13}, at::kFloat);
   const auto path = [](const Tensors& t, const AttentionMask& mask) { return attention_path(false, t[0], t[1], mask); };
@@ -96,7 +96,7 @@ TEST_F(AttentionOnAccelerator, APathIsChosenByTypeAndMask) {
 
 // --- decoding ---
 
-TEST_F(AttentionOnAccelerator, DecodingAsksForFlashAttentionByName) {
+TEST_F(AttentionOnAccelerator, CallsFlashAttentionByNameInDecoding) {
   using enum AttentionPath;
   const AttentionMask grows{.grows = true}, lengths{.lengths = {5, 13}, .grows = true};
   const auto path = [](int64_t queries, int64_t keys, at::ScalarType type, const AttentionMask& mask) {
@@ -123,7 +123,7 @@ at::Tensor in_cache(const at::Tensor& heads, int64_t room) {
   return held;
 }
 
-TEST_F(AttentionOnAccelerator, DecodingEqualsItsReferenceAndNobodyWaits) {
+TEST_F(AttentionOnAccelerator, DecodesLikeItsReferenceWithoutWaits) {
   const at::NoGradGuard no_grad;
   for (const int64_t queries : {1, 3})
     for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{}, {13, 13}, {5, 13}, {12, 4}})
@@ -154,7 +154,7 @@ TEST_F(AttentionOnAccelerator, DecodingEqualsItsReferenceAndNobodyWaits) {
             }
 }
 
-TEST_F(AttentionOnAccelerator, NobodyWaitsForDocuments) {
+TEST_F(AttentionOnAccelerator, ReadsDocumentsWithoutWaits) {
   for (const auto type : {at::kBFloat16, at::kFloat}) {
     const Tensors t = there_of({13, 13}, type);
     test::AcceleratorWaits several;

@@ -67,7 +67,7 @@ Result run_emulated(const Case& c) {
   return run(c);
 }
 
-TEST_F(Fp8OnAccelerator, ProductsOfCodesEqualThoseOfDequantisedOperands) {
+TEST_F(Fp8OnAccelerator, EqualsProductsOfDequantizedOperands) {
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
     for (const bool bias : {true, false})
       for (const auto scaling : {Fp8Recipe::Scaling::Current, Fp8Recipe::Scaling::Delayed}) {
@@ -82,7 +82,7 @@ TEST_F(Fp8OnAccelerator, ProductsOfCodesEqualThoseOfDequantisedOperands) {
       }
 }
 
-TEST_F(Fp8OnAccelerator, ScalesThatAreNoPowersOfTwoAreUndone) {
+TEST_F(Fp8OnAccelerator, UndoesScalesThatAreNoPowersOfTwo) {
   const Case c{32, 48, 16, at::kFloat, true, {.power_of_two = false}};
   const Result codes = run(c), emulated = run_emulated(c);
   EXPECT_EQ(codes.products, 3);
@@ -90,7 +90,7 @@ TEST_F(Fp8OnAccelerator, ScalesThatAreNoPowersOfTwoAreUndone) {
     ops::expect_close(codes.tensors[i], emulated.tensors[i], at::kFloat, 48, concat("value or gradient ", i));
 }
 
-TEST_F(Fp8OnAccelerator, CodesAreThoseOfTheCpu) {
+TEST_F(Fp8OnAccelerator, QuantizesLikeTheCpu) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const ops::Fp8 format : {ops::Fp8::E4m3, ops::Fp8::E5m2})
       for (const double scale : {0.3, 1000.0, 3e5}) {  // the last one saturates
@@ -101,7 +101,7 @@ TEST_F(Fp8OnAccelerator, CodesAreThoseOfTheCpu) {
       }
 }
 
-TEST_F(Fp8OnAccelerator, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
+TEST_F(Fp8OnAccelerator, EmulatesUnsupportedSizesAndTypes) {
   const auto products = [](const Case& c) {
     const Result got = run(c), want = run_emulated(c);
     for (size_t i = 0; i < got.tensors.size(); ++i)
@@ -140,7 +140,7 @@ Tensors split_layers() {
   return of_ranks[0];
 }
 
-TEST_F(Fp8OnAccelerator, RanksThatSplitLayersMultiplyCodesToo) {
+TEST_F(Fp8OnAccelerator, MultipliesFp8ValuesInSplitLayers) {
   if (!test::has_accelerators_for(2)) GTEST_SKIP() << "two ranks that are threads need two devices";
   const test::CalledOperators called;
   const Tensors codes = split_layers();
@@ -152,13 +152,13 @@ TEST_F(Fp8OnAccelerator, RanksThatSplitLayersMultiplyCodesToo) {
     ops::expect_close(codes[i], emulated[i], at::kBFloat16, 48, concat("number ", i), 3);
 }
 
-TEST_F(Fp8OnAccelerator, WhatIsNotFiniteShows) {
+TEST_F(Fp8OnAccelerator, PropagatesValuesThatAreNotFinite) {
   const Result infinite = run({32, 48, 16}, std::numeric_limits<double>::infinity());
   EXPECT_EQ(infinite.products, 3);
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(infinite.tensors[i].isnan().all().item<bool>()) << i;
 }
 
-TEST_F(Fp8OnAccelerator, WeightGradientsAreAddedInTheDtypeOfTheSum) {
+TEST_F(Fp8OnAccelerator, AddsWeightGradientsInTheDtypeOfTheSum) {
   const auto codes = [](at::IntArrayRef shape, uint64_t seed, ops::Fp8 format) {
     return ops::Scaled{normal(shape, seed).to(ops::dtype_of(format)).to(test::accelerator()),
                        at::full({}, 0.5, at::dtype(at::kFloat).device(test::accelerator()))};

@@ -144,7 +144,7 @@ TEST_F(FusedOnAccelerator, AdamEqualsItsReference) {
 
 constexpr int64_t kMoreThanASlice = (1 << 22) + 5;
 
-TEST_F(FusedOnAccelerator, UpdatesInSlicesLeaveNothingOut) {
+TEST_F(FusedOnAccelerator, UpdatesAllElementsInSlices) {
   expect_adam(kMoreThanASlice, at::kFloat, at::kFloat, false, 0.5, kAdamW, "slices");
   Buffers one = buffers_of(kMoreThanASlice, at::kFloat, at::kFloat, false, 0.5, test::accelerator()), other = one;
   for (at::Tensor* t : {&other.u.values, &other.m}) *t = t->clone();
@@ -165,7 +165,7 @@ int64_t most_bytes_of(const Body& body) {
 }
 
 // The values are integers whose sums are exact in any order.
-TEST_F(FusedOnAccelerator, FactoredPassesGoInSlices) {
+TEST_F(FusedOnAccelerator, RunsFactoredPassesInSlices) {
   constexpr int64_t kSlice = int64_t{1} << 22, kColumns = 4096, kRows = 2 * kSlice / kColumns + 1;
   const auto integers = [](at::IntArrayRef shape, int64_t most) {
     return at::arange(c10::multiply_integers(shape), at::kLong).remainder(2 * most + 1).sub(most).view(shape);
@@ -192,7 +192,7 @@ TEST_F(FusedOnAccelerator, FactoredPassesGoInSlices) {
   for (size_t i = 0; i < host.size(); ++i) EXPECT_TRUE(at::equal(test::peek(there[i]), host[i])) << i;
 }
 
-TEST_F(FusedOnAccelerator, SumsOfSquaresAreMadeInOnePass) {
+TEST_F(FusedOnAccelerator, SumsSquaresInOnePass) {
   for (const auto type : float_types()) {
     const at::Tensor x = normal({1000}, 1).to(type);
     const test::CalledOperators called;
@@ -203,7 +203,7 @@ TEST_F(FusedOnAccelerator, SumsOfSquaresAreMadeInOnePass) {
   }
 }
 
-TEST_F(FusedOnAccelerator, DropsInSlicesWhatTheCpuDrops) {
+TEST_F(FusedOnAccelerator, DropsTheElementsOfTheCpuInSlices) {
   const at::Tensor x = at::ones({1100, 1000});
   const LogicalRows rows{7, 100, 230};
   const at::Tensor want = dropout(x, 0.4, 11, rows, 3, 1010);
@@ -223,13 +223,13 @@ TEST_F(FusedOnAccelerator, HeadsOfOddVocabulariesEqualTheReference) {
         {normal({5, 6}, 1), normal({37, 6}, 2)}, type, 37 + 6 + 5, 3);
 }
 
-TEST_F(FusedOnAccelerator, HeadsTakeLargerSlices) {
+TEST_F(FusedOnAccelerator, UsesLargerSlicesForHeads) {
   EXPECT_EQ(slice_tokens(1 << 20, 128 << 10), 128);
   EXPECT_EQ(slice_tokens(1 << 20, 128 << 10, test::accelerator()), 1024);
   EXPECT_EQ(slice_tokens(1 << 20, 128 << 10, at::kMeta), 128);
 }
 
-TEST_F(FusedOnAccelerator, WideProductsAreWrittenWhereTheyBelong) {
+TEST_F(FusedOnAccelerator, WritesWideProductsInPlace) {
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     const at::Tensor a = normal({5, 6}, 1).to(type), b = normal({37, 6}, 2).to(type), d = normal({5, 37}, 3).to(type);
     const auto there = at::TensorOptions(test::accelerator()).dtype(at::kFloat);
@@ -245,7 +245,7 @@ TEST_F(FusedOnAccelerator, WideProductsAreWrittenWhereTheyBelong) {
   }
 }
 
-TEST_F(FusedOnAccelerator, ThePeakIsMeasuredBetweenEvents) {
+TEST_F(FusedOnAccelerator, MeasuresThePeakBetweenEvents) {
   test::AcceleratorWaits waits;
   const double peak = matmul_peak(at::kFloat, test::accelerator(), 0);
   EXPECT_EQ(waits.counts().waits(), 0) << "nothing is read";

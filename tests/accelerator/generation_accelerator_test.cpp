@@ -70,7 +70,7 @@ std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& 
   return all;
 }
 
-TEST_F(GenerationOnAccelerator, AnEngineAnswersAsOnTheCpu) {
+TEST_F(GenerationOnAccelerator, GivesTheCompletionsOfTheCpuInAnEngine) {
   for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama()})
     for (const int64_t guesses : {0, 3})
       for (const std::optional<at::ScalarType> cache :
@@ -81,7 +81,7 @@ TEST_F(GenerationOnAccelerator, AnEngineAnswersAsOnTheCpu) {
       }
 }
 
-TEST_F(GenerationOnAccelerator, AsksForFlashAttentionByName) {
+TEST_F(GenerationOnAccelerator, CallsFlashAttentionByName) {
   models::ModelShape shape = test::tiny_llama();
   shape.head_dim = 8;  // a size that flash attention supports
   shape.layers = 2;

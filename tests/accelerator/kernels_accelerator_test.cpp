@@ -65,7 +65,7 @@ TEST_F(KernelsOnAccelerator, GatedActivationsEqualTheirReferences) {
     }
 }
 
-TEST_F(KernelsOnAccelerator, ActivationsAreOneKernelEachWay) {
+TEST_F(KernelsOnAccelerator, LaunchesOneKernelPerActivationAndDirection) {
   const at::Tensor x = normal({5, 18}, 1).to(at::kBFloat16).to(device).requires_grad_();
   const at::Tensor y = swiglu(x);
   EXPECT_EQ(kernels.launches().value_or(1), 1);
@@ -167,7 +167,7 @@ TEST_F(KernelsOnAccelerator, DirectionsAndAveragesEqualTheirReferences) {
   EXPECT_EQ(kernels.launches().value_or(2), 2);
 }
 
-TEST_F(KernelsOnAccelerator, RoundsByTheChanceOfTheCpu) {
+TEST_F(KernelsOnAccelerator, RoundsStochasticallyLikeTheCpu) {
   for (const Rule& rule : rules()) {
     const Dtypes types{at::kBFloat16, at::kBFloat16};
     Buffers there = buffers_of(kSeveralBlocks, types, rule.states, device),
@@ -188,7 +188,7 @@ TEST_F(KernelsOnAccelerator, RoundsByTheChanceOfTheCpu) {
   }
 }
 
-TEST_F(KernelsOnAccelerator, CodesAreThoseOfTheCpuBitForBit) {
+TEST_F(KernelsOnAccelerator, QuantizesBitwiseLikeTheCpu) {
   for (const Codes kind : {Codes::Signed, Codes::Positive})
     for (const int64_t n : {3, 256, 1500}) {
       // The values have many magnitudes, and include quantized values, midpoints between them, and a block of zeros.
@@ -212,7 +212,7 @@ TEST_F(KernelsOnAccelerator, CodesAreThoseOfTheCpuBitForBit) {
     }
 }
 
-TEST_F(KernelsOnAccelerator, AdamOnCodesStepsAsTheCpuDoes) {
+TEST_F(KernelsOnAccelerator, UpdatesLikeTheCpuWithQuantizedStates) {
   const AdamStep step{.learning_rate = 0.01, .weight_decay = 0.1, .step = 3};
   for (const Dtypes& types : {Dtypes{at::kFloat, at::kBFloat16, at::kBFloat16}, Dtypes{at::kFloat, at::kHalf},
                               Dtypes{at::kFloat, at::kFloat, at::kHalf}, Dtypes{at::kBFloat16, at::kBFloat16},
@@ -243,7 +243,7 @@ TEST_F(KernelsOnAccelerator, AdamOnCodesStepsAsTheCpuDoes) {
 
 // --- dropout, rotary embedding, head ---
 
-TEST_F(KernelsOnAccelerator, DropsWhatTheCpuDrops) {
+TEST_F(KernelsOnAccelerator, DropsTheElementsOfTheCpu) {
   for (const auto type : float_types())
     for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 3}, {700, 13}, {5, 5000}}) {
       const at::Tensor x = normal({rows, columns}, 1).to(type);
@@ -258,7 +258,7 @@ TEST_F(KernelsOnAccelerator, DropsWhatTheCpuDrops) {
   EXPECT_EQ(dropout(at::empty({0, 5}, device), 0.4, 11, {0}, 0, 5).numel(), 0);
 }
 
-TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
+TEST_F(KernelsOnAccelerator, RotatesLikeItsReferenceWithoutWaits) {
   const at::Tensor positions = (at::arange(20, at::kLong).unsqueeze(0) * 3 + at::tensor({0, 100000}).unsqueeze(1));
   for (const auto type : float_types())
     for (const auto& [head, rotated] :
@@ -287,7 +287,7 @@ TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
   EXPECT_GT(kernels.launches().value_or(1), 0);
 }
 
-TEST_F(KernelsOnAccelerator, RotaryIsToldTheLengthThatFrequenciesDependOn) {
+TEST_F(KernelsOnAccelerator, PassesTheLengthToDynamicFrequencies) {
   const RotaryTable table(6, 10000, {.kind = RotaryScaling::Kind::Dynamic, .factor = 4, .original_positions = 8});
   const at::Tensor x = normal({1, 20, 3, 6}, 1), positions = at::arange(20, at::kLong).unsqueeze(0);
   for (const int64_t length : {8, 20})
@@ -330,7 +330,7 @@ TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
       }
 }
 
-TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
+TEST_F(KernelsOnAccelerator, HandlesLargeLogitsAndWordsOfOtherRanks) {
   // The logits are so large that e^x would overflow. The rank has a shard of the vocabulary, words 10 to 29, which does
   // not include the label of the last token.
   const at::Tensor hidden = normal({3, 4}, 1) * 300, weight = normal({20, 4}, 2);
@@ -346,7 +346,7 @@ TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
   for (size_t i = 0; i < there.size(); ++i) expect_close(there[i], host[i], at::kDouble, 20, concat("part ", i), 0);
 }
 
-TEST_F(KernelsOnAccelerator, HeadsTakeRowsOfVeryNegativeLogits) {
+TEST_F(KernelsOnAccelerator, HandlesRowsOfVeryNegativeLogits) {
   // All logits are about -1000, so e^x is 0. The vocabulary is no multiple of the number of logits that a thread reads
   // at once.
   const int64_t words = 37;
@@ -370,7 +370,7 @@ TEST_F(KernelsOnAccelerator, HeadsTakeRowsOfVeryNegativeLogits) {
   }
 }
 
-TEST_F(KernelsOnAccelerator, RefuseTensorsOfTheHost) {
+TEST_F(KernelsOnAccelerator, RefusesTensorsOfTheHost) {
   const auto says = [](const char* what) { return testing::ThrowsMessage<Error>(testing::HasSubstr(what)); };
   const at::Tensor x = normal({4}, 1).to(at::kFloat), there = x.to(device);
   EXPECT_THAT([&] { swiglu(there, x); }, says("gate and up must have one shape, dtype and device"));

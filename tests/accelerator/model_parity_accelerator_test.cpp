@@ -22,26 +22,26 @@ class ModelParityOnAccelerator : public AcceleratorTest {
   }
 };
 
-TEST_F(ModelParityOnAccelerator, OfOneRank) {
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessOnOneRank) {
   for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit(), tiny_bert()})
     expect_parity({.shape = shape, .clip = 0.5}, "as it is");
   expect_parity({.shape = tiny_gpt2(), .accumulate = 2, .recompute = "block"}, "block");
   expect_parity({.shape = tiny_llama(), .accumulate = 4, .recompute = "selective"}, "selective");
 }
 
-TEST_F(ModelParityOnAccelerator, OfRanksThatShare) {
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessInEveryZeroStage) {
   for (const int64_t zero : {0, 1, 2, 3})
     expect_parity({.shape = tiny_gpt2(), .data = 2, .zero = zero}, concat("zero ", zero));
 }
 
-TEST_F(ModelParityOnAccelerator, OfEveryTensorMode) {
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessInEveryTensorMode) {
   for (const parallel::TensorConfig& mode : tensor_modes())
     if (mode.size <= 4 && mode.depth < 3) expect_parity({.shape = tiny_llama(), .tensor = mode}, name_of(mode));
   expect_parity({.shape = tiny_gpt2(), .tensor = {.size = 8, .mode = "3d"}}, "3d");
 }
 
 // Each row has two documents. A row of 150 tokens, whose first document has 38, is split by pieces.
-TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessInEverySequenceMode) {
   for (const parallel::SequenceConfig& sequences : sequence_modes()) {
     ParityCase c{.shape = tiny_llama(), .sequences = sequences, .sequence = 7};
     expect_parity(c, sequences.mode);
@@ -55,7 +55,7 @@ TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
   }
 }
 
-TEST_F(ModelParityOnAccelerator, OfPipelines) {
+TEST_F(ModelParityOnAccelerator, EqualsOneProcessInPipelines) {
   models::ModelShape deep = tiny_gpt2();
   deep.layers = 4;
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero-bubble-v", "chimera"})
@@ -65,7 +65,7 @@ TEST_F(ModelParityOnAccelerator, OfPipelines) {
       "all at once");
 }
 
-TEST_F(ModelParityOnAccelerator, IsLostWithoutCollectives) {
+TEST_F(ModelParityOnAccelerator, FailsWithoutCollectives) {
   if (!has_accelerators_for(2)) GTEST_SKIP() << "two ranks that are threads need two devices";
   ParityCase c{.shape = tiny_gpt2(), .tensor = {.size = 2}, .steps = 1, .collectives_off = true, .device = accelerator};
   EXPECT_THROW(check_parity(c), ParityError);

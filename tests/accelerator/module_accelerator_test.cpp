@@ -72,7 +72,7 @@ std::vector<double> losses(bool there, int64_t data, int64_t zero) {
 
 class ModuleOnAccelerator : public test::AcceleratorTest {};
 
-TEST_F(ModuleOnAccelerator, LearnsWhatItLearnsOnTheCpu) {
+TEST_F(ModuleOnAccelerator, TrainsLikeTheCpu) {
   const at::Tensor want = at::tensor(losses(false, 1, 0), at::kDouble);
   EXPECT_LT(want[-1].item<double>(), want[0].item<double>());
   // The terms of sums over a layer's width, the rows and the steps, through four layers.
@@ -85,7 +85,7 @@ TEST_F(ModuleOnAccelerator, LearnsWhatItLearnsOnTheCpu) {
     }
 }
 
-TEST_F(ModuleOnAccelerator, WaitsForInputThatComesToTheHost) {
+TEST_F(ModuleOnAccelerator, WaitsForInputOnTheHost) {
   if (!test::AcceleratorWaits::are_counted()) GTEST_SKIP() << "GPUs do not count";
   comm::run_ranks(1, [&](comm::World& world) {
     Foreign module(at::kCPU);
@@ -98,7 +98,7 @@ TEST_F(ModuleOnAccelerator, WaitsForInputThatComesToTheHost) {
   });
 }
 
-TEST_F(ModuleOnAccelerator, WaitsOnceAStep) {
+TEST_F(ModuleOnAccelerator, WaitsOncePerStep) {
   if (!test::AcceleratorWaits::are_counted())
     GTEST_SKIP() << "one wait a step is no wait too many, and GPUs do not count";
   for (const int64_t parts : {1, 3})

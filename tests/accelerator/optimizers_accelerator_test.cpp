@@ -44,7 +44,7 @@ std::pair<at::Tensor, int64_t> stepped(const OptimizerConfig& config, at::Device
   return result;
 }
 
-TEST_F(OptimizersOnAccelerator, LarsGoesInSlices) {
+TEST_F(OptimizersOnAccelerator, RunsLarsInSlices) {
   OptimizerConfig lars;
   lars.name = "lars";
   lars.momentum = 0.9;

@@ -87,7 +87,7 @@ void expect_flash_attention(const AttentionMask& mask, at::ScalarType type, cons
     expect_close(got[i].cpu(), want[i], type, kTokens + kSize, concat("value or gradient ", i), 2 * 3);
 }
 
-TEST_F(PartialAttentionOnAccelerator, ByFlashAttentionEqualsTheReference) {
+TEST_F(PartialAttentionOnAccelerator, EqualsTheReferenceByFlashAttention) {
   const AttentionMask masks[] = {{}, {.causal = false}, {.window = 20}, {.causal = false, .window = 20}};
   for (const AttentionMask& mask : masks)
     for (const auto type : {at::kBFloat16, at::kHalf}) {
@@ -97,7 +97,7 @@ TEST_F(PartialAttentionOnAccelerator, ByFlashAttentionEqualsTheReference) {
 }
 
 // Each run is within one document. Runs of other documents are skipped, and within a document no key is masked.
-TEST_F(PartialAttentionOnAccelerator, OfRunsInsideDocumentsIsByFlashAttention) {
+TEST_F(PartialAttentionOnAccelerator, UsesFlashAttentionForRunsInsideDocuments) {
   for (const int64_t length : {6, 18})
     for (const bool causal : {true, false})
       expect_flash_attention({.causal = causal}, at::kBFloat16, {{{6, 12}}, {{0, 6}, {18, 6}}},
@@ -106,7 +106,7 @@ TEST_F(PartialAttentionOnAccelerator, OfRunsInsideDocumentsIsByFlashAttention) {
 }
 
 // The reference runs for options that flash attention does not support, and on devices without flash attention.
-TEST_F(PartialAttentionOnAccelerator, OtherwiseIsTheReference) {
+TEST_F(PartialAttentionOnAccelerator, FallsBackToTheReference) {
   Inputs there = inputs();
   for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(test::accelerator());
   const AttentionMask capped{.soft_cap = 2};

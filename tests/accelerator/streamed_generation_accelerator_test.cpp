@@ -46,7 +46,7 @@ class StreamedGenerationOnAccelerator : public test::AcceleratorTest {
 };
 
 // Quantized weights give the same tokens as on the CPU, in a dtype that both devices multiply in the same way.
-TEST_F(StreamedGenerationOnAccelerator, WeightsInCodesSayWhatTheySayOnTheCpu) {
+TEST_F(StreamedGenerationOnAccelerator, GivesTheTokensOfTheCpuWithQuantizedWeights) {
   for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
     write(name);
     for (const nn::WeightPacking& packing :
@@ -59,7 +59,7 @@ TEST_F(StreamedGenerationOnAccelerator, WeightsInCodesSayWhatTheySayOnTheCpu) {
 }
 
 // The test covers combinations of the three stores, and the smallest budget of each.
-TEST_F(StreamedGenerationOnAccelerator, SaysWhatAModelThatIsAllThereSays) {
+TEST_F(StreamedGenerationOnAccelerator, GivesTheTokensOfAResidentModel) {
   for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
     write(name);
     const Continued want = with({});
@@ -99,7 +99,7 @@ TEST_F(StreamedGenerationOnAccelerator, SaysWhatAModelThatIsAllThereSays) {
 
 // The two budgets add up. Weights that are resident on the device are stored nowhere else, and all other weights are
 // copied once per token.
-TEST_F(StreamedGenerationOnAccelerator, CopiesWhatDoesNotStayOnceAToken) {
+TEST_F(StreamedGenerationOnAccelerator, CopiesStreamedWeightsOncePerToken) {
   write("llama-tiny");
   const int64_t all = with({}).all;
   for (const int64_t device : {int64_t{0}, all / 2, all * 3 / 4}) {
@@ -117,7 +117,7 @@ TEST_F(StreamedGenerationOnAccelerator, CopiesWhatDoesNotStayOnceAToken) {
 }
 
 // The allocator's counts decide. Except for weights, both models need the same memory.
-TEST_F(StreamedGenerationOnAccelerator, TakesAsMuchLessOfTheDeviceAsDoesNotLieThere) {
+TEST_F(StreamedGenerationOnAccelerator, SavesDeviceMemoryOfStreamedWeights) {
   write("gpt2-tiny");
   const run::MemoryConfig least = budgets(least_device(budgets(4096, 0, false)), 0, false);
   with({}), with(least);  // a warm-up, because libraries allocate workspaces once
@@ -133,7 +133,7 @@ TEST_F(StreamedGenerationOnAccelerator, TakesAsMuchLessOfTheDeviceAsDoesNotLieTh
   EXPECT_GT(plain.all - streamed.on_device_max, plain.all / 2);
 }
 
-TEST_F(StreamedGenerationOnAccelerator, SaysTheSameOverRanksAndInEveryPrecision) {
+TEST_F(StreamedGenerationOnAccelerator, GivesTheSameTokensOverRanksAndPrecisions) {
   write("llama-tiny");
   std::vector<distributed::ParallelConfig> layouts(test::has_accelerators_for(2) ? 3 : 1);
   if (layouts.size() > 1) layouts[1].tensor.size = 2, layouts[2].pipeline.size = 2;

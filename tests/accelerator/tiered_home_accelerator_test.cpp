@@ -35,7 +35,7 @@ class TieredHomeOnAccelerator : public test::AcceleratorTest {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(TieredHomeOnAccelerator, LendsPinnedMemoryThatADiskReads) {
+TEST_F(TieredHomeOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = home(2);
   const auto kept = tiers->keep(there(3));
   const at::Tensor lent = kept->bring();
@@ -50,7 +50,7 @@ TEST_F(TieredHomeOnAccelerator, LendsPinnedMemoryThatADiskReads) {
   EXPECT_FALSE(TieredHome({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
 }
 
-TEST_F(TieredHomeOnAccelerator, WaitsForNothingWithoutNeed) {
+TEST_F(TieredHomeOnAccelerator, CopiesWithoutWaits) {
   const auto tiers = home(8, false);
   std::vector<at::Tensor> to;
   const at::Tensor first = there(1), second = there(2), third = there(3);
@@ -74,7 +74,7 @@ TEST_F(TieredHomeOnAccelerator, WaitsForNothingWithoutNeed) {
   if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(waits.counts().copies_to_host, 0) << waits.counts();
 }
 
-TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfFourCopiesAtMost) {
+TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
   const auto tiers = home(16, false);
   std::vector<std::unique_ptr<Kept>> kept;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
@@ -155,7 +155,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
 
 // Weights are filled on the host and copied from there, both resident and streamed ones. The last copies still run when
 // their tensors are destroyed.
-TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
+TEST_F(TieredHomeOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
   const auto tiers = home(3);
   LoadedHome loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
@@ -197,7 +197,7 @@ TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
 }
 
 // A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
-TEST_F(TieredHomeOnAccelerator, BringsWhatLiesThereAsCopies) {
+TEST_F(TieredHomeOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
   const std::shared_ptr<Kept> kept = brought_to(at::kCPU, InPlace().keep(values));
   const at::Tensor lent = kept->bring();

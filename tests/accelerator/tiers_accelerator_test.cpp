@@ -144,7 +144,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
 };
 
 // The rules read shards alone, norms, sums over rows, and whole matrices.
-TEST_F(TiersOnAccelerator, LearnByEveryRuleWhatTheCpuLearns) {
+TEST_F(TiersOnAccelerator, TrainsLikeTheCpuByEveryRule) {
   for (const std::string rule : {"adamw", "adam8bit", "lamb", "came", "galore", "muon"}) {
     const run::Config config = config_of(rule, rule == "muon" ? 2 : 1, 3);
     const Course got = run(config, true, kSome);
@@ -153,7 +153,7 @@ TEST_F(TiersOnAccelerator, LearnByEveryRuleWhatTheCpuLearns) {
   }
 }
 
-TEST_F(TiersOnAccelerator, LearnWhatTheCpuLearnsWhateverIsSharedOut) {
+TEST_F(TiersOnAccelerator, TrainsLikeTheCpuUnderEveryLayout) {
   for (const int64_t zero : {0, 1, 2}) {
     const run::Config config = config_of("adamw", 2, zero);
     expect_same_course(run(config, true, kSome), run(config, false, 0), concat("zero ", zero));
@@ -165,7 +165,7 @@ TEST_F(TiersOnAccelerator, LearnWhatTheCpuLearnsWhateverIsSharedOut) {
   expect_same_course(run(config, true, kAll), run(config, false, 0), "tensor and pipeline");
 }
 
-TEST_F(TiersOnAccelerator, MoveNoBitInAnyFormat) {
+TEST_F(TiersOnAccelerator, KeepsEveryBitInEveryFormat) {
   for (const std::string format : {"fp32", "bf16", "fp16"})
     for (const bool has_masters : {true, false}) {
       if (!has_masters && format != "bf16") continue;
@@ -181,7 +181,7 @@ TEST_F(TiersOnAccelerator, MoveNoBitInAnyFormat) {
 
 // The test compares gradients that are gathered, recomputed and summed over micro-batches and ranks. It makes no
 // update, because the host rounds differently.
-TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
+TEST_F(TiersOnAccelerator, EqualsGradientsWithoutTiersBitwise) {
   for (const std::string format : {"fp32", "bf16"}) {
     run::Config config = config_of("adamw", 2, 3);
     config.precision.mode = format;
@@ -192,7 +192,7 @@ TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
 }
 
 // The allocator's peaks measure the memory of a step. A smaller device has fewer whole parameters at a time.
-TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
+TEST_F(TiersOnAccelerator, KeepsEveryBitOnADeviceOfLimitedMemory) {
   run::Config config = config_of("lamb", 1, 3);  // its update always runs on the host
   config.precision.mode = "fp32";
   const Course want = run(config, true, kAll);
@@ -208,7 +208,7 @@ TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
 }
 
 // Some shards are updated on the device and the others on the host. Norms and clipping combine both.
-TEST_F(TiersOnAccelerator, StatesThatLieOnTheDeviceAreUpdatedThere) {
+TEST_F(TiersOnAccelerator, UpdatesStatesOnTheDevice) {
   for (const std::string clip_by : {"norm", "value", "largest"}) {
     run::Config config = config_of("adamw", 2, 3);
     config.memory.recompute = "none";  // the inputs of layers are offloaded and loaded again
@@ -234,7 +234,7 @@ TEST_F(TiersOnAccelerator, StatesThatLieOnTheDeviceAreUpdatedThere) {
   }
 }
 
-TEST_F(TiersOnAccelerator, TheMarginOfTheDeviceTakesTheFirstShards) {
+TEST_F(TiersOnAccelerator, FillsTheMarginOfTheDeviceWithTheFirstShards) {
   run::Config config = config_of("adamw", 1, 3);
   const Course want = run(config, false, 0);
   config.memory.device = kWide;
@@ -253,7 +253,7 @@ TEST_F(TiersOnAccelerator, TheMarginOfTheDeviceTakesTheFirstShards) {
 
 // The same operators run on the same device as without tiers. Clipping is off, because clipping by a norm would use the
 // norm of the host in the first step.
-TEST_F(TiersOnAccelerator, StatesThatAllLieOnTheDeviceMoveNoBitInAnyFormat) {
+TEST_F(TiersOnAccelerator, KeepsEveryBitWithAllStatesOnTheDevice) {
   for (const auto& [rule, format, has_masters] :
        {std::tuple("lion", "fp32", true), std::tuple("adamw", "bf16", true), std::tuple("adamw", "bf16", false)}) {
     run::Config config = config_of(rule, 2, 3);
@@ -264,7 +264,7 @@ TEST_F(TiersOnAccelerator, StatesThatAllLieOnTheDeviceMoveNoBitInAnyFormat) {
   }
 }
 
-TEST_F(TiersOnAccelerator, CheckpointsHaveWhatLiesOnTheDevice) {
+TEST_F(TiersOnAccelerator, SavesStatesOfTheDeviceInCheckpoints) {
   const test::TemporaryFolder folder;
   run::Config config = on_device(config_of("adamw", 1, 3), 0.5);
   config.training.clip = 0;
@@ -283,7 +283,7 @@ TEST_F(TiersOnAccelerator, CheckpointsHaveWhatLiesOnTheDevice) {
   EXPECT_THAT(resumed, testing::ElementsAre(straight[2], straight[3]));
 }
 
-TEST_F(TiersOnAccelerator, RefuseAShareOfStatesOnTheDeviceForRulesThatUpdateOnTheHost) {
+TEST_F(TiersOnAccelerator, RefusesStatesOnTheDeviceForRulesThatUpdateOnTheHost) {
   for (const std::string rule : {"lamb", "galore", "muon", "came"})
     EXPECT_THAT(test::thrown_message([&] { run(on_device(config_of(rule, 1, 3), 0.5), true, kAll); }),
                 testing::HasSubstr(rule + " updates them on the host"));

@@ -70,7 +70,7 @@ std::vector<double> learn(Engine& engine, int64_t steps, const test::Text& text 
   return losses;
 }
 
-TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
+TEST_F(TrainingOnAccelerator, TrainsLikeTheCpuByEveryRule) {
   for (const std::string& rule : optim::rule_names())
     for (const int64_t ranks : {1, 2}) {
       if (!test::has_accelerators_for(ranks)) continue;
@@ -98,7 +98,7 @@ tensor::Batch evaluated_batch(const models::ModelShape& shape) {
   return batch;
 }
 
-TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
+TEST_F(TrainingOnAccelerator, EvaluatesLikeTheCpu) {
   for (const auto& shape : {test::tiny_vit(), test::tiny_bert(), test::tiny_bert("class")})
     for (const int64_t stages : {1, 2}) {
       run::Config config = config_of("adamw");
@@ -124,7 +124,7 @@ TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
     }
 }
 
-TEST_F(TrainingOnAccelerator, LearnsByOurKernelsWhatTheCpuLearns) {
+TEST_F(TrainingOnAccelerator, TrainsLikeTheCpuByOurKernels) {
   if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
   test::AcceleratorKernels kernels;
   for (const std::string rule : {"adam8bit", "adamw", "sgd", "lion", "lamb"}) {
@@ -166,7 +166,7 @@ double error_of(const std::string& format) {
                          : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
 }
 
-TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuByOurKernels) {
+TEST_F(TrainingOnAccelerator, EqualsGradientsOfTheCpuByOurKernels) {
   if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
   test::AcceleratorKernels kernels;
   run::Config config = test::course_config();
@@ -180,7 +180,7 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuByOurKernels) {
   }
 }
 
-TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {
+TEST_F(TrainingOnAccelerator, EqualsGradientsOfTheCpuInEveryFormat) {
   for (const int64_t micro_batches : {1, 2}) {
     run::Config config = test::course_config();
     config.training.accumulate = micro_batches;
@@ -197,7 +197,7 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {
 }
 
 // The head size is 8, which flash attention supports.
-TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuWhereTokensAreDealtOut) {
+TEST_F(TrainingOnAccelerator, EqualsGradientsOfTheCpuWithSplitTokens) {
   if (!test::has_accelerators_for(4)) GTEST_SKIP() << "four ranks that are threads need four devices";
   models::ModelShape shape = test::tiny_llama();
   shape.head_dim = 8;
@@ -226,7 +226,7 @@ TEST_F(TrainingOnAccelerator, LearnsInEveryFormat) {
     }
 }
 
-TEST_F(TrainingOnAccelerator, DropsWhatTheCpuDrops) {
+TEST_F(TrainingOnAccelerator, DropsTheElementsOfTheCpu) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.dropout = 0.3;
   const auto course = [](Engine& engine) { return learn(engine, 6); };
@@ -234,7 +234,7 @@ TEST_F(TrainingOnAccelerator, DropsWhatTheCpuDrops) {
                      "dropout");
 }
 
-TEST_F(TrainingOnAccelerator, ClipsAndEvaluatesAsTheCpu) {
+TEST_F(TrainingOnAccelerator, ClipsAndEvaluatesLikeTheCpu) {
   for (const std::string by : {"norm", "largest", "value"}) {
     run::Config config = config_of("sgd");
     config.training.clip_by = by;
@@ -249,7 +249,7 @@ TEST_F(TrainingOnAccelerator, ClipsAndEvaluatesAsTheCpu) {
   }
 }
 
-TEST_F(TrainingOnAccelerator, CheckpointsMoveBetweenDevices) {
+TEST_F(TrainingOnAccelerator, MovesCheckpointsBetweenDevices) {
   run::Config config = config_of("adamw");
   config.parallel.data = test::has_accelerators_for(2) ? 2 : 1;
   config.parallel.zero = 3;
