@@ -22,7 +22,7 @@ using test::TrapDevices;
 
 int current() { return c10::impl::VirtualGuardImpl(at::kPrivateUse1).getDevice().index(); }
 
-TEST(DeviceChoice, CountsAroundWhatTheProcessMayUse) {
+TEST(DeviceChoice, WrapsAroundTheDevicesOfTheProcess) {
   const TrapDevices three({"a", "b", "c"}), none({});
   EXPECT_EQ(choose_device("cuda", 0, three), test::trap_device(0));
   EXPECT_EQ(choose_device("auto", 5, three), test::trap_device(2));
@@ -31,7 +31,7 @@ TEST(DeviceChoice, CountsAroundWhatTheProcessMayUse) {
   EXPECT_THROW(choose_device("cuda", 0, none), Error);
 }
 
-TEST(DeviceChoice, SaysWhyGpusAreUnused) {
+TEST(DeviceChoice, ExplainsWhyGpusAreUnused) {
   const TrapDevices one({"a"}), none({});
   const std::filesystem::path root = testing::TempDir() + "/root-with-driver";
   std::filesystem::remove_all(root);
@@ -57,7 +57,7 @@ TEST(DeviceChoice, SaysWhyGpusAreUnused) {
 
 // A tensor that is made without a device index is on the current device. On another device it would create a context
 // that the rank does not need.
-TEST(DeviceChoice, IsTheCurrentDeviceBeforeTheFirstGroup) {
+TEST(DeviceChoice, SetsTheCurrentDeviceBeforeTheFirstGroup) {
   const TrapDevices devices({"a", "b", "c", "d"});
   std::thread([&] {
     make_current(test::trap_device(3));
@@ -68,7 +68,7 @@ TEST(DeviceChoice, IsTheCurrentDeviceBeforeTheFirstGroup) {
   }).join();
 }
 
-TEST(DeviceChoice, IsThatOfTheLocalRank) {
+TEST(DeviceChoice, UsesTheDeviceOfTheLocalRank) {
   const TrapDevices devices({"a", "b", "c", "d"});
   const auto server = Store::tcp({.host = "127.0.0.1", .server = true});
   int taken[2] = {-1, -1};
@@ -85,7 +85,7 @@ TEST(DeviceChoice, IsThatOfTheLocalRank) {
 }
 
 // The rank is bound to the core that the other rank would get if cores were assigned in order.
-TEST(DeviceChoice, BindsARankBesideItsDevice) {
+TEST(DeviceChoice, BindsARankToCoresOfItsDevice) {
   const std::vector<int> cores = allowed_cores();
   if (cores.size() < 2) GTEST_SKIP() << "there is one core alone";
   const std::string sysfs = testing::TempDir() + "/sysfs-of-trap";

@@ -12,7 +12,7 @@
 namespace colossal::ops::device_kernels_trap_test {
 namespace {
 
-TEST(DeviceKernels, AreLeftOutWhereTheDeviceDoesNotRunThem) {
+TEST(DeviceKernels, FallsBackIfTheDeviceCannotRunThem) {
   const at::Device device = test::trap_device();
   const at::Tensor gate = at::linspace(-2, 2, 12).to(device), up = gate.flip(0);
   const auto ours = [&] {
@@ -32,7 +32,7 @@ TEST(DeviceKernels, AreLeftOutWhereTheDeviceDoesNotRunThem) {
   EXPECT_TRUE(at::equal(ours(), first)) << "the answer is that of the table";
 }
 
-TEST(DeviceKernels, SayWhatTheRuntimeSaysAndNoMore) {
+TEST(DeviceKernels, ReportsTheErrorOfALaunch) {
   EXPECT_THAT([] { refuse_launch("an illegal memory access was encountered"); },
               testing::ThrowsMessage<Error>(testing::AllOf(testing::HasSubstr("an illegal memory access"),
                                                            testing::HasSubstr("CUDA_LAUNCH_BLOCKING=1"),

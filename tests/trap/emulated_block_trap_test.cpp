@@ -10,7 +10,7 @@
 namespace colossal::test::emulated_block_trap_test {
 namespace {
 
-TEST(EmulatedBlock, MeetsAtBarriersWarpByWarp) {
+TEST(EmulatedBlock, RunsWarpByWarpBetweenBarriers) {
   for (const bool backwards : {false, true}) {
     std::vector<int> order;
     EmulatedBlock::run(8, backwards, [&] {
@@ -26,7 +26,7 @@ TEST(EmulatedBlock, MeetsAtBarriersWarpByWarp) {
   }
 }
 
-TEST(EmulatedBlock, RefusesWhereAGpuWouldHang) {
+TEST(EmulatedBlock, RefusesKernelsThatWouldHang) {
   const auto says = [](const char* what) { return testing::ThrowsMessage<Error>(testing::HasSubstr(what)); };
   EXPECT_THAT([] { EmulatedBlock::run(6, false, [] {}); }, says("whole warps of 4: got 6"));
   const auto some_wait = [] {

@@ -40,7 +40,7 @@ class Launches {
   at::CallbackHandle handle_;
 };
 
-TEST_F(GradientNormOnTrap, IsThatOfTheCpuInALaunchAShard) {
+TEST_F(GradientNormOnTrap, EqualsTheCpuInOneLaunchPerShard) {
   for (const auto type : {at::kDouble, at::kBFloat16})
     for (const Layout& layout : layouts())
       comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
@@ -75,7 +75,7 @@ TEST_F(GradientNormOnTrap, IsThatOfTheCpuInALaunchAShard) {
       });
 }
 
-TEST_F(GradientNormOnTrap, IsNotFiniteWhereOneGradientIsNot) {
+TEST_F(GradientNormOnTrap, PropagatesGradientsThatAreNotFinite) {
   comm::run_ranks(1, [&](comm::World& world) {
     for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
       for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {

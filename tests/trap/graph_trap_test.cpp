@@ -32,7 +32,7 @@ at::TensorOptions on_trap() { return at::TensorOptions().dtype(at::kDouble).devi
 
 double number(const at::Tensor& x) { return test::peek(x).item<double>(); }
 
-TEST(GraphOnTrap, RecordsAndComputesWhenItIsReplayed) {
+TEST(GraphOnTrap, RecordsFirstAndComputesInTheReplay) {
   const test::TrapGraphs graphs;
   const at::Tensor x = at::full({}, 2, on_trap()), sum = at::full({}, 100, on_trap());
   at::Tensor y;
@@ -85,7 +85,7 @@ TEST(GraphOnTrap, KeepsTheMemoryOfTheRecording) {
   EXPECT_EQ(number(taken.sum()), 0);
 }
 
-TEST(GraphOnTrap, RefusesWhatWaits) {
+TEST(GraphOnTrap, RefusesOperationsThatWait) {
   const test::TrapGraphs graphs;
   const at::Tensor x = at::ones({3}, on_trap()), sum = at::zeros({}, on_trap());
   const auto refused = [&](const std::function<void()>& body) {
@@ -100,7 +100,7 @@ TEST(GraphOnTrap, RefusesWhatWaits) {
   EXPECT_EQ(number(x.sum()), 3) << "and the device goes on";
 }
 
-TEST(GraphOnTrap, IsRefusedWhereNothingRecords) {
+TEST(GraphOnTrap, RefusesDevicesThatCannotRecord) {
   EXPECT_FALSE(tensor::can_capture(at::kPrivateUse1));
   EXPECT_FALSE(tensor::can_capture(at::kCPU));
   EXPECT_THAT([] { tensor::capture(at::kCPU, [] {}); }, ThrowsMessage<Error>(HasSubstr("cannot be recorded")));
@@ -184,7 +184,7 @@ std::vector<Trace> traces_of(const Course& course, bool graph) {
   return traces;
 }
 
-class TrainedByGraph : public testing::Test {
+class GraphTraining : public testing::Test {
  protected:
   static void SetUpTestSuite() { test::trap_device(); }
 
@@ -212,12 +212,12 @@ class TrainedByGraph : public testing::Test {
   }
 };
 
-TEST_F(TrainedByGraph, ModelsLearnTheSameToTheLastBit) {
+TEST_F(GraphTraining, TrainsModelsBitwiseEqually) {
   for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()})
     EXPECT_EQ(expect_same({.shape = shape, .accumulate = 2}, shape.architecture->name).waits, 1);
 }
 
-TEST_F(TrainedByGraph, EveryPrecisionAndRecomputationDoes) {
+TEST_F(GraphTraining, SupportsEveryPrecisionAndRecomputation) {
   const models::ModelShape llama = test::tiny_llama();
   for (const std::string mode : {"fp32", "bf16", "fp8"})
     expect_same({.shape = llama, .precision = mode, .accumulate = 2}, mode);
@@ -227,14 +227,14 @@ TEST_F(TrainedByGraph, EveryPrecisionAndRecomputationDoes) {
 }
 
 // Two steps without an overflow double the scale, and a step with an overflow halves it.
-TEST_F(TrainedByGraph, LossScalesAreNotRecorded) {
+TEST_F(GraphTraining, ReadsTheLossScaleInEveryStep) {
   const Trace trace = expect_same({.precision = "fp16", .accumulate = 2, .loss_scale = 0x1p18}, "fp16");
   EXPECT_THAT(trace.skipped, testing::Contains(true));
   EXPECT_THAT(trace.skipped, testing::Contains(false));
 }
 
 // A replay adds to the same values as passes that are launched one by one, and reads the loss scale of its step.
-TEST_F(TrainedByGraph, LayersReportTheSameValuesAndLossTerms) {
+TEST_F(GraphTraining, ReportsTheSameValuesAndLossTerms) {
   const models::ModelShape reporter = test::tiny_reporter();
   const Trace trace = expect_same({.shape = reporter, .accumulate = 2}, "reports");
   EXPECT_EQ(trace.waits, 1) << "values are read with the losses";
@@ -246,24 +246,24 @@ TEST_F(TrainedByGraph, LayersReportTheSameValuesAndLossTerms) {
       testing::Contains(true));
 }
 
-TEST_F(TrainedByGraph, OurKernelsDo) {
+TEST_F(GraphTraining, SupportsOurKernels) {
   const test::TrapKernels kernels;
   expect_same({.shape = test::tiny_llama(), .accumulate = 2}, "fp64");
   EXPECT_GT(kernels.launches(), 0);
 }
 
-TEST_F(TrainedByGraph, ReplicasSumTheirGradientsBehindTheReplay) {
+TEST_F(GraphTraining, SumsGradientsOfReplicasAfterTheReplay) {
   for (const int64_t zero : {0, 1}) {
     expect_same({.zero = zero, .data = 2}, concat("zero ", zero));
     expect_same({.precision = "bf16", .accumulate = 2, .zero = zero, .data = 2}, concat("zero ", zero, ", bf16"));
   }
 }
 
-TEST_F(TrainedByGraph, SeveralDocumentsInARowAreLaunchedAsTheyAre) {
+TEST_F(GraphTraining, LaunchesRowsOfSeveralDocumentsDirectly) {
   expect_same({.shape = test::tiny_llama(), .accumulate = 2, .documents_from = 4}, "documents", 4);
 }
 
-TEST_F(TrainedByGraph, WhatARecordingWouldHoldForGoodIsRefused) {
+TEST_F(GraphTraining, RefusesOptionsThatARecordingWouldFreeze) {
   const auto refused = [](const run::Config& config, const models::ModelShape& shape, const std::string& why) {
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
       EXPECT_THAT([&] { initialize(world, config, shape, test::trap_device(world.local_rank())); },

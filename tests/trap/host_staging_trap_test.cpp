@@ -15,7 +15,7 @@ class HostStagingOnTrap : public testing::Test {
   static void SetUpTestSuite() { trap_device(); }
 };
 
-TEST_F(HostStagingOnTrap, CopiesWhatIsReadAndWhatIsWritten) {
+TEST_F(HostStagingOnTrap, CopiesInputsAndOutputs) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     comm::Group& group = mesh.group("data");
@@ -37,7 +37,7 @@ TEST_F(HostStagingOnTrap, CopiesWhatIsReadAndWhatIsWritten) {
   });
 }
 
-TEST_F(HostStagingOnTrap, EveryGroupConnectsByANumber) {
+TEST_F(HostStagingOnTrap, ConnectsEveryGroupByOneElement) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}, {"data", 1}});
     mesh.one_way("pipeline", 0, 1);

@@ -30,7 +30,7 @@ class StreamsOnTrap : public testing::Test {
   const c10::impl::VirtualGuardImpl guard_{device_.type()};
 };
 
-TEST_F(StreamsOnTrap, CopyWhenTheHostWaits) {
+TEST_F(StreamsOnTrap, CopiesWhenTheHostWaits) {
   const at::Tensor from = there(2), to = host(1);
   const TrapWaits waits(device_);
   const c10::Event event = copied(to, from, new_stream());
@@ -44,7 +44,7 @@ TEST_F(StreamsOnTrap, CopyWhenTheHostWaits) {
   EXPECT_EQ(waits.counts().copies_not_awaited, 1);
 }
 
-TEST_F(StreamsOnTrap, CopyWhatIsThereThen) {
+TEST_F(StreamsOnTrap, CopiesTheValuesOfThatTime) {
   const at::Tensor from = host(1), to = there(0);
   const c10::Event event = copied(to, from, new_stream());
   from.fill_(5);  // too early, because the copy was not made yet
@@ -52,7 +52,7 @@ TEST_F(StreamsOnTrap, CopyWhatIsThereThen) {
   EXPECT_TRUE(at::equal(peek(to), at::full({4}, 5.0F)));
 }
 
-TEST_F(StreamsOnTrap, WaitForOneAnother) {
+TEST_F(StreamsOnTrap, WaitsForOtherStreams) {
   const at::Tensor first = host(1), there_then = there(0), back = host(0);
   const c10::Stream one = new_stream(), two = new_stream();
   copied(there_then, first, one).block(two);
@@ -62,7 +62,7 @@ TEST_F(StreamsOnTrap, WaitForOneAnother) {
   EXPECT_EQ(back[0].item<double>(), 1);
 }
 
-TEST_F(StreamsOnTrap, DoTheirWorkInOrder) {
+TEST_F(StreamsOnTrap, RunsWorkInOrder) {
   const at::Tensor from = host(3), to = there(0);
   const c10::Stream stream = new_stream();
   copied(to, from, stream);
@@ -70,7 +70,7 @@ TEST_F(StreamsOnTrap, DoTheirWorkInOrder) {
   EXPECT_TRUE(at::equal(to.cpu(), at::full({4}, 3.0F))) << "an operator of the same stream comes behind";
 }
 
-TEST_F(StreamsOnTrap, RefuseWhatWasFreed) {
+TEST_F(StreamsOnTrap, RefusesFreedTensors) {
   at::Tensor from = there(2);
   const c10::Event event = copied(host(1), from, new_stream());
   EXPECT_THAT(thrown_message([&] { event.synchronize(); }), testing::HasSubstr("freed already"));

@@ -78,7 +78,7 @@ class TrainerOnTrap : public testing::Test {
   const std::string base_ = test::empty_folder("runs");
 };
 
-TEST_F(TrainerOnTrap, MakesTheRunOfTheCpu) {
+TEST_F(TrainerOnTrap, TrainsLikeTheCpu) {
   const auto [host_text, host] = train("host", false);
   ASSERT_EQ(host.size(), 6u);
   EXPECT_TRUE(host.value("eval_loss", 2) && host.value("eval_loss", 5));

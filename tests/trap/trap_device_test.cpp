@@ -58,26 +58,26 @@ TEST_F(TrapDevice, HasAName) {
 
 using TrapDeviceDeath = TrapDevice;
 
-TEST_F(TrapDeviceDeath, TheHostThatReadsDies) {
+TEST_F(TrapDeviceDeath, EndsAHostThatReads) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const at::Tensor x = at::ones({4}, device_);
   const auto* first = static_cast<const volatile float*>(x.const_data_ptr());
   EXPECT_EXIT([[maybe_unused]] const float value = *first, KilledBySignal(SIGSEGV), "the host touched memory");
 }
 
-TEST_F(TrapDeviceDeath, TheHostThatWritesDies) {
+TEST_F(TrapDeviceDeath, EndsAHostThatWrites) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const at::Tensor x = at::ones({4}, device_).narrow(0, 1, 2);
   auto* first = static_cast<volatile float*>(x.mutable_data_ptr());
   EXPECT_EXIT(*first = 1, KilledBySignal(SIGSEGV), "the host touched memory");
 }
 
-TEST_F(TrapDeviceDeath, OtherFaultsStayWhatTheyAre) {
+TEST_F(TrapDeviceDeath, KeepsOtherFaults) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(*static_cast<volatile int*>(nullptr) = 1, KilledBySignal(SIGSEGV), "");
 }
 
-TEST_F(TrapDeviceDeath, KernelsThatWriteBehindATensorDie) {
+TEST_F(TrapDeviceDeath, EndsKernelsThatWritePastATensor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   test::TrapMemory& memory = test::TrapMemory::of_process();
   void* there = memory.allocate(10);
@@ -85,7 +85,7 @@ TEST_F(TrapDeviceDeath, KernelsThatWriteBehindATensorDie) {
   EXPECT_DEATH(memory.free(there), "wrote behind a tensor");
 }
 
-TEST_F(TrapDevice, KernelsDoNotReachTheHost) {
+TEST_F(TrapDevice, RefusesHostMemoryInKernels) {
   float number = 1;
   const at::Tensor host = at::from_blob(&number, {1});
   at::Tensor x = at::ones({1}, device_);
@@ -94,7 +94,7 @@ TEST_F(TrapDevice, KernelsDoNotReachTheHost) {
   EXPECT_EQ(number, 1);
 }
 
-TEST_F(TrapDevice, OperatorsGiveTheNumbersOfTheCpu) {
+TEST_F(TrapDevice, EqualsOperatorsOfTheCpu) {
   const at::Tensor a = random({4, 6}), b = random({4, 6}), row = random({6}), square = random({6, 6});
   const at::Tensor ids = at::tensor({2, 0, 3, 2}, at::kLong);
   using In = const std::vector<at::Tensor>&;
@@ -126,7 +126,7 @@ TEST_F(TrapDevice, OperatorsGiveTheNumbersOfTheCpu) {
   expect_same("numpy's T", [](In x) { return x[0].t().contiguous().reshape({3, 8}).permute({1, 0}); }, {a});
 }
 
-TEST_F(TrapDevice, FactoriesMakeTensorsThere) {
+TEST_F(TrapDevice, MakesTensorsByFactories) {
   const auto options = at::TensorOptions(device_);
   EXPECT_TRUE(same(at::arange(5, options.dtype(at::kLong)), at::arange(5, at::kLong)));
   EXPECT_TRUE(same(at::full({2}, 3.5, options), at::full({2}, 3.5)));
@@ -139,7 +139,7 @@ TEST_F(TrapDevice, FactoriesMakeTensorsThere) {
   EXPECT_TRUE(peek(at::empty({100}, options)).isnan().all().item<bool>()) << "what nobody wrote is no number";
 }
 
-TEST_F(TrapDevice, ViewsShareMemory) {
+TEST_F(TrapDevice, SharesMemoryOfViews) {
   const at::Tensor host = random({4, 6});
   const at::Tensor x = host.to(device_);
   const std::vector<at::Tensor> views{x.t(),          x.narrow(0, 1, 2), x.select(1, 3),   x.view({2, 12}),
@@ -154,7 +154,7 @@ TEST_F(TrapDevice, ViewsShareMemory) {
   EXPECT_FALSE(x.t().contiguous().is_alias_of(x));
 }
 
-TEST_F(TrapDevice, OutputsStayWhatTheyAre) {
+TEST_F(TrapDevice, WritesToOutputTensors) {
   at::Tensor x = random({4}).to(device_), wide = at::zeros({2, 4}, device_), grown = at::empty({0}, device_);
   const void* memory = wide.const_data_ptr();
   at::Tensor row = wide[1];
@@ -177,7 +177,7 @@ TEST_F(TrapDevice, OutputsStayWhatTheyAre) {
   EXPECT_TRUE(same(values, std::get<0>(peek(x).sort())));
 }
 
-TEST_F(TrapDevice, ListsTravel) {
+TEST_F(TrapDevice, AcceptsListsOfTensors) {
   std::vector<at::Tensor> a{random({3}), random({2, 2})}, there;
   for (const at::Tensor& t : a) there.push_back(t.to(device_));
   at::_foreach_mul_(there, 2.5);
@@ -188,7 +188,7 @@ TEST_F(TrapDevice, ListsTravel) {
   EXPECT_TRUE(same(at::_foreach_norm(there)[1], at::_foreach_norm(a)[1]));
 }
 
-TEST_F(TrapDevice, BackwardRunsOnAThreadOfTheDevice) {
+TEST_F(TrapDevice, RunsBackwardOnAThreadOfTheDevice) {
   struct WhereAmI : torch::autograd::Function<WhereAmI> {
     static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -236,7 +236,7 @@ TEST_F(TrapDevice, RefusesOperandsOnTwoDevices) {
   EXPECT_THAT([&] { number.add_(x.sum()); }, refuses) << "but nothing is written there";
 }
 
-TEST_F(TrapDevice, HasRandomNumbersOfItsOwn) {
+TEST_F(TrapDevice, HasItsOwnRandomNumbers) {
   at::Generator generator = at::globalContext().defaultGenerator(device_);
   generator.set_current_seed(5);
   const at::Tensor first = at::randn({4}, device_);
@@ -251,7 +251,7 @@ TEST_F(TrapDevice, HasRandomNumbersOfItsOwn) {
   EXPECT_EQ(at::randperm(6, at::TensorOptions(device_).dtype(at::kLong)).device(), device_);
 }
 
-TEST_F(TrapDevice, CountsWhatTheHostWaitsFor) {
+TEST_F(TrapDevice, CountsWaitsOfTheHost) {
   const at::Tensor host = at::ones({3}), pinned = host.pin_memory();
   EXPECT_TRUE(pinned.is_pinned());
   EXPECT_FALSE(host.is_pinned());
@@ -281,7 +281,7 @@ TEST_F(TrapDevice, CountsWhatTheHostWaitsFor) {
   EXPECT_EQ(TrapWaits(trap_device(1)).counts().waits(), 0);
 }
 
-TEST_F(TrapDevice, HasAClockThatOperatorsMove) {
+TEST_F(TrapDevice, AdvancesItsClockByOperators) {
   const c10::Stream stream(c10::Stream::DEFAULT, device_);
   c10::Event before(device_.type(), c10::EventFlag::BACKEND_DEFAULT), after(device_.type(), before.flag());
   const at::Tensor x = at::ones({3}, device_);
@@ -293,7 +293,7 @@ TEST_F(TrapDevice, HasAClockThatOperatorsMove) {
   EXPECT_EQ(before.elapsedTime(after), 2 * kTrapMilliseconds);
 }
 
-TEST_F(TrapDevice, CountsItsBytesAsAllocatorsOfGpusDo) {
+TEST_F(TrapDevice, CountsBytesLikeAllocatorsOfGpus) {
   c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device_.type());
   const auto bytes = [&] { return allocator.getDeviceStats(0).allocated_bytes[0]; };
   allocator.resetPeakStats(0);
@@ -311,7 +311,7 @@ TEST_F(TrapDevice, CountsItsBytesAsAllocatorsOfGpusDo) {
   EXPECT_EQ(allocator.getDeviceStats(1).allocated_bytes[0].allocated, other);
 }
 
-TEST_F(TrapDevice, GivesMemoryBack) {
+TEST_F(TrapDevice, FreesMemory) {
   const void* first = at::empty({1 << 20}, device_).const_data_ptr();
   const void* second = at::empty({1 << 20}, device_).const_data_ptr();
   EXPECT_EQ(first, second);

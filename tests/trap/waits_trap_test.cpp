@@ -91,7 +91,7 @@ class WaitsOnTrap : public testing::Test {
   }
 };
 
-TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
+TEST_F(WaitsOnTrap, WaitsIndependentlyOfLayersAndMicroBatches) {
   for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()})
     expect_no_more(shape, {}, "as it is");
   const models::ModelShape llama = test::tiny_llama();
@@ -109,7 +109,7 @@ TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
     expect_no_more(wide, {.precision = mode, .several_documents = true}, "several documents, " + mode);
 }
 
-TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
+TEST_F(WaitsOnTrap, CopiesBordersOfDocumentsOncePerBatch) {
   models::ModelShape shape = test::tiny_llama();
   shape.head_dim = 8;  // a size that flash attention supports
   for (const std::string recompute : {"none", "block"}) {
@@ -124,7 +124,7 @@ TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
 }
 
 // Ranks that exchange tokens for heads have whole rows and their documents. All layers use the same borders.
-TEST_F(WaitsOnTrap, OfDocumentsUnderUlyssesAreNoneAndTheirBordersGoThereOnceABatch) {
+TEST_F(WaitsOnTrap, CopiesBordersOfDocumentsOncePerBatchUnderUlysses) {
   models::ModelShape shape = test::tiny_llama();
   shape.head_dim = 8;  // a size that flash attention supports
   for (const int64_t layers : {1, 3}) {
@@ -137,7 +137,7 @@ TEST_F(WaitsOnTrap, OfDocumentsUnderUlyssesAreNoneAndTheirBordersGoThereOnceABat
   }
 }
 
-TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
+TEST_F(WaitsOnTrap, WaitsIndependentlyOfLayersByEveryRule) {
   for (const std::string& rule : optim::rule_names())
     if (rule != "adam8bit") {  // adam8bit requires the library's kernels
       expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);
@@ -145,7 +145,7 @@ TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
     }
 }
 
-TEST_F(WaitsOnTrap, DoNotGrowByOurKernels) {
+TEST_F(WaitsOnTrap, WaitsIndependentlyOfLayersByOurKernels) {
   const test::TrapKernels kernels;
   expect_no_more(test::tiny_llama(), {.dropout = 0.1}, "dropout");
   expect_no_more(test::tiny_llama(), {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
@@ -154,7 +154,7 @@ TEST_F(WaitsOnTrap, DoNotGrowByOurKernels) {
   EXPECT_GT(kernels.launches(), 0);
 }
 
-TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
+TEST_F(WaitsOnTrap, WaitsOnceForTheLossAndTheNorm) {
   const test::TrapCounts step = waits_of(test::tiny_llama(), {.pinned = true});
   EXPECT_EQ(step.copies_to_host, 1);
   EXPECT_EQ(step.waits(), 1) << step;
@@ -163,7 +163,7 @@ TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
   EXPECT_EQ(waits_of(test::tiny_llama(), {}).copies_to_device, 3) << "of a batch that may be swapped out";
 }
 
-TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
+TEST_F(WaitsOnTrap, WaitsOnceInEveryFormatEvenForSkippedSteps) {
   for (const std::string format : {"fp32", "bf16", "fp16", "fp8"})
     for (const std::string clip_by : {"norm", "largest", "value"}) {
       const test::TrapCounts step =
@@ -177,7 +177,7 @@ TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
 
 // Gradients are copied to the host while the device computes, and the update reads them there. The host waits only so
 // that at most four copies are pending, and for the last copy.
-TEST_F(WaitsOnTrap, OfTiersAreForTheLossAndForGradientsThatAreUnderWay) {
+TEST_F(WaitsOnTrap, WaitsForTheLossAndPendingGradientsOfTiers) {
   for (const int64_t layers : {1, 3})
     for (const std::string format : {"fp32", "bf16"})
       for (const int64_t micro_batches : {1, 4}) {
@@ -208,7 +208,7 @@ class Sevens : public data::Samples {
   nlohmann::json traits() const override { return nlohmann::json::object(); }
 };
 
-TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
+TEST_F(WaitsOnTrap, PinsBatchesOnRequest) {
   const auto samples = std::make_shared<Sevens>();
   data::Batches batches(samples, {.batch_size = 2, .pinned = true});
   const tensor::Batch batch = batches.next();
@@ -218,7 +218,7 @@ TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
 }
 
 // Without the wait, the host would read a batch that has not arrived yet.
-TEST_F(WaitsOnTrap, AreForABatchOfADeviceThatTheHostTrainsOn) {
+TEST_F(WaitsOnTrap, WaitsForADeviceBatchThatTheHostReads) {
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, run::Config{}, test::tiny_llama(), at::kCPU);
     const tensor::Batch batch = test::batch_of_ones(test::tiny_llama(), 4, 8).map([](const tensor::Field& field) {
@@ -231,7 +231,7 @@ TEST_F(WaitsOnTrap, AreForABatchOfADeviceThatTheHostTrainsOn) {
   });
 }
 
-TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
+TEST_F(WaitsOnTrap, WaitsOncePerEvaluatedBatch) {
   const auto waits = [](models::ModelShape shape, int64_t layers) {
     test::TrapCounts counts;
     comm::run_ranks(1, [&](comm::World& world) {
@@ -277,7 +277,7 @@ test::TrapCounts generating(int64_t layers, int64_t tokens, const infer::Samplin
   return counts;
 }
 
-TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
+TEST_F(WaitsOnTrap, WaitsPerTokenIndependentlyOfLayers) {
   for (const infer::SamplingOptions& sampling :
        {infer::SamplingOptions{}, infer::SamplingOptions{.temperature = 1, .top_k = 9, .top_p = 0.9}}) {
     const test::TrapCounts four = generating(1, 6, sampling) - generating(1, 2, sampling);
@@ -290,7 +290,7 @@ TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
 
 // Weights on the host are copied without waits, for any number of weights. With a disk, the host waits for copies from
 // buffers before the disk fills these again.
-TEST_F(WaitsOnTrap, OfATokenAreTheSameWhereWeightsAreCopied) {
+TEST_F(WaitsOnTrap, WaitsPerTokenIndependentlyOfStreamedWeights) {
   const test::TemporaryFolder folder;
   run::MemoryConfig host, both, all;
   host.host = both.host = 64 << 20;
