@@ -18,7 +18,7 @@ class TrainProgramOnGpu : public TrainProgram {
   }
 };
 
-TEST_F(TrainProgramOnGpu, GivesTheCurveOfTheCpuUnderEveryLayout) {
+TEST_F(TrainProgramOnGpu, EqualsTheLossesOfTheCpuUnderEveryLayout) {
   const Finished on_cpu = run(train());
   ASSERT_EQ(on_cpu.status, 0) << on_cpu.output;
   const auto want = losses();
@@ -45,7 +45,7 @@ TEST_F(TrainProgramOnGpu, GivesTheCurveOfTheCpuUnderEveryLayout) {
   }
 }
 
-TEST_F(TrainProgramOnGpu, GoesOnFromACheckpointOfTheCpu) {
+TEST_F(TrainProgramOnGpu, ResumesFromACheckpointOfTheCpu) {
   ASSERT_EQ(run(train()).status, 0);
   const auto want = losses();
   const Finished resumed = run(train({"--run.device=cuda", "--resume-from", "8"}));
