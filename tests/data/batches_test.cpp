@@ -57,14 +57,14 @@ std::vector<std::vector<int64_t>> global_batches(int64_t size, TextOptions optio
   return batches;
 }
 
-TEST(Batches, AreTheSameForAnyNumberOfRanks) {
+TEST(Batches, EqualsOneRankOnSeveralRanks) {
   const TextOptions options{.sequence = 3, .batch_size = 4, .seed = 9};
   const auto serial = global_batches(100, options, 1, 30);  // 33 samples, so 30 batches cross three ends of epochs
   EXPECT_EQ(global_batches(100, options, 2, 30), serial);
   EXPECT_EQ(global_batches(100, options, 4, 30), serial);
 }
 
-TEST(Batches, AnEpochHoldsEachSampleOnceAndTheRestRollsOver) {
+TEST(Batches, VisitsEachSampleOncePerEpochAndRollsOver) {
   const TextOptions options{.sequence = 1, .batch_size = 4, .seed = 1};
   std::vector<int64_t> stream;
   for (const auto& batch : global_batches(11, options, 2, 15)) stream.insert(stream.end(), batch.begin(), batch.end());
@@ -78,7 +78,7 @@ TEST(Batches, AnEpochHoldsEachSampleOnceAndTheRestRollsOver) {
   EXPECT_GT(orders.size(), 4u) << "epochs are shuffled anew";
 }
 
-TEST(Batches, ResumeInTheMiddleOfAnEpoch) {
+TEST(Batches, ResumesInTheMiddleOfAnEpoch) {
   const TextOptions options{.sequence = 2, .batch_size = 6, .rank = 1, .ranks = 2, .seed = 4};
   for (int before : {0, 1, 4, 9}) {
     TextBatches through(counting(50), options);
@@ -94,7 +94,7 @@ TEST(Batches, ResumeInTheMiddleOfAnEpoch) {
   }
 }
 
-TEST(Batches, StateIsEqualOnEveryRankAndLoadsUnderAnotherNumberOfThem) {
+TEST(Batches, LoadsItsStateUnderAnotherNumberOfRanks) {
   TextBatches one(counting(50), {.sequence = 2, .batch_size = 4, .rank = 0, .ranks = 1, .seed = 4});
   TextBatches two(counting(50), {.sequence = 2, .batch_size = 4, .rank = 1, .ranks = 2, .seed = 4});
   one.next();
@@ -105,7 +105,7 @@ TEST(Batches, StateIsEqualOnEveryRankAndLoadsUnderAnotherNumberOfThem) {
   EXPECT_TRUE(two.next().at("ids").equal(one.next().at("ids").narrow(0, 2, 2)));
 }
 
-TEST(Batches, EvaluationGoesInOrderAndRewinds) {
+TEST(Batches, RunsEvaluationInOrderAndRewinds) {
   TextBatches batches(counting(9), {.sequence = 2, .batch_size = 2, .shuffle = false});
   EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(4, 5, 6, 7));
@@ -115,7 +115,7 @@ TEST(Batches, EvaluationGoesInOrderAndRewinds) {
   EXPECT_THAT(values(first.at("labels")), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(Batches, OfASetThatIsToCountOnceRowsOfTheNextEpochDoNotCount) {
+TEST(Batches, IgnoresRowsOfTheNextEpochIfSamplesCountOnce) {
   const auto samples = std::make_shared<TextSamples>(counting(7), 2, Documents::Joined);  // 3 samples
   for (int rank = 0; rank < 2; ++rank) {
     Batches batches(samples, {.batch_size = 4, .rank = rank, .ranks = 2, .shuffle = false, .counts_once = true});
@@ -133,7 +133,7 @@ TEST(Batches, OfASetThatIsToCountOnceRowsOfTheNextEpochDoNotCount) {
 constexpr int64_t kEnd = 9;
 Corpus three_documents() { return Corpus::of({1, 2, kEnd, 3, kEnd, 4, 5, 6, 7}, kEnd, 10); }
 
-TEST(Batches, SeparateDocumentsDoNotSeeEachOther) {
+TEST(Batches, SeparatesDocuments) {
   TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1});
   const tensor::Batch batch = batches.next();
   EXPECT_EQ(batch.at("ids").sizes(), (std::vector<int64_t>{1, 8}));
@@ -143,7 +143,7 @@ TEST(Batches, SeparateDocumentsDoNotSeeEachOther) {
   EXPECT_THAT(values(batch.at("documents")), ElementsAre(0, 0, 0, 1, 1, 2, 2, 2));
 }
 
-TEST(Batches, JoinedDocumentsAreOneStream) {
+TEST(Batches, JoinsDocumentsInOneStream) {
   TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1, .documents = Documents::Joined});
   const tensor::Batch batch = batches.next();
   EXPECT_THAT(values(batch.at("labels")), ElementsAre(2, kEnd, 3, kEnd, 4, 5, 6, 7));
@@ -151,7 +151,7 @@ TEST(Batches, JoinedDocumentsAreOneStream) {
   EXPECT_FALSE(batch.find("documents").defined()) << "a token sees all others of its row";
 }
 
-TEST(Batches, BatchesDoNotShareMemory) {
+TEST(Batches, MakesBatchesThatDoNotShareMemory) {
   TextBatches batches(counting(5), {.sequence = 2, .batch_size = 2, .shuffle = false});
   const tensor::Batch first = batches.next();
   batches.next().at("ids").fill_(-1);
@@ -167,13 +167,13 @@ std::string refusal(int64_t size, TextOptions options) {
   }
 }
 
-TEST(Batches, DataShorterThanASequenceIsRefusedWithBothNumbers) {
+TEST(Batches, RefusesDataShorterThanASequence) {
   EXPECT_THAT(refusal(8, {.sequence = 8, .batch_size = 1}),
               HasSubstr("it has 8 tokens, a sequence of 8 and its last label need 9"));
   EXPECT_EQ(refusal(9, {.sequence = 8, .batch_size = 1}), "made");
 }
 
-TEST(Batches, SizesThatDoNotDivideAreRefused) {
+TEST(Batches, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 3, .ranks = 2}),
               HasSubstr("batch_size must be divisible by the data ranks"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 0}), HasSubstr("batch_size"));
@@ -182,7 +182,7 @@ TEST(Batches, SizesThatDoNotDivideAreRefused) {
               HasSubstr("rank must be in [0, 2): got 2"));
 }
 
-TEST(Batches, AStateOfOtherDataIsRefused) {
+TEST(Batches, RefusesAStateOfOtherData) {
   TextBatches batches(counting(50), {.sequence = 2, .batch_size = 4, .seed = 4});
   batches.next();
   const auto refused = [&](const std::function<void(nlohmann::json&)>& edit) -> std::string {
@@ -217,7 +217,7 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
 }
 
 // Tokens 3 to 7 of each row have ids outside the vocabulary, so reading them is an error.
-TEST(Batches, OfWantedTokensReadNoOthers) {
+TEST(Batches, ReadsOnlyWantedTokens) {
   constexpr int64_t kSequence = 12, kWords = 37;
   std::vector<uint32_t> tokens(3 * kSequence + 1);
   for (size_t i = 0; i < tokens.size(); ++i)
@@ -246,7 +246,7 @@ TEST(Batches, OfWantedTokensReadNoOthers) {
   EXPECT_THROW(separate->next(), Error) << "borders may be anywhere";
 }
 
-TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
+TEST(Batches, RethrowsAnErrorOfTheReaderInNext) {
   TextBatches batches(Corpus::of({0, 1, 2, 3, 99, 5, 6}, -1, 10), {.sequence = 2, .batch_size = 1, .shuffle = false});
   EXPECT_THAT(values(batches.next().at("ids")), ElementsAre(0, 1));
   for (int attempt = 0; attempt < 2; ++attempt) {

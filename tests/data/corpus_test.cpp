@@ -88,7 +88,7 @@ TEST(Corpus, ReadsAFolderInOrderOfNames) {
   EXPECT_EQ(text(Corpus::open(folder.path() + "/", kBytes, {folder / "a/../mine/"})), "AB|AZ|B|L|");
 }
 
-TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
+TEST(Corpus, EqualsACopyOfTheText) {
   test::TemporaryFolder folder;
   folder.write("from/b.md", "B");
   folder.write("from/a/z.cpp", "AZ");
@@ -105,7 +105,7 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
 }
 
-TEST(Corpus, ACopyThatEndsHalfwayIsNoCopy) {
+TEST(Corpus, RemovesACopyThatFailsHalfway) {
   test::TemporaryFolder folder;
   folder.write("from/a.md", "A");
   folder.write("from/b.md", std::string(5000, 'B'));
@@ -150,7 +150,7 @@ TEST(Corpus, ReadsAcrossDocuments) {
   EXPECT_THROW(corpus.read(-1, 1, out), Error);
 }
 
-TEST(Corpus, TokenFilesRoundTripInBothWidths) {
+TEST(Corpus, ReadsWrittenTokenFilesInBothWidths) {
   test::TemporaryFolder folder;
   for (const int64_t vocabulary : {257, 100'000}) {
     const std::string path = folder / "tokens.bin";
@@ -163,7 +163,7 @@ TEST(Corpus, TokenFilesRoundTripInBothWidths) {
   EXPECT_THROW(write_token_file(folder / "x.bin", {300}, 257, -1), Error);
 }
 
-TEST(Corpus, BadTokenFilesAreRefused) {
+TEST(Corpus, RefusesBadTokenFiles) {
   test::TemporaryFolder folder;
   const std::string path = folder.write("a.bin", std::string("\1\0\2\0\3", 5));
   const auto with = [&](const std::string& sidecar) {
@@ -223,7 +223,7 @@ TEST(Corpus, RefusesOtherFormatsByTheirFirstBytes) {
     EXPECT_EQ(Corpus::open(folder.write("x.unknown", text), kBytes).size(), std::string(text).size() + 1) << text;
 }
 
-TEST(Corpus, LeavesOutFilesOfAFolderThatAreOfOtherFormats) {
+TEST(Corpus, SkipsFilesOfOtherFormatsInAFolder) {
   using namespace std::string_literals;
   const test::TemporaryFolder folder;
   folder.write("a.md", "A");
@@ -240,7 +240,7 @@ TEST(Corpus, LeavesOutFilesOfAFolderThatAreOfOtherFormats) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr(" is empty; in " + folder.path() + " 3 files are not read"));
 }
 
-TEST(Corpus, RefusesJsonThatIsNamedByItself) {
+TEST(Corpus, RefusesASingleJsonFile) {
   const test::TemporaryFolder folder;
   const std::string large = "[" + [] {
     std::string items;
@@ -282,7 +282,7 @@ TEST(Corpus, CountsFilesThatItDoesNotReadByEnding) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("4 files are not read")) << "its link leads nowhere now";
 }
 
-TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
+TEST(Corpus, RefusesMissingEmptyAndUnreadableData) {
   test::TemporaryFolder folder;
   EXPECT_THAT(refusal(folder / "none"), HasSubstr("no such file or folder"));
   EXPECT_THAT(refusal(folder.write("empty.txt", "")), HasSubstr("is empty"));
@@ -296,7 +296,7 @@ TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
   std::filesystem::permissions(folder / "sub", std::filesystem::perms::owner_all);
 }
 
-TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
+TEST(Corpus, RefusesPipesAndOpensHugeFilesWithoutReadingThem) {
   test::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
   EXPECT_THAT(refusal(folder / "pipe.txt"), HasSubstr("must be a regular file: " + (folder / "pipe.txt")));
@@ -320,7 +320,7 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
   EXPECT_THAT(last, ElementsAre(0, text::ByteTokenizer::kEnd));
 }
 
-TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
+TEST(Corpus, RefusesAFileOfTooManyBytes) {
   // This file system allows a sparse file of that size.
   const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");
   std::ofstream{path} << std::string(1 << 16, 'x');
@@ -385,7 +385,7 @@ std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   return held;
 }
 
-TEST(Corpus, HoldsOutItsShareWhateverTheSizes) {
+TEST(Corpus, HoldsOutItsFractionForAnySizes) {
   EXPECT_EQ(held_out_of(std::vector<int64_t>(20, 3), 0.1), "jj|tt|") << "equal documents stay whole";
   const std::string tail = std::string(49, 'a') + "|";
   EXPECT_EQ(held_out_of({1000, 3}, 0.05), tail) << "a large one and a tiny one";
@@ -403,7 +403,7 @@ TEST(Corpus, HoldsOutItsShareWhateverTheSizes) {
   for (const double fraction : {0.001, 0.05, 0.5, 0.9}) held_out_of(mixed, fraction);
 }
 
-TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
+TEST(Corpus, DescribesTheContentsOfDocuments) {
   test::TemporaryFolder here, there;
   for (const test::TemporaryFolder* folder : {&here, &there}) {
     folder->write("a.md", "abc");
@@ -429,7 +429,7 @@ TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
               HasSubstr("of which tokens 0 to 2"));
 }
 
-TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
+TEST(Corpus, ListsDocumentsWhoseNamesAreEqualAsUtf8) {
   test::TemporaryFolder folder;
   folder.write("\xfe.md", "a");
   folder.write("\xff.md", "b");
@@ -442,7 +442,7 @@ TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
   }
 }
 
-TEST(Corpus, ManyDocumentsAreSummedUp) {
+TEST(Corpus, SummarizesManyDocuments) {
   test::TemporaryFolder folder;
   for (int i = 0; i <= 1000; ++i) folder.write(concat(i, ".md"), "x");
   const auto before = Corpus::open(folder.path(), kBytes).contents();
@@ -451,7 +451,7 @@ TEST(Corpus, ManyDocumentsAreSummedUp) {
   EXPECT_NE(Corpus::open(folder.path(), kBytes).contents(), before);
 }
 
-TEST(Corpus, TextThatIsEditedMeanwhileDoesNoHarmOrIsAnError) {
+TEST(Corpus, KeepsOrRefusesTextThatIsEditedLater) {
   test::TemporaryFolder folder;
   const std::string small = folder.write("small.txt", "hello"),
                     large = folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
@@ -476,7 +476,7 @@ TEST(Corpus, TextThatIsEditedMeanwhileDoesNoHarmOrIsAnError) {
   EXPECT_EQ(tokens(replaced)[StoredTokens::kKept], 'y') << "a file that is replaced goes on to be read as it was";
 }
 
-TEST(Corpus, TheProjectsOwnTextIsEnoughToTrainOn) {
+TEST(Corpus, HasEnoughTextInTheProjectItself) {
   const Corpus corpus = Corpus::open(COLOSSAL_SOURCE_DIR, kBytes);
   EXPECT_GT(corpus.size(), 100'000);
   const auto [training, held_out] = corpus.split(0.05);

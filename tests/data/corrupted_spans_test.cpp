@@ -72,7 +72,7 @@ Ids restored(const Row& row, int64_t& spans) {
   return {};
 }
 
-TEST(CorruptedSpans, HoldTheWholeTextInSourceAndAnswer) {
+TEST(CorruptedSpans, SplitsTheTextIntoSourceAndAnswer) {
   const PairSizes sizes{.source = 64, .target = 24, .start_id = kStart};
   const SpanCounts counts = span_counts(sizes, {});
   const CorruptedSpans samples(counting(1000), sizes, {}, sentinels(counts.spans));
@@ -104,7 +104,7 @@ TEST(CorruptedSpans, HoldTheWholeTextInSourceAndAnswer) {
   EXPECT_GT(lengths.size(), 4U);  // spans have many lengths
 }
 
-TEST(CorruptedSpans, HideTheShareOfThePaper) {
+TEST(CorruptedSpans, HidesTheFractionOfThePaper) {
   // These are the sizes of T5's own preprocessing: 568 tokens of text give a source of 512 and an answer of 114.
   const SpanCounts counts = span_counts({.source = 512, .target = 114}, {});
   EXPECT_EQ(counts.text, 568);
@@ -118,7 +118,7 @@ TEST(CorruptedSpans, HideTheShareOfThePaper) {
   EXPECT_EQ(many.hidden, (many.text + 1) / 2);
 }
 
-TEST(CorruptedSpans, AreAFunctionOfTheSeed) {
+TEST(CorruptedSpans, DependsOnTheSeedAlone) {
   const PairSizes sizes{.source = 40, .target = 20, .start_id = kStart};
   const CorruptedSpans samples(counting(400), sizes, {}, sentinels(span_counts(sizes, {}).spans));
   const Row first = filled(samples, sizes, 1, 7);
@@ -127,7 +127,7 @@ TEST(CorruptedSpans, AreAFunctionOfTheSeed) {
   EXPECT_NE(samples.traits(), CorruptedSpans(counting(400), sizes, {.mean_span = 4}, sentinels(9)).traits());
 }
 
-TEST(CorruptedSpans, NameTheSentinelsOfATokenizer) {
+TEST(CorruptedSpans, FindsTheSentinelsOfATokenizer) {
   struct Spelled : text::Tokenizer {
     std::vector<int64_t> encode(std::string_view) const override { return {}; }
     std::string piece(int64_t) const override { return ""; }
@@ -145,7 +145,7 @@ TEST(CorruptedSpans, NameTheSentinelsOfATokenizer) {
   }
 }
 
-TEST(CorruptedSpans, NameTheSentinelsOfT5) {
+TEST(CorruptedSpans, FindsTheSentinelsOfT5) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
   EXPECT_EQ(sentinel_ids(*text::make_tokenizer(folder + "hf/t5-small"), 3), (Ids{32099, 32098, 32097}));
@@ -157,7 +157,7 @@ TEST(CorruptedSpans, NameTheSentinelsOfT5) {
   }
 }
 
-TEST(CorruptedSpans, RefuseWhatHoldsNoText) {
+TEST(CorruptedSpans, RefusesSizesThatHoldNoText) {
   const auto refusal = [](const std::function<void()>& work) -> std::string {
     try {
       work();

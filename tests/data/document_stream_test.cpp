@@ -33,7 +33,7 @@ std::string lines(char letter, int from, int to) {
   return text;
 }
 
-class ADocumentStream : public testing::Test {
+class DocumentStreamTest : public testing::Test {
  protected:
   void SetUp() override {
     folder.write("web/a.jsonl", lines('a', 0, 40));
@@ -90,7 +90,7 @@ class ADocumentStream : public testing::Test {
   DocumentStreamOptions options;
 };
 
-TEST_F(ADocumentStream, IsOneForAnyRanksThreadsAndBatchSizes) {
+TEST_F(DocumentStreamTest, IsEqualForAnyRanksThreadsAndBatchSizes) {
   options.masking = Masking{.share = 0.3, .mask_id = 257, .vocabulary = 257};
   const Rows want = rows(*stream(), 30);
   for (const int ranks : {2, 4}) {
@@ -110,7 +110,7 @@ TEST_F(ADocumentStream, IsOneForAnyRanksThreadsAndBatchSizes) {
   EXPECT_NE(rows(*stream(), 20), want);
 }
 
-TEST_F(ADocumentStream, GoesOnFromTheMiddleWhereverItStopped) {
+TEST_F(DocumentStreamTest, ResumesAtAnyPosition) {
   for (const int64_t buffer : {0, 100, 100'000}) {
     options.records.shuffle = buffer > 0;
     options.records.shuffle_bytes = buffer;
@@ -127,7 +127,7 @@ TEST_F(ADocumentStream, GoesOnFromTheMiddleWhereverItStopped) {
   }
 }
 
-TEST_F(ADocumentStream, GivesEveryDocumentOfASourceOnceInAnEpochInAnotherOrder) {
+TEST_F(DocumentStreamTest, VisitsEachDocumentOncePerEpochInAnotherOrder) {
   const std::vector<StreamSource> web = {StreamSource::open("web", folder / "web", 1)};
   DocumentStream reader(web, tokenizer, options);
   const auto found = documents(reader, 16);
@@ -144,7 +144,7 @@ TEST_F(ADocumentStream, GivesEveryDocumentOfASourceOnceInAnEpochInAnotherOrder) 
               testing::ElementsAre("a0", "a1.", "a2..", "a3..."));
 }
 
-TEST_F(ADocumentStream, TakesOfEachSourceAsItsWeightSays) {
+TEST_F(DocumentStreamTest, DrawsSourcesByTheirWeights) {
   const auto found = documents(*stream(), 200);
   const auto books = std::count_if(found.begin(), found.end(), [](const std::string& d) { return d[0] == 'k'; });
   const double share = static_cast<double>(books) / static_cast<double>(found.size());
@@ -152,7 +152,7 @@ TEST_F(ADocumentStream, TakesOfEachSourceAsItsWeightSays) {
   EXPECT_NEAR(share, 0.25, 4 * deviation);
 }
 
-TEST_F(ADocumentStream, HoldsOutRecordsThatTrainingNeverSees) {
+TEST_F(DocumentStreamTest, HoldsOutRecordsThatTrainingNeverSees) {
   options.records.held_out = 0.2;
   std::vector<std::string> notices;
   const Corpus corpus = read_held_out(sources(), *tokenizer, options, 1 << 20, notices);
@@ -176,7 +176,7 @@ TEST_F(ADocumentStream, HoldsOutRecordsThatTrainingNeverSees) {
   for (const std::string& each : held_out) EXPECT_FALSE(seen.contains(each)) << each;
 }
 
-TEST_F(ADocumentStream, NamesFileAndLineOfWhatItCannotRead) {
+TEST_F(DocumentStreamTest, NamesFileAndLineOfFaults) {
   folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\": 5}\n" + lines('a', 5, 9));
   EXPECT_THAT(refusal(*stream()), testing::AllOf(HasSubstr("web/a.jsonl:6: column text must be text"),
                                                  HasSubstr("data.faults = \"skip\"")));
@@ -195,7 +195,7 @@ TEST_F(ADocumentStream, NamesFileAndLineOfWhatItCannotRead) {
   EXPECT_THAT(refusal(*stream()), HasSubstr("no column body"));
 }
 
-TEST_F(ADocumentStream, PassesOverWhatItCannotReadAndSaysSo) {
+TEST_F(DocumentStreamTest, SkipsFaultsAndReportsThem) {
   options.records.faults = Faults::Skip;
   options.records.shuffle = false;
   folder.write("web/a.jsonl", lines('a', 0, 2) + "{\"text\": 5}\n" + lines('a', 2, 4) + "nonsense\n");
@@ -221,7 +221,7 @@ TEST_F(ADocumentStream, PassesOverWhatItCannotReadAndSaysSo) {
   EXPECT_THAT(refusal(empty), HasSubstr("no records in"));
 }
 
-TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
+TEST_F(DocumentStreamTest, RefusesPositionsOfOtherDataAndDamagedOnes) {
   Batches batches(stream(), false);
   batches.next();
   nlohmann::json state = batches.state();
@@ -266,7 +266,7 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
               testing::AllOf(HasSubstr("the data or its keys changed"), HasSubstr("books.jsonl")));
 }
 
-TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
+TEST_F(DocumentStreamTest, IdentifiesSourcesByTheirNames) {
   const auto reversed = [&] {
     auto given = sources();
     std::reverse(given.begin(), given.end());
@@ -305,7 +305,7 @@ class SwappedBytes final : public text::Tokenizer {
   std::unique_ptr<text::Tokenizer> bytes_ = text::make_tokenizer("bytes");
 };
 
-TEST_F(ADocumentStream, RefusesAPositionInOtherTokens) {
+TEST_F(DocumentStreamTest, RefusesAPositionInOtherTokens) {
   Batches batches(stream(), false);
   tokenizer = std::make_shared<SwappedBytes>();
   Batches other(stream(), false);
@@ -313,7 +313,7 @@ TEST_F(ADocumentStream, RefusesAPositionInOtherTokens) {
 }
 
 // A line of one byte takes about a hundred bytes in memory.
-TEST_F(ADocumentStream, HoldsNoMoreThanItsBufferOfTinyLines) {
+TEST_F(DocumentStreamTest, HoldsNoMoreThanItsBufferOfTinyLines) {
   std::string tiny;
   for (int i = 0; i < 50'000; ++i) tiny += "1\n";
   RecordSource source({folder.write("tiny.jsonl", tiny)}, {"tiny.jsonl"}, {.shuffle_bytes = 1 << 18});
@@ -322,7 +322,7 @@ TEST_F(ADocumentStream, HoldsNoMoreThanItsBufferOfTinyLines) {
   EXPECT_EQ(source.position().epoch, 0);
 }
 
-TEST_F(ADocumentStream, TellsWhatItPassedOverOnceAndCountsOnAfterAStop) {
+TEST_F(DocumentStreamTest, ReportsFaultsOnceAndKeepsTheCountOnResume) {
   options.records.faults = Faults::Skip;
   options.records.longest_line = 100;
   options.records.shuffle_bytes = 1500;
@@ -344,7 +344,7 @@ TEST_F(ADocumentStream, TellsWhatItPassedOverOnceAndCountsOnAfterAStop) {
   for (int stop = 1; stop < 12; ++stop) EXPECT_EQ(count(stop), whole) << stop;
 }
 
-TEST_F(ADocumentStream, TellsWhatOfTheHeldOutItPassedOver) {
+TEST_F(DocumentStreamTest, ReportsFaultsOfHeldOutRecords) {
   options.records.faults = Faults::Skip;
   options.records.held_out = 0.5;
   folder.write("web/a.jsonl", lines('a', 0, 10) + "nonsense\nnonsense\nnonsense\nnonsense\nnonsense\n");

@@ -55,7 +55,7 @@ TEST_F(Cifar, ReadsRecordsInTheOrderOfTheNames) {
   EXPECT_TRUE(read_cifar(folder, CifarPart::Test).labels.equal(at::tensor({4}, at::kLong)));
 }
 
-TEST_F(Cifar, PackedOrNotIsTheSameSet) {
+TEST_F(Cifar, ReadsTheSameSetPackedOrNot) {
   test::write_plain(folder + "/data_batch_1.bin", cifar_records(5));
   const std::string plain = read_cifar(folder, CifarPart::Training).fingerprint;
   fs::remove(folder + "/data_batch_1.bin");
@@ -65,7 +65,7 @@ TEST_F(Cifar, PackedOrNotIsTheSameSet) {
   EXPECT_NE(read_cifar(folder, CifarPart::Training).fingerprint, plain);
 }
 
-TEST_F(Cifar, SaysWhatToPutWhere) {
+TEST_F(Cifar, NamesTheFilesToGet) {
   EXPECT_THAT(
       refusal(),
       HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/"));
@@ -148,7 +148,7 @@ tensor::Batch global_batch(const ImageSet& set, BatchOptions options, int ranks,
   return image_batch(at::cat(inputs), at::cat(labels));
 }
 
-TEST(ImageBatches, AreTheSameForAnyNumberOfRanks) {
+TEST(ImageBatches, EqualsOneRankOnSeveralRanks) {
   const ImageSet set = random_images(21);
   const BatchOptions options{.batch_size = 4, .seed = 9};
   for (const int64_t number : {0, 5, 12}) {  // batch 5 contains the end of the first epoch
@@ -161,7 +161,7 @@ TEST(ImageBatches, AreTheSameForAnyNumberOfRanks) {
   }
 }
 
-TEST(ImageBatches, AnEpochHoldsEachImageOnceWithItsLabel) {
+TEST(ImageBatches, VisitsEachImageOncePerEpochWithItsLabel) {
   Batches batches(std::make_shared<ImageSamples>(numbered(20), false), {.batch_size = 5, .seed = 3});
   std::vector<at::Tensor> labels;
   for (int i = 0; i < 4; ++i) {
@@ -175,7 +175,7 @@ TEST(ImageBatches, AnEpochHoldsEachImageOnceWithItsLabel) {
   EXPECT_TRUE(std::get<0>(at::cat(labels).sort()).equal(at::arange(20, at::kLong)));
 }
 
-TEST(ImageBatches, ResumeAnywhere) {
+TEST(ImageBatches, ResumesAnywhere) {
   const auto samples = std::make_shared<ImageSamples>(random_images(10), true);
   const BatchOptions options{.batch_size = 4, .seed = 1};
   for (const int before : {0, 2, 7}) {
@@ -187,7 +187,7 @@ TEST(ImageBatches, ResumeAnywhere) {
   }
 }
 
-TEST(ImageBatches, RefuseThePositionInOtherImages) {
+TEST(ImageBatches, RefusesThePositionInOtherImages) {
   const auto refusal = [](const ImageSamples& from, const ImageSamples& to) -> std::string {
     const BatchOptions options{.batch_size = 2};
     try {
@@ -210,7 +210,7 @@ at::Tensor filled(const ImageSamples& samples, int64_t index, uint64_t seed) {
   return batch.at("images")[0];
 }
 
-TEST(ImageSamples, AreNormalisedByChannel) {
+TEST(ImageSamples, NormalisesByChannel) {
   ImageSet set{.pixels = at::full({1, 2, 4, 4}, 51, at::kByte),
                .labels = at::zeros({1}, at::kLong),
                .classes = 1,
@@ -224,7 +224,7 @@ TEST(ImageSamples, AreNormalisedByChannel) {
 
 // An augmented image is the image, mirrored or not, shifted by up to 4 pixels with zeros at the border. All
 // combinations occur.
-TEST(ImageSamples, AreMirroredAndShifted) {
+TEST(ImageSamples, MirrorsAndShifts) {
   const ImageSamples plain(random_images(1), false), changed(random_images(1), true);
   const at::Tensor image = filled(plain, 0, 0)[0];
   std::vector<at::Tensor> possible;
@@ -242,7 +242,7 @@ TEST(ImageSamples, AreMirroredAndShifted) {
   EXPECT_GT(seen.min().item<int64_t>(), 0);
 }
 
-TEST(ImageSamples, ChangeWithTheSeedAlone) {
+TEST(ImageSamples, DependsOnTheSeedAlone) {
   const ImageSamples samples(random_images(3), true);
   EXPECT_TRUE(filled(samples, 1, 7).equal(filled(samples, 1, 7)));
   int64_t different = 0;
@@ -252,7 +252,7 @@ TEST(ImageSamples, ChangeWithTheSeedAlone) {
   EXPECT_TRUE(filled(plain, 1, 1).equal(filled(plain, 1, 2)));
 }
 
-TEST(ImageSamples, RefuseNoImages) {
+TEST(ImageSamples, RefusesAnEmptySet) {
   ImageSet none = numbered(1);
   none.pixels = none.pixels.narrow(0, 0, 0);
   EXPECT_THROW(ImageSamples(none, false), Error);

@@ -56,7 +56,7 @@ std::string records(int64_t count) {
   return text;
 }
 
-TEST(JsonLines, OfOddFilesAreReadOrRefusedAsExpected) {
+TEST(JsonLines, ReadsOrRefusesOddFilesAsExpected) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/jsonl";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
   // The numbers of records of files that other readers read further. This reader accepts only objects, and no number
@@ -85,7 +85,7 @@ TEST(JsonLines, OfOddFilesAreReadOrRefusedAsExpected) {
   EXPECT_THAT(read(folder + "/line-of-64MB.jsonl.zst", 1 << 20).error, HasSubstr("too long"));
 }
 
-TEST(JsonLines, GoOnFromAnyLineOfPlainAndPackedFiles) {
+TEST(JsonLines, ResumesAtAnyLineOfPlainAndPackedFiles) {
   const test::TemporaryFolder folder;
   const std::string text = records(300);
   test::write_gzip(folder / "a.jsonl.gz", text);
@@ -109,7 +109,7 @@ TEST(JsonLines, GoOnFromAnyLineOfPlainAndPackedFiles) {
   }
 }
 
-TEST(JsonLines, WhatIsDamagedIsNamedAfterWhatIsWhole) {
+TEST(JsonLines, ReportsDamageAfterTheRecordsBeforeIt) {
   const test::TemporaryFolder folder;
   const std::string text = records(3000);
   test::write_gzip(folder / "a.jsonl.gz", text);
@@ -144,7 +144,7 @@ std::string unpacked_before_damage(const std::string& path, int64_t count) {
   }
 }
 
-TEST(JsonLines, WhereAFileIsCutIsFoundWhateverIsReadAtATime) {
+TEST(JsonLines, FindsACutForAnySizeOfReads) {
   const test::TemporaryFolder folder;
   const std::string text = std::string(70'000, 'a') + records(40);  // more bytes than one read takes
   test::write_gzip(folder / "a.gz", text);
@@ -160,7 +160,7 @@ TEST(JsonLines, WhereAFileIsCutIsFoundWhateverIsReadAtATime) {
 }
 
 // For any bytes, reading ends with records or an error. It does not crash, and its memory stays bounded.
-TEST(JsonLines, MutatedFilesAreReadOrRefused) {
+TEST(JsonLines, ReadsOrRefusesMutatedFiles) {
   const test::TemporaryFolder folder;
   const std::string text = records(60);
   test::write_gzip(folder / "a.jsonl.gz", text);
@@ -180,7 +180,7 @@ TEST(JsonLines, MutatedFilesAreReadOrRefused) {
   EXPECT_GT(refused, 150);
 }
 
-TEST(JsonLines, ColumnsAreJoinedAndThoseThatAreNoneAreNamed) {
+TEST(JsonLines, JoinsColumnsAndNamesMissingOnes) {
   const auto record = parse_json_line(R"({"title": "A", "text": "b", "n": 3})", "f", 4);
   EXPECT_EQ(text_of_columns(record, {"title", "text"}, "f", 4), "A\n\nb");
   const auto refusal = [&](const char* column) {
@@ -195,7 +195,7 @@ TEST(JsonLines, ColumnsAreJoinedAndThoseThatAreNoneAreNamed) {
   EXPECT_THAT(refusal("n"), HasSubstr("f:4: column n must be text: got number"));
 }
 
-TEST(JsonLines, OfAFolderAreThoseThatAreNamedSo) {
+TEST(JsonLines, FindsFilesOfAFolderByTheirEndings) {
   const test::TemporaryFolder folder;
   for (const char* name : {"b.jsonl", "a/c.jsonl.zst", "a/d.json.gz", "README.md", ".hidden/e.jsonl", ".f.jsonl",
                            "run/metrics.jsonl", "run/config.toml"})
@@ -204,7 +204,7 @@ TEST(JsonLines, OfAFolderAreThoseThatAreNamedSo) {
               testing::ElementsAre(folder / "a/c.jsonl.zst", folder / "a/d.json.gz", folder / "b.jsonl"));
 }
 
-TEST(JsonLines, AreNamedByEndingsInEitherCase) {
+TEST(JsonLines, AcceptsEndingsInEitherCase) {
   const test::TemporaryFolder folder;
   const std::string text = records(3);
   test::write_gzip(folder / "a.JSONL.GZ", text);
@@ -222,7 +222,7 @@ TEST(JsonLines, AreNamedByEndingsInEitherCase) {
   EXPECT_EQ(StreamSource::open("s", folder.path(), 1).left_out, notice);
 }
 
-TEST(JsonLines, OfManyOtherEndingsCountsTheMostFrequent) {
+TEST(JsonLines, CountsTheMostFrequentOtherEndings) {
   LeftOut left_out;
   EXPECT_EQ(left_out.notice("d"), std::nullopt);
   for (int i = 0; i < 12; ++i)
@@ -231,7 +231,7 @@ TEST(JsonLines, OfManyOtherEndingsCountsTheMostFrequent) {
             "in d 78 files are not read: 12 .l, 11 .k, 10 .j, 9 .i, 8 .h, 7 .g, 6 .f, 5 .e, 4 .d, 3 .c, 3 others");
 }
 
-TEST(JsonLines, MakeAFolderTheirsWhereNoTextsLieAmongThem) {
+TEST(JsonLines, RecognizesAFolderWithoutTextsAmongThem) {
   const test::TemporaryFolder folder;
   folder.write("set/README.md", "");
   EXPECT_FALSE(is_record_folder(folder / "set"));
@@ -244,7 +244,7 @@ TEST(JsonLines, MakeAFolderTheirsWhereNoTextsLieAmongThem) {
   EXPECT_TRUE(is_record_folder(folder / "set"));
 }
 
-TEST(JsonLines, OfANameThatNoCheckpointCanKeepAreRefusedAtOnce) {
+TEST(JsonLines, RefusesNamesThatNoCheckpointCanStore) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("caf\xe9.jsonl", "{}\n");
   const auto refusal = [](const std::string& path) {

@@ -24,7 +24,7 @@ std::string file(const std::string& name, const std::string& content) {
   return path;
 }
 
-TEST(LabelledTexts, AreReadFromTabsAndFromJson) {
+TEST(LabelledTexts, ReadsTabsAndJson) {
   const LabelledTexts tabs = read_labelled_texts(file("a.tsv", "2\tone\ttwo\r\n\n0\t\n"));
   EXPECT_THAT(tabs.texts, ElementsAre("one\ttwo", ""));
   EXPECT_THAT(tabs.labels, ElementsAre(2, 0));
@@ -39,7 +39,7 @@ TEST(LabelledTexts, AreReadFromTabsAndFromJson) {
   EXPECT_NE(tabs.fingerprint, json.fingerprint);
 }
 
-TEST(LabelledTexts, AreNumberedAsAModelNamesItsClasses) {
+TEST(LabelledTexts, NumbersClassesByTheNamesOfAModel) {
   LabelledTexts texts = read_labelled_texts(file("l.tsv", "spam\ta\nham\tb\nspam\tc\n"));
   texts.number_as({"spam", "other", "ham"});
   EXPECT_THAT(texts.labels, ElementsAre(0, 2, 0));
@@ -54,7 +54,7 @@ TEST(LabelledTexts, AreNumberedAsAModelNamesItsClasses) {
   EXPECT_THAT(numbers.labels, ElementsAre(1, 0));
 }
 
-TEST(LabelledTexts, OfClassesWithoutNamesHaveTheirNumbers) {
+TEST(LabelledTexts, KeepsNumbersOfUnnamedClasses) {
   const std::string content = "LABEL_10\ta\nLABEL_2\tb\nLABEL_0\tc\n";
   LabelledTexts texts = read_labelled_texts(file("n.tsv", content));
   EXPECT_THAT(texts.labels, ElementsAre(10, 2, 0));
@@ -68,7 +68,7 @@ TEST(LabelledTexts, OfClassesWithoutNamesHaveTheirNumbers) {
   EXPECT_THAT(read_labelled_texts(file("p.tsv", "LABEL_02\ta\nLABEL_1\tb\n")).labels, ElementsAre(0, 1));
 }
 
-TEST(LabelledTexts, SayWhichLineIsWrong) {
+TEST(LabelledTexts, NamesTheWrongLine) {
   const auto refusal = [](const std::string& name, const std::string& content) {
     return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
   };
@@ -81,7 +81,7 @@ TEST(LabelledTexts, SayWhichLineIsWrong) {
   EXPECT_THAT(test::thrown_message([] { read_labelled_texts("/absent.tsv"); }), HasSubstr("/absent.tsv"));
 }
 
-TEST(LabelledTexts, NumbersAreNeverTakenForNames) {
+TEST(LabelledTexts, NeverReadsNumbersAsNames) {
   const auto refusal = [](const std::string& name, const std::string& content) {
     return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
   };
@@ -102,7 +102,7 @@ TEST(LabelledTexts, NumbersAreNeverTakenForNames) {
               ElementsAre(1, 10, 2));
 }
 
-TEST(LabelledTexts, EachTextIsInOnePart) {
+TEST(LabelledTexts, SplitsEachTextIntoOnePart) {
   std::string content;
   for (int i = 0; i < 200; ++i) content += std::to_string(i % 3) + "\t" + std::to_string(i) + "\n";
   const LabelledTexts all = read_labelled_texts(file("d.tsv", content));
@@ -116,7 +116,7 @@ TEST(LabelledTexts, EachTextIsInOnePart) {
   EXPECT_TRUE(all.split(0).second.texts.empty());
 }
 
-TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
+TEST(LabelledSamples, EnclosesTextsInBeginAndEndTokens) {
   LabelledTexts texts{.texts = {"ab", "abcdefgh"}, .labels = {3, 1}, .classes = 4};
   const LabelledSamples samples(texts, text::ByteTokenizer(), 6);
   tensor::Batch batch = samples.make(2);
@@ -145,7 +145,7 @@ class Backwards : public text::Tokenizer {
   text::ByteTokenizer bytes_;
 };
 
-TEST(LabelledSamples, AnotherTokenizerOrOtherNamesAreOtherTraits) {
+TEST(LabelledSamples, ChangesTraitsWithTokenizerAndNames) {
   LabelledTexts texts{.texts = {"ab", "cd"}, .labels = {0, 1}, .classes = 2};
   const nlohmann::json traits = LabelledSamples(texts, text::ByteTokenizer(), 6).traits();
   EXPECT_EQ(LabelledSamples(texts, text::ByteTokenizer(), 6).traits(), traits);
@@ -154,14 +154,14 @@ TEST(LabelledSamples, AnotherTokenizerOrOtherNamesAreOtherTraits) {
   EXPECT_NE(LabelledSamples(texts, text::ByteTokenizer(), 6).traits(), traits);
 }
 
-TEST(LabelledSamples, RefuseWhatHoldsNothing) {
+TEST(LabelledSamples, RefusesEmptySetsAndShortSequences) {
   const LabelledTexts one{.texts = {"a"}, .labels = {0}, .classes = 1};
   EXPECT_THAT(test::thrown_message([&] { LabelledSamples(one, text::ByteTokenizer(), 2); }), HasSubstr("got 2"));
   EXPECT_THAT(test::thrown_message([&] { LabelledSamples({}, text::ByteTokenizer(), 8); }),
               HasSubstr("labelled texts"));
 }
 
-TEST(LabelledTexts, OfADamagedFileAreThoseBeforeTheDamage) {
+TEST(LabelledTexts, KeepsTextsBeforeTheDamage) {
   const test::TemporaryFolder folder;
   std::string lines;
   for (int i = 0; i < 2000; ++i) lines += std::to_string(i % 2) + "\ttext " + std::to_string(i * 7919 % 1000) + "\n";

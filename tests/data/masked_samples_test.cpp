@@ -32,7 +32,7 @@ tensor::Batch filled(const Samples& samples, int64_t index, uint64_t seed) {
 
 int64_t count(const at::Tensor& mask) { return mask.sum().item<int64_t>(); }
 
-TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
+TEST(MaskedSamples, HidesItsFractionAndLabelsItWithTheTokens) {
   const MaskedSamples samples = samples_of({.mask_id = kMask, .vocabulary = kWords});
   const TextSamples texts(repeating(20001), 200);
   int64_t masked = 0, kept = 0, labelled = 0;
@@ -57,14 +57,14 @@ TEST(MaskedSamples, HideTheirShareAndLabelItWithTheTokens) {
   EXPECT_NEAR(static_cast<double>(kept), 0.1 * n, 6 * std::sqrt(n * 0.1 * 0.9) + n / kWords);
 }
 
-TEST(MaskedSamples, AreAFunctionOfTheSeed) {
+TEST(MaskedSamples, DependsOnTheSeedAlone) {
   const MaskedSamples samples = samples_of({.mask_id = kMask, .vocabulary = kWords});
   const tensor::Batch a = filled(samples, 3, 11), again = filled(samples, 3, 11), other = filled(samples, 3, 12);
   EXPECT_TRUE(at::equal(a.at("ids"), again.at("ids")) && at::equal(a.at("labels"), again.at("labels")));
   EXPECT_FALSE(at::equal(a.at("labels"), other.at("labels")));
 }
 
-TEST(MaskedSamples, SharesAreTheCallers) {
+TEST(MaskedSamples, UsesTheFractionsOfTheCaller) {
   const auto hidden = [](const Masking& masking) {
     const tensor::Batch batch = filled(samples_of(masking), 0, 5);
     return std::vector<int64_t>{count(batch.at("labels").ne(kIgnored)), count(batch.at("ids").eq(kMask))};
@@ -79,18 +79,18 @@ TEST(MaskedSamples, SharesAreTheCallers) {
   EXPECT_THAT(hidden(few), testing::ElementsAre(1, 1));
 }
 
-TEST(MaskedSamples, OfEndTokensAloneHaveNoLabels) {
+TEST(MaskedSamples, HasNoLabelsForEndTokensAlone) {
   const MaskedSamples samples(Corpus::of(std::vector<uint32_t>(9, kEnd), kEnd, kWords), 4, Documents::Separate,
                               {.mask_id = kMask, .vocabulary = kWords});
   EXPECT_EQ(count(filled(samples, 1, 3).at("labels").ne(kIgnored)), 0);
 }
 
-TEST(MaskedSamples, NeedATokenThatStandsForHiddenOnes) {
+TEST(MaskedSamples, RequiresAMaskToken) {
   EXPECT_THROW(samples_of({.vocabulary = kWords}), Error);
   EXPECT_THROW(samples_of({.mask_id = 3}), Error);
 }
 
-TEST(MaskedSamples, TellWhatAPositionRefersTo) {
+TEST(MaskedSamples, DescribesItsTraits) {
   const Masking masking{.mask_id = kMask, .vocabulary = kWords};
   Masking other = masking;
   other.share = 0.2;

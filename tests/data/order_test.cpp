@@ -47,7 +47,7 @@ TEST(Order, MixesSmallAndLargeSets) {
   }
 }
 
-TEST(Order, HandlesSetsThatNoTableCould) {
+TEST(Order, HandlesSetsTooLargeForATable) {
   const int64_t count = (int64_t{1} << 40) + 12345;
   const Order order(count, 5, 2);
   std::set<int64_t> seen;

@@ -23,7 +23,7 @@ std::string file(const std::string& name, const std::string& content) {
 
 std::vector<int64_t> numbers(const at::Tensor& t) { return {t.data_ptr<int64_t>(), t.data_ptr<int64_t>() + t.numel()}; }
 
-TEST(TextPairs, AreReadFromTabsAndFromJson) {
+TEST(TextPairs, ReadsTabsAndJson) {
   const TextPairs tabs = read_text_pairs(file("a.tsv", "one\tuno\r\n\ntwo\tdos\ttres\n"));
   EXPECT_THAT(tabs.sources, ElementsAre("one", "two"));
   EXPECT_THAT(tabs.targets, ElementsAre("uno", "dos\ttres"));
@@ -34,7 +34,7 @@ TEST(TextPairs, AreReadFromTabsAndFromJson) {
   EXPECT_NE(tabs.fingerprint, json.fingerprint);
 }
 
-TEST(TextPairs, ThatAreNoneAreRefusedOrPassedOver) {
+TEST(TextPairs, RefusesOrSkipsMalformedLines) {
   const auto refusal = [](const std::string& name, const std::string& content) {
     return test::thrown_message([&] { read_text_pairs(file(name, content)); });
   };
@@ -44,7 +44,7 @@ TEST(TextPairs, ThatAreNoneAreRefusedOrPassedOver) {
   EXPECT_THAT(read_text_pairs(file("b.tsv", "a\tb\nno tab\n"), {.faults = Faults::Skip}).targets, ElementsAre("b"));
 }
 
-TEST(TextPairs, AreSplitByTheirNumbers) {
+TEST(TextPairs, SplitsByNumber) {
   TextPairs all;
   for (int i = 0; i < 100; ++i) all.sources.push_back(std::to_string(i)), all.targets.push_back(std::to_string(-i));
   const auto [training, held_out] = all.split(0.25);
@@ -55,7 +55,7 @@ TEST(TextPairs, AreSplitByTheirNumbers) {
     EXPECT_EQ(std::stoi(held_out.sources[i]), -std::stoi(held_out.targets[i]));
 }
 
-TEST(PairSamples, ShiftTheAnswerAndMarkWhatFillsUp) {
+TEST(PairSamples, ShiftsTheAnswerAndMarksPadding) {
   const text::ByteTokenizer tokenizer;
   const int64_t end = tokenizer.end_id();
   TextPairs texts{{"ab", "abcdef"}, {"x", "uvwxyz"}, "f"};

@@ -42,7 +42,7 @@ nlohmann::json row(int64_t i) {
   return object;
 }
 
-TEST(Parquet, IsReadRowByRowFromAnyRow) {
+TEST(Parquet, ReadsRowByRowFromAnyRow) {
   for (const char* name : {"snappy", "zstd", "gzip", "none", "version2", "plain", "fallback"}) {
     SCOPED_TRACE(name);
     const std::string path = kFiles + name + ".parquet";
@@ -59,13 +59,13 @@ TEST(Parquet, IsReadRowByRowFromAnyRow) {
   EXPECT_EQ(read(kFiles + "required.parquet", {})[59], R"({"text":"row 59"})");
 }
 
-TEST(Parquet, InAFormThatIsNotReadIsNamed) {
+TEST(Parquet, NamesUnsupportedForms) {
   EXPECT_THAT(refusal(kFiles + "brotli.parquet"), HasSubstr("brotli.parquet: compression codec number 4"));
   EXPECT_THAT(refusal(kFiles + "lz4.parquet"), HasSubstr("write the file with compression=\"zstd\""));
   EXPECT_THAT(refusal(kFiles + "delta.parquet"), HasSubstr("encoding number 7 of values is not supported"));
 }
 
-TEST(Parquet, DamagedIsNamed) {
+TEST(Parquet, NamesDamagedFiles) {
   const test::TemporaryFolder folder;
   const std::string bytes = test::read_all(kFiles + "plain.parquet");
   const auto refused = [&](const std::string& content) { return refusal(folder.write("d.parquet", content)); };
@@ -79,7 +79,7 @@ TEST(Parquet, DamagedIsNamed) {
   EXPECT_THAT(refused(edited), HasSubstr("the checksum of a page differs"));
 }
 
-TEST(Parquet, PagesOfSnappyCopyWhatCameBefore) {
+TEST(Parquet, UnpacksSnappyCopies) {
   // The data is "ab", a copy of eight bytes from a distance of two, and a literal whose length is a separate byte.
   const std::string packed = std::string(
       "\x0d\x04"
@@ -101,7 +101,7 @@ TEST(Parquet, PagesOfSnappyCopyWhatCameBefore) {
   EXPECT_THROW(unpack_page("", 0, int64_t{1} << 40), Error);
 }
 
-TEST(Parquet, RunsArePackedOrRepeated) {
+TEST(Parquet, ReadsPackedAndRepeatedRuns) {
   ParquetRuns runs(std::string_view("\x06\x05\x03\x88\xc6\xfa", 6), 3);  // a run of three fives, then packed 0 to 7
   for (const uint32_t want : {5, 5, 5, 0, 1, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(runs.next(), want);
   EXPECT_THROW(runs.next(), Error);
@@ -110,7 +110,7 @@ TEST(Parquet, RunsArePackedOrRepeated) {
 }
 
 // For any bytes, reading ends with rows or an error. It does not crash, and its memory stays bounded.
-TEST(Parquet, MutatedFilesAreReadOrRefused) {
+TEST(Parquet, ReadsOrRefusesMutatedFiles) {
   const test::TemporaryFolder folder;
   std::mt19937 random(11);
   int64_t refused = 0, count = 0;
@@ -134,7 +134,7 @@ TEST(Parquet, MutatedFilesAreReadOrRefused) {
   EXPECT_GT(refused, count / 4);
 }
 
-TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
+TEST(Parquet, ServesStreamsAndLabelledTexts) {
   const test::TemporaryFolder folder;
   std::filesystem::copy(kFiles + "required.parquet", folder / "a.parquet");
   folder.write("b.jsonl", "{\"text\": \"line\"}\n");

@@ -55,7 +55,7 @@ std::vector<int> pixel(const Picture& picture, int64_t x, int64_t y) {
   return {at[0], at[1], at[2]};
 }
 
-TEST(Picture, OfOddFilesIsWhatPillowReads) {
+TEST(Picture, DecodesOddFilesLikePillow) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/images/odd";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
   // libpng checks the ends of files and the checksums of critical chunks, which Pillow does not. It ignores damage of
@@ -93,7 +93,7 @@ TEST(Picture, OfOddFilesIsWhatPillowReads) {
   }
 }
 
-TEST(Picture, OfAPngIsExactAndOfAJpegWhatItShows) {
+TEST(Picture, DecodesPngExactlyAndJpegClosely) {
   const Picture png = decode_picture(kPng, "a");
   EXPECT_EQ(png.width, 4);
   EXPECT_EQ(png.height, 2);
@@ -103,7 +103,7 @@ TEST(Picture, OfAPngIsExactAndOfAJpegWhatItShows) {
   EXPECT_EQ(jpeg.rgb, std::vector<uint8_t>(8 * 8 * 3, 128));
 }
 
-TEST(Picture, IsRefusedByNameWhereItIsNone) {
+TEST(Picture, RefusesOtherFilesByName) {
   EXPECT_THAT(refusal("some text"), HasSubstr("a-file is neither a PNG nor a JPEG"));
   EXPECT_THAT(refusal(""), HasSubstr("a-file is neither"));
   EXPECT_THAT(refusal(kPng.substr(0, kPng.size() - 20)), HasSubstr("a-file cannot be read as PNG: cut short"));
@@ -123,7 +123,7 @@ std::string claiming(uint32_t width, uint32_t height) {
   return bytes;
 }
 
-TEST(Picture, OfAHostileSizeIsRefusedBeforeAnythingIsAllocated) {
+TEST(Picture, RefusesAHostileSizeBeforeAllocation) {
   for (const auto& [width, height] : {std::pair{1, 1 << 26}, {1 << 26, 1}, {1 << 14, 1 << 13}, {70'000, 2}})
     EXPECT_THAT(refusal(claiming(width, height)), HasSubstr(std::to_string(width) + " x " + std::to_string(height)));
   EXPECT_THAT(refusal(claiming(8000, 8000)), HasSubstr("cut short"));
@@ -162,7 +162,7 @@ std::string jpeg_of(int width, int height, int subsampled = 2, int restart = 0) 
 }
 
 // Pixels outside the shown part need not be decoded, and this must not change the shown part.
-TEST(Picture, OfWhichAPartIsShownIsAsOfTheWhole) {
+TEST(Picture, DecodesAPartLikeTheWholePicture) {
   std::mt19937 random(9);
   const auto draw = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
   for (const int subsampled : {1, 2}) {
@@ -191,7 +191,7 @@ TEST(Picture, OfWhichAPartIsShownIsAsOfTheWhole) {
   }
 }
 
-TEST(Picture, OfADamagedScanIsRefused) {
+TEST(Picture, RefusesADamagedScan) {
   const std::string bytes = jpeg_of(96, 64, 2, 2);  // with restart markers, so that decoding resumes after damage
   decode_picture(bytes, "a-file");
   const size_t scan = bytes.find("\xff\xda");
@@ -212,7 +212,7 @@ TEST(Picture, OfADamagedScanIsRefused) {
 }
 
 // For any bytes, decoding ends with a picture of at most the allowed size, or with an error.
-TEST(Picture, MutatedFilesAreReadOrRefused) {
+TEST(Picture, DecodesOrRefusesMutatedFiles) {
   std::mt19937 random(3);
   const std::string photograph = jpeg_of(64, 48, 2, 4);
   int64_t refused = 0;
@@ -233,14 +233,14 @@ TEST(Picture, MutatedFilesAreReadOrRefused) {
   EXPECT_GT(refused, 500);
 }
 
-TEST(Picture, IsTurnedAsExifSays) {
+TEST(Picture, TurnsByExifOrientation) {
   const std::string big("MM\0\x2a\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0", 26);
   EXPECT_EQ(exif_orientation(big), 6);
   EXPECT_EQ(exif_orientation(big.substr(0, 15)), 1);
   EXPECT_EQ(exif_orientation("nonsense and more"), 1);
 }
 
-TEST(Picture, ResampledKeepsAnEvenColourAndMeansOfHalves) {
+TEST(Picture, KeepsEvenColoursAndMeansWhenResampled) {
   Picture even{9, 7, std::vector<uint8_t>(9 * 7 * 3, 77)};
   EXPECT_EQ(resample(even, {0.5, 0.25, 6.5, 6.5}, 4).rgb, std::vector<uint8_t>(4 * 4 * 3, 77));
   const Picture png = decode_picture(kPng, "a");
@@ -249,7 +249,7 @@ TEST(Picture, ResampledKeepsAnEvenColourAndMeansOfHalves) {
   EXPECT_EQ(pixel(same, 0, 1), pixel(png, 0, 1));
 }
 
-class OfAPictureFolder : public testing::Test {
+class PictureFolderTest : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* hidden : {".git/x.png", "cat/.ipynb_checkpoints/0.PNG", ".hidden/y/z.jpeg", "ant/.z.png"})
@@ -263,7 +263,7 @@ class OfAPictureFolder : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(OfAPictureFolder, ClassesAreItsFolders) {
+TEST_F(PictureFolderTest, UsesItsFoldersAsClasses) {
   EXPECT_TRUE(PictureFolder::is_one(folder.path()));
   EXPECT_FALSE(PictureFolder::is_one(folder / "empty"));
   PictureFolder found = PictureFolder::open(folder.path());
@@ -276,7 +276,7 @@ TEST_F(OfAPictureFolder, ClassesAreItsFolders) {
   EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(folder / "empty"); }), HasSubstr("no pictures in"));
 }
 
-TEST_F(OfAPictureFolder, OtherFilesAreCountedByEnding) {
+TEST_F(PictureFolderTest, CountsOtherFilesByEnding) {
   folder.write("cat/a.webp", "x");
   folder.write("cat/b.WEBP", "x");
   folder.write("stray.png", kPng);
@@ -290,7 +290,7 @@ TEST_F(OfAPictureFolder, OtherFilesAreCountedByEnding) {
               HasSubstr(".png or .jpg files in it; in " + other.path() + " 1 file is not read: 1 .webp"));
 }
 
-TEST_F(OfAPictureFolder, WhatIsHiddenIsNoneAndNamesAreUtf8) {
+TEST_F(PictureFolderTest, IgnoresHiddenFilesAndRequiresUtf8Names) {
   const test::TemporaryFolder other;
   other.write("hidden/.git/x/y.png", kPng);
   EXPECT_FALSE(PictureFolder::is_one(other / "hidden"));
@@ -298,7 +298,7 @@ TEST_F(OfAPictureFolder, WhatIsHiddenIsNoneAndNamesAreUtf8) {
   EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(other / "latin"); }), HasSubstr("must be UTF-8"));
 }
 
-TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {
+TEST_F(PictureFolderTest, GivesEqualSamplesForAnyRanksAndThreads) {
   const auto samples =
       std::make_shared<PictureSamples>(PictureFolder::open(folder.path()), PictureOptions{.side = 2, .augment = true});
   const auto all = [&](int ranks, int threads) {
@@ -319,7 +319,7 @@ TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {
   EXPECT_TRUE(at::equal(all(2, 2), want));
 }
 
-TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
+TEST_F(PictureFolderTest, ShowsTheMiddleOfPngAndJpeg) {
   for (const auto& [name, bytes] : {std::pair{"ant/more/2.png", kPng}, std::pair{"ant/more/2.png", kJpeg}}) {
     folder.write(name, bytes);
     const PictureOptions options{.side = 2};
@@ -341,7 +341,7 @@ TEST_F(OfAPictureFolder, SamplesOfPngAndJpegShowTheMiddle) {
   }
 }
 
-TEST(Picture, AsksOnceWhichPartIsShown) {
+TEST(Picture, RequestsTheShownPartOnce) {
   for (const std::string& bytes : {kPng, kJpeg}) {
     int asked = 0;
     const Picture picture = decode_picture(bytes, "a", [&](int64_t width, int64_t height) {
@@ -352,7 +352,7 @@ TEST(Picture, AsksOnceWhichPartIsShown) {
   }
 }
 
-TEST_F(OfAPictureFolder, PicturesThatAreNoneAreNamedOrPassedOver) {
+TEST_F(PictureFolderTest, RefusesOrSkipsUnreadablePictures) {
   folder.write("ant/more/2.jpeg", "no picture");
   const PictureFolder found = PictureFolder::open(folder.path());
   PictureOptions options{.side = 2};
