@@ -20,7 +20,7 @@ TEST(Bytes, ParsesUnits) {
   EXPECT_EQ(parse_bytes("9EB"), int64_t{9} * 1'000'000'000'000'000'000);
 }
 
-TEST(Bytes, RefusesWhatIsNoSize) {
+TEST(Bytes, RefusesTextThatIsNoSize) {
   for (const char* text : {"", "GiB", "-1", "1e3", "1 2", "1..2", ".", "1ZB", "8EiB", "10EB", "1 GiB x", "1Gi",
                            "9300000TB", "9223372036854775808"}) {
     EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
@@ -38,7 +38,7 @@ TEST(Bytes, PrintsTheShortestExactForm) {
   }
 }
 
-TEST(Bytes, ReadsWellForPeople) {
+TEST(Bytes, PrintsRoundedSizesForPeople) {
   EXPECT_EQ(readable_bytes(512), "512 B");
   EXPECT_EQ(readable_bytes(1536), "1.5 KiB");
   EXPECT_EQ(readable_bytes(int64_t{700} << 20), "700 MiB");

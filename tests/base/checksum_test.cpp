@@ -30,7 +30,7 @@ TEST(Checksum, DoesNotDependOnThePieces) {
   }
 }
 
-TEST(Checksum, HexMayBeReadMidway) {
+TEST(Checksum, AllowsHexMidway) {
   Checksum sum;
   EXPECT_EQ(sum.hex(), checksum(""));
   sum.update("ab", 2);
@@ -48,7 +48,7 @@ TEST(Checksum, ChangesWithEveryByte) {
   }
 }
 
-TEST(Checksum, OfAFileEqualsThatOfItsBytes) {
+TEST(Checksum, EqualsTheChecksumOfAFilesBytes) {
   const test::TemporaryFolder folder;
   const std::string bytes = pattern((3 << 20) + 17);  // several pieces and a remainder
   write_file(folder / "x", bytes);

@@ -171,14 +171,14 @@ TEST(Config, KeepsNoStrayKeysOfTablesThatAStructNames) {
             "[config] x.toml:1: unknown key `stray`; `colossal help config` lists them all");
 }
 
-TEST(Config, KeepsWhatTheFileDoesNotName) { EXPECT_EQ(read("[training]\n"), Config()); }
+TEST(Config, KeepsMembersThatTheFileDoesNotName) { EXPECT_EQ(read("[training]\n"), Config()); }
 
-TEST(Config, APlainValueStandsForATableWithASize) {
+TEST(Config, ReadsAPlainValueInPlaceOfATable) {
   EXPECT_EQ(read("[parallel]\ntensor = 2").parallel.tensor, (TensorSection{2, "1d"}));
   EXPECT_EQ(read("[parallel.tensor]\nsize = 2\nmode = \"2d\"").parallel.tensor, (TensorSection{2, "2d"}));
 }
 
-TEST(Config, TheLaterOfShortAndLongFormWins) {
+TEST(Config, PrefersTheLaterOfShortAndLongForm) {
   EXPECT_EQ(read("[parallel]\ntensor = {size = 2, mode = \"2d\"}", {"--parallel.tensor=4"}).parallel.tensor,
             (TensorSection{4, "2d"}));
   EXPECT_EQ(read("[parallel]\ntensor = 2", {"--parallel.tensor.size=8"}).parallel.tensor.size, 8);
@@ -186,7 +186,7 @@ TEST(Config, TheLaterOfShortAndLongFormWins) {
   EXPECT_EQ(read("", {"--parallel.tensor={size=2, mode=\"2d\"}"}).parallel.tensor, (TensorSection{2, "2d"}));
 }
 
-TEST(Config, FlagsNeedNoQuotes) {
+TEST(Config, ReadsFlagsWithoutQuotes) {
   const Config config =
       read("", {"--name=2024", "training.folder=runs/a=b", "--training.memory=2GB", "--training.shuffle=false",
                 "--training.betas=0.5,0.75", "--training.milestones=[3, 4]", "--training.skip=norm,bias",
@@ -202,7 +202,7 @@ TEST(Config, FlagsNeedNoQuotes) {
   EXPECT_EQ(config.training.steps, 11);
 }
 
-TEST(Config, PrintsWhatReadsBackEqual) {
+TEST(Config, PrintsTextThatReadsBackEqual) {
   Config config;
   config.name = "tab\t quote\" slash\\ newline\n umlaut \xC3\xBC \x01";
   config.parallel = {{8, "2d"}, 3};
@@ -222,7 +222,7 @@ TEST(Config, PrintsTablesInOrderWithRootKeysFirst) {
   EXPECT_THAT(text, HasSubstr("memory = \"70GiB\"\n"));
 }
 
-TEST(ConfigErrors, UnknownKeyNamesPlaceAndNearestKey) {
+TEST(ConfigErrors, NamesPlaceAndNearestKeyOfAnUnknownKey) {
   EXPECT_EQ(complaint("\n[paralel]\ntensor = 2\n"),
             "[config] x.toml:3: unknown key `paralel.tensor`, did you mean `parallel.tensor`?");
   EXPECT_EQ(complaint("[training]\nstpes = 2\n"),
@@ -232,26 +232,26 @@ TEST(ConfigErrors, UnknownKeyNamesPlaceAndNearestKey) {
       "[config] --parallel.tensor.sise: unknown key `parallel.tensor.sise`, did you mean `parallel.tensor.size`?");
 }
 
-TEST(ConfigErrors, UnknownKeyOfAnotherSectionIsFoundThere) {
+TEST(ConfigErrors, FindsAnUnknownKeyInAnotherSection) {
   EXPECT_EQ(complaint("[parallel]\nmilestones = [1]"),
             "[config] x.toml:2: unknown key `parallel.milestones`, did you mean `training.milestones`?");
 }
 
-TEST(ConfigErrors, UnknownKeyWithoutANeighbourPointsToTheList) {
+TEST(ConfigErrors, PointsToTheListForAnUnknownKey) {
   EXPECT_EQ(complaint("zzzzzzzzzzzz = 1"),
             "[config] x.toml:1: unknown key `zzzzzzzzzzzz`; `colossal help config` lists them all");
 }
 
-TEST(ConfigErrors, UnknownEmptySection) {
+TEST(ConfigErrors, RefusesAnUnknownEmptySection) {
   EXPECT_EQ(complaint("[trainin]"), "[config] x.toml:1: unknown section `trainin`, did you mean `training`?");
 }
 
-TEST(ConfigErrors, TheEarliestOfTheFileIsReported) {
+TEST(ConfigErrors, ReportsTheEarliestErrorOfTheFile) {
   EXPECT_THAT(complaint("[training]\nsteps = 0\n[parallel]\ndatta = 1"), HasSubstr("x.toml:2"));
   EXPECT_THAT(complaint("[parallel]\ndatta = 1\n[training]\nsteps = 0"), HasSubstr("x.toml:2"));
 }
 
-TEST(ConfigErrors, WrongTypeNamesWantedAndFound) {
+TEST(ConfigErrors, NamesWantedAndFoundTypes) {
   EXPECT_EQ(complaint("[training]\nsteps = \"many\""),
             "[config] x.toml:2: `training.steps` must be an integer: got \"many\"");
   EXPECT_EQ(complaint("[training]\nsteps = 2.5"),
@@ -275,12 +275,12 @@ TEST(ConfigErrors, WrongTypeNamesWantedAndFound) {
             "[config] x.toml:1: `training` must be a table ([training] and keys below it): got a list of tables");
 }
 
-TEST(ConfigErrors, ATableInPlaceOfAValue) {
+TEST(ConfigErrors, RefusesATableInPlaceOfAValue) {
   EXPECT_EQ(complaint("[training.steps]\na = 1"),
             "[config] x.toml:1: `training.steps` must be an integer: got a table");
 }
 
-TEST(ConfigErrors, OutOfRangeNamesTheRange) {
+TEST(ConfigErrors, NamesTheRange) {
   EXPECT_EQ(complaint("[training]\nsteps = 0"),
             "[config] x.toml:2: `training.steps` must be between 1 and 1000 (steps): got 0");
   EXPECT_EQ(complaint("[parallel]\ndata = -2"),
@@ -293,7 +293,7 @@ TEST(ConfigErrors, OutOfRangeNamesTheRange) {
             "[config] x.toml:2: `training.memory` must be between 0B and 1PiB: got \"2000TiB\"");
 }
 
-TEST(ConfigErrors, BadByteSize) {
+TEST(ConfigErrors, RefusesABadByteSize) {
   for (const char* bad : {"GiB", "12 parsecs", "-1GiB", "1.2.3GiB", "99999999999TiB", "8EiB"}) {
     EXPECT_THAT(complaint("[training]\nmemory = \"" + std::string(bad) + "\""),
                 HasSubstr("`training.memory` must be a size in bytes such as \"70GiB\", less than 8EiB: got \""))
@@ -301,25 +301,25 @@ TEST(ConfigErrors, BadByteSize) {
   }
 }
 
-TEST(ConfigErrors, BadChoiceListsThemAndSuggests) {
+TEST(ConfigErrors, ListsChoicesAndSuggestsOne) {
   EXPECT_EQ(
       complaint("[parallel.tensor]\nmode = \"2.5D\""),
       "[config] x.toml:2: `parallel.tensor.mode` must be one of 1d, 2d, 2.5d: got \"2.5D\", did you mean `2.5d`?");
 }
 
-TEST(ConfigErrors, FlagsWithoutKeyOrValue) {
+TEST(ConfigErrors, RefusesFlagsWithoutKeyOrValue) {
   EXPECT_EQ(complaint("", {"--training.steps"}), "[config] `--training.steps` has no value: write --section.key=value");
   EXPECT_EQ(complaint("", {"--=3"}), "[config] `--=3` names no key: write --section.key=value");
   EXPECT_EQ(complaint("", {"--training.steps="}),
             "[config] --training.steps: `training.steps` must be an integer: got \"\"");
 }
 
-TEST(ConfigErrors, NotToml) {
+TEST(ConfigErrors, RefusesTextThatIsNotToml) {
   EXPECT_THAT(complaint("a = 1\nb = = 2"), HasSubstr("[config] x.toml:2: not valid TOML: "));
   EXPECT_THAT(complaint("a = 1\na = 2"), HasSubstr("[config] x.toml:2: not valid TOML: "));
 }
 
-TEST(ConfigErrors, FilesThatCannotBeRead) {
+TEST(ConfigErrors, RefusesUnreadableFiles) {
   EXPECT_THROW(
       {
         try {
@@ -333,7 +333,7 @@ TEST(ConfigErrors, FilesThatCannotBeRead) {
   EXPECT_THROW(ConfigDocument::load("/tmp"), Error);
 }
 
-TEST(Config, HostileTextNeverCrashes) {
+TEST(Config, SurvivesHostileText) {
   const std::string deep(100000, '[');
   EXPECT_THAT(complaint("a = " + deep), HasSubstr("not valid TOML"));
   EXPECT_THAT(complaint("a = \"\xff\xfe\""), HasSubstr("not valid TOML"));
@@ -365,7 +365,7 @@ TEST(Config, HostileTextNeverCrashes) {
             std::string(100, '.'));
 }
 
-TEST(Config, DotsWithinQuotesAreNoPartOfAKey) {
+TEST(Config, IgnoresDotsWithinQuotes) {
   Config config;
   config.training.skip = {"a\".\\", "'''", "#"};
   std::string list = "['.\"', \"\\\".#\", ";
@@ -385,7 +385,7 @@ TEST(Config, DotsWithinQuotesAreNoPartOfAKey) {
         << text;
 }
 
-TEST(Config, TextFindsValuesBeforeTheRead) {
+TEST(Config, FindsValuesBeforeTheRead) {
   auto document = ConfigDocument::parse("[model]\nname = \"gpt2\"\nlayers = 3", "x.toml");
   document.set("--run.folder=1.50");
   EXPECT_EQ(document.text("model.name"), "gpt2");
@@ -395,7 +395,7 @@ TEST(Config, TextFindsValuesBeforeTheRead) {
   EXPECT_EQ(document.text("model.width"), std::nullopt);
 }
 
-TEST(Config, ReadConfigJoinsFileAndFlags) {
+TEST(Config, JoinsFileAndFlags) {
   const test::TemporaryFolder folder;
   write_file(folder / "x.toml", "[training]\nsteps = 5\nclip = 3.0");
   const auto config = read_config<Config>(folder / "x.toml", {"--training.steps=6"});
@@ -424,7 +424,7 @@ TEST(ConfigHelp, ListsEveryKeyWithItsFacts) {
   EXPECT_EQ(keys[9].type, "list of numbers");
 }
 
-TEST(ConfigHelp, TextStaysWithinItsWidth) {
+TEST(ConfigHelp, KeepsTextWithinItsWidth) {
   const std::string text = format_help(describe_config(Config()), 60);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60u) << line;

@@ -231,20 +231,20 @@ std::vector<std::string> dead_mentions(const fs::path& root) {
 
 std::string readme() { return read_file(kSourceDir / "README.md", 1 << 24); }
 
-TEST(Documents, ReadmeHasAtMost180LinesAnd1500Words) {
+TEST(Documents, LimitsTheReadmeTo180LinesAnd1500Words) {
   EXPECT_LE(lines_of(readme()).size(), 180U);
   size_t words = 0;
   for (const std::string& unit : units_of(readme())) words += words_of(unit).size();
   EXPECT_LE(words, 1500U);
 }
 
-TEST(Documents, CellsOfTheReadmeHaveAtMost25Words) {
+TEST(Documents, LimitsCellsOfTheReadmeTo25Words) {
   for (const std::string& line : prose_lines(readme()))
     if (is_row(line))
       for (const std::string& cell : cells_of(line)) EXPECT_LE(words_of(cell).size(), 25U) << cell;
 }
 
-TEST(Documents, AtMost60SentencesOfDocsHaveMoreThan35Words) {
+TEST(Documents, AllowsAtMost60SentencesOfMoreThan35Words) {
   std::vector<std::string> long_ones;
   for (const fs::path& file : markdown_below(kSourceDir / "docs")) {
     if (file.filename() == "log.md") continue;
@@ -254,11 +254,11 @@ TEST(Documents, AtMost60SentencesOfDocsHaveMoreThan35Words) {
   EXPECT_LE(long_ones.size(), 60U) << ::testing::PrintToString(long_ones);
 }
 
-TEST(Documents, EveryLinkLeadsToAPageAndAnAnchor) { EXPECT_THAT(dead_links(kSourceDir), IsEmpty()); }
+TEST(Documents, LinksOnlyToPagesAndAnchorsThatExist) { EXPECT_THAT(dead_links(kSourceDir), IsEmpty()); }
 
-TEST(Documents, PagesNamedInSourcesExist) { EXPECT_THAT(dead_mentions(kSourceDir), IsEmpty()); }
+TEST(Documents, NamesOnlyPagesThatExistInSources) { EXPECT_THAT(dead_mentions(kSourceDir), IsEmpty()); }
 
-TEST(Documents, IndexListsEveryPage) {
+TEST(Documents, ListsEveryPageInTheIndex) {
   const fs::path docs = kSourceDir / "docs";
   std::set<std::string> linked;
   for (const std::string& link : links_of(read_file(docs / "index.md", 1 << 24)))
@@ -269,14 +269,14 @@ TEST(Documents, IndexListsEveryPage) {
   }
 }
 
-TEST(Documents, OnlyContributingLinksTheLog) {
+TEST(Documents, LinksTheLogOnlyFromContributing) {
   for (const fs::path& file : markdown_below(kSourceDir))
     for (const std::string& link : links_of(read_file(file, 1 << 24)))
       if (fs::path(link.substr(0, link.find('#'))).filename() == "log.md")
         EXPECT_EQ(relative_to(kSourceDir, file), "CONTRIBUTING.md");
 }
 
-TEST(Documents, ChangelogEntriesHaveAtMostTwoLinesAnd50Words) {
+TEST(Documents, LimitsChangelogEntriesToTwoLinesAnd50Words) {
   std::vector<std::string> entry;
   const auto check = [&entry] {
     std::string text;
@@ -293,7 +293,7 @@ TEST(Documents, ChangelogEntriesHaveAtMostTwoLinesAnd50Words) {
   check();
 }
 
-TEST(Documents, PlantedFaultsAreFound) {
+TEST(Documents, FindsPlantedFaults) {
   const test::TemporaryFolder folder;
   const fs::path root(folder / "");
   fs::create_directories(root / "src");

@@ -21,13 +21,13 @@ TEST(Require, JoinsItsPartsOnlyOnFailure) {
   }
 }
 
-TEST(PlainMessage, LosesTheStackOfTorch) {
+TEST(PlainMessage, DropsTheStackOfTorch) {
   EXPECT_EQ(plain_message(std::runtime_error("sizes differ\nException raised from f at x.cpp:1\nframe 0")),
             "sizes differ");
   EXPECT_EQ(plain_message(std::runtime_error("two\nlines")), "two\nlines");
 }
 
-TEST(WithRank, IsAddedOnce) {
+TEST(WithRank, AddsTheRankOnce) {
   EXPECT_EQ(with_rank("[x] y", 2, 4), "[x] y (rank 2 of 4)");
   EXPECT_EQ(with_rank("[x] y (rank 2 of 4)", 1, 4), "[x] y (rank 2 of 4)");
   EXPECT_EQ(with_rank("[x] y", 0, 1), "[x] y");

@@ -125,7 +125,7 @@ std::vector<std::string> compiled_sources() {
   return sources;
 }
 
-TEST(HeaderExamples, AreCompiled) {
+TEST(HeaderExamples, CompilesEveryExample) {
   const std::vector<std::string> sources = compiled_sources();
   for (const std::string& name : kHeaders) {
     const std::vector<CodeBlock> blocks = blocks_of(read_file(kSourceDir / "src/colossal" / name, 1 << 20));
@@ -141,7 +141,7 @@ TEST(HeaderExamples, AreCompiled) {
   }
 }
 
-TEST(HeaderExamples, AreFoundWhereALineDiffers) {
+TEST(HeaderExamples, FindsALineThatDiffers) {
   const std::string header =
       "// A page.\n//\n//   Page page;     // empty\n//   page.write(\"a // b\",\n//              1);\n//\n// "
       "Then:\n//\n"

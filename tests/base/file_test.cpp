@@ -47,7 +47,7 @@ TEST(AtomicFile, IsInvisibleUntilCommitted) {
   EXPECT_THROW(file.commit(), Error);
 }
 
-TEST(AtomicFile, LeavesNothingWithoutCommit) {
+TEST(AtomicFile, LeavesNoFileWithoutCommit) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
   { AtomicFile(folder / "x").write("new"); }
@@ -55,7 +55,7 @@ TEST(AtomicFile, LeavesNothingWithoutCommit) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(AtomicFile, TwoWritersDoNotMeet) {
+TEST(AtomicFile, SeparatesTwoWriters) {
   const test::TemporaryFolder folder;
   AtomicFile one(folder / "x"), two(folder / "x");
   one.write("one");
@@ -75,7 +75,7 @@ int in_child(const Work& work) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(AtomicFile, AFullDiskLeavesTheOldFile) {
+TEST(AtomicFile, KeepsTheOldFileOnAFullDisk) {
   constexpr int kGood = 0, kBad = 1, kNotAllowed = 2;
   const test::TemporaryFolder folder;
   const std::string path = folder / "x";
@@ -94,7 +94,7 @@ TEST(AtomicFile, AFullDiskLeavesTheOldFile) {
   EXPECT_EQ(result, kGood);
 }
 
-TEST(AtomicFile, AFileThatMayNotGrowLeavesTheOldFile) {
+TEST(AtomicFile, KeepsTheOldFileAtASizeLimit) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
   const int result = in_child([&] {  // a child, because the limit applies to a whole process
@@ -109,7 +109,7 @@ TEST(AtomicFile, AFileThatMayNotGrowLeavesTheOldFile) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(AtomicFile, KilledWhileWritingLeavesTheOldFile) {
+TEST(AtomicFile, KeepsTheOldFileWhenTheWriterIsKilled) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
   const int result = in_child([&] {
@@ -126,7 +126,7 @@ TEST(AtomicFile, KilledWhileWritingLeavesTheOldFile) {
   EXPECT_EQ(entries(folder.path()), 2u) << "what the killed process left stays for ever";
 }
 
-TEST(AtomicFile, WhatAnotherWriterLeftDoesNotStandInTheWay) {
+TEST(AtomicFile, IgnoresFilesOfOtherWriters) {
   const test::TemporaryFolder folder;
   for (int i = 0; i < 1000; ++i)
     std::ofstream(concat(folder / "x", ".partial-", ::getpid(), "-", i)) << "of the same process id elsewhere";
@@ -136,7 +136,7 @@ TEST(AtomicFile, WhatAnotherWriterLeftDoesNotStandInTheWay) {
   EXPECT_EQ(entries(folder.path()), 1002u) << "only names of its own kind may be removed";
 }
 
-TEST(AtomicFile, AFileThatIsBeingWrittenIsNotSweptAway) {
+TEST(AtomicFile, KeepsFilesThatAreBeingWritten) {
   const test::TemporaryFolder folder;
   AtomicFile mine(folder / "x");
   mine.write("mine");
@@ -151,7 +151,7 @@ TEST(AtomicFile, AFileThatIsBeingWrittenIsNotSweptAway) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(AtomicFile, ManyWritersOfOneNameAllSucceed) {
+TEST(AtomicFile, AllowsManyWritersOfOneName) {
   const test::TemporaryFolder folder;
   std::vector<std::jthread> writers;
   std::atomic<int> failures = 0;
@@ -205,14 +205,14 @@ TEST(RunFolder, CreatesItsFoldersAndNamesItsFiles) {
   EXPECT_EQ(run.log(3), run.path() + "/log-rank-3.txt");
 }
 
-TEST(RunFolder, AFileInTheWayIsAnError) {
+TEST(RunFolder, RefusesAFileInItsPlace) {
   const test::TemporaryFolder folder;
   write_file(folder / "run", "");
   EXPECT_THAT(complaint([&] { RunFolder(folder / "run").create(); }), HasSubstr("[file] cannot create the folder"));
   EXPECT_THAT(complaint([&] { RunFolder("").create(); }), HasSubstr("run.folder must not be empty"));
 }
 
-TEST(FolderAppears, LooksAgainUntilItsLimit) {
+TEST(FolderAppears, LooksAgainUntilTheLimit) {
   test::TemporaryFolder folder;
   EXPECT_TRUE(folder_appears(folder.path(), std::chrono::milliseconds(0)));
   EXPECT_FALSE(folder_appears(folder / "absent", std::chrono::milliseconds(200)));

@@ -89,7 +89,7 @@ TEST(GgufFile, ReadsVersion2AndRefusesOthers) {
   EXPECT_THAT(complaint_of(""), HasSubstr("does not begin with GGUF"));
 }
 
-TEST(GgufFile, RefusesValuesThatAreNone) {
+TEST(GgufFile, RefusesInvalidValues) {
   const auto value = [](uint32_t kind, const std::string& rest) {
     return complaint_of(file_of(3, 0, 1, text_of("k") + bytes_of(kind) + rest));
   };
@@ -108,7 +108,7 @@ TEST(GgufFile, RefusesValuesThatAreNone) {
   EXPECT_THAT(complaint_of(file_of(3, 0, ~uint64_t{0}, "")), HasSubstr("too short"));
 }
 
-TEST(GgufFile, RefusesTensorsThatAreNone) {
+TEST(GgufFile, RefusesInvalidTensors) {
   const auto tensor = [](const std::string& row) {
     std::string bytes = file_of(3, 1, 0, row);
     bytes.resize(96 + 32);
@@ -124,7 +124,7 @@ TEST(GgufFile, RefusesTensorsThatAreNone) {
   EXPECT_THAT(tensor(tensor_of({uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0)), HasSubstr("too many elements"));
 }
 
-TEST(GgufFile, SaysWhichKeyIsOfAnotherKind) {
+TEST(GgufFile, NamesTheKeyOfAnotherKind) {
   test::TemporaryFolder folder;
   sample(folder / "a.gguf");
   const GgufFile file(folder / "a.gguf");
@@ -137,7 +137,7 @@ TEST(GgufFile, SaysWhichKeyIsOfAnotherKind) {
   EXPECT_THAT(said([&] { file.integers("a.list.texts"); }), HasSubstr("a list of integers"));
 }
 
-TEST(GgufWriter, RefusesWhatIsNotTheNextTensor) {
+TEST(GgufWriter, RefusesBlocksOfAnotherTensor) {
   test::TemporaryFolder folder;
   const std::vector<GgufTensor> one{{"t", {2}, gguf_type("F32")}};
   EXPECT_THAT(test::complaint([&] { GgufWriter(folder / "a", {}, one).write("123"); }),
@@ -153,7 +153,7 @@ TEST(GgufWriter, RefusesWhatIsNotTheNextTensor) {
 
 /// Makes COLOSSAL_MUTATED_FILES mutated files (default 500). Each must be refused, or all its contents must be
 /// readable.
-TEST(GgufFile, MutatedOnesAreRefusedOrRead) {
+TEST(GgufFile, ReadsOrRefusesMutatedFiles) {
   test::TemporaryFolder folder;
   const std::string whole = sample(folder / "a.gguf");
   const char* asked = std::getenv("COLOSSAL_MUTATED_FILES");

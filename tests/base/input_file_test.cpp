@@ -41,7 +41,7 @@ TEST(InputFile, ReadsAnyBytes) {
   EXPECT_EQ(InputFile::open(folder / "empty")->content(), "");
 }
 
-TEST(InputFile, AShortenedFileIsAnErrorWithItsNameAndBothSizes) {
+TEST(InputFile, NamesAShortenedFileAndBothSizes) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", std::string(100'000, 'x'));
   const auto file = InputFile::open(folder / "x");
@@ -54,7 +54,7 @@ TEST(InputFile, AShortenedFileIsAnErrorWithItsNameAndBothSizes) {
   EXPECT_THAT(complaint([&] { file->content(); }), HasSubstr(wanted));
 }
 
-TEST(InputFile, AReplacedOrRemovedFileGoesOnToBeReadAsItWas) {
+TEST(InputFile, ReadsTheOldContentOfAReplacedOrRemovedFile) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old content");
   const auto file = InputFile::open(folder / "x");
@@ -64,7 +64,7 @@ TEST(InputFile, AReplacedOrRemovedFileGoesOnToBeReadAsItWas) {
   EXPECT_EQ(file->content(), "old content");
 }
 
-TEST(InputFile, ThreadsReadAtOnce) {
+TEST(InputFile, ServesSeveralThreads) {
   const test::TemporaryFolder folder;
   std::string bytes;
   for (int i = 0; i < 10'000; ++i) bytes += static_cast<char>(i * 31);
@@ -80,7 +80,7 @@ TEST(InputFile, ThreadsReadAtOnce) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-TEST(InputFile, WhatIsNoRegularFileIsRefused) {
+TEST(InputFile, RefusesOtherThanRegularFiles) {
   const test::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   for (const std::string& path : {folder / "pipe", folder.path(), std::string("/dev/zero")})

@@ -45,7 +45,7 @@ std::string refusal(const char* text) {
   return test::complaint([&] { read_json(ordered_json::parse(text), options, "chat"); });
 }
 
-TEST(JsonFields, SetTheMembersAndNameThem) {
+TEST(JsonFields, SetsTheMembersAndNamesThem) {
   Options options;
   const auto given = read_json(ordered_json::parse(R"({"temperature": 1, "stream": true, "tokens": 7, "sinks": 4,
       "memory": "2KiB", "mode": "chat", "name": "Ada", "schema": {"type": "object"}, "stop": ["a", "b"], "ids": [1, 2],
@@ -66,7 +66,7 @@ TEST(JsonFields, SetTheMembersAndNameThem) {
   EXPECT_THAT(options.bias, ElementsAre(Pair(3, 1.0), Pair(7, 0.5), Pair(50256, -100.0)));
 }
 
-TEST(JsonFields, LeaveWhatIsNotGiven) {
+TEST(JsonFields, KeepsFieldsThatAreNotGiven) {
   Options options;
   EXPECT_TRUE(read_json(ordered_json::object(), options, "chat").empty());
   EXPECT_EQ(options.tokens, 100);
@@ -77,7 +77,7 @@ TEST(JsonFields, LeaveWhatIsNotGiven) {
   EXPECT_EQ(options.schema, "");
 }
 
-TEST(JsonFields, RefuseOtherTypesAndRangesByName) {
+TEST(JsonFields, RefusesOtherTypesAndRangesByName) {
   EXPECT_EQ(refusal("[1]"), "[chat] options must be a JSON object: got [1]");
   EXPECT_EQ(refusal(R"({"temprature": 1})"), "[chat] unknown option temprature, did you mean `temperature`?");
   EXPECT_EQ(refusal(R"({"stream": 1})"), "[chat] stream must be true or false: got 1");
@@ -99,7 +99,7 @@ TEST(JsonFields, RefuseOtherTypesAndRangesByName) {
   EXPECT_EQ(refusal(R"({"bias": {"1": "x"}})"), "[chat] bias must be a number: got \"x\"");
 }
 
-TEST(JsonFields, RefuseStructsWithSections) {
+TEST(JsonFields, RefusesStructsWithSections) {
   struct Nested {
     Options options;
     void fields(Fields& f) { f.section("options", options, "of the answer"); }
@@ -108,7 +108,7 @@ TEST(JsonFields, RefuseStructsWithSections) {
             "[chat] options in JSON must be flat: got a struct with sections");
 }
 
-TEST(JsonFields, ReadTomlOfTheSameStruct) {
+TEST(JsonFields, ReadsTomlOfTheSameStruct) {
   Options options, again;
   options.bias[50256] = -100, options.sinks = 2, options.schema = R"({"type":"object"})";
   again.bias.clear();
@@ -135,7 +135,7 @@ TEST(JsonFields, ReadTomlOfTheSameStruct) {
   EXPECT_EQ(refused("sinks = -2"), "[config] x.toml:1: `sinks` must be at least 0 (tokens): got -2");
 }
 
-TEST(JsonFields, AreDescribed) {
+TEST(JsonFields, DescribesTheFields) {
   const auto keys = describe_config(Options());
   const auto of = [&](const std::string& name) {
     return *std::find_if(keys.begin(), keys.end(), [&](const KeyHelp& key) { return key.key == name; });

@@ -41,7 +41,7 @@ TEST(JsonFile, ReadsAnObject) {
   EXPECT_THROW(read_json_object(folder / "pipe.json", "test"), Error);
 }
 
-TEST(JsonFile, RefusesWhatIsNoObject) {
+TEST(JsonFile, RefusesOtherThanObjects) {
   EXPECT_EQ(refusal("[]"), "[test] x.json: must be a JSON object");
   EXPECT_EQ(refusal("null"), "[test] x.json: must be a JSON object");
   for (const char* text :
@@ -49,13 +49,13 @@ TEST(JsonFile, RefusesWhatIsNoObject) {
     EXPECT_THAT(refusal(text), StartsWith("[test] x.json: not valid JSON: ")) << text;
 }
 
-TEST(JsonFile, NamesThePlaceOfWhatIsNotUtf8) {
+TEST(JsonFile, NamesThePlaceOfBytesThatAreNotUtf8) {
   EXPECT_EQ(refusal("{\"a\":\n \"caf\xe9\"}"),
             "[test] x.json: not valid JSON: near line 2, column 7: a byte that is not UTF-8; convert the text, for "
             "instance with iconv -f LATIN1 -t UTF-8");
 }
 
-TEST(JsonFile, AMessageIsShortAndPrintable) {
+TEST(JsonFile, PrintsShortPrintableMessages) {
   const std::string message = refusal("{\"a\": \"" + std::string(1'000'000, '\x1b') + "\"}");
   EXPECT_THAT(message, StartsWith("[test] x.json: not valid JSON: parse error at line 1"));
   EXPECT_LT(message.size(), 300u);
@@ -64,7 +64,7 @@ TEST(JsonFile, AMessageIsShortAndPrintable) {
   EXPECT_EQ(repeated, "[test] x.json: two members are named ?");
 }
 
-TEST(JsonFile, DepthIsBounded) {
+TEST(JsonFile, LimitsTheDepth) {
   EXPECT_THAT(refusal("{\"a\": " + nested(99, "[", "]") + "}"), StartsWith("read: "));
   for (const int levels : {100, 1'000'000}) {
     EXPECT_EQ(refusal("{\"a\": " + nested(levels, "[", "]") + "}"),
@@ -94,14 +94,14 @@ TEST(JsonFile, KeepsTheSpellingOfFloats) {
 }
 
 // The time of a former parser grew with the square of the number of members: an hour for this object.
-TEST(JsonFile, ManyMembersAreReadOnceEach) {
+TEST(JsonFile, ReadsEachOfManyMembersOnce) {
   nlohmann::json header;
   for (int i = 0; i < 500'000; ++i) header[std::to_string(i)] = nlohmann::json::object();
   const std::string text = header.dump();
   EXPECT_EQ(parse_json_object(text, "x.json", "test", {.distinct_names = true}), header);
 }
 
-TEST(JsonFile, NamesThatComeTwiceAreRefusedWhereTheyMustNot) {
+TEST(JsonFile, RefusesRepeatedNamesOnRequest) {
   const JsonLimits distinct{.distinct_names = true};
   EXPECT_THAT(refusal(R"({"a": 1, "a": 2})"), StartsWith("read: "));
   EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 1}, "c": [{"a": 1}, {"a": 2}]})", distinct),

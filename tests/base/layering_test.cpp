@@ -309,15 +309,13 @@ std::vector<std::string> named_objectives(const fs::path& source) {
   return faults;
 }
 
-TEST(Layering, ObjectivesAreNamedByModelsAndObjectivesAlone) {
+TEST(Layering, NamesObjectivesOnlyInModelsAndObjectives) {
   EXPECT_THAT(named_objectives(kSourceDir / "src"), IsEmpty());
 }
 
-TEST(Layering, JsonIsParsedInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
+TEST(Layering, ParsesJsonInOnePlace) { EXPECT_THAT(direct_json_parsers(kSourceDir / "src"), IsEmpty()); }
 
-TEST(Layering, FieldsOfABatchAreNamedByModelsAndSamplesAlone) {
-  EXPECT_THAT(literal_field_names(kSourceDir / "src"), IsEmpty());
-}
+TEST(Layering, NamesFieldsOnlyInModelsAndSamples) { EXPECT_THAT(literal_field_names(kSourceDir / "src"), IsEmpty()); }
 
 TEST(Layering, HoldsForTheSources) { EXPECT_THAT(violations(kSourceDir / "src"), IsEmpty()); }
 
@@ -329,18 +327,18 @@ TEST(Layering, CoversEveryFolderOfTheSources) {
   EXPECT_GE(architectures_of(kSourceDir / "src").size(), 2u) << "the sibling rule has nothing to look at";
 }
 
-TEST(Layering, PublicHeadersIncludePublicOnesOnly) {
+TEST(Layering, IncludesOnlyPublicHeadersInPublicOnes) {
   EXPECT_THAT(front_door_faults(kSourceDir / "src"), IsEmpty());
   EXPECT_TRUE(public_headers(kSourceDir / "src").count("colossal/train/module_training.h"));
 }
 
-TEST(Layering, FilesAreAtMost600LinesLong) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
+TEST(Layering, LimitsFilesTo600Lines) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
 
-TEST(Layering, FunctionsAreAtMost60LinesLong) { EXPECT_THAT(functions_too_long(kSourceDir / "src"), IsEmpty()); }
+TEST(Layering, LimitsFunctionsTo60Lines) { EXPECT_THAT(functions_too_long(kSourceDir / "src"), IsEmpty()); }
 
-TEST(Layering, NoFileIsEmpty) { EXPECT_THAT(empty_files(kSourceDir / "src"), IsEmpty()); }
+TEST(Layering, HasNoEmptyFile) { EXPECT_THAT(empty_files(kSourceDir / "src"), IsEmpty()); }
 
-TEST(Layering, LinesAreAtMost120ColumnsWide) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
+TEST(Layering, LimitsLinesTo120Columns) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
 
 /// A small tree of sources in which tests plant violations.
 class PlantedViolations : public ::testing::Test {
@@ -368,47 +366,47 @@ class PlantedViolations : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(PlantedViolations, NoneInTheCleanTree) { EXPECT_THAT(found(), IsEmpty()); }
+TEST_F(PlantedViolations, FindsNoneInACleanTree) { EXPECT_THAT(found(), IsEmpty()); }
 
-TEST_F(PlantedViolations, AnIncludeOfAHigherLayerIsFound) {
+TEST_F(PlantedViolations, FindsAnIncludeOfAHigherLayer) {
   plant("tensor/up.cpp", "  #  include \"colossal/models/model.h\"\n");
   EXPECT_THAT(found(), ElementsAre("tensor/up.cpp may not include colossal/models/model.h"));
 }
 
-TEST_F(PlantedViolations, TorchInATorchFreeLayerIsFound) {
+TEST_F(PlantedViolations, FindsTorchInATorchFreeLayer) {
   plant("base/deep/a.h", "#include <ATen/ATen.h>\n");
   plant("base/deep/b.cpp", "#include <c10/util/Exception.h>\n");
   plant("base/deep/c.cpp", "#include \"torch/torch.h\"\n");
   EXPECT_THAT(found(), ElementsAre(HasSubstr("ATen/ATen.h"), HasSubstr("c10/util"), HasSubstr("torch/torch.h")));
 }
 
-TEST_F(PlantedViolations, ASiblingOfAModelIsFound) {
+TEST_F(PlantedViolations, FindsASiblingOfAModel) {
   plant("models/llama.cpp", "#include \"colossal/models/llama.h\"\n#include \"colossal/models/gpt2.h\"\n");
   EXPECT_THAT(found(), ElementsAre("models/llama.cpp includes a sibling: colossal/models/gpt2.h"));
 }
 
-TEST_F(PlantedViolations, AnIncludeOfNothingIsFound) {
+TEST_F(PlantedViolations, FindsAnIncludeOfAMissingFile) {
   plant("base/lost.cpp", "#include \"colossal/base/gone.h\"\n");
   EXPECT_THAT(found(), ElementsAre(HasSubstr("not there: colossal/base/gone.h")));
 }
 
-TEST_F(PlantedViolations, AFolderOutsideTheTableIsFound) {
+TEST_F(PlantedViolations, FindsAFolderOutsideTheTable) {
   plant("utils/x.h", "");
   EXPECT_THAT(found(), ElementsAre("utils/x.h is in no layer"));
 }
 
-TEST_F(PlantedViolations, ARowThatLooksDownwardIsFound) {
+TEST_F(PlantedViolations, FindsARowThatAllowsALaterLayer) {
   plant("LAYERS", "base* : tensor\ntensor : base\nmodels : tensor\n");
   plant("base/down.h", "#include \"colossal/tensor/place.h\"\n");
   EXPECT_THAT(found(), ElementsAre("LAYERS: base names tensor, which is not above it"));
 }
 
-TEST_F(PlantedViolations, ARowThatAllowsMoreThanIsUsedIsFound) {
+TEST_F(PlantedViolations, FindsARowThatAllowsMoreThanIsUsed) {
   plant("LAYERS", "base*  :\ntensor : base\nmodels : base tensor\n");
   EXPECT_THAT(found(), ElementsAre("LAYERS: models allows base, which no file of it includes"));
 }
 
-TEST_F(PlantedViolations, ALongFunctionIsFound) {
+TEST_F(PlantedViolations, FindsALongFunction) {
   const auto body = [](const std::string& indent, size_t lines) {
     std::string text;
     for (size_t i = 0; i + 2 < lines; ++i) text += indent + "  f();\n";
@@ -422,12 +420,12 @@ TEST_F(PlantedViolations, ALongFunctionIsFound) {
                           "colossal/base/long.cpp:64 begins a function of 61 lines"));
 }
 
-TEST_F(PlantedViolations, AnEmptyFileIsFound) {
+TEST_F(PlantedViolations, FindsAnEmptyFile) {
   EXPECT_THAT(empty_files(fs::path(folder_.path()) / "src"),
               UnorderedElementsAre("colossal/base/other.h is empty", "colossal/models/llama.h is empty"));
 }
 
-TEST_F(PlantedViolations, APublicHeaderThatIncludesAPrivateOneIsFound) {
+TEST_F(PlantedViolations, FindsAPublicHeaderThatIncludesAPrivateOne) {
   plant("../colossal.h", "#include \"colossal/base/good.h\"\n");
   plant("PUBLIC", "# comment\nbase : good other\n");
   const auto faults = [&] { return front_door_faults(fs::path(folder_.path()) / "src"); };
@@ -439,7 +437,7 @@ TEST_F(PlantedViolations, APublicHeaderThatIncludesAPrivateOneIsFound) {
                                     "colossal/tensor/place.h is public, but colossal.h does not reach it"));
 }
 
-TEST_F(PlantedViolations, ADirectJsonParserIsFound) {
+TEST_F(PlantedViolations, FindsADirectJsonParser) {
   plant("base/json_file.cpp", "return json::parse(text);\n");
   plant("base/reads.cpp", "// json::parse()\nauto a = nlohmann::ordered_json::parse(text);\njson::sax_parse(t, &g);\n");
   EXPECT_THAT(direct_json_parsers(fs::path(folder_.path()) / "src"),
@@ -447,7 +445,7 @@ TEST_F(PlantedViolations, ADirectJsonParserIsFound) {
                           "colossal/base/reads.cpp:3 parses JSON itself; call parse_json()"));
 }
 
-TEST_F(PlantedViolations, AFieldNamedByALayerThatServesAllBatchesIsFound) {
+TEST_F(PlantedViolations, FindsAFieldNamedInALayerForAllBatches) {
   plant("train/engine.cpp", "const auto& x = micro_batch.at(\"weights\");\n");
   plant("memory/home.cpp", "const char* kName = \"labels\";\n");
   plant("parallel/layout.cpp", "// batch.at(\"ids\")\nmesh.group(\"data\");\n");
@@ -455,7 +453,7 @@ TEST_F(PlantedViolations, AFieldNamedByALayerThatServesAllBatchesIsFound) {
               ElementsAre(HasSubstr("train/engine.cpp:1 names a field"), HasSubstr("memory/home.cpp:1 names a field")));
 }
 
-TEST_F(PlantedViolations, AnObjectiveNamedElsewhereIsFound) {
+TEST_F(PlantedViolations, FindsAnObjectiveNamedElsewhere) {
   plant("infer/engine.cpp", "if (task.objective == \"class\") return;\nauto* x = dynamic_cast<NextToken*>(y);\n");
   plant("train/engine.cpp", "// \"next-token\"\nconst char* kName = \"masked-token\";\n");
   plant("models/x.cpp", "return {.objective = \"next-token\"};\n");
@@ -466,14 +464,14 @@ TEST_F(PlantedViolations, AnObjectiveNamedElsewhereIsFound) {
                                    HasSubstr("train/engine.cpp:2 names an objective")));
 }
 
-TEST_F(PlantedViolations, ALongFileIsFound) {
+TEST_F(PlantedViolations, FindsALongFile) {
   std::string lines;
   for (int i = 0; i <= kLongestFile; ++i) lines += "\n";
   plant("base/long.cpp", lines);
   EXPECT_THAT(files_too_long(folder_.path()), ElementsAre("src/colossal/base/long.cpp has 601 lines"));
 }
 
-TEST_F(PlantedViolations, AWideLineIsFoundUnlessItIsText) {
+TEST_F(PlantedViolations, FindsAWideLineUnlessItIsText) {
   const std::string wide(kColumns + 1, 'x'), just(kColumns, 'x');
   plant("base/text.cpp", "f(R\"page(" + wide + "\n" + wide + "\n)page\");\n" + just + "\n");
   plant("base/wide.cpp", just + "\n// " + wide + "\n");

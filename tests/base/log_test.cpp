@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 constexpr int64_t kPlenty = 1 << 20;
 
-TEST(Log, TheFileGetsEverythingWithTheRank) {
+TEST(Log, WritesEveryLevelWithTheRankToTheFile) {
   const test::TemporaryFolder folder;
   const Log log({.rank = 1, .size = 2, .screen = LogLevel::kSilent, .file = folder / "log.txt"});
   log.debug("a ", 1);
@@ -31,7 +31,7 @@ TEST(Log, TheFileGetsEverythingWithTheRank) {
   EXPECT_THAT(text, HasSubstr(" error  rank 1  d\n"));
 }
 
-TEST(Log, TheScreenGetsTheLevelAskedFor) {
+TEST(Log, ShowsTheRequestedLevelOnTheScreen) {
   ::testing::internal::CaptureStderr();
   Log({.rank = 0, .size = 1}).debug("hidden");
   Log({.rank = 0, .size = 1}).info("shown");
@@ -41,7 +41,7 @@ TEST(Log, TheScreenGetsTheLevelAskedFor) {
   EXPECT_THAT(text, Not(HasSubstr("rank")));
 }
 
-TEST(Log, OtherRanksShowWarningsOnly) {
+TEST(Log, ShowsOnlyWarningsOfOtherRanks) {
   ::testing::internal::CaptureStderr();
   const Log log({.rank = 3, .size = 4});
   log.info("hidden");
@@ -51,17 +51,17 @@ TEST(Log, OtherRanksShowWarningsOnly) {
   EXPECT_THAT(text, Not(HasSubstr("hidden")));
 }
 
-TEST(Log, SilentWritesNothing) {
+TEST(Log, WritesNothingIfSilent) {
   ::testing::internal::CaptureStderr();
   Log::silent().error("nothing");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Log, AFileThatCannotBeOpenedIsAnError) {
+TEST(Log, RefusesAFileThatCannotBeOpened) {
   EXPECT_THROW(Log({.screen = LogLevel::kSilent, .file = "/proc/nonexistent/log.txt"}), Error);
 }
 
-TEST(Log, LinesOfSeveralThreadsStayWhole) {
+TEST(Log, KeepsLinesOfSeveralThreadsWhole) {
   const test::TemporaryFolder folder;
   const Log log({.screen = LogLevel::kSilent, .file = folder / "log.txt"});
   std::vector<std::thread> threads;

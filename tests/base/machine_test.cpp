@@ -10,7 +10,7 @@
 namespace colossal::machine_test {
 namespace {
 
-TEST(Machine, FiguresAreConsistent) {
+TEST(Machine, DescribesTheMachineConsistently) {
   const Machine machine = describe_machine();
   EXPECT_FALSE(machine.host.empty());
   EXPECT_GE(machine.cores, 1);
@@ -21,7 +21,7 @@ TEST(Machine, FiguresAreConsistent) {
   EXPECT_FALSE(machine.instruction_sets.empty());
 }
 
-TEST(Machine, ResidentBytesFollowAllocations) {
+TEST(Machine, CountsAllocationsInResidentBytes) {
   constexpr size_t kBytes = size_t{64} << 20;
   const int64_t before = resident_bytes();
   ASSERT_GT(before, 0);
@@ -34,7 +34,7 @@ TEST(Machine, ResidentBytesFollowAllocations) {
   EXPECT_EQ(block[kBytes - 1], 1);
 }
 
-TEST(Version, IsTheProjects) { EXPECT_STREQ(version(), "0.1.0"); }
+TEST(Version, EqualsTheProjects) { EXPECT_STREQ(version(), "0.1.0"); }
 
 }  // namespace
 }  // namespace colossal::machine_test

@@ -8,7 +8,7 @@
 namespace colossal::number_test {
 namespace {
 
-TEST(PrintNumber, IsShort) {
+TEST(PrintNumber, PrintsTheShortestText) {
   EXPECT_EQ(print_number(0.1), "0.1");
   EXPECT_EQ(print_number(1), "1");
   EXPECT_EQ(print_number(1048576), "1048576");
@@ -22,7 +22,7 @@ TEST(PrintNumber, ReadsBackEqual) {
     EXPECT_EQ(std::strtod(print_number(number).c_str(), nullptr), number);
 }
 
-TEST(ShortestDouble, IsTheDecimalThatWasStored) {
+TEST(ShortestDouble, RestoresTheStoredDecimal) {
   for (const double decimal : {1e-5, 1e-6, 0.1, 500000.0, -2.5, 0.0})
     EXPECT_EQ(shortest_double(static_cast<float>(decimal)), decimal);
   EXPECT_EQ(static_cast<float>(shortest_double(0.333333343F)), 0.333333343F);

@@ -38,7 +38,7 @@ class ProgressTest : public ::testing::Test {
   double now_ = 100;
 };
 
-TEST_F(ProgressTest, AFileGetsPlainLines) {
+TEST_F(ProgressTest, WritesPlainLinesToAFile) {
   {
     Progress progress = make(2, ProgressStyle::kAuto);
     progress.update(1, "loss 3");
@@ -47,7 +47,7 @@ TEST_F(ProgressTest, AFileGetsPlainLines) {
   EXPECT_THAT(lines(), ElementsAre("step 1/2  loss 3", "step 2/2  loss 2"));
 }
 
-TEST_F(ProgressTest, ALongRunGetsATwentiethEach) {
+TEST_F(ProgressTest, PrintsALinePerTwentiethOfALongRun) {
   Progress progress = make(10'000, ProgressStyle::kLines);
   for (int i = 1; i <= 10'000; ++i) progress.update(i, "x");
   const auto all = lines();
@@ -55,7 +55,7 @@ TEST_F(ProgressTest, ALongRunGetsATwentiethEach) {
   EXPECT_THAT(all.back(), HasSubstr("10000/10000"));
 }
 
-TEST_F(ProgressTest, ASlowRunGetsALineEveryTenSeconds) {
+TEST_F(ProgressTest, PrintsALineEveryTenSecondsOfASlowRun) {
   Progress progress = make(1'000'000, ProgressStyle::kLines);
   progress.update(1, "x");
   now_ += 9;
@@ -65,7 +65,7 @@ TEST_F(ProgressTest, ASlowRunGetsALineEveryTenSeconds) {
   EXPECT_EQ(lines().size(), 2u);
 }
 
-TEST_F(ProgressTest, TheLastStateIsNotLost) {
+TEST_F(ProgressTest, PrintsTheLastState) {
   {
     Progress progress = make(1000, ProgressStyle::kLines);
     progress.update(1, "first");
@@ -74,7 +74,7 @@ TEST_F(ProgressTest, TheLastStateIsNotLost) {
   EXPECT_THAT(lines().back(), HasSubstr("2/1000  last words"));
 }
 
-TEST_F(ProgressTest, TellsTheTimeLeft) {
+TEST_F(ProgressTest, PrintsTheTimeLeft) {
   Progress progress = make(11, ProgressStyle::kLines);
   progress.update(1, "x");
   now_ += 60;
@@ -82,7 +82,7 @@ TEST_F(ProgressTest, TellsTheTimeLeft) {
   EXPECT_THAT(lines().back(), HasSubstr("50s left"));
 }
 
-TEST_F(ProgressTest, ATerminalKeepsOneLine) {
+TEST_F(ProgressTest, KeepsOneLineOnATerminal) {
   {
     Progress progress = make(4, ProgressStyle::kTerminal);
     for (int i = 1; i <= 4; ++i) {
@@ -98,7 +98,7 @@ TEST_F(ProgressTest, ATerminalKeepsOneLine) {
   EXPECT_THAT(all[0], HasSubstr("[=====               ] 1/4  loss"));
 }
 
-TEST_F(ProgressTest, ATerminalIsNotRedrawnMoreThanTenTimesASecond) {
+TEST_F(ProgressTest, RedrawsATerminalAtMostTenTimesASecond) {
   Progress progress = make(1000, ProgressStyle::kTerminal);
   for (int i = 1; i <= 100; ++i) {
     now_ += 0.01;
@@ -108,13 +108,13 @@ TEST_F(ProgressTest, ATerminalIsNotRedrawnMoreThanTenTimesASecond) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\r') / 2, 12);
 }
 
-TEST_F(ProgressTest, AnUnknownTotalCounts) {
+TEST_F(ProgressTest, CountsWithoutATotal) {
   Progress progress = make(0, ProgressStyle::kLines);
   progress.update(5, "files");
   EXPECT_THAT(lines(), ElementsAre("step 5  files"));
 }
 
-TEST_F(ProgressTest, SilentWritesNothing) {
+TEST_F(ProgressTest, WritesNothingIfSilent) {
   {
     Progress progress = make(2, ProgressStyle::kSilent);
     progress.update(1, "x");
@@ -123,7 +123,7 @@ TEST_F(ProgressTest, SilentWritesNothing) {
   EXPECT_EQ(output(), "");
 }
 
-TEST(Duration, ReadsWell) {
+TEST(Duration, PrintsDurationsForPeople) {
   EXPECT_EQ(readable_duration(0.4), "0s");
   EXPECT_EQ(readable_duration(59.6), "1m 00s");
   EXPECT_EQ(readable_duration(200), "3m 20s");

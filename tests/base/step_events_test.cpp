@@ -5,7 +5,7 @@
 namespace colossal::step_events_test {
 namespace {
 
-TEST(StepEvents, StoreEachGroupOnce) {
+TEST(StepEvents, StoresEachGroupOnce) {
   StepEvents events;
   EXPECT_EQ(events.index_of({"data", {0, 2}}), 0);
   EXPECT_EQ(events.index_of({"tensor", {0, 1}}), 1);

@@ -5,7 +5,7 @@
 namespace colossal::suggest_test {
 namespace {
 
-TEST(Suggest, EditDistanceCountsEdits) {
+TEST(Suggest, CountsEdits) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
@@ -13,7 +13,7 @@ TEST(Suggest, EditDistanceCountsEdits) {
   EXPECT_EQ(edit_distance("flaw", "lawn"), 2);
 }
 
-TEST(Suggest, TakesTheNearestOnlyIfItIsNear) {
+TEST(Suggest, SuggestsTheNearestOnlyIfItIsNear) {
   const std::vector<std::string> commands{"train", "generate", "info"};
   EXPECT_EQ(closest("trian", commands), "train");
   EXPECT_EQ(closest("generrate", commands), "generate");

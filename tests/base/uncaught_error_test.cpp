@@ -25,7 +25,7 @@ TEST(UncaughtErrorDeathTest, EndsTheProcessWithItsMessage) {
               "^\\[data\\] there is no file\n$");
 }
 
-TEST(UncaughtErrorDeathTest, LeavesOtherExceptionsAsTheyWere) {
+TEST(UncaughtErrorDeathTest, DoesNotChangeOtherExceptions) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(throw_on_a_thread(std::runtime_error("other")), testing::KilledBySignal(SIGABRT), "other");
 }

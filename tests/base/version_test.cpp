@@ -8,7 +8,7 @@
 namespace colossal::version_test {
 namespace {
 
-TEST(Version, RevisionIsACommitOrEmpty) {
+TEST(Version, HasACommitOrAnEmptyRevision) {
   EXPECT_TRUE(std::regex_match(revision(), std::regex("([0-9a-f]{12,40}(-dirty)?)?"))) << revision();
 }
 
