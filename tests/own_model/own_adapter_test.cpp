@@ -50,7 +50,7 @@ class OwnAdapter : public testing::Test {
   const TemporaryFolder folder;
 };
 
-TEST_F(OwnAdapter, TrainsOnEightRanksAsOnOne) {
+TEST_F(OwnAdapter, EqualsOneRankOnEightRanks) {
   const Words eight{"--parallel.tensor=2", "--parallel.pipeline=2", "--parallel.data=2", "--parallel.zero=1"};
   const std::vector<double> want = losses("one", {});
   ASSERT_EQ(want.size(), 6u);
@@ -61,7 +61,7 @@ TEST_F(OwnAdapter, TrainsOnEightRanksAsOnOne) {
   EXPECT_THAT(train("odd", {"--adapter.rnk=2"}).output, HasSubstr("did you mean `adapter.rank`"));
 }
 
-TEST_F(OwnAdapter, KeepsAdaptersAloneAndGoesOnUnderAnotherLayout) {
+TEST_F(OwnAdapter, SavesOnlyAdaptersAndResumesUnderAnotherLayout) {
   const std::vector<double> want = losses("whole", {"--training.save_every=3"});
   const Finished first = train("parts", {"--training.steps=3"});
   ASSERT_EQ(first.status, 0) << first.output;

@@ -58,7 +58,7 @@ class OwnModel : public testing::Test {
 
 // Eight ranks (two stages, two replicas, matrices split in two, ZeRO 1) must give the losses of one process. A config
 // key that only this model has must have an effect. A folder in the format of transformers must load as the same model.
-TEST_F(OwnModel, RunsUnderTensorPipelineAndZeroAsOneProcess) {
+TEST_F(OwnModel, EqualsOneProcessUnderTensorPipelineAndZero) {
   const std::vector<double> want = losses("one", {});
   ASSERT_EQ(want.size(), 8u);
   EXPECT_LT(want.back(), want.front());

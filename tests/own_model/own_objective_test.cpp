@@ -40,7 +40,7 @@ class OwnObjectiveProgram : public testing::Test {
   const TemporaryFolder folder;
 };
 
-TEST_F(OwnObjectiveProgram, TrainsOnEightRanksAsOnOne) {
+TEST_F(OwnObjectiveProgram, EqualsOneRankOnEightRanks) {
   const std::vector<double> want = losses("one", {"--parallel.data=1"});
   ASSERT_EQ(want.size(), 12u);
   EXPECT_NE(want.front(), want.back());

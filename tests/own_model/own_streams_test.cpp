@@ -37,7 +37,7 @@ class OwnStreams : public testing::Test {
 };
 
 // The test compares the objective's loss, and the loss term that one of the blocks attaches.
-TEST_F(OwnStreams, TrainsOnEightRanksAsOnOne) {
+TEST_F(OwnStreams, EqualsOneRankOnEightRanks) {
   const report::RecordedSteps one = train("one", {"--parallel.data=1"});
   const report::RecordedSteps eight =
       train("eight", {"--parallel.data=2", "--parallel.tensor=2", "--parallel.pipeline=2", "--parallel.zero=1"});
