@@ -32,7 +32,7 @@ size_t entries(const std::string& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
-TEST(AtomicFile, IsInvisibleUntilCommitted) {
+TEST(AtomicFile, AppearsOnCommit) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
   AtomicFile file(folder / "x");

@@ -110,7 +110,7 @@ TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStep) {
   EXPECT_EQ(read_environment(variables).host, "gpu04");
 }
 
-TEST(EnvironmentOfSlurm, IsIgnoredInABatchScript) {
+TEST(EnvironmentOfSlurm, IgnoresBatchScripts) {
   Variables variables{{"SLURM_JOB_ID", "77"},       {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_PROCID", "0"},
                       {"SLURM_LOCALID", "0"},       {"SLURM_NODEID", "0"},        {"SLURM_NODELIST", "gpu03"},
                       {"SLURM_TASKS_PER_NODE", "1"}};
@@ -120,7 +120,7 @@ TEST(EnvironmentOfSlurm, IsIgnoredInABatchScript) {
   EXPECT_EQ(read_environment(variables).size, 1);
 }
 
-TEST(EnvironmentOfSlurm, IsIgnoredInAShellOfAnAllocation) {
+TEST(EnvironmentOfSlurm, IgnoresShellsOfAnAllocation) {
   const Variables outside_of_steps{{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}};
   EXPECT_EQ(read_environment(outside_of_steps).launcher, Launcher::None) << "salloc -n 4";
   Variables shell{{"SLURM_JOB_ID", "77"},          {"SLURM_STEP_ID", "0"},      {"SLURM_STEP_NUM_TASKS", "1"},
@@ -184,12 +184,12 @@ TEST(Loopback, RecognizesLoopbackNames) {
     EXPECT_FALSE(comm::is_loopback(host)) << host;
 }
 
-TEST(HostIdentity, IsEqualForAllProcessesOfAHostUnlessOverridden) {
+TEST(HostIdentity, EqualsOnAllProcessesOfAHostUnlessOverridden) {
   EXPECT_EQ(comm::host_identity(""), comm::host_identity(""));
   EXPECT_EQ(comm::host_identity("one"), "one");
 }
 
-TEST(ShareOfCores, IsEvenAndDisjoint) {
+TEST(ShareOfCores, DividesCoresEvenlyWithoutOverlap) {
   const std::vector<int> cores{0, 1, 4, 5, 8};
   EXPECT_EQ(comm::share_of_cores(cores, 0, 2), (std::vector<int>{0, 1}));
   EXPECT_EQ(comm::share_of_cores(cores, 1, 2), (std::vector<int>{4, 5, 8}));

@@ -92,7 +92,7 @@ TEST(Recording, EqualsARecordingAmongPeers) {
   }
 }
 
-TEST(Recording, IsEqualForMetaAndRealTensors) {
+TEST(Recording, EqualsForMetaAndRealTensors) {
   const auto call = [](World& world, const at::TensorOptions& options) {
     RecordingWorld recording(world);
     call_everything(recording, options);

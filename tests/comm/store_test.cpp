@@ -56,7 +56,7 @@ TEST(StoreServer, ReportsAPortInUse) {
   EXPECT_THAT(thrown_message([&] { Store::tcp(tcp); }), HasSubstr("is in use on this host; set MASTER_PORT"));
 }
 
-TEST(StoreServer, IsNamedIfItEnds) {
+TEST(StoreServer, AppearsInTheErrorIfItEnds) {
   Store::Tcp tcp;
   tcp.host = "127.0.0.1";
   tcp.server = true;
@@ -76,7 +76,7 @@ TEST(StoreServer, IsNamedIfItEnds) {
 }
 
 // This simulates a stopped process, or a program that is no store: the system connects to it, but no answer arrives.
-TEST(StoreServer, IsNamedIfItNeverAnswers) {
+TEST(StoreServer, AppearsInTheErrorIfItNeverAnswers) {
   const comm::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -105,7 +105,7 @@ TEST(RandomText, NeverRepeats) {
   EXPECT_NE(comm::random_text(), comm::random_text());
 }
 
-TEST(SealedValue, IsValidOnlyForItsNameAndSecret) {
+TEST(SealedValue, OpensOnlyWithItsNameAndSecret) {
   const Seal seal("secret");
   const std::string closed = seal.close("name", "value");
   EXPECT_EQ(seal.open("name", closed), "value");

@@ -32,13 +32,13 @@ std::vector<RankFacts> run_on(const std::vector<Host>& hosts, const std::string&
   return facts;
 }
 
-TEST(TransportChoice, IsNcclWhenEveryRankOfEveryHostHasAGpu) {
+TEST(TransportChoice, ChoosesNcclWhenEveryRankOfEveryHostHasAGpu) {
   EXPECT_EQ(choose_transport(run_on({{"a", 4, 4}, {"b", 2, 2}})).backend, "nccl");
   EXPECT_EQ(choose_transport(run_on({{"a", 4, 8}})).backend, "nccl");
   EXPECT_EQ(choose_transport(run_on({{"a", 1, 1}, {"b", 1, 1}})).why, "");
 }
 
-TEST(TransportChoice, IsTheSameForAllRanksIfOneHostLacksGpus) {
+TEST(TransportChoice, AgreesOnAllRanksIfOneHostLacksGpus) {
   const auto choice = choose_transport(run_on({{"a", 4, 4}, {"b", 4, 2}}));
   EXPECT_EQ(choice.backend, "gloo") << "the ranks of host a have GPUs enough, but b's do not";
   EXPECT_THAT(choice.why, HasSubstr("by gloo instead of nccl: ranks 4 and 6 share the GPU at 0000:10:00.0 of their "

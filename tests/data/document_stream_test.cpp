@@ -90,7 +90,7 @@ class DocumentStreamTest : public testing::Test {
   DocumentStreamOptions options;
 };
 
-TEST_F(DocumentStreamTest, IsEqualForAnyRanksThreadsAndBatchSizes) {
+TEST_F(DocumentStreamTest, YieldsEqualBatchesForAnyRanksThreadsAndBatchSizes) {
   options.masking = Masking{.share = 0.3, .mask_id = 257, .vocabulary = 257};
   const Rows want = rows(*stream(), 30);
   for (const int ranks : {2, 4}) {

@@ -238,7 +238,7 @@ TEST(LocalRanksStart, NamesACommandThatCannotStart) {
 
 class Stall : public testing::TestWithParam<std::string> {};
 
-TEST_P(Stall, IsEndedByTheWatchdogWithOneMessage) {
+TEST_P(Stall, EndsByTheWatchdogWithOneMessage) {
   const Finished result = run_process(launched(4, {"skip", GetParam(), "3000"}));
   EXPECT_NE(result.status, 0);
   EXPECT_FALSE(result.late);

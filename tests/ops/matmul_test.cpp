@@ -78,7 +78,7 @@ TEST(MatmulChoice, SurvivesEncoding) {
   EXPECT_THROW(choose_matmul("openblas"), Error);
 }
 
-TEST(MatmulChoice, IsTheSameForAllThreads) {
+TEST(MatmulChoice, AppliesToAllThreads) {
   std::vector<int64_t> codes(4);
   std::vector<std::thread> threads;
   for (auto& code : codes) threads.emplace_back([&code] { code = matmul_choice().encode(); });

@@ -48,7 +48,7 @@ TEST(ParallelFor, UsesSeveralThreads) {
   EXPECT_EQ(threads.size(), 3u);  // at::parallel_for would use one thread here, see the header
 }
 
-TEST(ParallelFor, IsSerialInsideAnotherLoop) {
+TEST(ParallelFor, RunsSeriallyInsideAnotherLoop) {
   const ThreadCount scope(2);
   parallel_for(0, 2, 1, [](int64_t, int64_t) { EXPECT_EQ(parallel_chunks(100, 1), 1); });
 }

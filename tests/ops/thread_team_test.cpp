@@ -71,7 +71,7 @@ TEST(ThreadTeam, UsesAllThreads) {
   }
 }
 
-TEST(ThreadTeam, IsSerialInsideALoop) {
+TEST(ThreadTeam, RunsSeriallyInsideALoop) {
   const Threads two(2);
   std::atomic<int> elsewhere{0}, calls{0};
   const auto inner = [&](int64_t) {

@@ -72,7 +72,7 @@ TEST(FieldPart, DividesRowsAndFeaturesLikeHiddenStates) {
   });
 }
 
-TEST(FieldPart, IsTheWholeFieldOnOneProcess) {
+TEST(FieldPart, ReturnsTheWholeFieldOnOneProcess) {
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   const tensor::Batch whole = batch();

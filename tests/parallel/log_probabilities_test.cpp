@@ -196,7 +196,7 @@ TEST(LogProbabilities, EqualsTheFormulaOnOneProcess) {
   }
 }
 
-TEST(LogProbabilities, IsZeroForAnIgnoredLabel) {
+TEST(LogProbabilities, ReturnsZeroForAnIgnoredLabel) {
   nn::Parameters parameters(tensor::Place{}, {.dtype = at::kBFloat16});
   nn::SerialLayers make(parameters);
   const auto head = make.lm_head("head", kHidden, kVocabulary, {});
@@ -211,7 +211,7 @@ TEST(LogProbabilities, IsZeroForAnIgnoredLabel) {
   }
 }
 
-TEST(LogProbabilities, IsIndependentOfTheSlices) {
+TEST(LogProbabilities, DependsOnNoSlices) {
   const at::Tensor labels = labels_of(1, 12), x = values({12, kHidden}, "x").requires_grad_(),
                    weight = values({kVocabulary, kHidden}, "w").requires_grad_();
   const nn::VocabularyPart words{

@@ -58,7 +58,7 @@ TEST(Bubble, MatchesInterleaved) {
   }
 }
 
-TEST(Bubble, IsAThirdOfOneForwardOneBackwardInZeroBubbleH1) {
+TEST(Bubble, TakesAThirdOfOneForwardOneBackwardInZeroBubbleH1) {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {2 * p, 4 * p}) {
       const Timeline timeline = run("zero-bubble-h1", p, m);
@@ -93,7 +93,7 @@ TEST(Bubble, NeedsTheSearchForZeroBubbleAtUnequalCosts) {
   EXPECT_NEAR(run("zero-bubble-h1", 8, 32, kUnequal).bubble() * 32 * 3, 9.8, 1e-6);
 }
 
-TEST(Bubble, IsZeroInZeroBubbleH2AndV) {
+TEST(Bubble, VanishesInZeroBubbleH2AndV) {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {2 * p, 4 * p}) {
       const Timeline h2 = run("zero-bubble-h2", p, m), v = run("zero-bubble-v", p, m);

@@ -85,7 +85,7 @@ TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
   EXPECT_GT(skipped, 50);
 }
 
-TEST(LossScale, IsOneWithoutFp16) {
+TEST(LossScale, EqualsOneWithoutFp16) {
   run::PrecisionConfig config;
   for (const char* mode : {"fp32", "fp64", "bf16", "fp8"}) {
     config.mode = mode;
