@@ -121,6 +121,14 @@ ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& n
   return document;
 }
 
+bool ConfigDocument::rename(const std::string& previous, const std::string& now) {
+  auto entry = values_.extract(previous);
+  if (entry.empty()) return false;
+  entry.key() = now;
+  values_.insert(std::move(entry));
+  return true;
+}
+
 void ConfigDocument::set(const std::string& flag) {
   const std::string assignment = flag.substr(flag.compare(0, 2, "--") == 0 ? 2 : 0);
   const auto equals = assignment.find('=');

@@ -53,6 +53,8 @@ class ConfigDocument {
   /// Overrides one key with a value of another document.
   void put(const std::string& key, const ConfigValue& value) { values_[key] = value; }
   const std::map<std::string, ConfigValue>& values() const { return values_; }
+  /// Gives the value at the key `previous`, if there is one, the key `now`. Returns whether there was one.
+  bool rename(const std::string& previous, const std::string& now);
 
   /// Returns the value of a key as text, or nothing if the key is absent or holds a table or a list of the file. A
   /// caller chooses presets with it before read().
@@ -61,13 +63,16 @@ class ConfigDocument {
   /// Fills the members that the document names; the other members keep their values. Errors: a key that `config` does
   /// not have; a value of the wrong type, out of range or not among the choices. The earliest error of the file is
   /// reported.
+  ///
+  /// Returns a notice for each key that the document has under its previous name (Fields::previously):
+  /// "parallel.zero_sharers is now parallel.zero_group". A key under both names is an error.
   template <class Config>
-  void read(Config& config) const {
-    read_fields([&config](Fields& f) { config.fields(f); });
+  std::vector<std::string> read(Config& config) const {
+    return read_fields([&config](Fields& f) { config.fields(f); });
   }
 
  private:
-  void read_fields(const std::function<void(Fields&)>& visit) const;
+  std::vector<std::string> read_fields(const std::function<void(Fields&)>& visit) const;
   std::map<std::string, ConfigValue> values_;
   int64_t flags_ = 0;
 };
@@ -93,6 +98,7 @@ struct KeyHelp {
   std::string range;          ///< "1 .. 65536", ">= 0", or empty
   std::string default_value;  ///< TOML text
   std::string meaning;
+  std::string previous{};  // its name in the release before, without the section; empty: none
 };
 
 /// Returns the fields that `visit` visits as TOML; see to_toml().

@@ -189,7 +189,7 @@ class Describer : public Printer {
   void visit(const Field& field) override {
     const Section& section = sections()[current()];
     keys_[current()].push_back({section.key, section.help, section.stands_for, key_of(field.name), type_of(field),
-                                field.unit, range_of(field), toml_of(field), field.help});
+                                field.unit, range_of(field), toml_of(field), field.help, field.previous});
   }
   void visit_rest(ConfigDocument& keys) override {
     if (is_at_root()) return each_table(keys, [&] { visit_rest(keys); });

@@ -81,6 +81,7 @@ class Reader : public Fields {
     }
     if (!complaint_.empty()) throw Error("config", complaint_);
   }
+  const std::vector<std::string>& renamed() const { return renamed_; }
 
  private:
   struct Section {
@@ -93,6 +94,7 @@ class Reader : public Fields {
     const std::string key = key_of(field.name);
     known_.push_back(key);
     const ConfigValue* entry = find(key);
+    if (*field.previous != '\0') entry = newer(key_of(field.previous), key, entry);
     if (auto* const* numbers = std::get_if<std::map<int64_t, double>*>(&field.value)) read_below(field, key, **numbers);
     if (section.stands_for == field.name) {
       const ConfigValue* short_form = find(section.key);
@@ -101,6 +103,16 @@ class Reader : public Fields {
         entry = short_form;
     }
     if (entry != nullptr) std::visit([&](auto* target) { read(field, key, *entry, *target); }, field.value);
+  }
+
+  /// Returns the value of a renamed key, which the document may have under either name.
+  const ConfigValue* newer(const std::string& previous, const std::string& key, const ConfigValue* entry) {
+    const ConfigValue* before = find(previous);
+    if (before == nullptr) return entry;
+    renamed_.push_back(concat(previous, " is now ", key));
+    if (entry == nullptr) return before;
+    complain(*before, concat("`", previous, "` is now `", key, "`, and both are given: leave out `", previous, "`"));
+    return entry;
   }
 
   void visit_rest(ConfigDocument& keys) override {
@@ -247,16 +259,18 @@ class Reader : public Fields {
   std::vector<Section> sections_{{"", ""}};
   std::vector<std::string> known_;
   std::set<std::string> used_;
+  std::vector<std::string> renamed_;
   std::string complaint_;
   int64_t complaint_order_ = 0;
 };
 
 }  // namespace
 
-void ConfigDocument::read_fields(const std::function<void(Fields&)>& visit) const {
+std::vector<std::string> ConfigDocument::read_fields(const std::function<void(Fields&)>& visit) const {
   Reader reader(values_);
   visit(reader);
   reader.finish();
+  return reader.renamed();
 }
 
 }  // namespace colossal

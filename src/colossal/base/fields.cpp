@@ -4,56 +4,66 @@
 
 namespace colossal {
 
+Fields& Fields::previously(const char* name) {
+  previous_ = name;
+  return *this;
+}
+
+void Fields::show(Field field) {
+  field.previous = std::exchange(previous_, "");
+  visit(field);
+}
+
 void Fields::flag(const char* name, bool& value, const char* help) {
-  visit({.name = name, .value = &value, .help = help});
+  show({.name = name, .value = &value, .help = help});
 }
 
 void Fields::integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least,
                      int64_t most) {
-  visit({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
+  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
 }
 
 void Fields::number(const char* name, double& value, const char* unit, const char* help, double low, double high) {
-  visit({.name = name, .value = &value, .unit = unit, .help = help, .low = low, .high = high});
+  show({.name = name, .value = &value, .unit = unit, .help = help, .low = low, .high = high});
 }
 
 void Fields::text(const char* name, std::string& value, const char* help) {
-  visit({.name = name, .value = &value, .help = help});
+  show({.name = name, .value = &value, .help = help});
 }
 
 void Fields::choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help) {
-  visit({.name = name, .value = &value, .help = help, .choices = std::move(choices)});
+  show({.name = name, .value = &value, .help = help, .choices = std::move(choices)});
 }
 
 void Fields::bytes(const char* name, int64_t& value, const char* help, int64_t least, int64_t most) {
-  visit({.name = name, .value = &value, .help = help, .least = least, .most = most, .is_bytes = true});
+  show({.name = name, .value = &value, .help = help, .least = least, .most = most, .is_bytes = true});
 }
 
 void Fields::integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least,
                       int64_t most) {
-  visit({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
+  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
 }
 
 void Fields::numbers(const char* name, std::vector<double>& value, const char* unit, const char* help, double low,
                      double high) {
-  visit({.name = name, .value = &value, .unit = unit, .help = help, .low = low, .high = high});
+  show({.name = name, .value = &value, .unit = unit, .help = help, .low = low, .high = high});
 }
 
 void Fields::texts(const char* name, std::vector<std::string>& value, const char* help) {
-  visit({.name = name, .value = &value, .help = help});
+  show({.name = name, .value = &value, .help = help});
 }
 
 void Fields::integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least) {
-  visit({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .can_be_off = true});
+  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .can_be_off = true});
 }
 
 void Fields::numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low,
                            double high) {
-  visit({.name = name, .value = &value, .help = help, .low = low, .high = high});
+  show({.name = name, .value = &value, .help = help, .low = low, .high = high});
 }
 
 void Fields::json(const char* name, std::string& value, const char* help) {
-  visit({.name = name, .value = &value, .help = help, .is_json = true});
+  show({.name = name, .value = &value, .help = help, .is_json = true});
 }
 
 void Fields::rest(ConfigDocument& keys) { visit_rest(keys); }

@@ -49,12 +49,20 @@ struct Field {
   std::vector<std::string> choices = {};  ///< the values that a string may have; empty = any
   bool can_be_off = false;                ///< true for an int64_t that may also be -1 = off, besides least .. most
   bool is_json = false;                   ///< true for a string that holds one JSON value; an empty string = none
+  const char* previous = "";              ///< its name in the previous release, which readers accept; empty = none
 };
 
 /// A visitor over the members of a config struct. The struct calls one public function for each member.
 class Fields {
  public:
   virtual ~Fields() = default;
+
+  /// Gives the next field a previous name, which readers accept for one release and report as renamed:
+  ///
+  ///   f.previously("zero_sharers").integer("zero_group", zero_group, "replicas", "ZeRO group size");
+  ///
+  /// Help, printed configs and suggestions show the new name only.
+  Fields& previously(const char* name);
 
   void flag(const char* name, bool& value, const char* help);
   void integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0,
@@ -94,10 +102,15 @@ class Fields {
   }
 
  protected:
+  /// Visits the field, with the previous name that previously() gave.
+  void show(Field field);
   virtual void visit(const Field& field) = 0;
   virtual void visit_rest(ConfigDocument& keys) = 0;
   virtual void enter(const char* section, const char* help, const char* stands_for) = 0;
   virtual void leave() = 0;
+
+ private:
+  const char* previous_ = "";
 };
 
 }  // namespace colossal

@@ -1,6 +1,7 @@
 #include "colossal/base/json_fields.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -25,6 +26,10 @@ class JsonReader : public Fields {
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& member : object_.items()) {
+      if (const auto renamed = renamed_.find(member.key()); renamed != renamed_.end()) {
+        names.push_back(renamed->second);
+        continue;
+      }
       const bool is_known = std::find(known_.begin(), known_.end(), member.key()) != known_.end();
       require(is_known, component_, "unknown option ", member.key(), did_you_mean(member.key(), known_));
       names.push_back(member.key());
@@ -35,7 +40,13 @@ class JsonReader : public Fields {
  private:
   void visit(const Field& field) override {
     known_.emplace_back(field.name);
-    const auto member = object_.find(field.name);
+    auto member = object_.find(field.name);
+    if (const auto before = *field.previous ? object_.find(field.previous) : object_.end(); before != object_.end()) {
+      require(member == object_.end(), component_, field.previous, " is now ", field.name,
+              ", and both are given: leave out ", field.previous);
+      renamed_[field.previous] = field.name;
+      member = before;
+    }
     if (member == object_.end()) return;
     std::visit([&](auto* target) { read(field, *member, *target); }, field.value);
   }
@@ -115,6 +126,7 @@ class JsonReader : public Fields {
   const ordered_json& object_;
   const char* component_;
   std::vector<std::string> known_;
+  std::map<std::string, std::string> renamed_;  // previous names that the object has, and the present ones
 };
 
 }  // namespace

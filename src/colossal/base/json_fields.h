@@ -21,6 +21,8 @@ std::vector<std::string> read_json_fields(const nlohmann::ordered_json& object,
 /// Sets each field of `config` that `object` has a member for. The other fields keep their values. Returns the names
 /// of the members, in the order of the object.
 ///
+/// A member may have the previous name of its field (Fields::previously); the returned name is the present one.
+///
 /// For a list of texts, the value may also be a single text. Numbers by ids are added to the numbers that `config` has.
 /// A JSON field (Fields::json) takes any value as its text; null means none.
 ///

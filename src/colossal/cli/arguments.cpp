@@ -1,14 +1,56 @@
 #include "colossal/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <string>
 
 #include "colossal/base/config.h"
+#include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
+#include "colossal/comm/launch/environment.h"
 
 namespace colossal::cli {
 namespace {
+
+struct RenamedOption {
+  const char *previous, *now;
+};
+
+/// Options whose previous names are accepted for one release.
+constexpr RenamedOption kRenamedOptions[] = {
+    {"--guess", "--draft-tokens"},        {"--sinks", "--attention-sinks"}, {"--cache", "--kv-cache"},
+    {"--cache-type", "--kv-cache-dtype"}, {"--minima", "--zero-points"},    {"--group", "--group-size"},
+};
+
+bool names(const std::string& word, const std::string& option) {
+  return word == option || word.starts_with(option + "=");
+}
+
+/// Replaces previous names of the options of `app` by the present ones. Errors: an option under both names.
+Arguments with_present_names(const CLI::App& app, Arguments words) {
+  for (const auto& [previous, now] : kRenamedOptions) {
+    if (app.get_option_no_throw(now) == nullptr || app.get_option_no_throw(previous) != nullptr) continue;
+    const auto is_now = [&, option = now](const std::string& word) { return names(word, option); };
+    const bool has_both = std::any_of(words.begin(), words.end(), is_now);
+    bool is_given = false;
+    for (std::string& word : words) {
+      if (!names(word, previous)) continue;
+      if (has_both)
+        throw UsageError(
+            concat(app.get_name(), ": ", previous, " is now ", now, ", and both are given: leave out ", previous));
+      word.replace(0, std::string(previous).size(), now);
+      is_given = true;
+    }
+    if (!is_given) continue;
+    // Ranks that our launcher started have the words of the process that started them, which has warned already.
+    const comm::Environment environment = comm::read_environment(comm::process_variables());
+    if (environment.launcher != comm::Launcher::Colossal && environment.rank == 0)
+      std::fprintf(stderr, "colossal: %s is now %s\n", previous, now);
+  }
+  return words;
+}
 
 /// CLI11 prints a range without an upper bound with all 309 digits of the largest double.
 std::string without_largest_double(std::string message) {
@@ -83,13 +125,13 @@ std::string reason(const CLI::App& app, const CLI::ParseError& error) {
 
 void parse(CLI::App& app, const Arguments& arguments) {
   if (arguments == Arguments{kMarkdownHelp}) throw HelpWanted(markdown_help(app));
+  const Arguments words = with_present_names(app, arguments);
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {
     throw HelpWanted(app.help());
   } catch (const CLI::ParseError& error) {
-    throw UsageError(app.get_name() + ": " + reason(app, error) + "; see `" + app.get_name() +
-                     " --help`");
+    throw UsageError(app.get_name() + ": " + reason(app, error) + "; see `" + app.get_name() + " --help`");
   }
 }
 

@@ -27,7 +27,8 @@ class HelpWanted : public std::runtime_error {
 /// Argument with which a command prints its help as Markdown, a section of docs/reference/cli.md.
 inline constexpr const char* kMarkdownHelp = "--help-markdown";
 
-/// Fills the variables bound to the options of `app`. Errors: UsageError; HelpWanted for `--help` and kMarkdownHelp.
+/// Fills the variables bound to the options of `app`. Previous names of renamed options are accepted for one release,
+/// with a warning on rank 0: "--guess is now --draft-tokens". Errors: UsageError; HelpWanted for `--help` and kMarkdownHelp.
 void parse(CLI::App& app, const Arguments& arguments);
 
 /// Returns the help that `command` throws if its only argument is `form`, which is "--help" or kMarkdownHelp.

@@ -96,13 +96,15 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   parse(app, arguments);
   if (overwrite && options.resume_step)
     throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
-  const run::GivenConfig given = run::read_given_config(path, config_flags(app));
-  const run::Config& config = given.config;
+  run::GivenConfig given = run::read_given_config(path, config_flags(app));
+  run::Config& config = given.config;
   options.notices = given.notices;
   options.command = {"colossal", "train"};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   config.validate();
   const models::ModelShape shape = options.program.models.resolve(config.model);  // so an error is printed once
+  for (std::string& notice : models::use_present_names(config.model, shape.own))
+    options.notices.push_back(std::move(notice));
   run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
   run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);

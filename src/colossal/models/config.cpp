@@ -1,6 +1,6 @@
 #include "colossal/models/config.h"
 
-#include "colossal/models/sizes.h"
+#include "colossal/base/error.h"
 
 namespace colossal::models {
 
@@ -30,6 +30,15 @@ ConfigDocument own_keys(const std::vector<std::string>& assignments) {
   ConfigDocument keys;
   for (const std::string& assignment : assignments) keys.set("--model." + assignment);
   return keys;
+}
+
+std::vector<std::string> use_present_names(ModelConfig& config, const OwnSizes& own) {
+  std::vector<std::string> notices;
+  for (const KeyHelp& key : describe_config(own)) {
+    const std::string previous = "model." + key.previous, now = "model." + key.key;
+    if (!key.previous.empty() && config.own.rename(previous, now)) notices.push_back(concat(previous, " is now ", now));
+  }
+  return notices;
 }
 
 }  // namespace colossal::models

@@ -2,8 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "colossal/base/config.h"
+#include "colossal/models/sizes.h"
 
 namespace colossal::models {
 
@@ -24,5 +26,9 @@ struct ModelConfig {
 /// Returns the value of ModelConfig::own for a config made in code: own_keys({"side=48", "patch=8"}).
 /// Errors: the errors of ConfigDocument::set().
 ConfigDocument own_keys(const std::vector<std::string>& assignments);
+
+/// Gives keys of config.own their present names, if they have a previous one of `own`, the keys of the architecture.
+/// Returns a notice for each: "model.farthest is now model.max_distance".
+std::vector<std::string> use_present_names(ModelConfig& config, const OwnSizes& own);
 
 }  // namespace colossal::models

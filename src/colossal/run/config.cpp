@@ -289,7 +289,7 @@ GivenConfig read_given_config(const std::string& path, const std::vector<std::st
     on_top.set(flag);
   }
   GivenConfig given;
-  document.read(given.config);
+  given.notices = document.read(given.config);
   const int64_t steps = given.config.training.steps;
   int64_t& warmup = given.config.optimizer.warmup_steps;
   constexpr char kWarmup[] = "optimizer.warmup_steps";

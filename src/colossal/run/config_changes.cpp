@@ -8,13 +8,14 @@
 
 namespace colossal::run {
 
-std::string changes_since(const std::string& then, const Config& now) {
+std::string changes_since(const std::string& then, const Config& now, const models::OwnSizes& own) {
   Config saved;
   try {
     ConfigDocument::parse(then, "its config").read(saved);
   } catch (const std::exception&) {
     return "";  // saved by a version with other keys
   }
+  models::use_present_names(saved.model, own);
   std::map<std::string, std::string> before;  // as a map, because architectures have different keys
   for (const KeyHelp& key : describe_config(saved)) before[key.key] = key.default_value;
   std::string changes;

@@ -364,7 +364,7 @@ void Trainer::resume(const checkpoint::StepFolders& steps) {
   checkpoint::Found found;
   std::string changes;
   const auto see = [&](const nlohmann::json& progress) {
-    changes = run::changes_since(progress.value("config", ""), config_);
+    changes = run::changes_since(progress.value("config", ""), config_, data_.shape.own);
   };
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
