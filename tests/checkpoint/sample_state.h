@@ -37,7 +37,8 @@ inline std::vector<Layout> layouts() {
   return all;
 }
 
-/// Returns distinct values that are exact in bf16, including a negative zero.
+/// Returns values that are exact in bf16 and repeat only after 127 elements. The first is a negative zero if `dtype`
+/// has one. `salt` shifts the sequence of values.
 inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarType dtype, int64_t salt) {
   at::Tensor values = at::arange(Box{{}, shape}.numel(), at::kDouble).add(salt).remainder(127).sub(3).mul(0.5);
   values = values.to(dtype).view(shape).contiguous();
@@ -45,7 +46,7 @@ inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarTyp
   return values;
 }
 
-/// Returns the rank's part of a whole tensor; padding is zero.
+/// Returns the part of `whole` that the rank at `place` holds under `spec`; padding is zero.
 inline at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
   at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
   for (const tensor::Block& block : spec.blocks(place))
@@ -63,7 +64,7 @@ inline std::vector<Sample> samples() {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
   const std::vector<tensor::Segment> heads{
-      {12, 3}, {6, 3, true}, {6, 3, true}};                                      // 4 query heads, 2 key and value heads
+      {12, 3}, {6, 3, true}, {6, 3, true}};                                      // 4 query, 2 key and 2 value heads
   return {{"embedding.weight", ShardSpec::split({11, 6}, 0, axes), at::kFloat},  // 11 rows: padding on 2 and 4 ranks
           {"blocks.0.attention.qkv.weight", ShardSpec::split({24, 6}, 0, axes, heads), at::kBFloat16},
           {"blocks.0.attention.qkv.bias", ShardSpec::split({24}, 0, axes, heads), at::kDouble},

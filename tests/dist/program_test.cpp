@@ -1,4 +1,4 @@
-// The program that users start, and the program with LibTorch that it executes.
+// `colossal`, which users start, and `colossal-torch`, the program with LibTorch that replaces it in the same process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

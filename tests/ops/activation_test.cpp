@@ -6,8 +6,8 @@
 namespace colossal::ops::activation_test {
 namespace {
 
-// The reference computes in the same dtype with its own steps. 16 roundings of values as large as the result bound
-// both.
+// Passed as the length of the longest sum, so tolerance() allows 16 eps of the largest result: 16 roundings of values
+// of that size. They bound the operator and the reference, which computes in fp64 with other steps.
 constexpr int64_t kSteps = 16;
 const std::vector<std::vector<int64_t>> kShapes{{1, 2}, {3, 14}, {2, 5, 64}, {131, 34}, {9, 20000}, {6}};
 
@@ -16,7 +16,7 @@ TEST(Activation, EqualsItsReference) {
     for (const auto& shape : kShapes) {
       SCOPED_TRACE(at::IntArrayRef(shape));
       const auto x = normal(shape, 1), up = normal(shape, 2);
-      // fp16 has no kernel, so silu(gate) is rounded before it is multiplied by `up`
+      // fp16 has no fused kernel, so silu(gate) is rounded to fp16 before it is multiplied by `up`.
       const double silu = type == at::kHalf ? 1 : 0;
       expect_equal_operators([](const Tensors& t) { return Tensors{ops::gelu(t[0])}; },
                              [](const Tensors& t) { return Tensors{gelu_reference(t[0])}; }, {x}, type, kSteps);
@@ -39,7 +39,7 @@ TEST(Activation, EqualsTheFormulaOfExactGelu) {
                            {normal({131, 34}, 1)}, type, kSteps);
 }
 
-/// Returns what transformers' ACT2FN computes, by ATen with its autograd.
+/// Computes the function called `name` in transformers' ACT2FN, from ATen operators with ATen's autograd.
 at::Tensor by_formula(const std::string& name, const at::Tensor& x) {
   const auto tanh_gelu = [&] { return 0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)).tanh()); };
   const auto erf_gelu = [&] { return 0.5 * x * (1 + (x / std::sqrt(2.0)).erf()); };
@@ -106,7 +106,7 @@ TEST(Activation, AddsOneAutogradNode) {
   for (const Activation& each : activations()) {
     EXPECT_EQ(nodes(each.gated(x)), 1) << each.name;
     const std::string name = each.name;
-    // relu and its square save the same tensor
+    // relu2 has two nodes, which save the same tensor: relu its output, square its input.
     EXPECT_EQ(nodes(each.plain(x)), name == "linear" ? 0 : name == "relu2" ? 2 : 1) << name;
   }
 }

@@ -13,13 +13,13 @@ namespace {
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) { return normal(shape, seed).to(at::kFloat); }
 
-/// Returns random integers from `low` to `high`.
+/// Returns random int64 values from `low` to `high`, both included.
 at::Tensor whole_numbers(at::IntArrayRef shape, int64_t low, int64_t high, uint64_t seed) {
   return ((normal(shape, seed) * 1e4).to(at::kLong).remainder(high - low + 1) + low);
 }
 
-/// Returns the dequantized values of rows that are quantized to 8 bits per group, as the documentation of
-/// PrepackedMatrix says.
+/// Returns the rows of x after quantization to 8 bits, with one scale per `group` elements, and dequantization. The
+/// documentation of PrepackedMatrix describes this quantization.
 at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
   const int64_t missing = (group - x.size(1) % group) % group;
   const at::Tensor groups = at::constant_pad_nd(x, {0, missing}).unflatten(1, {-1, group});
@@ -28,8 +28,8 @@ at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
   return (codes.to(at::kDouble) * scale.to(at::kDouble)).flatten(1).narrow(1, 0, x.size(1));
 }
 
-/// Calls body for each set of kernels of this machine, with numbers of rows and outputs that tiles and panels divide
-/// and others that they do not.
+/// Calls body for each set of kernels that this machine can run. Some numbers of rows are multiples of kTileRows,
+/// and some numbers of outputs are multiples of kPanelOutputs; the others are not.
 template <class Body>
 void for_kernels_and_sizes(const Body& body) {
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
@@ -59,7 +59,8 @@ TEST(PrepackedMatrix, MultipliesFloatingPoint) {
   });
 }
 
-// The rows hold every e4m3 code, also subnormal ones. The largest value is 448, so scales are 1.
+// First every output has all e4m3 codes as weights, also subnormal ones, with 0 for NaN. Their largest value is 448, so
+// scales are 1 and products are exact. Then random weights.
 TEST(PrepackedMatrix, MultipliesFp8) {
   const at::Tensor codes =
       at::arange(256, at::kInt).to(at::kByte).view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num(0);
@@ -81,7 +82,8 @@ TEST(PrepackedMatrix, MultipliesFp8) {
   });
 }
 
-// Integers with scales of 1 make every product and sum exact.
+// Integers with scales of 1 make every product and sum exact. A scale of x is 1 because each of its groups contains 127
+// or -127.
 TEST(PrepackedMatrix, AddsProductsOfCodesExactly) {
   for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
     const int64_t inputs = 200, group = 64;
@@ -183,7 +185,8 @@ TEST(GroupCodes, RoundsToTheNearestValue) {
         RoundingOptions{.bits = 4, .group = 32, .minima = true}}) {
     const GroupCodes codes = round_to_codes(w, options);
     const at::Tensor scale = codes.scales.repeat_interleave(32, 1).narrow(1, 0, 100);
-    // Half a step, plus the rounding of scale and minimum to 11 bits, which affects the largest code most.
+    // Half a step, plus the rounding of scale and minimum to the 11 bits of binary16. The error of the scale is largest
+    // for the largest code.
     const double most_codes = options.bits == 8 ? 127 : 15;
     EXPECT_TRUE(((codes.values() - w).abs() <= scale * (0.5 + most_codes * 0x1p-10)).all().item<bool>());
     EXPECT_TRUE(at::equal(through_binary16(codes.scales), codes.scales));

@@ -1,4 +1,4 @@
-// Samples of a corpus for next-token prediction: runs of tokens, with the following token as label of each.
+// Samples of a corpus for next-token prediction: runs of tokens. The label of each token is the token after it.
 #pragma once
 #include "colossal/data/batches.h"
 #include "colossal/data/corpus.h"
@@ -7,26 +7,28 @@ namespace colossal::data {
 
 /// The treatment of the documents within a row.
 enum class Documents {
-  /// Documents are independent. Positions restart after an end token, whose label is kIgnored, so no token is predicted
-  /// from another document.
+  /// Documents are independent: a token attends only to its own. Positions restart after an end token, whose label is
+  /// kIgnored, so no token is predicted from another document.
   Separate,
   /// Documents form one stream. Positions do not restart, and the first token of the next document is predicted from
   /// the end token.
   Joined,
 };
 
-/// Fills row `row` of `batch`, which make_text_batch() made for the same `documents`, with a sample of S tokens.
-/// `ids` has S + 1 tokens: the sample and the token after it.
+/// Fills row `row` of `batch`, which make_text_batch() made for the same `documents`, with a sample of S tokens. S is
+/// the length of its rows. `ids` has S + 1 tokens: the sample and the token after it. `end_id` is the end token; it is
+/// ignored with Documents::Joined.
 void fill_text_row(const int64_t* ids, Documents documents, int64_t end_id, tensor::Batch& batch, int64_t row);
 
-/// Returns a batch of `rows` rows of text, all zeros: a text_batch(), with `documents` if they are separate.
+/// Returns a batch of `rows` rows of `sequence` tokens, all zeros: a text_batch(), which has the field "documents" only
+/// with Documents::Separate.
 tensor::Batch make_text_batch(int64_t rows, int64_t sequence, Documents documents);
 
 /// Samples of S = `sequence` tokens. Sample i has the tokens [i S, i S + S) of the corpus; there are (size - 1) / S
-/// samples. With Documents::Joined, fill() reads only the wanted tokens of a batch, and one token more after each run.
+/// samples. With Documents::Joined, fill() reads only the tokens of batch.wanted, and one token more after each run.
 /// With Documents::Separate it reads whole rows, because the document of a token may begin anywhere before it.
-/// Errors: the constructor throws Error("data", ...) if the corpus is shorter than S + 1. fill() throws the errors of
-///         Corpus::read().
+/// Errors: the constructor throws Error("data", ...) if S < 1 or the corpus has fewer than S + 1 tokens. fill() throws
+///         the errors of Corpus::read().
 class TextSamples : public Samples {
  public:
   TextSamples(Corpus corpus, int64_t sequence, Documents documents = Documents::Separate);

@@ -40,7 +40,7 @@ ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t hea
 }
 
 std::vector<Preset> presets() {
-  // Table 1.
+  // Table 1 of the paper, except palm-tiny.
   return {{"palm-tiny", sized(257, 128, 4, 4, 32)},
           {"palm-8b", sized(256000, 4096, 32, 16, 256)},
           {"palm-62b", sized(256000, 8192, 64, 32, 256)},

@@ -23,7 +23,7 @@ void try_flash_attention(const at::TensorOptions& there) {
                                /*return_debug_mask=*/false);
 }
 
-// Two products: of values, and of a gradient and values.
+// Tries the two kinds of products in training: values (e4m3) times values, and a gradient (e5m2) times values.
 void try_scaled_product(const at::TensorOptions& there) {
   const at::Tensor one = at::ones({}, there.dtype(at::kFloat)), values = at::zeros({16, 16}, there.dtype(at::kByte));
   const at::Tensor second = values.view(at::kFloat8_e4m3fn).t();
@@ -51,7 +51,7 @@ void try_operator(DeviceOperator op, const at::TensorOptions& there) {
 bool does_run(DeviceOperator op, c10::Device device) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  // Hides the trial from profilers, because it is not part of the program's work.
+  // Hides the trial from observers (at::RecordFunction), because it is not part of what the program computes.
   const at::DisableRecordFunctionGuard unseen;
   const c10::DeviceGuard guard(device);
   const auto there = at::TensorOptions(device);

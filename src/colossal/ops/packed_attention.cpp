@@ -12,7 +12,8 @@
 namespace colossal::ops {
 namespace {
 
-// Returns heads [B, N, S, D] as [B S, N, D]: a view if heads have the storage order of projections.
+// Returns heads [B, N, S, D] as [B S, N, D]. The result is a view if the heads are stored as [B, S, N, D] without gaps
+// between rows, as projections return them; otherwise a copy.
 at::Tensor tokens_of(const at::Tensor& heads) {
   const at::Tensor tokens = heads.transpose(1, 2).flatten(0, 1);
   return tokens.stride(2) == 1 ? tokens : tokens.contiguous();
@@ -27,7 +28,8 @@ at::Tensor of_documents(const at::Tensor& q, const at::Tensor& k, const at::Tens
       /*dropout_p=*/0, mask.causal, /*return_debug_mask=*/false, scale, window.left, window.right));
 }
 
-/// Tokens of all rows in one tensor [.., N, D], with the unused storage between a row and the next one.
+/// Tokens of all rows in one tensor [.., N, D]. It includes the storage between the end of a row and the start of the
+/// next one, which attention ignores.
 struct Rows {
   at::Tensor tokens;
   int64_t step;  // distance between the starts of two rows, in tokens
@@ -48,7 +50,7 @@ at::Tensor of_lengths(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   Rows keys = rows_of(k), values = rows_of(v);
   if (keys.step != values.step) keys = {tokens_of(k), k.size(2)}, values = {tokens_of(v), v.size(2)};
   const int64_t rows = q.size(0), queries = q.size(2);
-  // One copy for three arrays: borders of queries, borders of keys, and number of valid keys of each row.
+  // One copy to the device for three arrays: borders of queries, borders of keys, and number of valid keys of each row.
   std::vector<int32_t> numbers;
   const auto put = [&](int64_t number) { numbers.push_back(static_cast<int32_t>(number)); };
   for (int64_t row = 0; row <= rows; ++row) put(row * queries);
