@@ -24,13 +24,13 @@ std::vector<std::string> read_json_fields(const nlohmann::ordered_json& object,
 /// A member may have the previous name of its field (Fields::previously); the returned name is the present one.
 ///
 /// For a list of texts, the value may also be a single text. Numbers by ids are added to the numbers that `config` has.
-/// A JSON field (Fields::json) takes any value as its text; null means none.
+/// A JSON field (Fields::json) accepts any JSON value and stores its text; null stores an empty text, which means none.
 ///
-/// Errors (of `component`): `object` is not a JSON object, a member is not a field (the message has the nearest name),
-///                          a value has another type, an integer is out of range. `config` may then hold some of the
-///                          members. This function does not check the range of numbers that are not integers; the
-///                          check() of the struct does. A struct with Fields::section() or Fields::rest() is an error,
-///                          because the object must be flat.
+/// Errors (of `component`): `object` is not a JSON object; a member is not a field (the message has the nearest name);
+///                          a value has another type or is not one of the choices; an integer is out of range.
+///                          `config` may then hold some of the members. This function does not check the range of
+///                          numbers that are not integers; the caller does, with the check() of the struct. A struct
+///                          with Fields::section() or Fields::rest() is an error, because the object must be flat.
 template <class Config>
 std::vector<std::string> read_json(const nlohmann::ordered_json& object, Config& config, const char* component) {
   return read_json_fields(

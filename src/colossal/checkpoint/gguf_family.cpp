@@ -11,8 +11,8 @@ namespace {
 using Change = GgufChange;
 using Kind = GgufKey::Kind;
 
-/// Returns the names of layer tensors that LLaMA and its successors share. `particular` rows come first and replace
-/// common ones.
+/// Returns the rows (GGUF name, folder name) of the layer tensors that LLaMA and its successors share. The rows of
+/// `particular` come first, so look-ups find them first, and replace common rows with the same GGUF name.
 std::vector<GgufName> llama_block_names(std::vector<GgufName> particular = {}) {
   const GgufName common[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
                              {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
@@ -46,7 +46,7 @@ std::vector<GgufKey> llama_keys(std::vector<GgufKey> more = {}) {
 
 const GgufKey kHeadDim{"attention.key_length", "head_dim", Kind::Integer, true};
 
-/// Returns the names of GPT-2 and its successors: norms with biases, and q, k and v in one matrix.
+/// Returns the rows of the layer tensors of GPT-2 and its successors: norms with biases, and q, k and v in one matrix.
 std::vector<GgufName> gpt_block_names(const char* norm_1, const char* norm_2, const char* qkv, const char* out,
                                       const char* up, const char* down, Change matrix, Change heads) {
   return {{"attn_norm", norm_1},        {"ffn_norm", norm_2},   {"attn_qkv", qkv, heads},
@@ -197,7 +197,7 @@ const std::vector<GgufFamily>& families() {
   return all;
 }
 
-/// Returns the ending of `name` after `front`, if it is ".weight" or ".bias".
+/// Returns the ending of `name` after `front`, the name in a row; none unless it is ".weight" or ".bias".
 std::optional<std::string> ending_behind(const std::string& name, const std::string& front) {
   if (name.rfind(front, 0) != 0) return {};
   const std::string ending = name.substr(front.size());
@@ -205,7 +205,8 @@ std::optional<std::string> ending_behind(const std::string& name, const std::str
   return ending;
 }
 
-/// Returns the rest of a layer tensor's name after `front` and a layer number, and stores that number in `number`.
+/// Returns the rest of a layer tensor's name after `front`, a layer number and a dot; none if it has another form.
+/// Stores the layer number in `number`.
 std::optional<std::string> behind_number(const std::string& name, const std::string& front, std::string& number) {
   if (name.rfind(front, 0) != 0) return {};
   const size_t end = name.find('.', front.size());
@@ -217,7 +218,8 @@ std::optional<std::string> behind_number(const std::string& name, const std::str
 
 constexpr char kBlocks[] = "blk.";
 
-/// Sizes of a tensor that has q, k and v of all heads. In a folder it is [group, heads of q, k, v, feature].
+/// Sizes of a tensor that has q, k and v of all heads. In a file its rows are all q, all k, all v. In a folder they
+/// are [groups, queries + 2, features]: for each group the q heads, then k, then v.
 struct Grouped {
   int64_t groups, queries, features;
   Grouped(const at::Tensor& tensor, const GgufHeads& heads) : groups(heads.kv_heads) {
@@ -235,7 +237,7 @@ std::vector<int64_t> with_rest(std::vector<int64_t> front, const at::Tensor& ten
   return front;
 }
 
-/// Reorders the rows of each head between halves [heads, 2, half] and pairs [heads, half, 2].
+/// Reorders the rows of each head: from pairs [heads, half, 2] to halves [heads, 2, half] if `to_halves`, else back.
 at::Tensor turn_pairs(const at::Tensor& tensor, int64_t heads, bool to_halves) {
   require(heads > 0 && tensor.size(0) % (2 * heads) == 0, "gguf", "rows of a tensor of ", heads,
           " heads must be pairs of features: got ", tensor.size(0));

@@ -1,5 +1,4 @@
-// The activation of the feed-forward layers as a key of [model] and of config.json, for families that let the user
-// choose it.
+// The activation of the feed-forward layers as a key of [model] and of config.json, for families that do not fix it.
 #pragma once
 #include <string>
 
@@ -12,8 +11,8 @@ class FolderConfig;
 /// Visits the key `activation`, a name that ops::activation() supports.
 void activation_field(Fields& f, std::string& activation);
 
-/// Returns the activation in config.json under `key`, or `otherwise` if the key is missing. Errors ("model"): an
-/// activation that is not supported here.
+/// Returns the name of the activation in config.json under `key`, or `otherwise` if the key is missing.
+/// Errors ("model"): an activation that ops::activation() does not support.
 std::string read_activation(const FolderConfig& config, const char* key, const char* otherwise);
 
 }  // namespace colossal::models

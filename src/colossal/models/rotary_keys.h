@@ -17,9 +17,9 @@ struct ModelShape;
 
 /// The keys of rotary positions, a part of a family's own keys.
 struct RotaryKeys {
-  double theta = 10000;
+  double theta = 10000;          ///< base of the rotary frequencies
   std::string type = "default";  ///< method for longer texts: default (none), linear, dynamic, yarn, llama3, longrope
-  ops::RotaryScaling scaling{};  ///< parameters of that type, without its kind
+  ops::RotaryScaling scaling{};  ///< parameters of that type; their `kind` stays None, because `type` names it
 
   void fields(Fields& f);
   bool operator==(const RotaryKeys&) const = default;
@@ -28,32 +28,37 @@ struct RotaryKeys {
   std::shared_ptr<const ops::RotaryTable> table(int64_t rotated) const;
 };
 
-/// Check for a family's `settle`. If the type is dynamic, it also sets positions = original_positions x factor.
-/// Errors ("model"): a `rotated` that is odd, not positive or larger than a head; a factor or another parameter that
-///                   belongs to another type or has no effect (mscale together with attention_factor, or only one of
-///                   the two mscales); a factor of dynamic below 1; no original_positions for a type that needs them;
-///                   factors of longrope that are not one per pair of features.
+/// Checks `keys` and sets the sizes in `shape` that follow from them; a family calls it in Architecture::settle.
+/// Type dynamic sets positions = original_positions * factor. Types dynamic and longrope set even_positions =
+/// original_positions.
+/// Errors ("model"): an unknown type; a `rotated` that is odd, not positive or larger than head_dim; a factor or
+///                   another parameter that belongs to another type or has no effect (mscale together with
+///                   attention_factor, or only one of the two mscales); a factor of dynamic below 1; no
+///                   original_positions for a type other than default and linear; factors of longrope that are not
+///                   one per pair of features.
 void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& shape);
 
 /// How a family's config class differs from others in reading a folder's rotary positions.
 struct RotaryReading {
-  /// Types with another name in this family, and their name here
+  /// Names of types in the family's folders that differ from ours, each with our name (RotaryKeys::type)
   std::vector<std::pair<std::string, std::string>> renamed{};
-  bool whole = false;  ///< whole heads are rotated: partial_rotary_factor must be 1
-  /// Default of original_max_position_embeddings outside the rotary object; 0 = as in the object
+  bool whole = false;  ///< true = whole heads are rotated, so partial_rotary_factor must be 1
+  /// original_max_position_embeddings, in tokens, if config.json has none outside the rotary object; 0 = the object's
   int64_t original = 0;
 };
 
-/// Returns the key of config.json that has the scaling: rope_scaling if it exists (transformers 4, also accepted by 5),
-/// otherwise rope_parameters (5).
+/// Returns the key of the rotary object, the object of config.json that has the scaling. It is rope_scaling
+/// (transformers 4) if config.json has it; transformers 5 prefers it, too. Otherwise it is rope_parameters (5).
 const char* rotary_object(const FolderConfig& config);
 /// Reads rope_parameters (transformers 5, which includes the base), or rope_theta and rope_scaling (4).
-/// Errors ("model"): an unsupported type; rope_parameters that differ among layers; a part of a head if `reading`
-///                   requires whole heads.
+/// Errors ("model"): an unsupported type; rope_parameters that differ among layers; a partial_rotary_factor other than
+///                   1 if `reading` says that whole heads are rotated.
 RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading = {});
-/// Returns the share of each head that is rotated: partial_rotary_factor of rope_parameters or, outside of them, `key`.
+/// Returns the fraction of each head's features that is rotated: partial_rotary_factor of the rotary object; if absent,
+/// `key` of config.json; if absent too, `otherwise`.
 double read_rotary_share(const FolderConfig& config, const char* key, double otherwise);
-/// Writes rope_theta and rope_scaling, which both versions read; with type dynamic also max_position_embeddings.
+/// Writes rope_theta and rope_scaling, which transformers 4 and 5 read. With type dynamic it also writes
+/// max_position_embeddings = original_positions.
 void write_rotary(const RotaryKeys& keys, nlohmann::json& config);
 
 }  // namespace colossal::models

@@ -1,4 +1,4 @@
-// The section [optimizer] of a config: the update rule and its parameters. Needs no LibTorch.
+// The section [optimizer] of a config: the update rule and its parameters.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace colossal::optim {
 
-/// The keys of [optimizer]. A rule refuses the keys that it does not use. fields() in config.cpp describes each key.
+/// The keys of [optimizer]. A rule refuses the keys that it does not use. `colossal help config` says more.
 struct OptimizerConfig {
   std::string name = "adamw";                  ///< update rule, one of rule_names()
   double learning_rate = 1e-3;                 ///< peak rate
   std::vector<double> betas;                   ///< decay rates of the moments; empty = the defaults of the rule
-  double epsilon = 1e-8;                       ///< added to the root of the second moment
+  double epsilon = 1e-8;                       ///< adam*, lamb, galore, muon: added to the root of the second moment
   double weight_decay = 0.1;                   ///< decay of matrices and embeddings, not of norms and biases
   double momentum = 0.9;                       ///< sgd, lars: fraction of the previous direction that is kept
   bool nesterov = false;                       ///< sgd: use Nesterov momentum
@@ -34,15 +34,16 @@ struct OptimizerConfig {
   void fields(Fields& f);
 };
 
-/// Checks the config. Errors ("optimizer"): a key that the rule does not use and that is not at its default, with the
-/// name of the rule; a number of betas that differs from the number that the rule has.
+/// Checks the config. Errors ("optimizer"): an unknown rule; a key that the rule does not use and that is not at its
+/// default, with the name of the rule; another number of betas than the rule has; the errors of
+/// ParameterGroups::check().
 void check_optimizer(const OptimizerConfig& config);
 
 /// Returns config.betas, or the default betas of the rule if they are empty.
 std::vector<double> betas_of(const OptimizerConfig& config);
 
 /// Returns a lower bound of the bytes of optimizer state per element of a large matrix, if each updated value has
-/// `value_bytes` bytes. Errors: an unknown optimizer.
+/// `value_bytes` bytes. Errors ("optimizer"): an unknown optimizer.
 double least_state_bytes(const OptimizerConfig& config, double value_bytes);
 
 /// Returns the names of all rules.

@@ -61,7 +61,7 @@ class Reader {
     require(ok, "gguf", file_.path(), ": ", kKeyPrefix, parts...);
   }
 
-  /// Returns the id under the key; -1 = the file has no such key.
+  /// Returns the token id under the key `name`; -1 = the file has no such key.
   int64_t id(const std::string& name) const {
     const int64_t id = file_.integer(key(name), -1);
     check(!file_.has(key(name)) || (id >= 0 && id < static_cast<int64_t>(tokens_.size())), name,
@@ -87,8 +87,9 @@ class Reader {
     return added;
   }
 
-  /// Returns the begin and end tokens that the file asks for; keys that are absent follow llama.cpp's default for the
-  /// kind of vocabulary.
+  /// Returns the post_processor that adds the begin and end tokens that the file asks for; null = it adds none.
+  /// `begin` and `end` are ids; -1 = none. If the file does not say, `adds_begin` and `adds_end` decide: llama.cpp's
+  /// defaults for the kind of vocabulary.
   json around(int64_t begin, int64_t end, bool adds_begin, bool adds_end) const {
     if (begin < 0 || file_.integer(key("add_bos_token"), adds_begin) == 0) begin = -1;
     if (end < 0 || file_.integer(key("add_eos_token"), adds_end) == 0) end = -1;
@@ -107,8 +108,8 @@ class Reader {
   }
 
   json byte_level() const {
-    // The key is required. Without it llama.cpp uses a default pattern that fits no vocabulary and splits GPT-NeoX's
-    // words wrongly.
+    // The key `pre` is required, because without it llama.cpp uses a pattern that belongs to no vocabulary. That
+    // pattern splits GPT-NeoX's words wrongly.
     check(file_.has(key("pre")), "pre is missing, so the pre-tokenizer is unknown; name a tokenizer with --tokenizer");
     const GgufWords& words = gguf_words(file_.text(key("pre")), file_.path());
     return {{"model",
@@ -131,7 +132,7 @@ class Reader {
 
   bool has_all_bytes() const { return std::count(types_.begin(), types_.end(), kByte) == 256; }
 
-  /// Returns SentencePiece's joins as merges: each way to compose a piece of two others, the best score first.
+  /// Returns SentencePiece's joins as BPE merges: each split of a piece into two other pieces, best score first.
   json merges() const {
     const std::vector<double> scores = this->scores();
     std::unordered_map<std::string_view, int64_t> ids;
@@ -176,7 +177,8 @@ class Reader {
             {"added_tokens", added_tokens()}};
   }
 
-  /// Converts the spelling of tokens: the file marks the start of a word, tokenizer.json marks its continuation.
+  /// Returns the WordPiece tokenizer. It respells the tokens, because the file marks those that start a word and
+  /// tokenizer.json those that continue one ("##").
   json word_piece() const {
     json ids = json::object();
     for (size_t i = 0; i < tokens_.size(); ++i) {

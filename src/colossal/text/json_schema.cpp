@@ -15,7 +15,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostStep = 1000;  // maximum of multipleOf; every remainder needs nodes of its own in the grammar
+constexpr int64_t kMostStep = 1000;  // maximum of step_of() (multipleOf); every remainder needs its own grammar nodes
 
 /// Returns true if the schema has only `keyword` and annotations.
 bool has_only(const Schema& schema, const std::string& keyword) {
@@ -37,14 +37,14 @@ class Compiler {
       waiting_.pop_back();
       grammar_.set(rule, node_of(literals));
     }
-    // A SentencePiece vocabulary may start every text with a space.
+    // The grammar allows a space in front, because a SentencePiece vocabulary may start every text with one.
     const int text = grammar_.declare(), begin = grammar_.call(value, Grammar::kReturn);
     grammar_.set(text, grammar_.either({begin, grammar_.literal(" ", begin)}));
     return text;
   }
 
  private:
-  /// Returns the single rule of the values for which all literals hold.
+  /// Returns the rule of the values for which all literals hold, the same rule each time.
   int rule_of(const Literals& literals) {
     Literals key;
     for (const Literal& literal : literals) {
@@ -60,7 +60,7 @@ class Compiler {
     return at->second;
   }
 
-  /// Returns the schema at the end of a chain of references that have no conditions of their own.
+  /// Returns `literal` for the schema at the end of a chain of references that have no conditions of their own.
   Literal follow(Literal literal) {
     std::set<const Schema*> seen;
     const Schema* schema = &forms_.schema_of(literal.schema);
@@ -87,7 +87,7 @@ class Compiler {
       }
     }
     std::vector<Form> forms = forms_.of(literals);
-    // Without "type", a value may only be of the types that keywords are about.
+    // Without "type", the grammar has only the types that keywords are about, if there are any.
     const auto is_wanted = [](const Form& form) { return form.is_typed || form.is_mentioned; };
     if (std::any_of(forms.begin(), forms.end(), is_wanted))
       std::erase_if(forms, [&](const Form& form) { return !is_wanted(form); });
@@ -234,7 +234,7 @@ class Compiler {
     return object_node(grammar_, json_, object);
   }
 
-  /// Returns the rule of a member whose name is not in `named`; no value if such members are not allowed.
+  /// Returns the rule of a member (name and value) whose name is not in `named`; none if no such member is allowed.
   std::optional<int> extra_members(const Form& form, const std::set<std::string>& named,
                                    const std::vector<std::string>& patterns, bool is_open) {
     if (patterns.empty() && (!is_open || forms_.is_empty(extra_literals(form, {}, patterns)))) return {};
@@ -247,7 +247,7 @@ class Compiler {
       return extra;
     }
     TextAutomaton names;
-    std::vector<int> sets;  // text sets of the patterns
+    std::vector<int> sets;  // numbers of the patterns' sets in `names`
     for (const std::string& pattern : patterns) sets.push_back(names.add_pattern(pattern));
     int first_name = sets.empty() ? -1 : sets.back() + 1;
     for (const std::string& name : named) {
@@ -255,7 +255,7 @@ class Compiler {
       if (first_name < 0) first_name = set;
     }
     names.build();
-    std::set<std::vector<int>> kinds;  // kinds of names; each is the set of patterns that a name matches
+    std::set<std::vector<int>> kinds;  // kinds of names: the numbers of the sets that contain a name
     for (size_t state = 0; state < names.states(); ++state) {
       const std::vector<int>& found = names.sets(static_cast<int>(state));
       const bool is_named = !named.empty() && !found.empty() && found.back() >= first_name;

@@ -33,7 +33,7 @@ struct TensorContract : nn::Contract {
   std::unique_ptr<TensorLinear> linear;
 };
 
-/// Projects the output of attention, which is in the order of the sequence.
+/// Projects the output of attention. It is in the order of the sequence, so it is first reordered rank by rank.
 struct TensorOutput : nn::OutputProjection {
   TensorOutput(std::unique_ptr<TensorLinear> linear, const Layout& layout)
       : linear(std::move(linear)), order(SequenceOrder::inside(layout)) {}
@@ -86,7 +86,7 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
                      b = bias.value(), class_tokens = first.value();
     if (tokens.sequence.is_all())
       return at::cat({class_tokens.expand({patches.size(0), -1, -1}), nn::linear(patches, w, b)}, 1);
-    // A rank uses all parameters whatever tokens it has, because ranks that share them wait for its part.
+    // A rank uses all parameters, whatever tokens it has, because ranks that share them wait for its gradients.
     const int64_t in_front = class_tokens.size(0);
     const auto own = [&](const at::Tensor& all) { return tokens.sequence.of(all, 1, "sequence"); };
     const at::Tensor behind = own(at::constant_pad_nd(patches, {0, 0, in_front, 0}));

@@ -1,4 +1,5 @@
-// Opens the texts of a run: plain text, or records that are read as a stream. The objectives of tokens use it.
+// Opens the texts of a run: plain text, or records that are read as a stream. The objectives of tokens (tokens.h) call
+// open_tokens().
 //
 //   OpenedData data = open_tokens(request, {});                  // labels are the next tokens
 #pragma once
@@ -13,23 +14,25 @@
 
 namespace colossal::run {
 
-/// Returns data.faults in the type of the data layer.
+/// Converts data.faults, the action for data that cannot be read, to the type of the data layer.
 data::Faults faults_of(const DataConfig& config);
 
 /// Returns true if data.path or data.sources are read as a stream of records.
 bool is_streamed(const DataConfig& config);
 
-/// The text of data.path, which is not streamed, with a held-out part.
+/// The text of data.path, which is not streamed, split into a training part and a held-out part.
 struct PlainText {
   data::Corpus training, held_out;
-  std::vector<std::string> notices;  ///< files of a folder that were not read
+  std::vector<std::string> notices;  ///< lines for the log about files of a folder that were not read
 };
 
-/// Opens plain text. Errors ("data"): a path without text; "builtin" without the sources of the library.
+/// Opens data.path as plain text. Errors ("data"): a path without text; data.path = "builtin" if the sources that
+/// the program was built from are missing.
 PlainText open_plain_text(const DataRequest& request);
 
-/// Opens samples of data.sequence tokens, from plain text or a stream. `masking`: labels are the tokens that it hides;
-/// none = labels are the next tokens. Errors ("data"): errors of reading; a held-out part without a whole sample.
+/// Opens samples of data.sequence tokens, from plain text or a stream. With `masking`, labels are the tokens that it
+/// hides; without it, labels are the next tokens. Errors ("data"): errors of reading; a held-out part without a whole
+/// sample.
 OpenedData open_tokens(const DataRequest& request, const std::optional<data::Masking>& masking);
 
 }  // namespace colossal::run
