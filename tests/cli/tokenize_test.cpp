@@ -107,7 +107,7 @@ TEST(Tokenize, ReportsFailedWrites) {
     for (int i = 0; i < 100000; ++i) lines += "playing\n";
     return lines;
   }());
-  for (const std::string& path : {file, many}) {  // one output fits the buffer, the other does not
+  for (const std::string& path : {file, many}) {  // one output fits the buffer, the other fills it
     const Outcome failed = run_on_full_disk({"tokenize", "--tokenizer", vocabulary, path});
     EXPECT_EQ(failed.status, 1);
     EXPECT_EQ(failed.err, "colossal: [output] standard output cannot be written: No space left on device\n");

@@ -4,8 +4,8 @@ namespace colossal {
 
 std::string plain_message(const std::exception& error) {
   const std::string text = error.what();
-  // LibTorch separates its message from the stack by "\nException raised from". The separator of c10d, "\nFirst
-  // observed", is part of the message and stays.
+  // LibTorch separates its message from the stack by "\nException raised from". The message itself may
+  // have several lines.
   return text.substr(0, text.find("\nException raised from"));
 }
 

@@ -22,7 +22,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
-  // The cost is the product of the lengths, and the word may be from a hostile file.
+  // Bytes. The limit bounds the cost, the product of both lengths, because the word may be from a hostile file.
   constexpr size_t kLongestWord = 256;
   if (word.size() > kLongestWord) return "";
   int nearest = std::max(2, static_cast<int>(word.size()) / 3) + 1;

@@ -51,7 +51,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
     entries.push_back({block_name(block.tensor->name, {block.block.start, block.block.size}),
                        block.tensor->value.scalar_type(), block.block.size});
   SafetensorsWriter writer(path, std::move(entries), {}, SafetensorsWriter::Order::AsGiven);
-  tensor::Held held;  // the next tensor replaces it: see Stored
+  tensor::Held held;  // reused, so that each group of tensors is loaded once: see Stored
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
     block.tensor->value.read_into(held);
@@ -73,7 +73,7 @@ std::vector<json> gather_tables(const json& table, comm::Group& world) {
   return tables;
 }
 
-/// Called on rank 0 only. Makes the checkpoint visible.
+/// Called on rank 0 only. Makes the checkpoint visible, as its last act.
 void finish_save(const std::string& folder, int64_t step, const TrainingState& state, const tensor::Place& place,
                  const std::vector<json>& tables) {
   Manifest manifest{step, layout_of(place), state.progress, {}};
@@ -87,7 +87,8 @@ void finish_save(const std::string& folder, int64_t step, const TrainingState& s
 
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::Place& place, int keep_last) {
-  // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
+  // Ranks exchange flags and tables in host tensors, because the state may be on a device on one rank and not on
+  // another.
   const bool first = world.rank() == 0;
   try {
     comm::agree(world, at::kCPU, [&] {

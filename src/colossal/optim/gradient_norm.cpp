@@ -24,14 +24,14 @@ void add_norms(const memory::Resident& shard, double order, const PartsOf& parts
   for (const at::Tensor& norm : ops::norms(parts, order)) norms.push_back(norm);
 }
 
-/// Returns [2] fp64 on the accelerator: `there`, the value of shards on it, and the value of shards on the host. Does
-/// not wait for the accelerator.
+/// Joins two 0-dim fp64 tensors: `there`, of shards on an accelerator, and `of_host`, of shards on the host. Returns
+/// [2] on the accelerator and does not wait for it.
 at::Tensor pair_of(const at::Tensor& there, const at::Tensor& of_host) {
   return at::stack({there, at::full({}, tensor::host_value(of_host), there.options())});
 }
 
 /// Returns the largest magnitude of all gradients; undefined = this rank has none. Every rank uses all its elements,
-/// because replicas do not change a maximum.
+/// those of replicas too, because they do not change a maximum.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<at::Tensor> norms, host_norms;
@@ -98,7 +98,7 @@ void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "the clipping limit must be above 0: got ", limit);
   memory::for_leases(shards, {.gradients = Access::Write}, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
-    // The largest half number: clamp_ accepts no larger limit, and no element exceeds it.
+    // 65504 is the largest fp16 number: clamp_ accepts no larger limit, and no finite element exceeds it.
     const double most = is_half ? std::min(limit, 65504.0) : limit;
     shard.gradients.clamp_(-most, most);
   });

@@ -16,10 +16,12 @@ T value_or(const nlohmann::json& section, const char* key, T otherwise) {
   return found == section.end() || found->is_null() ? otherwise : found->get<T>();
 }
 
-/// Returns the pattern of a Split or Replace: {"Regex": ...} or {"String": ...}.
+/// Returns the member "pattern" of a Split or Replace: {"Regex": ...} or {"String": ...}. Errors: throws
+/// Error("tokenizer", ...) if the string is empty or the regular expression is invalid, see Regex.
 Regex pattern_of(const nlohmann::json& section);
 
-/// Decodes base64 text. Errors: throws Error("tokenizer", ...) if it is not base64.
+/// Returns the bytes that the base64 text encodes; padding (=) at its end is optional. Errors: throws
+/// Error("tokenizer", ...) if it is not base64.
 std::string from_base64(std::string_view text);
 
 }  // namespace colossal::text

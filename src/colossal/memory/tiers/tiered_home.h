@@ -26,47 +26,50 @@ namespace colossal::memory {
 struct TieredHomeState;
 
 /// Keeps tensors in aligned buffers of host memory. If another tensor needs the room, the eviction policy chooses the
-/// tensors that move to the disk. A borrowed tensor is read into a buffer, in which the borrower works with it. If it
-/// was changed, it is written back when it is evicted.
+/// tensors that move to the disk. A borrow reads a tensor that is only on the disk into a buffer, in which the borrower
+/// works with it. If the tensor was changed, it is written back when it is evicted.
 ///
 /// The store records the order of uses in a step and predicts it for the next one. While one tensor is in use, it reads
 /// the tensors that are used next, and writes ahead what will be evicted. A predicted tensor never displaces one that
-/// is used before it. A tensor without a predicted use that Kept::expect() announces displaces the one that the policy
-/// chooses.
+/// is used before it. If a caller announces a tensor without a predicted use (Kept::expect()), it displaces the tensors
+/// that the policy chooses.
 ///
 /// Memory:            host_bytes for all buffers, including transfers. The tensors that are borrowed at one time must
-///                    fit together with one more. A single tensor that is given to keep() and does not fit stays in
-///                    memory until it is on the disk.
+///                    fit together with one more. With a disk, a single tensor that keep() stores and that does not fit
+///                    may exceed host_bytes until it is on the disk.
 /// Cost:              per call the logarithm of the number of tensors, and a look at each of the uses that `ahead`
 ///                    covers.
-/// Errors ("memory"): keep(), replace() and borrows throw if the budget is smaller than the borrowed tensors and the
-///                    new tensor together; the message has a budget that suffices. They also throw errors of the disk,
-///                    and of any tensor that was being evicted.
-/// Thread safety:     as Home. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
+/// Errors ("memory"): keep(), replace() and borrows throw if the borrowed tensors and the new tensor together exceed
+///                    the budget; without a disk, if all tensors do. The message has a budget that suffices. They also
+///                    throw errors of the disk, and of any tensor that was being evicted.
+/// Thread safety:     as Kept. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
 ///                    in parallel. With a disk, the store has a thread that reads ahead.
 class TieredHome final : public Home {
  public:
   struct Options {
+    /// Budget of host memory; the default = no limit
     int64_t host_bytes = std::numeric_limits<int64_t>::max();
     std::shared_ptr<DiskSpace> disk{};     ///< null = no disk: all tensors must fit into the host's budget
-    std::unique_ptr<Eviction> eviction{};  ///< null: "auto"
-    double ahead = 0.25;                   ///< share of the budget for tensors that are read before they are used
+    std::unique_ptr<Eviction> eviction{};  ///< null = the policy "auto"
+    /// Fraction of the budget for tensors that are read before they are used; 0 = only Kept::expect() reads ahead
+    double ahead = 0.25;
     /// Device from which tensors are stored and to which they are copied. If it is an accelerator, buffers are pinned.
-    /// Neither the device nor the host then waits for copies to them, of at most four tensors at a time
+    /// Neither the device nor the host then waits for copies to buffers, unless four tensors are already being copied
     at::Device device = at::kCPU;
-    /// End of the message about a budget that suffices: a clause that says what else the user may change
+    /// Clause at the end of the error about a budget that is too small: what the user may change in addition to the
+    /// budget; empty = none
     std::string remedy{};
   };
   explicit TieredHome(Options options);
   ~TieredHome() override;
 
-  /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed after the
-  /// copy; the host checks for that at each call of the store.
+  /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
+  /// later call of the store finds that the copy is over.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
-  /// Start and end a step. The next step is expected to repeat the order of its uses. Uses outside of steps predict
-  /// nothing.
+  /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses
+  /// outside of steps predict nothing.
   void begin_step();
   void end_step();
 
@@ -79,14 +82,15 @@ class TieredHome final : public Home {
     int64_t peak_host_bytes = 0;                ///< bytes of all buffers, including idle ones
     int64_t disk_bytes = 0;                     ///< bytes of tensors that are only on the disk
     int64_t bytes_read = 0, bytes_written = 0;  ///< bytes moved between host memory and disk
-    int64_t bytes_given = 0;                    ///< bytes of the tensors given to keep() and replace()
+    int64_t bytes_given = 0;                    ///< bytes stored by keep() and replace(), from where they were computed
     int64_t evictions = 0;                      ///< tensors evicted from host memory
-    /// tensors read from the disk; reads_ahead: those read before they were used
+    /// tensors read from the disk; reads_ahead: those of them that were read before they were used
     int64_t reads = 0, reads_ahead = 0;
   };
   Counts counts() const;
 
-  /// Records events until end_record() returns them; changes nothing else. Memory: 24 bytes per use and per transfer.
+  /// Records events until end_record() returns them; changes nothing else. Memory: 24 bytes per event of a use or of a
+  /// transfer, see TierEvent.
   void begin_record() const;
   std::vector<TierEvent> end_record() const;
 

@@ -49,8 +49,8 @@ class GatheredProduct final : public nn::Product {
       return bias.defined() ? y.add_(bias) : y;
     }
     if (bias.defined()) return ops::matmul_nt(whole_x, rows, bias);
-    at::Tensor y = ops::empty_rows(whole_x.size(0), out, x.options());  // aligned rows, because a part of a vocabulary
-                                                                        // is seldom even
+    // Aligned rows, because `out` may be a rank's shard of a vocabulary: it is seldom even, and odd rows are slower.
+    at::Tensor y = ops::empty_rows(whole_x.size(0), out, x.options());
     ops::matmul_nt_(y, whole_x, rows, 0);
     return y;
   }
@@ -75,7 +75,7 @@ class GatheredProduct final : public nn::Product {
   }
 
  private:
-  /// Appends the rows after `out` that equal shards may need; their gradient is zero.
+  /// Returns `gradient` with the rows after `out` that equal shards may need; they are zero.
   at::Tensor padded(const at::Tensor& gradient) const {
     const int64_t behind = (weight_.size() - gradient.size(0) % weight_.size()) % weight_.size();
     return behind == 0 ? gradient : at::constant_pad_nd(gradient, {0, 0, 0, behind});
