@@ -1,5 +1,6 @@
-// The tokens of each rank of a sequence. All ranks have equally many tokens, and equally many pairs of a query and a
-// key, for the attention of the model's own layers. The documents are as long as in a real corpus.
+// The tokens that each rank of parallel.sequence holds. All ranks have equally many tokens (within 1). For the
+// attention of the model's own layers they also have equally many pairs of a query and a key (within 2 %). The
+// documents are as long as in a real corpus.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,13 +28,14 @@ using parallel::pairs_of;
 using parallel::runs_of;
 using parallel::size_of;
 
-/// Returns the load of the busiest rank over the mean.
+/// Returns the number of pairs of the busiest rank, divided by the mean over ranks.
 double uneven(const std::vector<double>& pairs) {
   return *std::max_element(pairs.begin(), pairs.end()) * static_cast<double>(pairs.size()) /
          std::accumulate(pairs.begin(), pairs.end(), 0.0);
 }
 
-/// Returns a stream of documents, each with the next length from `length`, split into rows: int64 [rows, tokens].
+/// Returns a stream of document ids, split into rows: int64 [rows, tokens]. length() gives the length of the next
+/// document, in tokens; the last one is truncated.
 at::Tensor packed(int64_t rows, int64_t tokens, const std::function<int64_t()>& length) {
   const at::Tensor stream = at::zeros({rows * tokens}, at::kLong);
   for (int64_t first = 0, id = 0; first < rows * tokens; ++id) {
@@ -44,7 +46,8 @@ at::Tensor packed(int64_t rows, int64_t tokens, const std::function<int64_t()>& 
   return stream.view({rows, tokens});
 }
 
-/// Returns many short documents and few long ones: the logarithms of lengths are normally distributed.
+/// Returns rows of many short documents and few long ones: the logarithms of lengths are normally distributed, with
+/// this standard deviation.
 at::Tensor log_normal(int64_t rows, int64_t tokens, double median, double deviation) {
   auto generator = at::detail::createCPUGenerator(11);
   return packed(rows, tokens, [&] {
@@ -53,7 +56,7 @@ at::Tensor log_normal(int64_t rows, int64_t tokens, double median, double deviat
   });
 }
 
-/// Returns the lengths of a corpus; dialogue_lengths.txt names its source.
+/// Returns the document lengths of a real corpus, in tokens; dialogue_lengths.txt names its source.
 std::vector<int64_t> dialogue_lengths() {
   std::ifstream file(COLOSSAL_SOURCE_DIR "/tests/parallel/dialogue_lengths.txt");
   std::string comment;
@@ -61,7 +64,7 @@ std::vector<int64_t> dialogue_lengths() {
   return {std::istream_iterator<int64_t>(file), {}};
 }
 
-/// Returns all documents of that corpus, in whole rows.
+/// Returns the documents of that corpus in order, as rows of `tokens`. The rest that fills no row is left out.
 at::Tensor dialogues(int64_t tokens) {
   const std::vector<int64_t> lengths = dialogue_lengths();
   const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
@@ -86,8 +89,8 @@ TEST(SequenceRuns, DifferByAtMostOneTokenInZigzag) {
       }
 }
 
-// Loads are within 2 % of the mean, on every number of ranks, while a zigzag is not. Each rank has as many tokens as
-// under a zigzag, for any documents.
+// No rank has over 1.02 times the mean number of pairs, on every number of ranks; a zigzag of a single row gives one
+// rank more. Each rank has as many tokens as under a zigzag, for any documents.
 TEST(SequenceRuns, BalancesDocumentsByTheirPairs) {
   constexpr int64_t kTokens = 16384 + 5;
   for (const at::Tensor& rows : {log_normal(3, kTokens, 600, 1.2), dialogues(kTokens)})
@@ -103,7 +106,7 @@ TEST(SequenceRuns, BalancesDocumentsByTheirPairs) {
       }
 }
 
-// Every row of the corpus separately: shorter rows have fewer documents that can even out.
+// Each row of the corpus is balanced alone. That is harder: a shorter row has fewer documents that can even out.
 TEST(SequenceRuns, BalancesEveryRowOfACorpus) {
   const at::Tensor rows = dialogues(8192);
   ASSERT_GT(rows.size(0), 150);
@@ -146,7 +149,7 @@ TEST(SequenceRuns, CountsThePairsThatTheMaskAllows) {
     }
 }
 
-// A plan for causal attention without a window does not balance these layers.
+// A plan made for causal attention without a window leaves these layers unbalanced on some row.
 TEST(SequenceRuns, BalancesForTheAttentionOfTheModel) {
   const at::Tensor rows = dialogues(8192);
   for (const AttentionLayers& layers : kModels) {
@@ -162,7 +165,7 @@ TEST(SequenceRuns, BalancesForTheAttentionOfTheModel) {
   }
 }
 
-// The first tokens of a row see fewer keys than the window has.
+// A causal window makes a zigzag uneven, because the first tokens of a row see fewer keys than the window has.
 TEST(SequenceRuns, BalancesOneDocumentUnderAWindow) {
   const at::Tensor one = at::zeros({1, 4096}, at::kLong);
   for (const bool causal : {true, false}) {
@@ -176,7 +179,8 @@ TEST(SequenceRuns, BalancesOneDocumentUnderAWindow) {
   EXPECT_EQ(parallel::sequence_cut({.size = 4}, 4096, {}, {{.causal = false}}).held, parallel::zigzag(4096, 4).held);
 }
 
-/// Returns for causal attention in one row the pairs that rank r has at step t of a ring, [r][t].
+/// Returns the number of pairs that rank r computes at step t of ring attention, as [r][t], for one row and causal
+/// attention.
 std::vector<std::vector<double>> pairs_of_steps(const nn::SequenceCut& cut, const at::Tensor& documents,
                                                 int64_t ranks) {
   const int64_t tokens = documents.size(1);
@@ -195,9 +199,9 @@ std::vector<std::vector<double>> pairs_of_steps(const nn::SequenceCut& cut, cons
   return pairs;
 }
 
-/// Returns the end time of a ring over the mean of its ranks' pairs, if only pairs took time. A rank starts a step
-/// after it has finished the previous one and its neighbours have started theirs, because parts are exchanged in that
-/// step.
+/// Returns the end time of a ring, divided by the mean number of pairs of a rank, if only pairs took time, one unit
+/// each. A rank starts step t after it has finished step t - 1 and both neighbours have started step t - 1: during that
+/// step parts travel between neighbours.
 double slowest_path(const std::vector<std::vector<double>>& pairs) {
   const size_t ranks = pairs.size();
   std::vector<double> begun(ranks), done(ranks);
@@ -231,6 +235,7 @@ TEST(SequenceRuns, KeepsRingsNearlyBusy) {
   }
 }
 
+// The layers report their attention options to a copy of the layout; with_cut() of the original plans for them.
 TEST(SequenceRuns, PlansForTheLayersOfALayout) {
   const auto world = comm::make_idle_world(1, 4);
   const parallel::SequenceConfig config{4, "gather"};
@@ -246,6 +251,7 @@ TEST(SequenceRuns, PlansForTheLayersOfALayout) {
   }
 }
 
+// `shares` neighbours hold the tokens of one rank: their pairs are balanced as a sum, their tokens one by one.
 TEST(SequenceRuns, BalancesNeighboursThatShareTogether) {
   const at::Tensor documents = log_normal(1, 6007, 300, 1);
   for (const int64_t shares : {2, 3}) {

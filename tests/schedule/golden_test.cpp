@@ -1,4 +1,4 @@
-// Literal orders that other programs and the papers agree on.
+// Orders of the steps of pipeline schedules, written out literally; other programs and the papers have the same ones.
 #include <gtest/gtest.h>
 
 #include "schedule/orders.h"
@@ -64,6 +64,7 @@ TEST(Golden, NeedsNoTransferAtTheTurnsOfAZigzag) {
             "b\nB0a\nSendBackward 0a to 0\nReduce a\nUpdate\n");
 }
 
+// The maps from (rank, chunk) to (pipe, stage) and back are inverse, so each stage is where its placement says.
 TEST(Placement, AgreesInBothDirections) {
   for (const Placement& placement :
        {Placement::looped(3, 2), Placement::zigzag(3, 4), Placement::opposed(4), Placement::looped(1, 1)}) {

@@ -10,22 +10,23 @@
 namespace colossal::quantization {
 namespace {
 
-constexpr int64_t kColumnsAtOnce = 128;  // columns whose errors reach later columns in one product
-constexpr double kDamping = 0.01;
+constexpr int64_t kColumnsAtOnce = 128;  // number of columns whose errors reach all later columns in one product
+constexpr double kDamping = 0.01;        // added to H's diagonal, as a fraction of its mean
 
-/// Returns U, upper triangular, of (H + damping)^-1 = Ut U. Row i says how column i's error is distributed over later
-/// columns.
+/// Returns U, upper triangular, with (H + damping)^-1 = Ut U, where H = 2 * moments. Row i says how column i's error is
+/// distributed over later columns.
 at::Tensor spreading(const at::Tensor& moments) {
   at::Tensor h = 2 * moments.to(at::kDouble);
-  // Adds 1 to the diagonal of features that are always 0: H is then positive definite, and their weights do not matter.
+  // Adds 1 to the diagonal of inputs that are always 0, so that H is positive definite even if all of them are. Their
+  // columns neither get nor give errors, because the rest of their rows of H is 0.
   const at::Tensor silent = h.diagonal().eq(0).to(at::kDouble);
   h.diagonal().add_(silent + kDamping * h.diagonal().mean());
   const at::Tensor inverse = at::cholesky_inverse(at::linalg_cholesky(h));
   return at::linalg_cholesky(inverse, true).to(at::kFloat);
 }
 
-/// Returns the codes of columns, given the scales and minima [out, 1] of their group, rounded as ops::round_to_codes
-/// does.
+/// Quantizes `column` [out, n] with the scales and minima [out, 1] of its group, and rounds as ops::round_to_codes
+/// does. Returns uint8 [out, n].
 at::Tensor codes_of(const at::Tensor& column, const ops::GroupCodes& group) {
   const double half = group.bits == 8 ? 127 : 7;
   if (group.minima.defined())
@@ -33,7 +34,7 @@ at::Tensor codes_of(const at::Tensor& column, const ops::GroupCodes& group) {
   return ((column / group.scales).nan_to_num(0, 0, 0).round().clamp(-half, half) + (half + 1)).to(at::kByte);
 }
 
-/// Returns the values of one column's codes.
+/// Dequantizes the codes of one column: fp32 [out, 1].
 at::Tensor value_of(const at::Tensor& codes, const ops::GroupCodes& group) {
   const at::Tensor numbers = codes.to(at::kFloat);
   if (group.minima.defined()) return numbers * group.scales + group.minima;
@@ -47,9 +48,9 @@ ops::GroupCodes gptq(const at::Tensor& weight, const at::Tensor& moments, const 
       weight.dim() == 2 && moments.dim() == 2 && moments.size(0) == weight.size(1) && moments.size(1) == weight.size(1),
       "quantization", "moments must be [in, in] of a weight [out, in]");
   require(at::isfinite(moments).all().item<bool>(), "quantization", "layer inputs must be finite");
-  ops::GroupCodes result = ops::round_to_codes(weight, options);  // for the tensors' shapes, and for its checks
+  ops::GroupCodes result = ops::round_to_codes(weight, options);  // for its checks and shapes; values are overwritten
   const int64_t in = weight.size(1), group = options.group;
-  const int64_t block = group * std::max<int64_t>(1, kColumnsAtOnce / group);  // whole groups
+  const int64_t block = group * std::max<int64_t>(1, kColumnsAtOnce / group);  // a multiple of group
   at::Tensor w = weight.detach().to(at::kFloat).clone();
   const at::Tensor u = spreading(moments);
   ops::GroupCodes of_group;

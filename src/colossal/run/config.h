@@ -1,4 +1,5 @@
-// The configuration of a run: all sections of the one config file. The help texts in config.cpp describe each key.
+// The configuration of a run: all sections of the one config file. `colossal help config` prints the meaning, unit and
+// default of each key.
 //
 //   const run::GivenConfig given = run::read_given_config("examples/quickstart.toml", {"--training.steps=30"});
 //   given.config.validate();                                    // rules that involve several keys
@@ -69,7 +70,9 @@ struct PrecisionConfig {
   bool has_masters() const;
 };
 
-/// The section [memory]: memory budgets in bytes, offloading and recomputation. 0 and "" mean that a budget is off.
+/// The section [memory]: memory budgets in bytes, offloading and recomputation. By default device and host are 0
+/// and disk is "": nothing is offloaded. device = 0 is all device memory. host = 0 is what transfers need if there is a
+/// disk, and all host memory if only device is set.
 struct MemoryConfig {
   std::string recompute = "none";
   int64_t device = 0;
@@ -78,7 +81,8 @@ struct MemoryConfig {
   std::string disk;
   std::string placement = "auto";
   void fields(Fields& f);
-  /// Returns true if parameters, gradients and optimizer states are offloaded from the memory in which a step computes.
+  /// Returns true if a budget or a disk is set. Parameters, gradients and optimizer states that are not in use are then
+  /// offloaded from the memory in which a step computes.
   bool has_tiers() const { return device > 0 || host > 0 || !disk.empty(); }
 };
 
@@ -101,7 +105,7 @@ struct TrainingConfig {
   void fields(Fields& f);
 };
 
-/// A whole configuration, with the sections in the order of the file.
+/// A whole configuration. to_toml() writes the sections in this order.
 struct Config {
   RunConfig run;
   models::ModelConfig model;
@@ -118,28 +122,31 @@ struct Config {
   void common_fields(Fields& f);
   /// Returns the tokenizer that data.tokenizer selects, with `auto` resolved.
   std::string tokenizer() const;
-  /// Checks rules that involve several keys.
+  /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone.
   /// Errors: a batch_size that is not divisible by data * accumulate * the ranks of a replica that split its rows (the
   ///         message names the nearest sizes that are); a tensor.size that its mode does not support; sizes that the
   ///         pipeline's schedule does not support; training.graph if passes cannot be recorded; memory.device if
-  ///         parameters stay whole; values that are not UTF-8.
+  ///         parameters stay whole; a warm-up longer than the run; values that are not UTF-8; other keys that exclude
+  ///         or need one another, in [data], [parallel], [precision], [memory] and [optimizer].
   void validate() const;
   /// Returns the number of micro-batches into which each replica's share of a batch is split: training.accumulate, or
-  /// the pipeline's micro-batches. Errors: as validate().
+  /// with a pipeline the micro-batches of its schedule. Errors, which validate() reports too: with a pipeline, an
+  /// accumulate other than 1, or a pipeline.micro_batches that does not divide the samples of a replica.
   int64_t micro_batches() const;
 };
 
-/// A config as the user gave it.
+/// The result of read_given_config(): the user's config, and what was changed in it.
 struct GivenConfig {
   Config config;
-  std::vector<std::string> notices{};  ///< one line for each value that was changed because it did not fit
+  std::vector<std::string> notices{};  ///< a line per key under its previous name, and for a shortened warm-up
 };
 
 /// Reads the config from a file ("" = none) and the flags, which override it. The result is not validated.
 ///
-/// If the warm-up is longer than the run, it is shortened to a tenth of the run, with a notice. This applies if a flag
-/// made the run shorter (the file says optimizer.warmup_steps = 20, a flag --training.steps=10), or if the user set no
-/// warm-up. A warm-up set together with fewer steps is kept, so that validate() refuses it.
+/// A warm-up longer than the run is shortened to a tenth of the run, with a notice, in two cases. Either a flag made
+/// the run shorter: the file has optimizer.warmup_steps = 20, a flag is --training.steps=10. Or neither the file nor a
+/// flag sets the warm-up. In the other cases it is kept, and validate() refuses it: a flag sets the warm-up, or the
+/// file does and no flag sets training.steps.
 /// Errors: the errors of ConfigDocument.
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags);
 

@@ -1,4 +1,5 @@
-// The byte tokenizer: one token per byte, and id 256 for the end of a document. It needs no files and encodes any text.
+// The byte tokenizer: one token per byte, with the byte as its id, and id 256 for the end of a document. It needs no
+// files and encodes any text, whether it is UTF-8 or not.
 #pragma once
 #include "colossal/text/tokenizer.h"
 

@@ -1,4 +1,4 @@
-// All segmentations of a word into pieces of a unigram model, which training examines.
+// All segmentations of a word into pieces of a unigram model. Training the model (unigram_trainer.h) examines them.
 //
 //   Lattice lattice;
 //   lattice.read("abc", pieces, scores, unknown);
@@ -19,19 +19,21 @@ namespace colossal::text {
 /// Thread safety: none.
 class Lattice {
  public:
-  /// The piece that stands for any character that is not a piece.
+  /// The piece that stands for each character that is not a piece by itself, and its score.
   struct Unknown {
     int32_t id;
     double score;
   };
-  /// Replaces the word. `scores` are indexed by the ids in `pieces`.
+  /// Replaces the word and its segmentations. `scores[id]` is the natural logarithm of the probability of the piece
+  /// with this id in `pieces`. The arguments need not outlive the call.
   /// Cost: O(n m) for n bytes and pieces of at most m bytes.
   void read(std::string_view word, const PieceTrie& pieces, const std::vector<double>& scores, Unknown unknown);
-  /// Returns the ids of the best segmentation, in order. `is_cut`: of the best one with more than one piece; empty if
-  /// there is none.
+  /// Returns the ids of the segmentation with the largest sum of scores, in the order of the word. If `is_cut` is true,
+  /// only segmentations into more than one piece are considered; the result is empty if there is none.
   std::vector<int32_t> best(bool is_cut = false) const;
-  /// Adds to expected[id] the expected number of occurrences of each piece, times `count`. Segmentations are as
-  /// probable as their scores say. Returns the logarithm of the sum over all segmentations.
+  /// Adds to expected[id] the mean number of occurrences of each piece over all segmentations, times `count`. The
+  /// weight of a segmentation is exp(sum of its scores). `expected` must have an element for each id. Returns the
+  /// natural logarithm of the sum of all weights.
   double add_expected(double count, std::vector<double>& expected) const;
 
  private:
