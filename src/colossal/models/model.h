@@ -155,7 +155,7 @@ struct Stage {
 /// stage.embeds). Returns the states that are live after it; with stage.ends, the states that the norm reads or writes.
 /// The caller advances step.cache.
 /// Errors ("data"): a field that the model reads and the batch lacks.
-/// Errors ("model"): a state that a block must write and leaves undefined.
+/// Errors ("model"): a state that a block must write and leaves undefined; stage.embeds without step.batch.
 States run_stage(const Model& model, const Stage& stage, States states, const nn::Step& step);
 
 /// The transfer of a state from stage `from` to the next stage that reads it, `to`, which may be several stages later.
@@ -175,7 +175,7 @@ std::vector<StateTransfer> state_transfers(const Model& model, const std::vector
 ///                   reads one that no earlier part writes.
 void check_states(const Model& model);
 
-/// Checks `states`, which must be whole, not sharded.
+/// Checks the defined ones of `states`, which must be whole, not sharded.
 /// Errors ("model"): other sizes or another dtype than Model::states gives for the states after that block (-1 = the
 ///                   embedding).
 void check_sizes(const Model& model, const States& states, const nn::Step& step, int64_t block);
@@ -191,8 +191,9 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 
-/// Errors ("data"): a field of model.fields that the batch lacks. All ranks must call it before they communicate,
-///                  because in a pipeline only one stage reads the field.
+/// Checks that the batch has the fields of the model. All ranks must call it before they communicate, because in a
+/// pipeline only one stage reads the field.
+/// Errors ("data"): a field of model.fields that the batch lacks.
 void check_fields(const Model& model, const tensor::Batch& batch);
 
 /// Returns the head. Errors ("model"): the model has none. All ranks must call it before they communicate, because in a

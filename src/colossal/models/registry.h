@@ -50,7 +50,7 @@ struct Costs {
 
 /// A tensor that a folder may contain and that is not read.
 struct IgnoredTensor {
-  std::string name;    ///< its full name; `*` may stand for a prefix, or for the number of a block
+  std::string name;    ///< its full name; `*` stands for any characters, such as a prefix or the number of a block
   std::string reason;  ///< the reason why it cannot change a result
 };
 
@@ -70,17 +70,17 @@ struct HuggingFace {
   /// The name of the head's weight. A folder of a model with a tied head may contain it as a copy equal to the
   /// embedding (copies_in_folder). Empty = no such tensor.
   std::string head{};
-  /// Further tensors that a folder may contain as copies. A copy counts for shapes that have its original but not the
-  /// copied parameter (copies_in_folder).
+  /// Further tensors that a folder may contain as copies of other tensors. A row applies to shapes whose parameters
+  /// include its `original` but not its `name` (copies_in_folder).
   std::vector<nn::ExternalCopy> copies{};
   std::vector<IgnoredTensor> ignored{};
   /// Endings of names, each with the ending that folders of older versions have instead.
   std::vector<std::pair<std::string, std::string>> old_endings{};
-  /// Own keys that may differ from the folder's values, because they change only the head. Tensors of "head." that the
-  /// folder lacks are then initialized.
+  /// Own keys that may differ from the folder's values, because they change only the head. If there are any, parameters
+  /// "head.*" that the folder lacks keep their initial values. Empty = none may differ.
   std::vector<std::string> own_head{};
-  /// Own keys (own_keys()) with which the head begins with the pooler that such a folder contains. Empty = no such
-  /// head.
+  /// Assignments for own_keys(), such as "objective=class". With them the model has a head whose first layer is the
+  /// pooler of the folder. Empty = no head of the architecture has a pooler.
   std::vector<std::string> pooler{};
 
   /// Returns the names of `ignored`.

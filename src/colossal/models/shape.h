@@ -35,7 +35,7 @@ struct ModelShape {
   bool operator==(const ModelShape& other) const;
 
   nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }
-  /// Returns the inputs of the model and its default objective.
+  /// Returns the inputs of the model, the text it can write and its default objective.
   Task task() const;
   /// Errors ("model"): no architecture; a size that is not positive (nor 0 and in Architecture::unused); own sizes
   ///                   outside the ranges of their keys; heads that are not a multiple of kv_heads; sizes that

@@ -34,7 +34,7 @@ struct Task {
   int64_t channels = 0, side = 0;          ///< image channels and side in pixels; 0 unless the model reads images
   /// Tokens of a row that the encoder reads, for a model that answers; 0 = half
   int64_t source_tokens = 0;
-  int64_t start_id = 0;  ///< token id that the decoder reads before the answer
+  int64_t start_id = 0;  ///< token id that the decoder reads before the answer, for a model that answers
 
   bool reads_text() const { return reads == Reads::Tokens; }
   bool continues() const { return writes == Writes::Continuation; }

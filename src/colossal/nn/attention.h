@@ -45,11 +45,11 @@ Heads cross_heads_of(const at::Tensor& q, const at::Tensor& kv, int64_t head_dim
 /// Checks the projection `name` of two hidden states. Errors ("model"): fewer kv heads than heads.
 void check_cross_heads(const std::string& name, const AttentionShape& shape);
 
-/// How scores are computed and masked; ops::AttentionMask cites the sources.
+/// How scores are computed and masked; see ops::AttentionMask, which also cites the sources.
 struct AttentionOptions {
   bool causal = true;  ///< a token attends to no later token
   int64_t window = 0;  ///< positions that a token attends to, including itself (not causal: on either side); 0 = all
-  bool alibi = false;  ///< add ops::alibi_slopes of the logical heads, whichever rank holds them
+  bool alibi = false;  ///< ALiBi, with ops::alibi_slopes of the logical heads, whichever rank holds them
   double alibi_scale = 1;  ///< factor of these slopes (Falcon: 1 / sqrt(D))
   double soft_cap = 0;     ///< scores are capped smoothly to within +- soft_cap; 0 = off
   double scale = 0;        ///< factor of the scores; 0 = 1 / sqrt(D)
@@ -69,6 +69,7 @@ void turn(Heads& heads, const Step& step, const ops::RotaryTable& table);
 /// function that turns an option into a part of a mask.
 ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& slopes);
 
+/// The attention layer between the projection to heads and the projection from them.
 class Attention {
  public:
   virtual ~Attention() = default;
@@ -76,14 +77,15 @@ class Attention {
   /// tokens of its own sequence (step.sequences) and, within it, of its own document. With step.cache it also attends
   /// to the cached tokens of this layer and sequence, and its keys and values are appended.
   /// Errors ("parallel"): heads of a part of the sequence (Heads::tokens), if Layers::attention returned a layer for
-  /// whole sequences. Errors ("model"): documents together with a cache.
+  ///                      whole sequences.
+  /// Errors ("model"): documents together with a cache.
   virtual Inside forward(const Heads& heads, const Step& step) = 0;
 };
 
 /// Returns the attention of a rank that has whole sequences; it does not communicate. A cache stores its keys under
 /// number `layer`.
-/// Errors ("parallel") of forward(), in addition to the errors of Attention: a cache that holds only a part of the
-/// keys.
+/// Errors of forward(), in addition to those of Attention: "parallel", a cache that holds only a part of the keys;
+/// "model", a paged cache with attention that is not causal.
 std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options);
 
 }  // namespace colossal::nn

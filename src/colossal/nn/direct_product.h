@@ -48,8 +48,8 @@ class DirectProduct : public Product {
   /// Makes y from this rank's x Wt, which it may overwrite; x Wt already includes the bias if ranks do not sum.
   /// Collective.
   virtual at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const;
-  /// Begins to turn this rank's dy W into dx, in place. `dx` is ready after a call of the returned function.
-  /// Collective.
+  /// Begins to turn this rank's dy W into dx, in place. `dx` is ready after the caller has called the returned
+  /// function. Collective.
   virtual std::function<void()> complete_dx(at::Tensor& dx) const;
 };
 

@@ -58,18 +58,21 @@ struct Step {
   /// per row. Must not be set together with a cache, because it does not describe the cached tokens (Error "model");
   /// set `sequences` in that case
   at::Tensor documents;
-  /// The micro-batch. Embedding, blocks and head of every stage may read its fields, so a constant input is never sent
-  /// from stage to stage. `positions` and `documents` are two of its fields. Null only when single layers are called
+  /// The micro-batch. Embedding, blocks and head of every pipeline stage may read its fields, so a constant input is
+  /// never sent from stage to stage. `positions` and `documents` are two of its fields. Null only when single layers
+  /// are called
   std::shared_ptr<const tensor::Batch> batch{};
   /// Cache of what layers compute from `documents`, shared by all layers of the pass; null = each layer computes it
   std::shared_ptr<BatchDocuments> known_documents{};
   /// How rows are split into sequences that do not attend to each other, e.g. prompts of unequal lengths in one row
   Sequences sequences{};
-  AttentionCache* cache = nullptr;  ///< cache of decoding, to which layers append; null = not decoding
-  bool training = false;            ///< true = dropout is on
-  uint64_t dropout_seed = 0;        ///< one seed per step, the same on all ranks; micro-batches differ in first_row
+  /// Keys and values of earlier tokens, for decoding: attention reads them too and appends those of this step. Null =
+  /// no cache
+  AttentionCache* cache = nullptr;
+  bool training = false;      ///< true = dropout is on
+  uint64_t dropout_seed = 0;  ///< one seed per step, the same on all ranks; micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< activations that a training pass recomputes in backward
-  /// Storage for the inputs of recomputed blocks between forward and backward; null = they stay in device memory
+  /// Storage for the inputs of recomputed blocks between forward and backward; null = they stay where they are
   std::shared_ptr<InputHome> inputs{};
   /// Collects the values that layers report; null = nothing is reported and no loss term is attached, as in evaluation
   std::shared_ptr<ReportAccumulator> reports{};
@@ -94,8 +97,8 @@ struct Step {
   /// Errors ("model"): a report that was not declared; another number of elements than declared.
   void report(const Report& what, const at::Tensor& value) const;
   /// Reports the scalar `loss` and returns y, a hidden state, which must not be changed in place afterwards. Backward
-  /// through y also goes through `loss`. Its gradient is the gradient of weight x the joined value, under every layout.
-  /// The loss of the model must depend on y.
+  /// through y also goes through `loss`, with the gradient of (weight of the term) x (joined value), under every
+  /// layout. The loss of the model must depend on y.
   /// Errors ("model"): a report that was not declared by add_loss(); a loss that is not one fp32 or fp64 number.
   at::Tensor attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const;
 };
@@ -230,8 +233,8 @@ class LossHead {
   /// Errors: none for bad labels; the caller checks the labels before any communication.
   virtual at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
   /// Returns the logits [B, S, V] of the whole batch on every rank, in the order of the sequence. `hidden` [..., H] is
-  /// everything that the rank has of the batch. If no ranks split the sequence, `hidden` may be any of its tokens,
-  /// because decoding needs only the last position.
+  /// everything that the rank has of the batch. If no ranks split the sequence, `hidden` may have fewer tokens, because
+  /// decoding needs only the last position.
   virtual at::Tensor logits(const at::Tensor& hidden, const Step& step) = 0;
 };
 
@@ -280,7 +283,7 @@ struct NormOptions {
 struct LmHeadOptions {
   double deviation = 0.02;    ///< standard deviation of the initial weight
   Embedding* tied = nullptr;  ///< embedding whose weight the head uses instead of its own; null = not tied
-  bool bias = false;          ///< one bias per word of the vocabulary, starting at zero
+  bool bias = false;          ///< one bias per token of the vocabulary, starting at zero
   double soft_cap = 0;        ///< logits become soft_cap tanh(logits / soft_cap) (Gemma 2); 0 = off
 };
 
@@ -315,7 +318,8 @@ class Layers {
 
   virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                                double deviation) = 0;
-  /// Makes a table of learned positions, which every rank holds whole.
+  /// Makes a table of learned positions. In forward every rank has all `length` rows; it has the features that it has
+  /// of hidden states.
   virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
                                                double deviation) = 0;
   /// Makes the parameters `name` and `class_token` [class tokens, H], normal values with one standard deviation each.
@@ -328,8 +332,9 @@ class Layers {
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                             const LmHeadOptions&) = 0;
-  /// Makes a head for a few classes, with a bias, not split over the classes. `hidden` [B, 1, H] is the hidden state of
-  /// the first token that a rank has of each row. The result is computed from the first token of the whole row.
+  /// Makes a head for a few classes, with a bias, not split over the classes. Its argument `hidden` [B, 1, H] is the
+  /// hidden state of the first token that a rank has of each row. The result is computed from the first token of the
+  /// whole row.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
 

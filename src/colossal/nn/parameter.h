@@ -43,7 +43,7 @@ struct Treatment {
   bool saved = true;
 };
 
-/// One tensor that a model trains or holds frozen, as one rank sees it.
+/// One trained or frozen tensor of a model, with the part of it that this rank holds.
 struct Parameter {
   /// Dotted path, the same under every layout: "blocks.3.attention.qkv.weight"; in a model with a name it follows that
   /// name: "reference.blocks.3.attention.qkv.weight"
@@ -113,8 +113,9 @@ class Parameters {
     /// Returns the treatment of the parameter of that name; null = all are trained and saved. It is called on every
     /// rank for every parameter of the model when it is declared, so all ranks must return the same.
     std::function<Treatment(const std::string& name)> treatment{};
-    /// True = values have a shape but no memory until a memory::ChunkStore allocates them and draws the initial values.
-    /// A rank that keeps a shard of the model then never holds the whole model.
+    /// True = values have a shape but no memory, and are not drawn. A memory::ChunkStore allocates and draws them, or a
+    /// reader of a saved model allocates and reads them. A rank that keeps a shard of the model then never holds the
+    /// whole model.
     bool without_memory = false;
     /// Returns the product of the linear layer with this weight: a wrapper of `product`, or `product` itself. It may
     /// declare parameters and buffers of its own in `parameters`. It is called on every rank, in the order in which
@@ -161,8 +162,8 @@ class Parameters {
   };
   /// Declares a leaf of a LibTorch module with its values, whole on every rank. A leaf that is passed several times (a
   /// tied weight) is declared once. Its dtype may differ from the dtype of the options; a chunk store stores it in its
-  /// own. A leaf with two or more dimensions counts as a hidden matrix; the caller clears Parameter::hidden_matrix for
-  /// a table or a head.
+  /// own. A leaf that does not require a gradient is frozen. A leaf with two or more dimensions counts as a hidden
+  /// matrix; the caller clears Parameter::hidden_matrix for a table or a head.
   /// Errors ("model"): a name that is taken; a tensor that is not a floating-point leaf.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// Writes the initial values of a parameter that this rank holds to `out`, which has its local shape and any dtype.

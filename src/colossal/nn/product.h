@@ -28,26 +28,31 @@ struct Parameter;
 ///          number of times, e.g. once for dx and once for dW.
 class Product {
  public:
+  /// Tensors that forward() keeps for backward().
   struct Saved {
     /// Operands that backward() reads: the blocks that forward() was given, or what the product made from them, such as
     /// gathered blocks or 8-bit quantized values. dW needs only x, dx needs only weight.
     at::Tensor x, weight;
-    int64_t out = 0;
+    int64_t out = 0;  ///< number of columns of y, as forward() was given it
     /// Any other tensors that the product keeps, under its own numbering. The caller that stores a Saved passes it back
     /// unchanged, including undefined tensors.
     std::vector<at::Tensor> own{};
-    /// True if backward() accepts, in place of an `x` that is not the given block itself, the block that forward() was
-    /// given. A caller that can recompute that block then need not keep `x`.
+    /// True if the product made `x` from the block that forward() was given, and backward() accepts that block in place
+    /// of `x`. A caller that can recompute the block then need not keep `x`.
     bool takes_given_x = false;
   };
+  /// Result of backward().
   struct Gradients {
     at::Tensor x, weight;           ///< undefined unless wanted
     std::vector<at::Tensor> own{};  ///< gradients of parameters(), in their order; empty unless wanted
   };
+  /// The gradients that backward() computes.
   struct Wanted {
     bool x = true, weight = true;
-    at::Tensor sum{};  ///< if defined, dW is added to it and it is the result; may be wider than x
+    /// If defined, dW is added to it in place and it is the result. Its dtype may be wider than that of x
+    at::Tensor sum{};
     bool own = false;  ///< whether the gradients of parameters() are wanted
+    /// Returns `dweight`, or `sum` after `dweight` was added to it.
     at::Tensor with(const at::Tensor& dweight) const;
   };
   virtual ~Product() = default;

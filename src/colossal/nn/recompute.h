@@ -22,8 +22,8 @@ using Unary = std::function<at::Tensor(const at::Tensor&)>;
 /// of x and of the parameters in use equal the gradients of function(x) bit by bit, if the function gives the same
 /// result twice. Dropout does, because its masks follow from the step.
 ///
-/// If x has no gradient, as after a frozen embedding, backward makes only the gradients of parameters. If `function`
-/// uses no trained parameter either, the result requires no gradient and no tensor is kept.
+/// If x requires no gradient, as after a frozen embedding, backward makes only the gradients of parameters. If
+/// `function` uses no trained parameter either, the result requires no gradient and no tensor is kept.
 /// Memory:        for an x without a gradient the activations of `function` also exist during forward, and are freed
 ///                when it returns.
 /// Communication: `function` communicates once more in backward.
