@@ -1,5 +1,5 @@
-// BERT (arXiv:1810.04805): an encoder with norms after the sums of its blocks, learned positions and token types. It
-// predicts masked tokens or the class of a text.
+// BERT (arXiv:1810.04805): a post-norm encoder (each norm follows a residual sum) with learned positions and token
+// types. It predicts masked tokens or the class of a text.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,9 +18,9 @@ struct BertSizes {
   bool operator==(const BertSizes&) const = default;
 };
 
-/// Returns the architecture, with one of two heads after the blocks. "masked-token": dense, activation, norm, and a
-/// projection to the vocabulary that shares the embedding's weight and has a bias. "class": dense, tanh and dropout of
-/// the first token, and a classifier.
+/// Returns the architecture, with one of two heads after the blocks, by BertSizes::objective. "masked-token": dense,
+/// activation, norm, and a projection to the vocabulary that shares the embedding's weight (unless ModelShape::tied is
+/// false) and has a bias. "class": of the first token alone dense, tanh and dropout, and a classifier.
 Architecture bert_architecture();
 
 }  // namespace colossal::models

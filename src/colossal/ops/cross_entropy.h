@@ -24,54 +24,56 @@ struct VocabularyRange {
 struct Projection {
   virtual ~Projection() = default;
   /// Computes the logits of a slice of t rows of `hidden`: [t, columns], columns >= the number of valid words. If the
-  /// layout moves rows between ranks, they are the logits of other t rows, and the labels must be of these. If it
-  /// gathers the slices of n ranks, they are [n * t, columns] in rank order.
+  /// layout moves rows between ranks, they are the logits of other t rows, and the caller passes the labels of those
+  /// rows. If it gathers the slices of n ranks, they are [n * t, columns] in rank order.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
   /// Computes gradients from d(logits) of the slice that logits() computed last. Writes dhidden [t, .], and adds to
-  /// dweight. A null pointer skips that gradient. All tensors are fp64 for fp64 weights, else fp32. The loss factor is
-  /// not applied yet, so fp16 might overflow. Rounding to bf16 on the way affects only a slice's contribution, not the
-  /// sum.
+  /// dweight. A null pointer skips that gradient. All tensors are fp64 for fp64 weights, else fp32. The incoming
+  /// gradient of the loss is not multiplied in yet, so values may not fit fp16. Rounding to bf16 on the way affects
+  /// only a slice's contribution, not the sum.
   virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
 };
 
-/// Returns the number of rows per slice for `tokens` in equal slices. The logits of a slice take about 64 MiB, on
-/// accelerators 512 MiB.
+/// Returns the number of rows per slice if `tokens` rows are split into equal slices. The fp32 logits of a slice,
+/// `columns` per row, take about 64 MiB, on accelerators 512 MiB.
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
 /// Returns the sum over counted tokens of -log softmax(hidden weightT + bias)[label]. The gradients are computed in the
-/// same pass. A soft_cap > 0 caps the logits (ops/soft_cap.h).
+/// same pass. A soft_cap > 0 caps the logits (ops/soft_cap.h); 0 = no cap.
 ///
 /// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or undefined, labels int64 [T] -> scalar: fp64 for fp64
 ///             inputs, else fp32. Labels are global vocabulary indices or kIgnoredLabel. With a projection that gathers
 ///             the slices of n ranks, labels are [n,T]. The sum is 0 if no token is counted.
 /// Reductions: for each slice of t tokens: max of [t], then sum of [2,t], both in the dtype of the loss. The sum holds
-///             the sums of exponentials and the label's logit, which one rank has. The result is the same on all ranks.
-///             `reduction` may be null (identity). Like `projection`, it is used in forward only.
+///             the sums of exponentials and the label's logit, which one rank has. There are no other reductions. The
+///             result is the same on all ranks. `reduction` may be null (identity). Like `projection`, it is used in
+///             forward only.
 /// Gradient:   of hidden: the contribution of the local rows of the weight; *the caller sums it over the ranks that
 ///             share the vocabulary* (one reduction of T*H, e.g. by an operator before this one that all-reduces in
 ///             backward). Of weight: complete for the local rows, zero for padding; the caller sums nothing over those
-///             ranks. With a projection: the gradients that it returns. Of the bias: the contribution of this rank's
+///             ranks. With a projection: what its gradients() computes. Of the bias: the contribution of this rank's
 ///             tokens, for the local rows. No gradient is computed if grad mode is off or no input requires one.
 /// Errors:     throws, before any reduction, if shapes do not fit, a cap is negative, or a label is neither
-///             kIgnoredLabel nor a vocabulary index >= 0. A label that no rank owns counts with target logit 0 (one
-///             process: throws).
-/// Precision:  losses, d(logits), sums over slices and gradients are fp32 (fp64 for fp64) until backward applies its
-///             factor. The gradients are then rounded once to the dtype of the model. So fp16 overflows or underflows
-///             only if the gradient times that factor does.
+///             kIgnoredLabel nor a vocabulary index >= 0. A label that no rank owns counts with target logit 0
+///             (without a reduction: throws). Values of labels on an accelerator are not checked.
+/// Precision:  losses, d(logits), sums over slices and gradients are wide, i.e. fp32 (fp64 for fp64), until backward
+///             multiplies them by the gradient of the loss. The products are then rounded once to the dtype of the
+///             model. So fp16 overflows or underflows only if the product does.
 /// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward. Backward scales the gradients, and
-///             adds dweight in place to a gradient sum that the parameter has. A cap adds five passes over the logits.
-///             Extra memory: a slice of logits [t, rows], two with a cap and gradients; the weight in fp32 if products
-///             are computed in fp32; wide dhidden and dweight, held from forward to backward.
+///             adds dweight in place to the weight's .grad if there is one (ops/gradient_sum.h). A cap adds five passes
+///             over the logits. Extra memory: a slice of logits [t, rows], two with a cap and gradients; during forward
+///             the weight in fp32 if products are computed in fp32; wide dhidden and dweight, held from forward to
+///             backward.
 at::Tensor linear_cross_entropy(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range = {},
-    RankReduction* reduction = nullptr, int64_t slice = 0 /* 0: slice_tokens() of the weight's rows */,
-    Projection* projection = nullptr /* null: the local products; otherwise `slice` is given */,
+    RankReduction* reduction = nullptr, int64_t slice = 0 /* 0 = slice_tokens() for the weight's rows */,
+    Projection* projection = nullptr /* null = the local products; else pass `slice` */,
     const at::Tensor& bias = {}, double soft_cap = 0);
 
-/// Computes the same sum from full logits [T,V], by ATen with autograd: the reference.
+/// Computes the loss of linear_cross_entropy() from full logits [T,V], by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
-/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the negated terms of that sum. The result
-/// [...] is fp64 for fp64 logits, else fp32. It is 0 for ignored labels.
+/// Returns log softmax(logits)[label] for logits [..., V] and labels [...]: the terms of cross_entropy() with the
+/// opposite sign. The result [...] is fp64 for fp64 logits, else fp32. It is 0 for ignored labels.
 at::Tensor log_probabilities(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace colossal::ops

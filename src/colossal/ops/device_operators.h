@@ -1,5 +1,5 @@
 // Support of LibTorch's GPU operators by a device. Some operators need a GPU of a certain compute capability or a
-// LibTorch built with them. LibTorch has no query for this, so runs() tries the operator once.
+// LibTorch built with them. LibTorch has no query for this, so runs() tries an operator once on each device.
 //
 //   if (ops::runs(ops::DeviceOperator::ScaledProduct, x.device()))   // else the products are made without it
 //     y = at::_scaled_mm(...);
@@ -9,20 +9,21 @@
 namespace colossal::ops {
 
 enum class DeviceOperator {
-  FlashAttention,  ///< _flash_attention_forward and backward: compute capability 8.0
-  ScaledProduct,   ///< _scaled_mm of 8-bit floating point: compute capability 8.9
-  Int4Product,     ///< _weight_int4pack_mm of bf16 and 4-bit codes: compute capability 8.0
+  FlashAttention,  ///< _flash_attention_forward and backward: compute capability 8.0 or higher
+  ScaledProduct,   ///< _scaled_mm of 8-bit floating point: compute capability 8.9 or higher
+  Int4Product,     ///< _weight_int4pack_mm of bf16 and 4-bit quantized values: compute capability 8.0 or higher
 };
 
-/// Returns true if `device` runs the operator. Returns false for the CPU and meta, which have kernels of ours.
+/// Returns true if `device` runs the operator. Returns false for the CPU and meta, where Colossal's own kernels run.
 ///
-/// Cost:          the first call for a device runs the operator on a few elements and checks whether it throws; the
-///                host does not wait for the result. Later calls use the stored answer.
-/// Errors:        errors of the device that do not concern the operator (out of memory).
+/// Cost:          the first call for an operator and a device runs the operator on a few elements and checks whether
+///                it throws; the host does not wait for the result. Later calls use the stored answer.
+/// Errors:        throws c10::OutOfMemoryError if the device is out of memory, because this says nothing about the
+///                operator. Any other c10::Error counts as "does not run".
 /// Thread safety: any thread may call it.
 bool runs(DeviceOperator op, c10::Device device);
 
-/// Makes runs() return false for `op` in all threads during the scope's lifetime: for tests of the paths without it.
+/// Makes runs() return false for `op` in all threads as long as the object lives: for tests of the paths without it.
 class WithoutDeviceOperator {
  public:
   explicit WithoutDeviceOperator(DeviceOperator op);

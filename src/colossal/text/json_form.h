@@ -27,9 +27,9 @@ enum class JsonType { Null, Boolean, Number, String, Array, Object };
 struct Form {
   JsonType type;
   bool is_typed = false;      ///< a keyword named the type or a value of it
-  bool is_mentioned = false;  ///< a keyword is about the type
+  bool is_mentioned = false;  ///< a keyword constrains values of the type (minLength: strings)
   bool may_be_true = true, may_be_false = true;
-  std::optional<std::vector<const Schema*>> values{};  ///< the only values allowed; no value = all
+  std::optional<std::vector<const Schema*>> values{};  ///< the only values allowed; not set = all
   // Conditions on numbers.
   bool is_whole = true, is_fraction = true;  ///< the number may be an integer; it may have a fraction
   std::optional<Decimal> least{}, most{};
@@ -48,13 +48,16 @@ struct Form {
 };
 
 std::vector<Form> all_types();
-/// Returns the forms of all types, one of which has the conditions of `form`.
+/// Returns the forms of all types without conditions, with `form` in place of the one of its type.
 std::vector<Form> all_types_with(const Form& form);
-/// Returns the values of the form's type that do not meet its condition; the form must have exactly one.
+/// Returns the values of the form's type that do not meet its condition. The form must have exactly one condition: a
+/// bound of numbers, a pattern or a size.
 Form inverse(Form form);
-/// Returns the values that both forms allow; no value if the types differ or plainly no value meets both.
+/// Returns the form of the values that meet both forms. Returns nullopt if the types differ or the result is
+/// is_contradictory().
 std::optional<Form> both(const Form& a, const Form& b, const SchemaDocument& document);
-/// Returns true if bounds, sizes or names exclude every value.
+/// Returns true if bounds, sizes, names or the list of values leave no value. Patterns and divisors are not checked, so
+/// false does not promise a value.
 bool is_contradictory(const Form& form);
 
 }  // namespace colossal::text

@@ -14,8 +14,8 @@
 namespace colossal::parallel {
 namespace {
 
-constexpr std::chrono::minutes kPatienceWithThreads{5};  // long, because many ranks share few cores here, so slow is
-                                                         // not stuck
+constexpr std::chrono::minutes kPatienceWithThreads{5};  // long, because many ranks share few cores: a slow
+                                                         // rank is not a stuck one
 
 AttentionCost measure_attention(comm::World& world, const SequenceConfig& config, const AttentionSizes& s) {
   at::set_num_threads(1);
@@ -26,7 +26,8 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
   const SequenceMask mask{{.causal = s.causal}, {}, {}};
   comm::Traffic& traffic = world.traffic();
 
-  // makes q, k and v require gradients without keeping them alive, as leaves would be
+  // Makes q, k and v require gradients without being leaves, because autograd would keep leaves alive and the account
+  // would count them.
   const at::Tensor source = at::zeros({}).requires_grad_();
   const auto random = [&](int64_t heads) { return at::randn({s.batch, own, heads, s.head_dim}).add_(source); };
   const tensor::FlopCount operations;
@@ -55,7 +56,7 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
 }  // namespace
 
 std::vector<AttentionCost> measured_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
-  std::vector<AttentionCost> costs = published_cost(config, sizes);  // refuses invalid configurations
+  std::vector<AttentionCost> costs = published_cost(config, sizes);  // throws for an invalid configuration
   comm::run_ranks(
       static_cast<int>(config.size),
       [&](comm::World& world) { costs[static_cast<size_t>(world.rank())] = measure_attention(world, config, sizes); },

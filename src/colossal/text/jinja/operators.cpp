@@ -61,7 +61,7 @@ Value power_of_integers(int64_t a, int64_t b) {
   if (a == 0 || a == 1) return Value::integer(b == 0 ? 1 : a);
   if (a == -1) return Value::integer(b % 2 == 0 ? 1 : -1);
   int64_t result = 1;
-  for (; b > 0; --b)  // ends after at most 63 iterations
+  for (; b > 0; --b)  // |a| >= 2 overflows within 64 iterations
     if (__builtin_mul_overflow(result, a, &result)) refuse_size();
   return Value::integer(result);
 }
@@ -194,7 +194,7 @@ bool contains(Budget& budget, const Value& container, const Value& value) {
   return false;
 }
 
-/// Returns a border of a slice, clamped to [low, high].
+/// Returns `part`, the start or stop of a slice, as an index clamped to [low, high]; `otherwise` if it is None.
 int64_t border(const Value& part, int64_t otherwise, int64_t size, int64_t low, int64_t high) {
   if (part.is_none()) return otherwise;
   if (!part.is_whole()) fail(Cause::Type, "slice indices must be integers or None or have an __index__ method");
@@ -246,7 +246,7 @@ bool compare(Budget& budget, Comparison comparison, const Value& a, const Value&
       return is_less(budget, a, b, "<");
     case Comparison::Greater: {
       if (a.is_number() && b.is_number()) return is_less(budget, b, a);
-      is_less(budget, a, b, ">");  // fails with the types in the order of the expression
+      is_less(budget, a, b, ">");  // if they cannot be compared, fails and names a's type first
       return is_less(budget, b, a);
     }
     default:
@@ -305,7 +305,7 @@ Value slice(Budget& budget, const Value& value, const Value& begin, const Value&
   for (int64_t i = 0; i < count; ++i) values.push_back(items.values[static_cast<size_t>(from + i * by)]);
   Value made = make_items(budget, std::move(values), items.kind);
   if (items.kind == Sequence::Range) {
-    const auto along = [&](int64_t steps) {  // unsigned arithmetic, because a border beyond the range may overflow
+    const auto along = [&](int64_t steps) {  // unsigned, so that a border outside int64 wraps around
       return static_cast<int64_t>(static_cast<uint64_t>(items.start) +
                                   static_cast<uint64_t>(steps) * static_cast<uint64_t>(items.step));
     };
