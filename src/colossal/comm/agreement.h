@@ -19,8 +19,8 @@ class Group;
 // All functions below are collective among the ranks of `ranks`. Their tensors are on `device`; sum() uses the CPU.
 
 /// Runs `work`, which must not communicate, on every rank. Returns if it returned on all ranks. Otherwise every rank
-/// throws the Error of the lowest failing rank, marked as such (Error::is_on_all_ranks). A failure of one rank is thus
-/// a failure of all, with the same message.
+/// throws the Error of the lowest failing rank, marked as thrown on all ranks (Error::is_on_all_ranks). The message
+/// names that rank and is the same everywhere.
 ///
 /// Communication: one all_reduce of 8 bytes; if a rank failed, also two broadcasts that carry its message.
 void agree(Group& ranks, at::Device device, const std::function<void()>& work);

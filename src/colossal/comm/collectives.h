@@ -1,4 +1,5 @@
-// Collectives with autograd: the pairs of forward and backward that tensor, sequence and data parallelism use.
+// Collectives with autograd: the pairs of forward and backward that tensor, sequence and data parallelism use. A group
+// must outlive the autograd graphs that use it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,9 +24,9 @@ at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group);
 /// Forward: reduce_scatter along `dim`, which must divide by n. Backward: all_gather.
 at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group);
 
-/// Forward: all_to_all of x [sum of in_rows, ...]. The next in_rows[r] rows go to rank r. The out_rows[r] rows from
-/// rank r are stored in rank order in the result. Backward: the same exchange in the opposite direction. Sends the
-/// rows that leave this rank.
+/// Forward: all_to_all of x [sum of in_rows, ...]. x holds, in rank order, in_rows[r] rows for each rank r. The result
+/// holds, in rank order, out_rows[r] rows from each rank r. Backward: the same exchange in the opposite direction.
+/// Sends the rows that leave this rank.
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
                       Group& group);
 

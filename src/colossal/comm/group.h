@@ -79,7 +79,7 @@ class Group {
   }
   /// x <- root's x. Every rank except the last of the chain sends numel(x), counted as (n-1)/n * numel(x) per rank.
   Work broadcast(at::Tensor& x, int root) { return issue(Call::broadcast(x, root)); }
-  /// x <- reduction of x over all ranks on root; on other ranks x is unspecified afterwards. Counted like broadcast.
+  /// On root: x <- reduction of x over all ranks. On other ranks x is unspecified afterwards. Counted like broadcast.
   Work reduce(at::Tensor& x, int root, Reduce op) { return issue(Call::reduce(x, root, op)); }
   /// Sends x to rank `to`, which receives a tensor of the same size and dtype. Transfers of a pair and direction
   /// arrive in the order of their calls. Sends numel(x).

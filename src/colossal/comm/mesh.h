@@ -22,8 +22,8 @@ namespace colossal::comm {
 /// Axes are given outermost first: neighbours along the last one have consecutive ranks.
 ///
 /// The first request for a group makes it, which is collective among its members; the mesh then keeps the group. A
-/// request for an axis that the mesh does not have, or for an axis of size 1, returns a null group. Errors: throws
-/// Error("parallel", ...) unless the sizes multiply to world.size().
+/// request for an axis that the mesh does not have, or for an axis of size 1, returns a group of this rank alone, which
+/// communicates nothing. Errors: throws Error("parallel", ...) unless the sizes multiply to world.size().
 class Mesh {
  public:
   struct Axis {
@@ -54,6 +54,7 @@ class Mesh {
   Group& channel(const std::string& axis, const std::string& purpose);
   /// Returns the group of all ranks.
   Group& all() { return group(axes_but("")); }
+  /// Returns the ranks that differ from this one along any axes but `axis`.
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
   /// Cuts the group along `axes` into runs of `count` neighbours and returns this rank's run. Name: axes joined by
   /// "+", "/count".

@@ -56,8 +56,8 @@ class Chunk {
    public:
     virtual ~Watcher() = default;
     virtual void before_use(Chunk& chunk) = 0;
-    /// Called before segment number `segment` is borrowed. The segment may not exist before the call and must exist
-    /// when it returns. Errors: whatever prevents that, as for a borrow.
+    /// Called before segment number `segment` is borrowed or copied. Its values may be missing before the call (a copy
+    /// that Shard::drop_copy() discarded) and must be there when it returns. Errors: as for a borrow.
     virtual void before_bring(Chunk& chunk, size_t segment) = 0;
     /// Called if this rank's part could not be borrowed, because of `error`. The part then counts as NaN on this rank
     /// and on all ranks that share the chunk. The other ranks get no error, and the chunk is gathered and released as
@@ -70,8 +70,8 @@ class Chunk {
   /// `index`: number of the chunk, for the watcher. `compression`: applies to gathers; none = off. `home`: stores this
   /// rank's part of a chunk that may be released; it must outlive the chunk. `capacity`: maximum number of elements of
   /// a segment, see segment_length(). `watcher`: observes a chunk that may be released and must outlive the chunk; null
-  /// makes the chunk permanent. `in_place`: reads the part where the store provides it; only for a chunk that may be
-  /// released and whose parameters are never written.
+  /// makes the chunk permanent. `in_place`: reads the part where the store provides it. It requires a chunk that may be
+  /// released, one sharer, a store that provides tensors on the chunk's device, and parameters that are never written.
   /// Errors: see Home::keep(). ("chunk") the length is not divisible by the number of sharers; `in_place` for another
   /// kind of chunk.
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
@@ -113,15 +113,16 @@ class Chunk {
   /// Memory:        in addition to the gathered chunk, the part if it is sharded and has several segments. If the store
   ///                provides tensors on another device, no memory is added: the part is copied to its place in the
   ///                gathered chunk.
-  /// Cost:          an accelerator does all of it on a side stream until ready(). The host does not wait for it.
+  /// Cost:          on an accelerator the exchange overlaps with computation until ready(). Copies from a store on
+  ///                another device do so too, on a side stream. The host does not wait for them.
   bool gather();
-  /// Returns when the chunk is gathered and the part is returned to the store. Gathers the chunk first if it is
-  /// Sharded. Errors: see gather() and Group::all_gather().
+  /// Returns when the chunk is gathered and the part is returned to the store (unless it is read in place). Gathers the
+  /// chunk first if it is Sharded. Errors: see gather() and Group::all_gather().
   void ready();
   void begin_use();
   void end_use();
   /// Frees the gathered chunk; what was written to it is lost. Returns false, and does nothing, if the chunk is in use,
-  /// permanent or not gathered.
+  /// permanent or Sharded. Waits for a gather in progress; if that failed, throws its error after the release.
   bool release();
   /// Sends the parts of a permanent chunk to all sharers, which see them after the returned Work is done. Collective
   /// among the sharers: an all_gather of length() elements.

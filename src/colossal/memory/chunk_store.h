@@ -124,13 +124,13 @@ class ChunkStore final : public Chunk::Watcher {
   /// Ends a pass as end_pass() does, but throws no errors. The caller calls rethrow() at a point where all ranks agree
   /// on errors.
   void close_pass();
-  /// Throws the first error that occurred inside an operator or attempt() since the last call, once, and releases all
-  /// chunks. Does nothing without an error.
+  /// Throws the first error that occurred inside an operator, a gather or attempt() since the last call, once, and
+  /// releases all chunks. Afterwards this rank takes part in all_gathers again. Does nothing without an error.
   void rethrow();
   /// Releases all gathered chunks, because they may contain values that another rank could not load.
   void release_all();
-  /// Returns false after an all_gather failed on this rank, so that further ones are useless. rethrow() throws the
-  /// reason.
+  /// Returns false from a failed all_gather of this rank until rethrow(), which throws the reason. Further all_gathers
+  /// are useless until then.
   bool takes_part() const { return takes_part_; }
   /// Runs body(), which must not communicate. Its error, for example of this rank's disk, waits for rethrow().
   void attempt(const std::function<void()>& body);
@@ -138,7 +138,7 @@ class ChunkStore final : public Chunk::Watcher {
   struct Counts {
     int64_t gathers = 0, releases = 0;
     int64_t gathered = 0, peak_gathered = 0;  ///< bytes of gathered chunks that may be released
-    int64_t brought = 0;  ///< bytes of this rank's parts that gathers loaded from outside the device
+    int64_t brought = 0;  ///< bytes of this rank's parts that gathers read, except from a MovableHome on the device
   };
   const Counts& counts() const { return counts_; }
   int64_t padding() const { return padding_; }  ///< elements that belong to no parameter

@@ -38,14 +38,14 @@ class Kept {
   /// arbitrary; the store keeps them only if put() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor bring() = 0;
-  /// Ends the borrow of `lent`, the borrowed tensor; the caller must not use it afterwards. `changed`: the values may
-  /// differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to the tensor is
-  /// lost. Never throws, because borrows end in destructors: the next borrow throws the error.
+  /// Ends the borrow of `lent`, the tensor that bring() returned; the caller must not use it afterwards. `changed`: the
+  /// values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to
+  /// the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
-  /// Copies the values into `to`, a tensor of the same sizes and dtype on any device, as a copy from the borrowed
-  /// tensor would. On an accelerator its current stream makes the copy: later operators of that stream see the values,
-  /// and `to` must live until then. The host does not wait for the copy if the store can avoid it. Errors: as for a
-  /// borrow.
+  /// Copies the values into `to`, a tensor of the same sizes and dtype on any device. It replaces a borrow for one copy,
+  /// so the tensor must not be borrowed. If `to` is on an accelerator, the accelerator's current stream makes the copy.
+  /// Later operators of that stream see the values, and `to` must live until then. The host does not wait for the copy
+  /// if the store can avoid it. Errors: as for a borrow.
   virtual void copy_to(const at::Tensor& to);
   /// Discards the values and ends a borrow; the caller must not use the borrowed tensor afterwards. The store may use
   /// the space for other tensors.
@@ -56,11 +56,12 @@ class Kept {
 };
 
 /// An offload store. It must outlive its handles.
+/// Thread safety: several threads may call keep() at once.
 class Home {
  public:
   virtual ~Home() = default;
-  /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store has no space, for
-  /// example on a full disk.
+  /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store cannot keep it,
+  /// for example because the disk is full.
   virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
   /// Returns the device of borrowed tensors that were stored from `device`. Work on them runs there.
   virtual at::Device lends_on(at::Device device) const { return device; }

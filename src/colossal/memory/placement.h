@@ -26,7 +26,7 @@ struct Situation {
 /// The chunks to release and gather at a use, by number. Between the two the store gathers the chunk in use, whatever
 /// the plan says.
 struct Plan {
-  std::vector<size_t> release;  ///< released first, in this order; chunks in use are left out
+  std::vector<size_t> release;  ///< released first, in this order; the store skips chunks in use
   std::vector<size_t> gather;   ///< gathered after the chunk in use, in this order
 };
 
@@ -59,7 +59,7 @@ enum class Leaves {
 Leaves leaves_of(const std::string& placement);
 
 /// Returns the chunks of `candidates` (each gathered, none in use) to release so that at least `excess` bytes become
-/// free; all of them if that is not enough.
+/// free, in the order of `leaves`. Returns all of them if that is not enough.
 std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves);
 
 /// Gathers the next chunk while one is in use, and releases all but these two. If no next use is predicted, as in the

@@ -128,7 +128,8 @@ class Shard {
   /// Reserves space in the store for directions that are not the gradient tensor. Callers do this before the first
   /// step, so that a count of the stored bytes includes them. Errors: see Home::keep().
   void make_place_for_directions() const;
-  /// Sets the gradients to a view of memory that lives as long as the shard and that is never moved into the store.
+  /// Sets the gradients to a view of memory that must live as long as the shard. That memory is never moved into the
+  /// store.
   void set_whole_gradients(const at::Tensor& gradients) const;
   /// Adds `more` [length()], a tensor on an accelerator, to the gradients, whose sum has the dtype `sums`. Meant for
   /// stores whose borrowed tensors are on the host. The accelerator computes the sum, and the host does not wait for
