@@ -1,6 +1,6 @@
-// The operators that accelerators run if they do not have the library's kernels. These are LibTorch's fused operators,
-// with their schemas and checks, whose results must equal the references. Other operators work in slices on tensors
-// that are too large for tensor operators.
+// The operators that accelerators run in place of the library's kernels. These are LibTorch's fused operators, with
+// LibTorch's own schemas and checks, whose results must equal the library's references. Passes that consist of several
+// LibTorch operators run slice by slice, because temporaries as large as the whole tensor would be too large.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ class FusedOnAccelerator : public test::AcceleratorTest {};
 
 // --- norms and activations ---
 
-// The CPU's kernel of LayerNorm keeps statistics of a narrow dtype in that dtype; a GPU's kernel does not. The factor
-// allows for that rounding.
+// Number of roundings of intermediate results that are allowed. LibTorch's CPU kernel of LayerNorm, which the trap
+// device runs, rounds its statistics to a narrow dtype; the kernel of a GPU does not.
 constexpr double kNarrowStatistics = 4;
 
 TEST_F(FusedOnAccelerator, NormsEqualTheirReferences) {
@@ -184,7 +184,7 @@ TEST_F(FusedOnAccelerator, RunsFactoredPassesInSlices) {
     };
     if (where.is_cpu())
       passes();
-    else  // per element at most one fp32 and two fp64 values
+    else  // per element of a slice at most one fp32 and two fp64 values
       EXPECT_LE(most_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
     return Tensors{rows, columns, to, total};
   };
@@ -249,8 +249,8 @@ TEST_F(FusedOnAccelerator, MeasuresThePeakBetweenEvents) {
   test::AcceleratorWaits waits;
   const double peak = matmul_peak(at::kFloat, test::accelerator(), 0);
   EXPECT_EQ(waits.counts().waits(), 0) << "nothing is read";
-  // The smallest product that takes more than 2 ms there consists of two operators. One of them transposes the second
-  // matrix.
+  // The smallest product, of side 1024, already takes more than 2 ms on the trap device: it consists of two operators
+  // of kTrapMilliseconds each. One of them transposes the second matrix.
   constexpr double kOperations = 2.0 * 1024 * 1024 * 1024, kSeconds = 2 * test::kTrapMilliseconds / 1e3;
   if (waits.are_counted())
     EXPECT_DOUBLE_EQ(peak, kOperations / kSeconds);

@@ -127,7 +127,8 @@ struct Trace {
   int64_t waits = 0;  ///< number of waits of the host in the last step
 };
 
-/// Returns a batch whose inputs, and whose number of labels that count, differ between steps.
+/// Returns part `part` of course.data of a batch. The inputs differ between steps, and so does the number of labels
+/// that count.
 tensor::Batch batch_of(const Course& course, int64_t step, int64_t part) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(77 + step));
   const tensor::Batch b = test::batch_of_ones(course.shape, 8, 6);
@@ -195,7 +196,7 @@ class GraphTraining : public testing::Test {
     const test::TrapGraphs graphs;
     const std::vector<Trace> got = traces_of(course, true);
     EXPECT_EQ(graphs.captures(), course.data) << what << ": one a rank";
-    // The first pass of a run is not recorded.
+    // The operators of a run's first micro-batch are launched one by one.
     EXPECT_EQ(graphs.replays(), course.data * (recorded_steps * course.accumulate - 1)) << what;
     for (size_t rank = 0; rank < want.size(); ++rank) {
       EXPECT_EQ(got[rank].losses, want[rank].losses) << what;

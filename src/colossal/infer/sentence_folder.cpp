@@ -61,7 +61,7 @@ Pooling read_pooling(const std::string& folder) {
                                                                   {"lasttoken", Pooling::Last}};
   std::vector<Pooling> chosen;
   std::string all;
-  if (const auto named = config.find("pooling_mode"); named != config.end()) {  // key of newer versions
+  if (const auto named = config.find("pooling_mode"); named != config.end()) {  // newer sentence-transformers
     all = named->is_string() ? named->get<std::string>() : named->dump();
     for (const char* name : {"cls", "mean", "max"})
       if (all == name) chosen.push_back(pooling_of(name));

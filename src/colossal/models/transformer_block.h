@@ -20,7 +20,7 @@ namespace colossal::models {
 
 /// Standard deviation of the initial weights of all our families.
 inline constexpr double kDeviation = 0.02;
-/// Largest number of classes, which is also the limit for labels in data.
+/// Maximum number of classes of a model; labels in data must be below it.
 inline constexpr int64_t kMostClasses = 1 << 24;
 
 /// The kind of a norm and its options.
@@ -47,7 +47,7 @@ struct BlockVariant {
   };
   /// The inputs of the two branches.
   enum class Branches {
-    InTurn,    ///< the feed-forward layer reads the sum after attention
+    InTurn,    ///< the feed-forward layer reads the block's input plus the output of attention
     TwoNorms,  ///< both read the block's input, each through its own norm (GPT-NeoX); not with Placement::After
     OneNorm,   ///< both read the block's input through one norm (GPT-J, Falcon, PaLM); not with Placement::After
   };
@@ -58,13 +58,14 @@ struct BlockVariant {
   NormVariant norm{};
   Placement placement = Placement::Before;
   Branches branches = Branches::InTurn;
-  /// Activation of the feed-forward layer. If `gated`, it maps [..., 2 ffn], gate and up, to [..., ffn].
+  /// Activation inside the feed-forward layer. If `gated`, it maps [..., 2 ffn], gate and up, to [..., ffn].
   nn::Unary activation;
   bool gated = false;
   Biases bias{};            ///< biases of the linear layers
   bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
   nn::AttentionOptions attention{};
-  /// Table that rotates q and k by their positions; null = off, e.g. if the hidden state contains positions
+  /// Table that rotates q and k by their positions; null = off, e.g. if the hidden state contains position embeddings
+  /// or if `attention` adds ALiBi biases
   std::shared_ptr<const ops::RotaryTable> rotary{};
 };
 
@@ -81,10 +82,11 @@ void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVa
 /// Adds the blocks of a model, all in one variant.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariant& variant, nn::Layers& layers);
 
-/// Check for the `settle` of a family whose Hugging Face folders do not support grouped queries.
+/// Refuses grouped queries. A family whose Hugging Face folders do not support them calls it in Architecture::settle.
 /// Errors ("model"): kv_heads that differ from heads.
 void refuse_grouped_queries(const ModelShape& shape);
-/// Check for the `settle` of a family whose folders store no head size. `family` includes its article, as in "a BLOOM".
+/// Refuses free sizes of heads. A family whose folders store no head size calls it in Architecture::settle. `family`
+/// includes its article, as in "a BLOOM".
 /// Errors ("model"): heads x head_dim that differs from hidden.
 void refuse_free_heads(const ModelShape& shape, const char* family);
 

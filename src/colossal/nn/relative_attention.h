@@ -15,7 +15,7 @@
 namespace colossal::nn {
 
 /// The mapping from distances to buckets. Half of the buckets hold one distance each. The others grow with the
-/// logarithm of the distance up to `farthest`; all longer distances share the last bucket.
+/// logarithm of the distance up to `farthest`; all distances from there on share the last bucket.
 struct RelativeBuckets {
   int64_t count = 32, farthest = 128;
   /// True = half of the buckets are for later tokens. False = all are for earlier tokens, and a later token has the
@@ -24,7 +24,8 @@ struct RelativeBuckets {
   bool operator==(const RelativeBuckets&) const = default;
 
   /// Returns the bucket of each pair, [queries, keys] int64 on the CPU. The queries are the last of the keys' tokens.
-  /// Errors ("model"): counts that leave a bucket out; a `farthest` within the buckets of one distance each.
+  /// Errors ("model"): `count` below 2, or with both_sides below 4 or odd. `farthest` not above the number of buckets
+  ///                   of one side that hold one distance.
   at::Tensor of(int64_t queries, int64_t keys) const;
 };
 
@@ -32,8 +33,8 @@ struct RelativeBuckets {
 struct BiasedScores {
   at::Tensor bias{};    ///< [N_local, T, S] of a dtype that rounds no coarser than the dtype of q; undefined = none
   bool causal = false;  ///< a query attends to no later token; the queries are the last of the keys' tokens
-  /// [B_local, T] and [B_local, S] int64. A query attends to the keys of its own document, and gives zeros if there are
-  /// none; undefined = it attends to all keys
+  /// Document ids, [B_local, T] and [B_local, S] int64. A query attends to the keys of its own document, and gives
+  /// zeros if there are none. Both undefined = it attends to all keys
   at::Tensor query_documents{}, key_documents{};
 };
 

@@ -1,7 +1,7 @@
 // Tables of the vectorised CPU kernels of this folder. Each table holds the kernels of one element type and instruction
 // set. The bodies (x_kernel.h) are compiled once per instruction set, and a table is picked at run time. A kernel
 // processes a range of rows or elements in the calling thread; the caller distributes the work over threads.
-// device_kernels.h declares the kernels that accelerators run from the same bodies.
+// device_kernels.h declares the accelerators' kernels, which are compiled from the same bodies.
 // The translation units of wide instruction sets include this header and their bodies only, so it must not include
 // torch.
 #pragma once
@@ -21,19 +21,20 @@ struct Half {  ///< IEEE binary16
 template <class T>
 using WideOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Arguments of the forward pass of LayerNorm and RMSNorm for matrices with `columns` columns. A null pointer means
-/// that the tensor is absent.
+/// Arguments of the forward pass of LayerNorm and RMSNorm for matrices with `columns` columns. The kernel takes rows
+/// [begin, end) of them. A null pointer means that the tensor is absent.
 template <class T>
 struct NormForward {
   using W = WideOf<T>;
   int64_t columns;
   const T *x, *weight, *bias;  ///< inputs: [rows, columns], [columns], [columns]
   T* y;                        ///< [rows, columns]: the result
-  W *mean, *scale;             ///< [rows]: saved for backward; a null `mean` selects RMSNorm
+  W *mean, *scale;             ///< [rows]: written for backward; a null `mean` selects RMSNorm
   W epsilon;
   W offset;  ///< number added to each weight
 };
 
+/// Arguments of the backward pass of the same norms. A null `mean` selects RMSNorm; a null `dx` skips that gradient.
 template <class T>
 struct NormBackward {
   using W = WideOf<T>;
@@ -44,8 +45,8 @@ struct NormBackward {
   W offset;
 };
 
-template <class T>
 /// Gate and up, or their gradients, as rows of `columns` elements. Each of the two has its own row stride, in elements.
+template <class T>
 struct GatedRows {
   int64_t columns, gate_stride, up_stride;
   T *gate, *up;
@@ -57,7 +58,7 @@ enum class Narrow { None, Bf16, Half };
 /// One random word per element. CPU kernels read words that were drawn before; kernels of other devices draw each word
 /// when they need it.
 struct RandomWords {
-  bool wanted;
+  bool wanted;            ///< false = the kernel uses no words
   const uint32_t* drawn;  ///< words for a CPU kernel, one per element
   uint64_t seed, first;   ///< for other devices: element i gets the word of logical index first + i, see random.h
 };
@@ -80,7 +81,7 @@ template <class W>
 struct SgdFactors {
   W penalty;  ///< L2 penalty: g += penalty * value
   W momentum, intake;
-  W from_gradient, from_momentum;  ///< weights of both in the direction: (0, 1), or (1, momentum) for Nesterov
+  W from_gradient, from_momentum;  ///< factors of gradient and momentum in the step: (0, 1); Nesterov (1, momentum)
   W step_size;
 };
 
@@ -110,10 +111,13 @@ struct ScaledMatrix {
   T* to;
 };
 
-constexpr int64_t kPagedRows = 24;    ///< maximum number of (query, head) pairs that read a page's keys together
-constexpr int64_t kPagedPart = 1024;  ///< keys per partial result, counted from the sequence's first key
+/// Maximum number of (query, head) pairs that read a page's keys together. It does not bound a single query with all
+/// heads of a key-value head
+constexpr int64_t kPagedRows = 24;
+/// Keys per partial result, counted from the first key in the pages that the call is given
+constexpr int64_t kPagedPart = 1024;
 
-constexpr int64_t kCodeBlock = 256;  ///< values per 8-bit block; they share a scale
+constexpr int64_t kCodeBlock = 256;  ///< 8-bit values that share a scale
 
 /// Lookup tables of an 8-bit code: the value of each code, and the code of each value. Encoding looks up runs; a run is
 /// the set of floats that share their upper 16 bits. See block_codes.h.
@@ -122,7 +126,7 @@ struct CodeTable {
   /// One entry for each run from first_run to last_run: code << 16 | border. `code` is the magnitude code of the run's
   /// lowest float. `border` holds the lower 16 bits of the border above it, or 0xFFFF if that border is in another run.
   const int32_t* runs;
-  int32_t first_run, last_run;  ///< first run (its codes are all 0) and last run (holds magnitude 1)
+  int32_t first_run, last_run;  ///< first run (its magnitude codes are all 0) and last run (holds magnitude 1)
   int32_t zero;                 ///< the code of 0
   int32_t sign_mask;            ///< -1 if codes have signs, else 0
 };
@@ -153,7 +157,7 @@ struct RotaryRows {
 /// gradient of the loss; see cross_entropy.cpp. T is double or float.
 template <class T>
 struct SoftmaxRows {
-  int64_t columns, valid, stride;  ///< sizes of the logits; columns from `valid` on are padding
+  int64_t columns, valid, stride;  ///< stride of the logits' rows in elements; columns from `valid` on are padding
   T* logits;
   const int64_t* labels;  ///< [rows]: label of each token, a vocabulary index
   int64_t ignored;        ///< label of rows that the loss skips
@@ -200,7 +204,7 @@ struct AttentionTask {
   /// not null.
   const int64_t *documents, *query_documents;
   const double* alibi;  ///< [heads] or null: slope of alibi[head] * (key position - position), added to a score
-  W scale, soft_cap;    ///< soft_cap 0: no cap
+  W scale, soft_cap;    ///< factor of scores; bound of scores, 0 = none
   HeadView<const T> q, k, v;
   HeadView<T> out;
   W* log_sums;  ///< [batch, heads, queries]: logarithm of the sum of exponentials of the scores
@@ -226,7 +230,7 @@ struct PagedTask {
   int64_t q_token, q_head;  ///< strides of q in elements
   T* out;                   ///< [tokens, heads, size]: the result; null: `wide` and `log_sums` receive it
   W *wide, *log_sums;       ///< [tokens, heads, size], [tokens, heads]
-  const double* alibi;      ///< [heads] or null: ALiBi slopes
+  const double* alibi;      ///< [heads]: ALiBi slopes; null = none
   W scale, soft_cap;
   int64_t reach;  ///< number of positions a query sees; its own is the last
 };
@@ -234,7 +238,7 @@ struct PagedTask {
 struct PagedQueries {
   const int32_t* table;               ///< page table of the sequence
   int64_t first_page, page_stride;    ///< the table's first page and page distance, in pages of the sequence
-  int64_t first, count, position;     ///< first token in q and out, number of tokens, position of the first one
+  int64_t first, count, position;     ///< first token in q and out; number of tokens; position of the first one
   int64_t first_part = 0, parts = 1;  ///< parts of kPagedPart keys that hold all keys these queries see
 };
 
@@ -264,7 +268,7 @@ struct Kernels {
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t begin, int64_t end);
   /// Returns the sum of the squares of fp16 elements. Every table has it, for any T.
   double (*sum_of_squares_half)(const Half* x, int64_t n);
-  /// Step elements [0, n); see update.h. The states are: momentum or none for sgd, the first and second moment for
+  /// Updates elements [0, n); see update.h. The states are: momentum or none for sgd, the first and second moment for
   /// adam, momentum for lion.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n);
@@ -281,9 +285,9 @@ struct Kernels {
   /// / (heads / kv_heads)). `scratch` has paged_scratch() elements.
   void (*paged_attention)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* scratch);
   int64_t (*paged_scratch)(const PagedTask<T>&);
-  /// Compute the same result in pieces, bit for bit. paged_part leaves the result of part number first_part + `part` of
-  /// the keys in `state`, of paged_state() elements. paged_merge then turns the states of all parts, stored one after
-  /// another, into the result.
+  /// Computes the result of paged_attention in pieces, bit for bit. paged_part leaves the result of part number
+  /// first_part + `part` of the keys in `state`, of paged_state() elements. paged_merge then turns the states of all
+  /// parts, stored one after another, into the result.
   void (*paged_part)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, int64_t part, W* state, W* scratch);
   void (*paged_merge)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* states);
   int64_t (*paged_state)(const PagedTask<T>&);
@@ -294,13 +298,13 @@ struct Kernels {
   /// Rows are `stride` elements apart.
   void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums,
                       double* column_sums);
-  /// Adds the square sums of fp16 elements. Every table has it, for any T.
+  /// Adds to the sums as square_sums does, for fp16 elements. Every table has it, for any T.
   void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end,
                            double* row_sums, double* column_sums);
   /// Scales rows [begin, end) and returns the sum of the squares of the results.
   double (*scale_matrix)(const ScaledMatrix<T>&, int64_t begin, int64_t end);
-  /// encode_block quantizes a block of at most kCodeBlock values and returns its scale; decode_block reverses that. All
-  /// tables give the same bits.
+  /// encode_block quantizes a block of at most kCodeBlock values and returns its scale. decode_block writes the value
+  /// of each code times the scale. All tables give the same bits.
   float (*encode_block)(const CodeTable&, const float* values, int64_t count, uint8_t* codes);
   void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
 };

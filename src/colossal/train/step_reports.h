@@ -20,7 +20,8 @@
 
 namespace colossal::train {
 
-/// The reports of one model. If it declares no report, no call communicates and there is no memory on the device.
+/// The reports of one model. If the model declares no report, no call communicates, and the object uses no memory on
+/// the device.
 class StepReports {
  public:
   /// `model` must outlive the object. `name` is the name of the model. If it is not empty, row names start with it and
@@ -35,14 +36,14 @@ class StepReports {
   void begin_pass(double loss_factor);
   /// Returns the values that this rank's passes reported since begin_pass(), on the device: one tensor, or none.
   std::vector<at::Tensor> numbers() const;
-  /// Ends a pass. `values` are the values of numbers(). A step may have several passes; all their micro-batches have
-  /// equal weight.
+  /// Ends a pass. `values` are the values of numbers(), which the caller has read from the device. A step may have
+  /// several passes; all their micro-batches have equal weight.
   void end_pass(std::span<const double> values, int64_t micro_batches);
   /// Combines the values of all ranks, calls Model::end_step, and returns the rows of the step, loss terms first. Does
-  /// nothing if the step has no pass.
+  /// nothing if the step has no pass. `skipped`: see nn::Reported.
   ///
-  /// Communication: among `ranks`, all ranks of the model: all_reduces of 8 bytes per element on the host. One of all
-  ///                sums, means and loss terms, and one of all maxima; none without elements.
+  /// Communication: among `ranks`, all ranks of the model, on the host. One all_reduce of all sums, means and loss
+  ///                terms, and one of all maxima: 8 bytes per element. An all_reduce without elements is left out.
   std::vector<Metric> end_step(comm::Group& ranks, bool skipped);
   /// Returns the rows of loss terms without values, so that their names can be checked.
   std::vector<Metric> loss_rows() const;

@@ -22,8 +22,8 @@ class CudaDevices final : public Devices {
   std::string pci_id(int index) const override { return pci_id_of_gpu(index); }
 };
 
-/// Returns true if a driver is loaded. Under WSL the device is /dev/dxg, and the driver's library has a separate
-/// folder.
+/// Returns true if a driver is loaded. Under WSL the device is /dev/dxg, and the driver's library is in a folder of its
+/// own.
 bool has_nvidia_driver(const std::filesystem::path& root) {
   const auto exists = [&](const char* path) {
     std::error_code ignored;
