@@ -69,7 +69,7 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// checkpoint may have more tensors than `state`, if their names do not start with it (e.g. weights without their
 /// optimizer). Floating-point values are then converted to the dtypes of `state`.
 ///
-/// Communication: every rank of `world` must call. Flags by all_reduce, including one per stored tensor.
+/// Communication: every rank of `world` must call. Flags by all_reduce; one all_reduce has a flag per stored tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed. One cause: names, dtypes or logical
 ///         shapes that differ from `state`, over all ranks; the message is a table of name, wanted and found. The other
 ///         cause: a damaged file (checksum, truncation, inconsistent manifest). If an offloaded tensor cannot be loaded

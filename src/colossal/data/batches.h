@@ -20,7 +20,7 @@ namespace colossal::data {
 /// Options of a stream of batches.
 struct BatchOptions {
   int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks; a multiple of `ranks`
-  int rank = 0, ranks = 1;  ///< index and size on the data axis; a rank takes rows [rank, rank + 1) * B/ranks
+  int rank = 0, ranks = 1;  ///< index and size of the data axis; takes rows [rank * B/ranks, (rank + 1) * B/ranks)
   uint64_t seed = 0;
   bool shuffle = true;  ///< false = samples in their own order (evaluation)
   /// If true, rows after the first epoch have the ignored value in each field that has one. No sample then counts twice
@@ -90,6 +90,7 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
+  /// Returns this rank's rows of the next batch. Waits if the thread has not finished it.
   tensor::Batch next();
   /// Returns one line for people about each record that was skipped for the batches that next() has returned, since the
   /// last call of this function.
@@ -106,8 +107,8 @@ class Batches {
   /// Returns the reader's position and traits, equal on every rank. For Samples these are {"epoch", "position", "seed"}
   /// and the traits of the samples.
   nlohmann::json state() const;
-  /// Moves to a position that state() returned. Errors: the state has another seed, or is of samples with other traits;
-  /// the message names the difference.
+  /// Moves to a position that state() returned. Errors ("data"): the state has another seed, or is of samples with
+  /// other traits (the message names the difference); a damaged position. The position does not change then.
   void restore(const nlohmann::json& state);
 
  private:

@@ -34,7 +34,7 @@ struct EngineOptions {
   int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
   int64_t most_running = 256;  ///< maximum number of requests that hold cache blocks
   int64_t most_waiting = 0;    ///< maximum number of requests that wait for their first step; 0 = no limit
-  int64_t most_length = 0;     ///< maximum tokens of prompt + completion; 0 = limited by positions and cache only
+  int64_t most_length = 0;     ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share
   int64_t guesses = 0;         ///< maximum number of draft tokens of a request per step; 0 = off
   /// Draft model: a smaller model with the same vocabulary and layout (draft_model.h). Its cache has room for as many
@@ -42,8 +42,8 @@ struct EngineOptions {
   distributed::DistributedModel* draft = nullptr;
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
   /// encoder, prompts that ranks of parallel.sequence split, positions that depend on the length of a sequence, and
-  /// accelerators. It ignores the options of the cache, of steps and of draft tokens, except that the constructor
-  /// refuses draft tokens, a draft model and a cache_dtype.
+  /// accelerators. The constructor then refuses draft tokens, a draft model and a cache_dtype. The other options of the
+  /// cache and of steps have no effect.
   bool alone = false;
 };
 
@@ -56,7 +56,7 @@ struct EngineOptions {
 ///                them, LibTorch's matrix products may differ in the last bits.
 /// Draft tokens:  the model evaluates them after the last token of a request, in the same step. The engine accepts them
 ///                up to the first one that the sampler does not draw. Looked-up draft tokens, and all draft tokens at
-///                temperature 0, leave the completion unchanged: the same draw chooses each token, from logits that no
+///                temperature 0, leave the completion unchanged. The same draw chooses each token, from logits that no
 ///                rejected draft token affects. Sampler::judge() accepts or rejects sampled tokens of a draft model:
 ///                the distribution of the completion stays the same, but the draws differ. The completion is then a
 ///                function of the request, both models and `guesses`, for any room in a step.
@@ -69,8 +69,8 @@ struct EngineOptions {
 ///                run. Events are ordered by request, and within a request by token. The function may call add(),
 ///                cancel() and drop(), but not step(). If it throws, step() passes the error on, and the next step()
 ///                delivers the remaining events.
-/// Endless texts: GenerationOptions::sinks sets how many first tokens (attention sinks) to keep. When a sequence
-///                exceeds positions, cache or most_length, the engine drops tokens after the sinks and computes the
+/// Endless texts: GenerationOptions::sinks sets how many first tokens (attention sinks) to keep. After a sequence
+///                exceeds positions, cache or most_length, the engine drops tokens after the sinks. It computes the
 ///                remaining ones again as a new sequence. The completion is then what the model generates for that
 ///                sequence, for any kind of positions. Cost: about one prompt token per new token.
 /// Thread safety: none.
@@ -81,7 +81,8 @@ class Engine {
   };
   /// `model` and EngineOptions::draft must outlive the engine.
   /// Errors ("engine"): a model that does not predict the next token, a cache too small for one block, a negative
-  ///                    limit.
+  ///                    limit. Also a draft model without guesses, and block_tokens or a cache_dtype that is not
+  ///                    allowed.
   /// With `alone` ("generate"): a model that does not generate text, guesses, a draft model, a cache of another dtype.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 

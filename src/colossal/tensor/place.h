@@ -10,9 +10,9 @@ namespace colossal::tensor {
 /// the gradients of the parameters that they replicate, and they may shard that sum (replicas()). Only along an axis of
 /// rows does each rank get a batch of its own, with its own labels to count and rows to number.
 enum class Deals {
-  Nothing,
-  Rows,    ///< rows of the global batch: each index gets different rows ("data")
-  Tokens,  ///< tokens of each row: all indices get the same rows ("sequence")
+  Nothing,  ///< the batch is not split: all indices get the same rows and tokens
+  Rows,     ///< rows of the global batch: each index gets different rows ("data")
+  Tokens,   ///< tokens of each row: all indices get the same rows ("sequence")
 };
 
 /// Mesh coordinates: the size of each named axis and this rank's index along it. An axis that is not listed has size 1.

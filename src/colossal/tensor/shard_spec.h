@@ -59,7 +59,7 @@ struct ShardSpec {
   /// Returns the spec of a tensor that every rank holds unsharded.
   static ShardSpec whole(std::vector<int64_t> shape);
   /// Returns the spec of a tensor whose dimension `dim` is split over `axes`. Empty `segments`: the dimension is one
-  /// segment.
+  /// segment. Errors ("shard_spec"): a segment that is not whole granules; sizes that do not add up to the dimension.
   static ShardSpec split(std::vector<int64_t> shape, int64_t dim, std::vector<std::string> axes,
                          std::vector<Segment> segments = {});
 

@@ -53,7 +53,8 @@ class Stored {
   Held read() const { return open_(false); }
   /// Loads the tensor for writing; written values are kept. Errors: the tensor cannot be loaded.
   Held write() const { return open_(true); }
-  /// Loads the tensor into `held`, in place of the tensor that it held; reuses the group if both have the same one.
+  /// Load the tensor into `held`, in place of the tensor that it held. If both are of the same group, the group is not
+  /// loaded again; otherwise `held` first releases its own.
   void read_into(Held& held) const { open_into(held, false); }
   void write_into(Held& held) const { open_into(held, true); }
   /// Returns a copy, which the caller owns.

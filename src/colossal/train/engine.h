@@ -93,9 +93,9 @@ class Engine : public Resumable {
   /// calls of train_step(). Their gradients add up in the dtype of gradients (fp32 if training.accumulate > 1), and
   /// each has its own dropout.
   void zero_grad();
-  /// Runs forward and backward of this rank's rows of a global batch (B/data rows, cut into config.micro_batches())
-  /// through the main model, with the objective of the run. Adds d(mean loss over the global batch) to the gradients.
-  /// When it returns, they are summed over the batch axes and over replicas in other stages.
+  /// Runs forward and backward of the main model, with the objective of the run. `batch` has this rank's rows of a
+  /// global batch: B/data rows, which are cut into config.micro_batches(). Adds d(mean loss over the global batch) to
+  /// the gradients. When it returns, they are summed over the batch axes and over replicas in other stages.
   ///
   /// Returns:       this mean loss, the same on all ranks.
   /// Communication: over the axes that split rows: all_reduce of [1] (weight). Gradients of the model: see
@@ -117,9 +117,9 @@ class Engine : public Resumable {
   ///   };
   ///   engine->train_step(batch, static_cast<double>(batch.rows()), squared);
   ///
-  /// `weight` is the weight of this rank's rows, such as their number of targets. Gradients and the returned mean refer
-  /// to the sum of all losses of the global batch, divided by the sum of the weights of all its rows (by 1 if that sum
-  /// is 0).
+  /// `weight` is the weight of this rank's rows, such as their number of targets. The sum of all losses of the global
+  /// batch is divided by the sum of the weights of all its rows, or by 1 if that is 0. Gradients and the returned mean
+  /// are those of the quotient.
   ///
   /// `model`:   the model through which the batch passes. The results of other models are constants in its loss. A step
   ///            may have such calls for several models.
@@ -138,8 +138,9 @@ class Engine : public Resumable {
   /// micro-batches since zero_grad(). The names of rows of a model with a name start with that name:
   /// "reference.blocks.0.balance".
   ///
-  /// Communication: one all_reduce of [1] over all ranks. A model with reports adds one of all sums and one of all
-  /// maxima, 8 bytes per element.
+  /// Communication: as Optimization::step(), e.g. one all_reduce of [1] over all ranks. A model with reports adds one
+  ///                all_reduce of all sums and one of all maxima, 8 bytes per element. With fp8 also as
+  ///                nn::Fp8Layers::end_step().
   /// Cost:          does not wait for the device.
   StepResult step();
   /// Returns the objective's sums and weight of `batch` over all ranks, computed by the main model without gradients or
@@ -167,9 +168,9 @@ class Engine : public Resumable {
   const memory::TieredHome* tiers() const;
   /// Returns the memory use of this rank's device; none without memory.device.
   std::optional<DeviceUse> device_use() const;
-  /// Returns the ranges of tokens of each row that this rank reads, if ranks split the tokens of a row and no document
-  /// borders decide the split. The ranges hold for all fields whose tokens are cut. Empty: all tokens. A batch may omit
-  /// other tokens (tensor::Batch::wanted).
+  /// Returns the ranges of tokens of each row that this rank reads. Ranks must split the tokens of a row for that, and
+  /// the split must not depend on documents; otherwise the list is empty: all tokens. The ranges hold for all fields
+  /// whose tokens are cut. A batch may omit other tokens (tensor::Batch::wanted).
   std::vector<tensor::TokenRun> tokens_read() const;
 
   const run::Objective& objective() const { return *objective_; }
@@ -234,13 +235,14 @@ std::unique_ptr<Engine> initialize(comm::Mesh& mesh, const run::Config& config, 
 /// `objective`: the objective of the run; null = the built-in one that the architecture names.
 /// `device`:    the device of the model; none = as [run] device. On "meta" tensors have shapes and no values: steps
 ///              take only the time of their bookkeeping, and losses, norms and evaluations are zero. With a world whose
-///              groups record calls, this shows what a rank of any number would send and compute on the device that
-///              [run] device names, even "cuda" on a machine without it.
+///              groups record calls, this shows what a rank of any number would send and compute. The simulated device
+///              is that of [run] device, even "cuda" on a machine without it.
 /// `adapter`:   the parameters that are frozen, and the products that are added to linear layers; the same on all
 ///              ranks.
 /// Errors:      a world.size() that is not the product of the sizes of [parallel]; any error of config or model.
 ///              "model": an adapter that leaves no parameter to train. "prepacked": an adapter that packs weights and
-///              does not keep their values. There is no communication before these errors.
+///              does not keep their values. There is no communication before these errors, except comm::agree(): one
+///              if the adapter has a `product`, and those of Optimization with tiers of [memory].
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device = {},
                                    std::shared_ptr<const run::Objective> objective = nullptr,

@@ -42,7 +42,7 @@ class Optimization {
   /// [optimizer] and [training] of `config`. `home` stores master weights, states, gradient shards and sharded
   /// parameters while they are not in use. Null: a memory::TieredHome if [memory] has tiers, otherwise they stay in
   /// memory.
-  /// Communication: with tiers four times comm::agree(), and an all_reduce of 40 bytes over all ranks.
+  /// Communication: with tiers five times comm::agree(), and an all_reduce of 40 bytes over all ranks.
   /// Errors: as the optimizer. "memory", before any value is drawn or written: budgets smaller than a step needs
   ///         (check_budgets()). "memory": states_on_device with an optimizer that cannot update shards on the device.
   ///         Disk errors. With tiers, errors are the same on all ranks.
@@ -95,9 +95,9 @@ class Optimization {
     return reducer_;
   }
 
-  /// Returns the tensors and the progress of a checkpoint, to be saved or filled: parameters (master weights, if there
-  /// are any) that checkpoints keep, optimizer states, the step and the optimizer's name. If some parameters are not
-  /// saved, the progress also has model.from and the seed.
+  /// Returns the tensors and the progress of a checkpoint, to be saved or filled. The tensors are optimizer states and
+  /// the parameters that checkpoints keep (master weights, if there are any). The progress is the step, the optimizer's
+  /// name and the loss scale. If some parameters are not saved, it also has model.from and the seed.
   checkpoint::TrainingState state();
   /// Continues from a filled state(). Communication: under ZeRO 1 and 2 an all_gather of the parameters.
   void loaded(const checkpoint::TrainingState& state);
@@ -110,7 +110,8 @@ class Optimization {
   void weights_loaded();
 
  private:
-  /// Runs work(). If there is an offload store, its error, or the error of an earlier pass, is thrown on all ranks.
+  /// Runs work(). If there is an offload store, an error of work() or of an earlier pass on any rank is thrown on all
+  /// ranks.
   void agree(const std::function<void()>& work);
   void rethrow();
   optim::NormOrder norm_order() const;
@@ -131,11 +132,11 @@ class Optimization {
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
-  std::optional<double> own_norm_;  // norm of the current gradients, times the loss scale
+  std::optional<double> own_norm_;  // optim::own_norm() of the current gradients, not unscaled; none = not read
   bool has_agreed_ = false;         // true: the ranks agreed on the gradients as the passes left them
   int64_t steps_done_ = 0;
   bool leaves_out_;                    // true: some parameter of the whole model is not saved
-  std::optional<Error> half_updated_;  // the error of a failed update
+  std::optional<Error> half_updated_;  // the error of a failed update; none = no update failed
 };
 
 }  // namespace colossal::train

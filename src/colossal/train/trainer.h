@@ -57,7 +57,7 @@ struct TrainerOptions {
   std::vector<std::string> notices;                      ///< warnings to log about how the config was derived
   std::string builtin_data;                              ///< path of the text that data.path = "builtin" selects
   run::Program program = run::built_in();                ///< models and objectives that the config may name
-  const comm::Devices* devices = &comm::cuda_devices();  ///< devices from which [run] device selects
+  const comm::Devices* devices = &comm::cuda_devices();  ///< devices for [run] device (comm::choose_device)
   std::vector<std::string> command;  ///< words of the command line, for the record of the run's start
   /// Returns a text that the model generates, for the record of samples. Called on every rank every
   /// training.sample_every steps. Null or an empty text: no sample.
@@ -75,9 +75,9 @@ struct TrainerOptions {
 /// A run on one rank. All ranks make one and call the same members in the same order.
 class Trainer {
  public:
-  /// Locks the run folder (rank 0: one run at a time), opens the data, makes the engine, and loads the checkpoint or
-  /// weights from which the run starts. Collective among all ranks of `world`, which must outlive the trainer. Compares
-  /// the inputs of the ranks (train/rank_inputs.h): program, flags, config, data and weights.
+  /// Locks the run folder (rank 0: one run at a time), opens the data, and makes the engine. Then loads the checkpoint
+  /// or weights from which the run starts. Collective among all ranks of `world`, which must outlive the trainer.
+  /// Compares the inputs of the ranks (train/rank_inputs.h): program, flags, config, data and weights.
   /// Errors: any error of config, data, model or checkpoint, and inputs that differ; the same on every rank, before
   ///         training starts.
   Trainer(comm::World& world, run::Config config, TrainerOptions options);
@@ -110,10 +110,12 @@ class Trainer {
   void import_weights(bool resumed);
   /// Logs the properties of the run: model, layout, data, and memory of this rank.
   void log_start();
-  /// Creates and locks the run folder, on rank 0, before any rank reads it. Errors: another run writes to it.
+  /// Creates and locks the run folder, on rank 0, before any rank reads it. Unless the start is New, it also puts back
+  /// a run that was set aside by one without a checkpoint. Errors: another run writes to the folder; with Start::New
+  /// the folder holds a checkpoint.
   void take_folder();
-  /// Sets aside or removes the checkpoints of `steps` that this run does not continue from, and opens the output files.
-  /// Called after this run has loaded its start.
+  /// Sets aside the checkpoints of `steps` that this run does not continue from, with Start::Overwrite the whole
+  /// earlier run. Writes the config and opens the output files. Called on rank 0 after this run has loaded its start.
   void settle_folder(const checkpoint::StepFolders& steps);
   void resume(const checkpoint::StepFolders& steps);
   void save(bool last);
