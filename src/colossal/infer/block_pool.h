@@ -24,9 +24,6 @@ namespace colossal::infer {
 ///
 /// Prefixes are compared token by token, not only by a hash, so find() never returns a block of other tokens.
 /// Cost: find() and keep() search the cached blocks once for each block of tokens.
-///
-/// Prefixes are compared token by token, not by a hash alone: what is found is what was kept.
-/// Cost: of find() and keep() a search among the kept blocks for each block of tokens.
 class BlockPool {
  public:
   /// Errors ("cache"): sizes that are not positive.

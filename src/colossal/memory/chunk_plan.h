@@ -38,19 +38,6 @@ struct ChunkPlan {
 /// Padding:  to a multiple of 16 elements for each of the group's ranks, so that every rank's part starts at a cache
 ///           line. A group of one rank has none.
 /// Cost:     items x candidates, of which there are at most 64.
-///
-/// Capacity: chosen between `target` / 2 and `target` among the sizes at which chunks would close. The chosen size has
-///           its largest chunk least above the mean, so that little memory sized for the largest chunk is idle with the
-///           others.
-/// Padding:  to a multiple of 16 elements for each of the group's ranks, so that every rank's part starts at a cache
-///           line. A group of one rank has none.
-/// Cost:     items x candidates, of which there are at most 64.
-///
-/// Capacity: searched between `target` / 2 and `target` among the sizes at which chunks would close: the one that
-///           leaves the largest chunk least above the mean, so that memory for the largest is not idle with the others.
-/// Padding:  to a multiple of 16 elements for each of the group's ranks: every rank's share starts at a cache line. One
-///           rank: none.
-/// Cost:     items x candidates, at most 64 of those.
 ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target);
 
 /// Returns the elements of each segment but the last one, for a rank's part of a chunk of `length` elements. The part
