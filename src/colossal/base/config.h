@@ -27,9 +27,10 @@ namespace colossal {
 /// One value of a document, before a struct gives it a type.
 struct ConfigValue {
   struct Table {};
+  /// A date, a time, or a list of tables, lists or dates, which no member accepts.
   struct Unsupported {
     std::string what;  ///< the kind of value, for messages
-  };                   ///< a date, a time, or a list of tables, lists or dates
+  };
   using List = std::vector<std::variant<bool, int64_t, double, std::string>>;
   std::variant<Table, Unsupported, bool, int64_t, double, std::string, List> value;
   std::string where;               ///< "examples/x.toml:12" or "--training.steps"
@@ -77,7 +78,7 @@ class ConfigDocument {
   int64_t flags_ = 0;
 };
 
-/// Calls load(), set() for each flag and read().
+/// Calls load(), set() for each flag and read(). It drops the notices of read() about previous names.
 template <class Config>
 Config read_config(const std::string& path, const std::vector<std::string>& flags = {}) {
   auto document = ConfigDocument::load(path);
@@ -91,14 +92,14 @@ Config read_config(const std::string& path, const std::vector<std::string>& flag
 struct KeyHelp {
   std::string section;  ///< dotted name; empty at the root
   std::string section_help;
-  std::string stands_for;  ///< the key of the section that a plain value in place of the table sets; empty: none
+  std::string stands_for;  ///< the key of the section that a plain value in place of the table sets; empty = none
   std::string key;         ///< dotted name, with the section
   std::string type;        ///< "integer", "one of 1d, 2d", "bytes", "list of numbers", ...
   std::string unit;
   std::string range;          ///< "1 .. 65536", ">= 0", or empty
   std::string default_value;  ///< TOML text
   std::string meaning;
-  std::string previous{};  // its name in the release before, without the section; empty: none
+  std::string previous{};  ///< its name in the previous release, without the section; empty = none
 };
 
 /// Returns the fields that `visit` visits as TOML; see to_toml().

@@ -10,7 +10,7 @@ namespace colossal {
 
 /// Limits that a parser enforces.
 struct JsonLimits {
-  int64_t bytes = int64_t{1} << 30;  ///< maximum size of a file
+  int64_t bytes = int64_t{1} << 30;  ///< maximum size of a file; the parse functions do not check it
   int depth = 100;                   ///< maximum nesting of objects and lists, because copying a value is recursive
   bool distinct_names = false;  ///< true = refuse an object with two members of a name; false = the last one counts
 };
@@ -35,8 +35,8 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& name,
 /// read or is too large.
 nlohmann::json read_json_object(const std::string& path, const char* component, const JsonLimits& limits = {});
 
-/// Returns `text` for a message: control characters become `?`, and the text is cut after 200 bytes. A hostile name
-/// therefore cannot control the terminal.
+/// Returns `text` for a message: control characters become `?`, and a text of more than 200 bytes is cut there
+/// and ends in "...". A hostile name therefore cannot control the terminal.
 std::string printable(const std::string& text);
 
 }  // namespace colossal

@@ -6,7 +6,7 @@
 
 namespace colossal {
 
-/// A read-only mapping of a file, shared by all holders of the pointer. A page is read from the disk when it is
+/// A read-only mapping of a whole file, shared by all holders of the pointer. A page is read from the disk when it is
 /// first accessed. An empty file maps to an empty view.
 ///
 /// If another process shortens the file while it is mapped, an access ends this process (SIGBUS). The class is
@@ -19,7 +19,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  std::string_view bytes() const { return bytes_; }
+  std::string_view bytes() const { return bytes_; }  ///< valid while this object lives
   /// Drops the pages of `part`, a range of bytes(), from the memory of this process. The next access reads them again.
   void leave(std::string_view part) const;
   const std::string& path() const { return path_; }
