@@ -15,7 +15,7 @@ const std::vector<std::string>& gguf_type_names();
 /// Writes the parameters with the values of `config` (the config.json of the model's folder) and `tokenizer` (values
 /// "tokenizer.*"). `type` is the type of matrices; one-dimensional tensors are F32. As in llama.cpp's files, the
 /// embedding and the head of q4_0 and q4_k are Q6_K. A matrix whose rows are not whole blocks becomes Q8_0, or F16 if
-/// they are not whole blocks of Q8_0 either.
+/// they are not whole blocks of Q8_0 either. A position embedding is F16 or BF16 if `type` is, else F32.
 ///
 /// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call. Each primary block
 ///                is sent to rank 0, numel * sizeof(dtype) bytes in total.

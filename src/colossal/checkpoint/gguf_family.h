@@ -44,6 +44,7 @@ struct GgufFamily {
   const char* architecture;  ///< general.architecture
   const char* model_type;    ///< model_type in config.json
   const char* blocks;        ///< prefix of a layer's number in a folder's names; in a file it is "blk."
+  /// Tensors outside the layers, and tensors of one layer.
   std::vector<GgufName> outside, in_block;
   std::vector<GgufKey> keys;
   /// Values of config.json that a file cannot store. When writing, config.json must have these values if it has the

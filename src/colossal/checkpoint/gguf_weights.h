@@ -6,8 +6,9 @@
 
 namespace colossal::checkpoint {
 
-/// Tensors that the family's table does not have keep their names, so that import_weights reports them as unexpected.
-/// F32, F16 and BF16 are read as they are. Other types are decoded to fp32 on each call of tensor().
+/// The weights of a GGUF file, under the names of a Hugging Face folder. Tensors that the family's table does not have
+/// keep their names, so that import_weights reports them as unexpected. F32, F16 and BF16 are read as they are.
+/// Other types are decoded to fp32 on each call of tensor().
 ///
 /// Errors: throws Error("gguf", ...) for files that GgufFile or config_of_gguf() refuse, and for a tensor of a type
 ///         that cannot be decoded, with its name.

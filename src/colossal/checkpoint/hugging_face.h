@@ -61,8 +61,8 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
 /// Fills `values` in the same way. They have the names of the parameters, and are whole local tensors or parts of them,
 /// of any dtype. Returns the names of the parameters that the folder lacks and may lack.
-/// `take` is called before values are converted, if all tensors of a parameter are quantized in one form and this
-/// rank's inputs are cut between groups. If it returns true, the value is left as it is.
+/// `take` (empty = off) is called before values are converted, if all tensors of a parameter are quantized in one form
+/// and this rank's inputs are cut between groups. If it returns true, the value is left as it is.
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {});

@@ -25,8 +25,8 @@ void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>
 /// nothing else except the head.
 ///
 /// Numerics: quantized values are written unchanged. Scales are rounded to binary16. For scales of ops::round_to_codes
-///           this is exact from 2^-14 on, and at most 2^-25 off below. Minima must be whole multiples of scales, -zero
-///           * scale with a zero point of 0 to 15 (RoundingOptions::whole_zeros).
+///           this is exact from 2^-14 on, and at most 2^-25 off below. Minima must be whole multiples of scales:
+///           -zero * scale with a zero point of 0 to 15 (RoundingOptions::whole_zeros).
 /// Layout:   without minima, checkpoint_format is "gptq" and sym is true, which every reader supports; with minima it
 ///           is "gptq_v2".
 /// Errors:   throws Error("quantization", ...) for quantized values that differ in form, have no parameter or another

@@ -41,10 +41,10 @@ QuantizedFormat quantized_format(const nlohmann::json& config, const std::string
 class QuantizedFolder final : public WeightSource {
  public:
   QuantizedFolder(const std::string& folder, const QuantizedFormat& format);
-  /// Returns the dequantized values of a quantized weight, scale * (code - zero), in fp32.
+  /// Returns the dequantized values of a quantized weight, scale * (code - zero), in fp32; other tensors as stored.
   at::Tensor tensor(const std::string& name) const override;
-  /// Returns none for a weight whose groups do not consist of adjacent inputs (desc_act with g_idx out of order).
-  /// Returns none for 8 bits if a zero point is not 128 or a quantized value is 0.
+  /// Returns none for a tensor that is not quantized, and for a weight whose groups do not consist of adjacent inputs
+  /// (desc_act with g_idx out of order). Returns none for 8 bits if a zero point is not 128 or a quantized value is 0.
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override;
 
