@@ -28,7 +28,8 @@ class HelpWanted : public std::runtime_error {
 inline constexpr const char* kMarkdownHelp = "--help-markdown";
 
 /// Fills the variables bound to the options of `app`. Previous names of renamed options are accepted for one release,
-/// with a warning on rank 0: "--guess is now --draft-tokens". Errors: UsageError; HelpWanted for `--help` and kMarkdownHelp.
+/// with a warning on rank 0: "--guess is now --draft-tokens".
+/// Errors: UsageError; HelpWanted for `--help` and kMarkdownHelp.
 void parse(CLI::App& app, const Arguments& arguments);
 
 /// Returns the help that `command` throws if its only argument is `form`, which is "--help" or kMarkdownHelp.

@@ -19,8 +19,8 @@ struct Command {
   std::function<int(const Arguments&)> run;  // returns the exit status; throws Error, UsageError or HelpWanted
 };
 
-/// Returns the commands of `program`, which must outlive them. Its configs and folders may name its architectures and
-/// objectives; null = only the library's.
+/// Returns the commands of `program`, which must outlive them. Configs and folders may name the architectures and
+/// objectives of `program`; null = only those of the library.
 std::vector<Command> commands(const run::Program* program = nullptr);
 
 /// Returns the command with this name in `commands`, or nullptr.

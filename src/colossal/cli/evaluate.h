@@ -19,7 +19,7 @@ int evaluate(const Arguments& arguments, const run::Program* program);
 /// Texts as token ids.
 struct EncodedTexts {
   std::vector<std::vector<int64_t>> ids;  ///< token ids, including the special tokens at the start of a text
-  int64_t bytes = 0;                      ///< bytes of the predicted text, without a first token that is text
+  int64_t bytes = 0;                      ///< bytes of the texts without each first token, which is not predicted
 };
 /// Reads and encodes the texts of a file. A file whose name ends in .jsonl has one text per line: a JSON string, or an
 /// object with a string in "text". Any other file is one text. Errors (of `command`): a file that cannot be read or has

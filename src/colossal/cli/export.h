@@ -10,7 +10,7 @@ struct Program;
 namespace colossal::cli {
 
 /// `colossal export --from FOLDER --to FOLDER`: writes a run or Hugging Face folder as a Hugging Face folder. `program`
-/// has the models and objectives that it may name; null = the built-in ones.
+/// has the models and objectives that the folder read may name; null = the built-in ones.
 int export_model(const Arguments& arguments, const run::Program* program);
 
 /// Copies the files of the tokenizer `source` (a folder, a file, GGUF) to the folder `to`: an exported model is

@@ -23,7 +23,8 @@ struct GenerationFlags {
 
 /// Adds a flag for each field of `options`: --max-tokens for "max_tokens", with the field's help and its value as
 /// default. --logit-bias takes ID=VALUE. A JSON field (--json-schema) takes a file of at most 256 KiB, which is read
-/// during parsing. Errors: a file that cannot be read; errors of text::json_grammar(), with the file's name.
+/// during parsing. Parsing writes to `options`, which must live until then.
+/// Errors: a file that cannot be read; errors of text::json_grammar(), with the file's name.
 void add_generation_flags(CLI::App& app, infer::GenerationOptions& options, const GenerationFlags& flags = {});
 /// Returns the options among `names`, as spelled in JSON, whose flags the command line gave.
 std::vector<std::string> given_names(const CLI::App& app, const std::vector<std::string>& names);
@@ -35,7 +36,7 @@ std::vector<std::string> use_folder_defaults(const CLI::App& app, const std::str
                                              infer::SamplingOptions& sampling);
 /// Prints the active sampling options to stderr, and the keys that use_folder_defaults() returned.
 void say_sampling(const infer::SamplingOptions& sampling, const std::vector<std::string>& ignored);
-/// Refuses --top-k, --top-p, --min-p and --seed if decoding is greedy. Errors: UsageError.
+/// Refuses --top-k, --top-p, --min-p and --seed if decoding is greedy (temperature 0). Errors: UsageError.
 void refuse_unused_sampling(const CLI::App& app, const infer::SamplingOptions& sampling);
 
 }  // namespace colossal::cli
