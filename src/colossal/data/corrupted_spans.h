@@ -29,7 +29,8 @@ struct SpanOptions {
 
 /// Returns the counts of the longest text that fits `sizes`. The source has the visible tokens, a sentinel for each
 /// span and the end token. The answer has the hidden tokens, the sentinels and the end token. Of n tokens,
-/// round(density n) are hidden, but at least one. They form round(hidden / mean_span) spans, but at least one.
+/// round(density n) are hidden, but at least one and at most n - 1. They form round(hidden / mean_span) spans, but at
+/// least one and at most as many as there are visible tokens.
 /// Errors ("data"): `sizes` hold no text of two tokens; the density is outside (0, 1); mean_span is below 1.
 SpanCounts span_counts(const PairSizes& sizes, const SpanOptions& options);
 

@@ -24,7 +24,7 @@ namespace colossal::data {
 /// Options of a DocumentStream.
 struct DocumentStreamOptions {
   int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks
-  int rank = 0, ranks = 1;  ///< index and size on the data axis; a rank takes rows [rank, rank + 1) * B/ranks
+  int rank = 0, ranks = 1;  ///< this data rank and their number; it takes rows [rank * B/ranks, (rank + 1) * B/ranks)
   int64_t sequence = 0;     ///< tokens S of a row
   Documents documents = Documents::Separate;
   std::optional<Masking> masking{};             ///< masking of tokens; no value = the model predicts the next token
@@ -33,9 +33,10 @@ struct DocumentStreamOptions {
   RecordOptions records{};
 };
 
-/// A stream of the documents of records, one after the other, each followed by the tokenizer's end token. Row r has the
-/// tokens [r S, r S + S) of the stream; its labels are the tokens shifted by one. The tokens depend only on the
-/// sources, their weights and the options of records. They do not depend on ranks, batch sizes or threads.
+/// A stream of the documents of records, one after the other, each followed by the tokenizer's end token if it has one.
+/// Row r has the tokens [r S, r S + S) of the stream. Without masking, its labels are the tokens shifted by one. The
+/// tokens depend on the sources, their weights, the columns, the tokenizer and the options of records. They do not
+/// depend on ranks, batch sizes or threads.
 ///
 /// Every rank reads and encodes the whole stream and takes its own rows. A position names the record in which a row
 /// begins, the number of its tokens before the row, and the number of skipped records. seek() reads the blocks of lines
@@ -47,6 +48,8 @@ struct DocumentStreamOptions {
 class DocumentStream final : public BatchReader {
  public:
   /// The stream shares ownership of the tokenizer and calls its encode() from several threads.
+  /// Errors ("data"): a sequence, number of threads or number of columns below 1; a batch_size that is not divisible by
+  /// `ranks`; the same as RecordMix.
   DocumentStream(std::vector<StreamSource> sources, std::shared_ptr<const text::Tokenizer> tokenizer,
                  DocumentStreamOptions options);
   tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override;
@@ -74,17 +77,18 @@ class DocumentStream final : public BatchReader {
   DocumentStreamOptions options_;
   std::shared_ptr<const nlohmann::json> traits_;
   RecordMix mix_;
-  std::deque<Document> encoded_, taken_;  // encoded documents: not used yet, and those that the next rows consist of
+  std::deque<Document> encoded_, taken_;  // documents not used yet, and those from which the next rows are made
   int64_t available_ = 0;                 // number of tokens in taken_
-  int64_t before_ = 0;                    // number of tokens at the start of taken_ that earlier rows had
+  int64_t before_ = 0;                    // number of tokens at the start of taken_ that earlier rows used
   int64_t row_ = 0;
   int64_t first_epochs_ = 0;  // sum of the sources' epochs at the last document that had tokens
   PassedOver passed_over_;
 };
 
 /// Returns the first `tokens` held-out tokens, split among the sources by their weights. It may return a few more, and
-/// fewer if the sources have no more. `notices` gets a line for each record that was skipped.
-/// Errors: the same as DocumentStream; no record is held out.
+/// fewer if the sources have no more; the corpus is empty if no record is held out. `notices` gets a line for each
+/// skipped record, limited as in PassedOver.
+/// Errors: the same as DocumentStream.
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices);
 

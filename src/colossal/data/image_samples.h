@@ -15,7 +15,7 @@ struct ImageSet {
   at::Tensor labels;  ///< int64 [N], below `classes`
   int64_t classes = 0;
   std::vector<float> mean, deviation;  ///< mean and standard deviation of each channel, of pixels in [0, 1]
-  std::string fingerprint;             ///< checksum of the images, for which a data position in a checkpoint is valid
+  std::string fingerprint;             ///< changes with the images; a checkpoint's data position needs the same
 };
 
 /// Samples of images. Sample i is image i as float [C, side, side], normalised by `mean` and `deviation`.

@@ -9,8 +9,8 @@
 
 namespace colossal::data {
 
-/// Returns true if the name of a file ends as JSON lines do, in upper or lower case: .jsonl, .ndjson, either of them
-/// packed (.gz, .zst), and .json if it is packed.
+/// Returns true if the name of a file ends as JSON lines do, in upper or lower case. The endings are .jsonl and
+/// .ndjson, also packed (.gz, .zst), and .json only if it is packed.
 bool is_json_lines(std::string_view path);
 
 /// Returns true if the name of a file ends in .parquet, in upper or lower case.
@@ -20,7 +20,7 @@ bool is_parquet(std::string_view path);
 bool is_record_file(std::string_view path);
 
 /// Returns the files that a path names. A file names itself. A folder names all record files in it and in its folders,
-/// in the order of their names, as visible_files() finds and counts them.
+/// in the order of their names, as visible_files() finds them. If `left_out` is not null, it counts the other files.
 /// Errors ("data"): the path does not exist; a folder has no such files or cannot be read; a name is not UTF-8.
 std::vector<std::string> record_files(const std::string& path, LeftOut* left_out = nullptr);
 

@@ -16,9 +16,9 @@ struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int64_t> labels;
   int64_t classes = 0;                     ///< number of classes; labels are below it
-  std::vector<std::string> names{};        ///< names of the classes, in order; empty = labels are numbers
+  std::vector<std::string> names{};        ///< names of the classes, in order; empty = labels are numbers or LABEL_i
   bool are_unnamed = false;                ///< true = every label is LABEL_i, the name that transformers gives class i
-  std::string fingerprint;                 ///< checksum of the file, for which a data position in a checkpoint is valid
+  std::string fingerprint;                 ///< changes with the file; a checkpoint's data position needs the same
   std::vector<std::string> passed_over{};  ///< notices about skipped lines, for people
 
   /// Numbers the classes by their index in `order`. LABEL_i counts as a name here. If labels are numbers, the function
@@ -42,13 +42,13 @@ struct LabelledOptions {
 /// are all numbers from 0, or all names, which are numbered in alphabetical order. If all labels are LABEL_i, these are
 /// the classes i, without names.
 /// Errors ("data"): there is no such file, it has more than 1 GiB unpacked or no text, or a line is malformed (with its
-/// number). Malformed are a name among numbers, such as a header, a number that is no class, and a label that is not
-/// UTF-8, because config.toml and config.json store the names.
+/// number). A label that is not UTF-8 is malformed, because config.toml and config.json store the names. Even with
+/// Faults::Skip, two kinds of labels are errors: a name among numbers, such as a header, and a number that is no class.
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
-/// Samples of labelled texts. Sample i has the tokenizer's begin token (or its end token if it has none), the first
-/// tokens of text i, the end token, and then end tokens up to `sequence`. Labels are [B, 1]. The padding is a document
-/// of its own, number 1, so no token of the text attends to it.
+/// Samples of labelled texts. Sample i has the tokenizer's begin token, the first tokens of text i and the end token.
+/// More end tokens pad it up to `sequence`. A tokenizer without a begin token gives its end token instead. Labels are
+/// [B, 1]. The padding is a document of its own, number 1, so no token of the text attends to it.
 /// Errors ("data"): there are no texts; the sequence is below 3; the tokenizer has no end token.
 class LabelledSamples : public Samples {
  public:
@@ -56,7 +56,7 @@ class LabelledSamples : public Samples {
   int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
   tensor::Batch make(int64_t rows) const override;
   void fill(int64_t index, uint64_t seed, tensor::Batch& batch, int64_t row) const override;
-  /// Returns the fingerprints of the file and of its tokens, and the names of the classes.
+  /// Returns the fingerprints of the file and of its tokens, the names of the classes, and the sizes.
   nlohmann::json traits() const override;
 
  private:

@@ -8,8 +8,8 @@ namespace colossal::data {
 struct Masking {
   double share = 0.15;              ///< fraction of a sample's tokens that have a label; end tokens do not count
   double random = 0.1, kept = 0.1;  ///< fractions of these that a random token replaces, and that are not replaced
-  int64_t mask_id = -1;             ///< id that replaces the others
-  int64_t vocabulary = 0;           ///< number of ids from which random tokens are drawn
+  int64_t mask_id = -1;             ///< id that replaces the others; must be set (at least 0)
+  int64_t vocabulary = 0;           ///< random tokens are drawn from the ids below it; must be set (above 0)
 };
 
 /// Hides tokens of row `row`, which fill_text_row() filled, and sets its labels, as MaskedSamples describes.

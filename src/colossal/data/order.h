@@ -9,7 +9,7 @@ namespace colossal::data {
 /// repeatedly until the value is below count.
 ///
 /// Cost: O(1) memory; fewer than 4 applications of the network are expected per call.
-/// Errors: throws unless 1 <= count <= 2^62 and the position is in [0, count).
+/// Errors: throws Error("data", ...) unless 1 <= count <= 2^62 and the position is in [0, count).
 class Order {
  public:
   Order(int64_t count, uint64_t seed, int64_t epoch);

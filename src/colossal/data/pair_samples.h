@@ -15,7 +15,7 @@ namespace colossal::data {
 /// Text pairs in memory.
 struct TextPairs {
   std::vector<std::string> sources, targets;
-  std::string fingerprint;  ///< checksum of the file, for which a data position in a checkpoint is valid
+  std::string fingerprint;  ///< changes with the file; a checkpoint's data position needs the same
 
   /// Splits the pairs into a training and a held-out part. A pair is held out with probability `held_out`, drawn from
   /// its number alone.
@@ -27,10 +27,10 @@ struct PairOptions {
   std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined to the source
   std::string target_column = "target";
   int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip = malformed lines are skipped
+  Faults faults = Faults::Refuse;   ///< Skip = malformed lines are skipped; damage of the file is an error even then
 };
 
-/// Reads a file of pairs. JSON lines and Parquet files (is_record_file()) have columns `text` and `target`. Lines of
+/// Reads a file of pairs. JSON lines and Parquet files (is_record_file()) have the columns of `options`. Lines of
 /// any other text file, which may be packed too, are `text<tab>answer`. Empty lines are skipped.
 /// Errors ("data"): there is no such file, it has more than 1 GiB unpacked or no pair, or a line is malformed (with its
 /// number).

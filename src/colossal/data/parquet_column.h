@@ -27,6 +27,7 @@ class ParquetColumn {
  public:
   /// `meta` is the ColumnMetaData of the chunk. If `is_optional` is true, values may be null.
   ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional);
+  /// Returns the next value. It is an error if the chunk has no more.
   ParquetValue next();
 
  private:

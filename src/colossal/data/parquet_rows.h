@@ -21,9 +21,10 @@ namespace colossal::data {
 /// Thread safety: one thread calls the members.
 class ParquetRows final : public RecordLines {
  public:
-  /// Opens a file. If `columns` is empty, all columns that can be read are read.
+  /// Opens a file at row `start`. If `columns` is empty, all columns that can be read are read. A row whose texts have
+  /// more than `longest` bytes is cut.
   /// Errors ("file"): the same as InputFile. Errors ("data"), with the file's name: the file is no Parquet file, is
-  /// damaged or encrypted, or lacks a column; the same as ParquetColumn.
+  /// damaged or encrypted, or lacks a column; `start` is after its end; the same as ParquetColumn.
   ParquetRows(const std::string& path, int64_t longest, LinePosition start, std::vector<std::string> columns);
   bool next(std::string& line) override;
   bool is_cut() const override { return is_cut_; }

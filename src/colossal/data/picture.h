@@ -12,8 +12,8 @@ constexpr int64_t kMostPixels = int64_t{1} << 26;  ///< maximum pixels of a pict
 
 constexpr int64_t kLongestSide = 65535;  ///< maximum pixels in a row or column, the largest size that a JPEG can have
 
-/// A picture of 8-bit red, green and blue, row by row from the top left. It is the picture of a file at its size or
-/// reduced, or the part [left, left + width) x [top, top + height) of such a picture.
+/// A picture of 8-bit red, green and blue, row by row from the top left. It is the picture of a file, at its size or
+/// reduced. It may be a part of that: the pixels [left, left + width) x [top, top + height).
 struct Picture {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> rgb{};
@@ -38,16 +38,16 @@ using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 /// Decodes the picture in the bytes of a file and turns it by its EXIF orientation. The bytes decide the format; the
 /// file's name does not.
 ///
-/// The result is the same as Pillow's convert("RGB"): gray, palettes and 1 to 16 bits per sample become 8-bit RGB (the
-/// high byte), alpha is dropped, CMYK becomes (255 - C) (255 - K) / 255 and so on, colour profiles are ignored.
+/// The result is the same as Pillow's convert("RGB"). Gray, palettes and 1 to 16 bits per sample become 8-bit RGB (the
+/// high byte). CMYK becomes (255 - C) (255 - K) / 255 and so on. Alpha is dropped, and colour profiles are ignored.
 ///
 /// If `shown` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
 /// 1/2, 1/4 or 1/8 of its size if the part still has at least `side` pixels per side; the smallest such size is used.
-/// This is much cheaper than averaging the full picture, and close to it, but not equal. Without `shown`, all pixels of
-/// the full picture are decoded.
-/// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, are damaged or cut short, have more than
-/// kMostPixels or a side above kLongestSide (found before the allocation), or have more than 500 scans. A JPEG counts
-/// as damaged if libjpeg finds invalid codes or markers within its scans.
+/// This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded in
+/// full. Without `shown`, all pixels of the full picture are decoded.
+/// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, or are damaged or cut short. The picture
+/// has more than kMostPixels or a side above kLongestSide (found before the allocation), or more than 500 scans. A JPEG
+/// counts as damaged if libjpeg finds invalid codes or markers within its scans.
 Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown = {});
 
 /// Decodes one of the two formats like decode_picture(), but does not turn the picture. `orientation` is set to the
@@ -61,7 +61,7 @@ int exif_orientation(std::string_view tiff);
 
 /// Resamples the part `box` of the file's picture to side x side pixels. Each pixel is a mean of the pixels around it,
 /// weighted by a triangle as wide as the reduction. This is the antialiased bilinear filter of Pillow and torchvision;
-/// the results agree to within one step of 255.
+/// the results agree to within 1 (of 0 to 255).
 Picture resample(const Picture& from, const Box& box, int64_t side);
 
 /// Returns an upper bound of the pixels that resample() needs beyond each border of a part, in a picture in which

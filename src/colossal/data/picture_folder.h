@@ -36,7 +36,7 @@ struct PictureFolder {
 
 /// Options of PictureSamples.
 struct PictureOptions {
-  int64_t side = 0;  ///< width and height of a sample in pixels
+  int64_t side = 0;  ///< width and height of a sample in pixels; must be set (at least 1)
   /// The mean and standard deviation of each channel, of pixels in [0, 1].
   std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};
   /// If true, a sample shows a random part of the picture: `least_area` to all of its area, with 3/4 to 4/3 of its
@@ -49,9 +49,9 @@ struct PictureOptions {
 
 /// Samples of pictures. Sample i is a part of picture i, resampled to side x side, as float [3, side, side]. It is
 /// normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
-/// Errors: the constructor throws Error("data", ...) if there are no pictures, or not three values of mean and
-///         deviation. fill() names the file that cannot be read; with Faults::Skip it throws only if no file can be
-///         read.
+/// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, mean or deviation do
+///         not have three values, or a deviation is not above 0. fill() names the file that cannot be read; with
+///         Faults::Skip it throws only if no file can be read.
 /// Memory: the pictures that are being decoded, at most kMostPixels each, and the names of all pictures.
 class PictureSamples final : public Samples {
  public:

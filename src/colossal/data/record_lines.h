@@ -18,7 +18,8 @@ struct LinePosition {
 /// Thread safety: one thread calls the members.
 class RecordLines {
  public:
-  /// Opens a .parquet file as rows of these columns (ParquetRows), and any other file as lines (LineReader).
+  /// Opens a .parquet file as rows of these columns (ParquetRows), and any other file as lines (LineReader). Empty
+  /// `columns` = all. `longest` is the maximum number of bytes of a line, and `start` the first line to read.
   /// Errors: the same as these two classes.
   static std::unique_ptr<RecordLines> open(const std::string& path, int64_t longest, LinePosition start,
                                            const std::vector<std::string>& columns);

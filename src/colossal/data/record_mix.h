@@ -14,7 +14,7 @@ namespace colossal::data {
 /// One source of a data stream.
 struct StreamSource {
   std::string name;
-  double weight = 1;                          ///< relative frequency of its records among all records
+  double weight = 1;                          ///< weight / sum of all weights = share of its records among all
   std::vector<std::string> paths{}, names{};  ///< paths of its files, and names that do not change if the folder moves
   std::optional<std::string> left_out{};      ///< a line for the log about files of the folder that are not read
 
