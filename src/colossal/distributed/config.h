@@ -13,15 +13,15 @@ namespace colossal::distributed {
 
 /// Members of the config section [parallel]; fields() has the help text of each.
 struct ParallelConfig {
-  int64_t data = 1;  ///< number of replicas of the model
+  int64_t data = 1;  ///< number of replicas of the model, each with its share of the batch
   parallel::SequenceConfig sequence;
   parallel::TensorConfig tensor;
   parallel::PipelineConfig pipeline;
-  int64_t zero = 0;                   ///< ZeRO stage 0 to 3; 0 = off
-  int64_t zero_sharers = 0;           ///< ZeRO group size in replicas; 0 = all
+  int64_t zero = 0;                   ///< ZeRO stage 0 to 3 (memory::Sharing); 0 = off
+  int64_t zero_sharers = 0;           ///< ZeRO group size, a divisor of copies(); 0 = all of them
   bool reshard_after_forward = true;  ///< ZeRO 3: free gathered parameters after forward
   double gathered_mib = 0;        ///< limit on gathered parameters in MiB; 0 = the chunk in use and the next one only
-  std::string compress = "none";  ///< format of gradients sent between replicas
+  std::string compress = "none";  ///< format of gradients sent between replicas; "none" = uncompressed
   double chunk_mib = 25;          ///< size of a chunk of parameters in MiB
   void fields(Fields& f);
   int64_t ranks() const { return pipeline.size * copies() * tensor.size; }

@@ -70,8 +70,8 @@ class DistributedModel {
   /// afterwards, so that it can be recorded (tensor/graph.h). Errors ("pipeline"): a rank that does not have all
   /// layers.
   void train_one(const nn::Step& micro_batch, const ResultOf& loss);
-  /// Runs forward only. Returns the results of `result` on the last-stage ranks of pipe 0, and an empty list on other
-  /// ranks. Advances step.cache.
+  /// Runs forward only. Returns the results of `result`, one per micro-batch, on the last-stage ranks of pipe 0
+  /// (schedule/schedule.h), and an empty list on other ranks. Advances step.cache.
   std::vector<at::Tensor> forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result);
   /// Runs a forward pass of one micro-batch through decoding_model() and returns the result on all ranks of the
   /// replica. `like` gives its sizes and dtype. Advances step.cache.
@@ -100,14 +100,15 @@ class DistributedModel {
   /// ranks. `dtype` is the dtype of the pages, as for nn::PagedCache.
   std::unique_ptr<nn::PagedCache> make_paged_cache(int64_t pages, int64_t page_tokens,
                                                    std::optional<at::ScalarType> dtype = {}) const;
-  /// Returns the logits [V] of the token after the last token of the first row of the batch in `step`, on all ranks of
-  /// the replica. `step` must have a cache of make_cache(), which is advanced.
+  /// Returns the logits [V] of the next token, on all ranks of the replica. It follows the last token of the first row
+  /// of the batch in `step`. `step` must have a cache of make_cache(), which is advanced.
   ///
-  /// Communication: if the cache is empty and the prompt has at least one token per rank, the sequence mode splits the
-  ///                prompt over the ranks as in training. The last hidden state [B, H] is broadcast to these ranks. All
-  ///                other tokens go through decoding_model(): see parallel::with_spread_cache. In both cases, the
-  ///                messages of head and pipeline follow.
-  /// Errors:        errors of models::head_of(), before any communication.
+  /// Communication: if the cache is empty and the prompt has at least one token per rank of parallel.sequence, the
+  ///                sequence mode splits the prompt over these ranks as in training. The last hidden state [B, H] is
+  ///                broadcast to them. All other tokens go through decoding_model(): see parallel::with_spread_cache.
+  ///                In both cases, the messages of head and pipeline follow.
+  /// Errors:        ("parallel") a step without a cache; errors of models::head_of(). Both are raised before any
+  ///                communication.
   at::Tensor next_logits(const nn::Step& step);
 
   /// Returns the parameters of this model and of the models that share them.

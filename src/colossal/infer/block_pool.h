@@ -19,8 +19,8 @@
 namespace colossal::infer {
 
 /// A pool of reference-counted cache blocks. A block either has references or is free. A free block may still hold a
-/// cached prefix, until take() returns it. take() prefers free blocks without a prefix, then the one that was freed
-/// first.
+/// cached prefix, until take() returns it. take() returns blocks without a prefix first, of these the one freed last.
+/// Of blocks with a prefix it returns the one freed first.
 ///
 /// Prefixes are compared token by token, not only by a hash, so find() never returns a block of other tokens.
 /// Cost: find() and keep() search the cached blocks once for each block of tokens.
@@ -45,7 +45,7 @@ class BlockPool {
   int64_t block_tokens() const { return block_tokens_; }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
   int64_t references(int32_t block) const { return references_.at(block); }
-  /// Returns the number of blocks that hold `tokens` tokens.
+  /// Returns the number of blocks that are needed to hold `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens_ - 1) / block_tokens_; }
 
  private:

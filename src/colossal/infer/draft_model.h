@@ -53,7 +53,8 @@ class DraftModel {
 
   /// Returns a draft for each wish, in the same order. A draft is empty if the sequence does not fit the draft model's
   /// positions or cache, or has tokens outside its vocabulary.
-  /// Errors ("engine"): the cache has no room for a sequence. Errors of the model's passes.
+  /// Errors ("engine"): the cache has no room for any sequence that still needs draft tokens. Errors of the model's
+  /// passes. An error of a constraint only ends its draft.
   std::vector<std::vector<DraftedToken>> write(std::vector<Wish> wishes);
   /// Frees the cache blocks of a sequence. Has no effect on an unknown id.
   void forget(int64_t id);

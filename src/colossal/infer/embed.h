@@ -30,6 +30,7 @@ const std::vector<std::string>& pooling_names();
 /// one after another, with these `lengths`. `pooling` must not be Pooling::Pooler, which has weights.
 at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling);
 
+/// Options of an Embedder.
 struct EmbedOptions {
   Pooling pooling = Pooling::Mean;
   /// Scales vectors to length 1. Divides vectors shorter than 1e-12 by 1e-12, like torch's normalize.
@@ -38,6 +39,7 @@ struct EmbedOptions {
   int64_t tokens_at_once = 4096;
 };
 
+/// Computes embeddings with a model whose head it replaces.
 class Embedder {
  public:
   /// Replaces the head of `model`, loaded with run::Loading::headless, by the pooling: use the model for nothing else

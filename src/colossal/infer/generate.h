@@ -13,7 +13,7 @@
 namespace colossal::infer {
 
 /// Runs one request with an engine that has EngineOptions::alone. Calls `emit` with each new token until it returns
-/// false. Returns the new tokens without an end token.
+/// false; an empty `emit` is not called. Returns the new tokens without an end token.
 ///
 /// Communication, cost: the same as LoneRunner. All ranks of a layout must call it with equal arguments, and `emit`
 ///                      must return the same values on all ranks.

@@ -16,10 +16,10 @@ struct GenerationDefaults {
   std::vector<std::string> ignored{};
 };
 
-/// Reads temperature, top_k, top_p, min_p, repetition_penalty and do_sample with the meaning that `transformers` gives
-/// them. If do_sample is not true, the temperature is 0 (greedy), and the other options apply once the caller sets a
-/// temperature. If it is true, a missing temperature is 1 and a missing top_k is 50. If the file is missing, returns
-/// the options' own defaults.
+/// Reads generation_config.json in the folder `model`: temperature, top_k, top_p, min_p, repetition_penalty and
+/// do_sample, with the meaning that `transformers` gives them. If do_sample is not true, the temperature is 0 (greedy),
+/// and the other options apply once the caller sets a temperature. If it is true, a missing temperature is 1 and a
+/// missing top_k is 50. If the file is missing, returns the options' own defaults.
 /// Errors ("generation_config"): a file that is not a JSON object; a value of a wrong type or out of range. The message
 ///                               names the path.
 GenerationDefaults read_generation_defaults(const std::string& model);

@@ -31,7 +31,7 @@ class NgramLookup {
   /// Returns at most `most` tokens, perhaps none. Proposals get longer after correct ones and shorter after wrong ones.
   /// If no token of a proposal was correct, the next calls, up to 32, return none.
   std::vector<int64_t> propose(int64_t most);
-  /// Reports how many tokens of the last proposal the model accepted.
+  /// Reports that the model accepted the first `accepted` of the `proposed` tokens of the last proposal.
   void judge(int64_t proposed, int64_t accepted);
   void push(int64_t token);
 
@@ -40,9 +40,8 @@ class NgramLookup {
   uint64_t hash_of_last(size_t count) const;
 
   std::vector<int64_t> tokens_;
-  std::unordered_map<uint64_t, size_t>
-      // Maps the hash of a run of tokens to the index after its last occurrence, if a token follows there.
-      behind_;
+  // Maps the hash of a run of tokens to the index after its last occurrence, if a token follows there.
+  std::unordered_map<uint64_t, size_t> behind_;
   int64_t most_, length_;
   int64_t pause_ = 0, left_out_ = 0;
 };

@@ -21,7 +21,7 @@ struct PromptLine {
 
 /// Reads the lines of a file in one pass, so that it may be a pipe. Lines of a .jsonl file are objects with a string
 /// "prompt", an optional "id", and options by their names (GenerationOptions::fields). Missing options are taken from
-/// `common`, except that prompt i uses its seed + i. Empty lines are skipped.
+/// `common`, except that prompt i gets the seed of `common` + i if its line has no seed. Empty lines are skipped.
 /// Errors ("generate"): a file that cannot be read or holds no prompt. Errors with the line's number: text that is not
 ///                      UTF-8, a line that is not such an object, an unknown option, a value that
 ///                      GenerationOptions::check() refuses.

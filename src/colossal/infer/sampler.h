@@ -52,9 +52,9 @@ struct DraftedToken {
 int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions& options, double uniform);
 
 /// Samples tokens one after another. Random numbers are a function of the seed and of the number of tokens drawn
-/// before, so all ranks with the same logits draw the same token. Penalties and biases change the logits first. Then
-/// each filter applies separately to the resulting probabilities: top_p and min_p consider all tokens, not only the
-/// top_k ones.
+/// before. All ranks with the same logits therefore draw the same token. Penalties and biases change the logits first.
+/// Then each filter applies separately to the resulting probabilities: top_p and min_p consider all tokens, not only
+/// the top_k ones.
 class Sampler {
  public:
   /// repetition_penalty applies to the tokens of `prompt` in addition to the tokens drawn. Errors: see

@@ -21,9 +21,10 @@ struct SentenceFolder {
 /// Reads modules.json and the files of its modules. For a folder without modules.json, sets only `model`, to the folder
 /// itself.
 /// Errors ("embed"): files that are not in the format of sentence-transformers; unsupported modules (Dense), an order
-///                   other than model, pooling, normalization, or a module outside the folder; poolings that Pooling
-///                   does not have; a model that converts texts to lower case itself (do_lower_case); pooling that
-///                   excludes the prompt (include_prompt = false). Each message names the file.
+///                   other than model, pooling, normalization, or a module outside the folder; none or several
+///                   poolings, or one other than cls, mean, max and last; a model that converts texts to lower case
+///                   itself (do_lower_case); pooling that excludes the prompt (include_prompt = false). Each message
+///                   names the file.
 SentenceFolder read_sentence_folder(const std::string& folder);
 
 }  // namespace colossal::infer

@@ -19,8 +19,8 @@ class TokenConstraint {
   virtual std::shared_ptr<TokenConstraint> copy() const = 0;
 };
 
-/// Returns logits [V] with minus infinity for tokens that the constraint does not allow. Returns `logits` if it is
-/// null.
+/// Returns logits [V] with minus infinity for tokens that the constraint does not allow. If `constraint` is null,
+/// returns `logits` unchanged.
 at::Tensor constrained(const at::Tensor& logits, TokenConstraint* constraint);
 
 }  // namespace colossal::infer
