@@ -26,6 +26,7 @@ class DeviceMeter {
   virtual void end() = 0;
   /// Returns the peak in bytes since restart() or begin().
   virtual int64_t peak() const = 0;
+  /// Restarts the peak at the current usage.
   virtual void restart() = 0;
 };
 

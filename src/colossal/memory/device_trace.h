@@ -32,8 +32,8 @@ namespace colossal::memory {
 /// counts for the moment that starts. Model data are the gathered chunks and the bytes that on_device() counts. All
 /// other memory is `others`: activations, temporaries and whole gradients that are being reduced.
 ///
-/// For each order of uses the trace keeps the maximum over all passes since that order was learnt and over all ranks
-/// that may share chunks. These ranks therefore make the same decisions.
+/// For each order of uses the trace keeps the maximum over all passes since that order was learnt. The maximum is also
+/// over all ranks that may share chunks. These ranks therefore make the same decisions.
 ///
 /// Memory:        64 bytes per moment.
 /// Cost:          two readings of the meter per moment.
@@ -77,7 +77,8 @@ class DeviceTrace {
 
   /// Distributes new measurements of any rank to all ranks; returns whether there were any. Collective among all ranks.
   /// Communication: an all_reduce of 8 bytes over all ranks. If there is something new, also all_reduces of 24 bytes
-  /// and of 24 bytes per moment over all axes but "pipeline", and one of 8 bytes over all ranks.
+  /// and of 24 bytes per moment over all axes but "pipeline". A last one has 8 bytes, over all ranks. The time outside
+  /// of passes counts as a moment. Ranks whose passes have different numbers of moments do not exchange these.
   bool agree(comm::Mesh& mesh);
   /// Returns the smallest number of bytes that suffices for all moments of all ranks, with only the chunks gathered
   /// that operators read. It is the same on all ranks.
@@ -91,7 +92,7 @@ class DeviceTrace {
     int64_t others = 0, in_use = 0;
     int64_t change = 0;  // part of `others`: needed while the moment's chunks were gathered
   };
-  /// Raises `known` to what `measured` exceeds it by; returns whether it changed.
+  /// Raises each member of `known` to that of `measured` if that is larger; returns whether any changed.
   static bool raise(Moment& known, const Moment& measured);
   std::vector<int64_t> packed() const;
 
@@ -116,7 +117,7 @@ class DeviceTrace {
 
   bool is_agreed(const Timeline& timeline) const;
   std::vector<Moment> agreed_;  // known_ when it is the same on all ranks that share chunks; else empty
-  int64_t worst_ = 0, agreed_rest_ = 0;
+  int64_t worst_ = 0, agreed_rest_ = 0;  // bytes of others: maximum over all orders, and outside of passes
   bool has_agreed_ = false;
 };
 

@@ -7,8 +7,9 @@
 
 namespace colossal::memory {
 
-/// Takes the first item, and later every item at which the bytes taken are below their share. Both the items that are
-/// taken and the others are spread evenly over the sequence.
+/// Takes an item if the bytes taken so far are at most their share of the bytes seen so far. The item must also fit
+/// into what is left of the total share. The first item is therefore taken if it fits. Both the items that are taken
+/// and the others are spread evenly over the sequence.
 class EvenShare {
  public:
   /// `share`: bytes to take of the `all` bytes that the sequence has; nothing is taken if it is not positive.

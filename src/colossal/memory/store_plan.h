@@ -13,7 +13,7 @@ namespace colossal::memory {
 struct PlannedChunk {
   std::vector<Slot> slots;
   int64_t length;        ///< elements, with padding
-  comm::Group* sharers;  ///< group of ranks that own parts of equal length
+  comm::Group* sharers;  ///< group of ranks, each of which owns a part of the chunk; all parts have the same length
   bool is_trained;
   int64_t part_length() const { return length / sharers->size(); }
 };
@@ -25,7 +25,8 @@ struct StorePlan {
 
 /// Returns the plan of a ChunkStore of the same arguments. A chunk has parameters of one model, and the chunks of a
 /// model are the same as in a store of that model alone. Makes the groups of ranks that share chunks, which is as
-/// collective as Mesh::group(). Errors ("zero"): options that contradict each other.
+/// collective as Mesh::group().
+/// Errors ("zero"): options that contradict each other; a number of sharers that does not divide the replicas.
 StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options);
 
 /// Returns the pieces of parameters in the elements [begin, begin + length) of a chunk. `counts`: FlatPart::counts.

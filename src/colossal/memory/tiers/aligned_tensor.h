@@ -8,15 +8,15 @@ namespace colossal::memory {
 /// multiple after its end. `options`: its dtype, and whether its memory is pinned (page-locked) for the accelerator of
 /// this process, so that copies overlap with other work of the host.
 ///
-/// Memory:            from the system if the tensor is large, from LibTorch's allocator if it is small, and at most two
-///                    blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size to
-///                    which the allocator of that device rounds.
+/// Memory:            from the system if the tensor is large (at least 1 MiB), else from LibTorch's allocator; at most
+///                    two blocks more than the tensor needs. Pinned memory for a device other than CUDA's has the size
+///                    to which the allocator of that device rounds.
 /// Errors ("memory"): the system has no memory, or cannot lock more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 /// Returns uint8 [bytes] (a multiple of kBlock) in the pages of `buffer`, a uint8 tensor of empty_aligned(), as far as
-/// they reach. The values are lost. Returns an undefined tensor, and leaves `buffer` unchanged, if another tensor
-/// shares its storage, it is small or pinned, or the system has no memory.
+/// they reach. The values are lost. Returns an undefined tensor, and leaves `buffer` unchanged, in these cases: another
+/// tensor shares its storage, it is pinned, it or `bytes` is small (under 1 MiB), the system has no memory.
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes);
 
 /// Returns whether `tensor` has the layout that empty_aligned() makes.

@@ -46,12 +46,13 @@ class BlockFile {
   virtual int reserve(int64_t bytes) = 0;
   /// Returns the bytes of the filesystem that are free for this process.
   virtual int64_t free_bytes() const = 0;
+  /// Starts a request. Its memory must stay valid until `done` is called.
   virtual void begin(BlockRequest request) = 0;
 };
 
 struct BlockFileOptions {
   bool direct = true;    ///< bypasses the system's cache, if the filesystem allows it
-  bool io_uring = true;  ///< uses io_uring if the build found the library and the system allows it; else threads
+  bool io_uring = true;  ///< uses io_uring if requests are direct and the build and system have it; else threads
   int requests = 32;     ///< maximum number of requests at a time; a disk that completes requests in bursts needs many
 };
 
@@ -63,8 +64,9 @@ struct BlockFileOptions {
 /// as the file is open. Only a process that is killed between these two steps leaves a file, which is empty.
 ///
 /// Requests go through io_uring, with one thread that waits for them, or through as many threads as `requests`. Without
-/// O_DIRECT, threads send them through the system's cache and drop them from it at once. Errors ("disk"): the folder
-/// cannot be created, is a file, or is not writable; each message has the path and the remedy.
+/// O_DIRECT, threads send them through the system's cache and drop them from it at once.
+/// Errors ("disk"): the folder cannot be created, is a file, or is not writable (each message has the path and the
+/// remedy); options.requests is below 1.
 std::unique_ptr<BlockFile> open_scratch_file(const std::string& folder, const BlockFileOptions& options);
 
 }  // namespace colossal::memory
