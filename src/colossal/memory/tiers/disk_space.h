@@ -23,7 +23,7 @@ namespace colossal::memory {
 
 struct DiskOptions {
   BlockFileOptions file{};
-  int64_t reserve_bytes = 0;        ///< bytes that the file takes from the disk at once; it takes more when needed
+  int64_t reserve_bytes = 0;        ///< bytes taken from the disk at construction; the file takes more when needed
   int64_t request_bytes = 4 << 20;  ///< bytes of the requests that make up a transfer; a multiple of kBlock
 };
 

@@ -15,10 +15,12 @@ namespace colossal::memory {
 
 /// A best-fit allocator: it takes the smallest free run that is large enough, the first one of several. Free neighbours
 /// are always joined.
+/// Cost: the logarithm of the number of free runs. Thread safety: none.
 class FreeSpace {
  public:
   /// Takes `bytes` (> 0) and returns their offset; none if no free run is long enough.
   std::optional<int64_t> take(int64_t bytes);
+  /// Frees `bytes` at `offset`, which take() returned.
   void give_back(int64_t offset, int64_t bytes);
   /// Adds `bytes` free bytes at the end.
   void grow(int64_t bytes);

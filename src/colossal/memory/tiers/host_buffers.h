@@ -34,7 +34,7 @@ class HostBuffers {
   /// Returns a buffer to the pool. `under_way`: its copies that a device may not have finished.
   void give_back(at::Tensor buffer, DeviceCopy under_way = {});
 
-  int64_t in_use() const { return in_use_; }
+  int64_t in_use() const { return in_use_; }              ///< bytes of buffers that were taken and not given back
   int64_t held() const { return in_use_ + idle_bytes_; }  ///< bytes of all buffers, including idle ones
   int64_t peak() const { return peak_; }                  ///< peak of held()
 

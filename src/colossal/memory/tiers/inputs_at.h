@@ -20,9 +20,10 @@ namespace colossal::memory {
 /// before, because backward needs these next.
 ///
 /// Memory:        the memory that `home` uses for an input, and a copy of it while its block runs backward.
-/// Errors:        wait for rethrow(), because other ranks go on. If Home::keep() fails, the input remains where it is;
-///                if it cannot be loaded, its values are NaN. ("memory") an input that could be stored but not loaded,
-///                because it is larger than `most_bytes`; the message has a budget that suffices.
+/// Errors:        wait for rethrow(), because other ranks go on. If Home::keep() fails, the input remains where it is.
+///                If it cannot be loaded (Kept::copy_to()), backward gets NaN, or 0 for integers. Errors ("memory") of
+///                this class: an input that could be stored but not loaded, because it is larger than
+///                `most_bytes` - `others`. The message has the smallest budget that works.
 /// Thread safety: as `home`.
 class InputsAt final : public nn::InputHome {
  public:

@@ -15,7 +15,7 @@ namespace colossal::memory {
 
 class TieredHome;
 
-/// Stores the sizes and dtypes of tensors at keep(), and their values at the end of the first lease that may write.
+/// Stores the sizes and dtypes of tensors at keep(), and their values at the end of the first borrow that changed them.
 /// Until then the tensors take no memory, and none is written to a disk only to be overwritten.
 ///
 /// Some tensors are resident: they stay in memory and are spread evenly among the others. For tensors that are read in

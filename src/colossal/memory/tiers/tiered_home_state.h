@@ -61,7 +61,7 @@ struct TieredHomeState {
   // ---- transfers
 
   /// Waits for the transfer of `tenant`, if there is one, and ends it. The tenant must be `is_asked`, so its buffer
-  /// remains.
+  /// remains. Errors: as end_transfer().
   void finish(Tenant& tenant);
 
   /// Ends the transfer of `tenant`, which is over. If the tenant was written to the disk, its buffer is freed unless a
@@ -78,12 +78,16 @@ struct TieredHomeState {
   /// Waits until the buffer holds its values and no device reads it.
   void finish_copy(Tenant& tenant);
 
+  /// Returns the buffer to the pool; the tenant is not in host memory any more.
   void drop_buffer(Tenant& tenant);
 
+  /// Takes a buffer from the pool, whose values are arbitrary.
   void give_buffer(Tenant& tenant);
 
+  /// Gives `tenant` a buffer and starts to read its values from the disk.
   void begin_to_read(Tenant& tenant);
 
+  /// Drops the buffer at once if the disk holds the values; otherwise starts to write them (Moving::Out).
   void evict(Tenant& tenant);
 
   // ---- room
@@ -96,15 +100,16 @@ struct TieredHomeState {
 
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
-  /// Waits until there is room for `bytes`; evicts tensors for it. If `may_exceed` is set, it also returns when no
-  /// other tensor is left to evict: a tensor that is given from memory may exceed the budget until it is written to the
-  /// disk. Errors ("memory"): the budget is too small.
+  /// Waits until there is room for `bytes`; evicts tensors for it. With a disk and `may_exceed`, it also returns when
+  /// no other tensor is left to evict: a tensor that is given from memory may exceed the budget until it is written to
+  /// the disk. Errors: ("memory") the budget is too small; the errors of the transfers that it waits for.
   void make_room(int64_t bytes, bool may_exceed = false);
 
   void end_what_is_over();
 
-  /// Starts to read the tensors that are used next, as far as there is room, or as the tensors to evict for them are
-  /// used later. Errors concern other tensors than the one of the current call, so the next call throws them.
+  /// Starts to read the tensors that are predicted to be used next, up to `ahead_bytes`. To make room it evicts only
+  /// tensors that are used later than these. Errors concern other tensors than the one of the current call, so the next
+  /// call throws them.
   void read_ahead();
 
   void begin_all_ahead();
