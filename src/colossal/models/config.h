@@ -27,8 +27,8 @@ struct ModelConfig {
 /// Errors: the errors of ConfigDocument::set().
 ConfigDocument own_keys(const std::vector<std::string>& assignments);
 
-/// Gives keys of config.own their present names, if they have a previous one of `own`, the keys of the architecture.
-/// Returns a notice for each: "model.farthest is now model.max_distance".
+/// Renames each key of config.own that is the previous name of a key of `own`, the keys of the architecture.
+/// Returns a notice for each renamed key: "model.farthest is now model.max_distance".
 std::vector<std::string> use_present_names(ModelConfig& config, const OwnSizes& own);
 
 }  // namespace colossal::models

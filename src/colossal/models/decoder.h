@@ -25,7 +25,7 @@ struct DecoderVariant {
   /// and back (OPT-350M); 0 = the hidden size
   int64_t word_features = 0;
   bool final_norm = true;  ///< a norm before the head (false for OPT with norms after the sums)
-  bool head_bias = false;  ///< one bias per word (GPT-J)
+  bool head_bias = false;  ///< one bias per token of the vocabulary (GPT-J)
   double head_scale = 1;   ///< factor of the logits (PaLM)
   double soft_cap = 0;     ///< nn::LmHeadOptions::soft_cap (Gemma 2); 0 = off
 };

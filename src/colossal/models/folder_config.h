@@ -47,7 +47,7 @@ class FolderConfig {
   /// Returns the object under `key`, or an empty one if there is none. Messages call its keys `key.name`.
   FolderConfig object(const char* key) const;
 
-  /// Errors ("model"): a key that exists, is not null and has none of the allowed values.
+  /// Errors ("model"): a key that exists and is not null, with a value that is not allowed.
   void must_be(const char* key, const nlohmann::json& allowed) const { must_be_one_of(key, {allowed}); }
   void must_be_one_of(const char* key, const std::vector<nlohmann::json>& allowed) const;
 

@@ -14,8 +14,8 @@ namespace colossal::models {
 std::vector<nn::ExternalRows> heads_in_groups(const std::string& tensor, const nn::AttentionShape& shape);
 
 /// Returns the rows of `heads` heads of `size` features whose first `turned` features are rotated. The folder rotates
-/// pairs of neighbours, 0 and 1, 2 and 3 (GPT-J); our models rotate pairs from the two halves. Scores are the same if q
-/// and k are both reordered.
+/// pairs of neighbours, 0 and 1, 2 and 3 (GPT-J); our models rotate pairs i and i + turned / 2. Scores are the same if
+/// q and k are both reordered.
 std::vector<nn::ExternalRows> heads_of_pairs(const std::string& tensor, int64_t heads, int64_t size, int64_t turned);
 
 }  // namespace colossal::models

@@ -31,9 +31,9 @@ inline bool every_second_layer(int64_t layer) { return layer % 2 == 0; }  ///< l
 /// Returns `block` for every layer, with that layer's window.
 BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, WindowRule rule);
 
-/// Check for a family's `settle`; also sets shape.window.
-/// Errors ("model"): layer_types that are not one per layer or have unknown names; layers with a window if `window` is
-///                   0; no layer with a window if it is not 0.
+/// Checks the keys for a family's `settle`. Sets shape.window to the window if all layers have it, else to 0.
+/// Errors ("model"): layer_types that are not one per layer or have unknown names. If they are given: sliding layers
+///                   with a `window` of 0; no sliding layer with another `window`.
 void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape);
 
 /// Returns the types of `layers` layers: layer_types of config.json, or the rule's types if that is missing.
