@@ -52,9 +52,11 @@ struct KeysValues {
   /// numbers
   std::vector<int64_t> lengths;
   /// Positions of the keys on this rank, if ranks share the cached tokens: the same in every sequence, ascending. They
-  /// include the step's own tokens that this rank keeps, which may be none. Empty = the rank has all keys
+  /// include the step's own tokens that this rank keeps, which may be none. No value = the rank has all keys
   std::optional<std::vector<KeyPositions>> part{};
-  PagedKeys paged{};  ///< if set, the keys are in pages and no other member is used
+  /// If set, the keys are in pages and k, v and lengths are not used. A `part` with an empty list then means that ranks
+  /// share each sequence by pages
+  PagedKeys paged{};
 };
 
 /// Keys and values of every attention layer of a rank. A layer appends its new keys and values and attends to what

@@ -13,8 +13,8 @@ struct AttentionShape {
 };
 
 /// The heads that one of `parts` ranks computes. Heads stay whole, and a query head stays on a rank with its kv head:
-///   parts > kv_heads, and kv_heads divides parts: each kv head is replicated on parts / kv_heads neighbours, which
-///     split its query heads;
+///   parts > kv_heads, kv_heads divides parts, and parts divides heads: each kv head is replicated on parts / kv_heads
+///     neighbours, which split its query heads;
 ///   otherwise: kv groups are split over the ranks, and the last ranks are padded with heads of zeros (25 heads on
 ///     2 ranks: 13 and 12 + 1 padded). A padded head stays zero because its gradients are exactly zero.
 struct HeadSplit {
@@ -22,7 +22,7 @@ struct HeadSplit {
   int64_t heads_local, kv_heads_local;
   int64_t kv_copies;  ///< number of neighbours that hold the same kv heads; 1 = not replicated
 
-  /// Errors ("model"): heads that are not a positive multiple of kv_heads.
+  /// Errors ("model"): heads that are not a positive multiple of kv_heads; a head_dim below 1.
   HeadSplit(const AttentionShape& shape, int64_t parts);
   std::vector<tensor::Segment> fused() const { return {q, kv, kv}; }
 };

@@ -10,7 +10,7 @@ namespace colossal::nn {
 struct Fp8Recipe;
 
 /// A part of a config section: fields() adds the keys fp8_scaling, fp8_history and fp8_margin to the section that calls
-/// it. They have an effect only with fp8.
+/// it. They have an effect only with fp8. See Fp8Recipe for their meaning and units.
 struct Fp8Config {
   std::string scaling = "current";
   int64_t history = 16;

@@ -15,16 +15,17 @@
 
 namespace colossal::nn {
 
-/// How this rank computes the logits of a slice and combines its sums with the sums of ranks that have other words.
+/// How this rank computes the logits of a slice and combines its sums with those of ranks that hold other parts of the
+/// vocabulary.
 struct VocabularyPart {
   /// Returns the logits [rows, columns] of the tokens of a slice, with autograd. Backward calls it again, so everything
   /// that it refers to must outlive the graph.
   std::function<at::Tensor(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& bias)> logits;
-  ops::VocabularyRange range{};  ///< words of the columns
+  ops::VocabularyRange range{};  ///< token ids of the logits' columns
   double soft_cap = 0;           ///< LmHeadOptions::soft_cap; 0 = off
-  /// Computes, in place, the maximum over the ranks that have other words; null = this rank has all words
+  /// Computes, in place, the maximum over the ranks that share the vocabulary; null = this rank has all of it
   std::function<void(at::Tensor&)> max{};
-  /// Returns the sum over the same ranks; the gradient passes through unchanged. Null = this rank has all words
+  /// Returns the sum over the same ranks; the gradient passes through unchanged. Null = this rank has all of it
   Unary sum{};
 };
 

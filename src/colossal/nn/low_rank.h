@@ -27,8 +27,8 @@ struct LowRank {
 
 /// Returns a wrapper of `product`, which is the product of the layer with this weight. Declares its two matrices in
 /// `parameters`: "<layer>.adapter_a" and "<layer>.adapter_b". Use it in Parameters::Options::products: all ranks must
-/// call it for the same weights. If another pipeline stage holds the weight, it declares the matrices and returns
-/// `product`.
+/// call it for the same weights. If another pipeline stage holds the weight, this rank still declares the
+/// matrices, and `product` is returned unchanged.
 ///
 /// Start:         A is normal with standard deviation 1 / sqrt(in), B is zero, so the layer first computes what it did
 ///                before.
@@ -37,7 +37,7 @@ struct LowRank {
 /// Numbers:       around a DirectProduct s (x At) Bt is added to its local part. W may be in fp8 or packed
 ///                (PrepackedLayers with keeps_values, if x requires a gradient). A product that gathers blocks (2D,
 ///                2.5D, 3D, Megatron's sequence form) is given W + s B A.
-/// Communication: only the product inside communicates.
+/// Communication: only `product` communicates.
 /// Memory:        x, unless the layer computes it again (`before` of nn::linear). Around a gathering product also this
 ///                rank's block of W + s B A during a pass.
 /// Cost:          around a DirectProduct 2 T r (in + out) operations forward, three times as many backward. Around a

@@ -38,7 +38,8 @@ class PagedCache final : public AttentionCache {
       : count_(pages), page_tokens_(page_tokens), rank_(rank), ranks_(ranks), dtype_(dtype) {}
   /// Returns a cache that has taken one sequence, with pages for `capacity` tokens.
   static std::unique_ptr<PagedCache> of_one_sequence(int64_t capacity);
-  /// Sets the sequences of the next steps, with their pages.
+  /// Sets the sequences of the next steps, with their pages and the tokens that they already hold. The cache sets
+  /// first_page and page_stride itself.
   void take(std::vector<ops::PagedSequence> sequences);
   KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) override;
   void advance(const Step& step, int64_t tokens) override;

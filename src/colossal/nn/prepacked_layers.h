@@ -66,8 +66,8 @@ class PrepackedLayers {
   explicit PrepackedLayers(const WeightPacking& packing);
 
   /// A wrapper for Parameters::Options::products. Returns a product that multiplies with the packed weight. Returns
-  /// `product` itself if it does not multiply with the given matrices (it gathers blocks), or if there is no packed
-  /// form for the weight.
+  /// `product` itself if it does not multiply with the given matrices (it gathers blocks), if there is no packed form
+  /// for the weight, or if another pipeline stage holds the weight.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
   /// Returns the value of a parameter without memory, to be written once. Opening it packs the parameter that was
   /// opened before.
@@ -76,7 +76,7 @@ class PrepackedLayers {
   /// false if the caller must fill loaded(): the weight is not packed, it is quantized on loading
   /// (WeightPacking::bits), rows of it are looked up, too, or keeps_values is set.
   bool take(const Parameter& parameter, const ops::GroupCodes& codes);
-  /// Packs the last parameter that loaded() returned.
+  /// Packs the parameter that was opened last, if it is not packed yet.
   void finish();
   /// Packs every weight again, in place of its packed form, from the current values of the parameters. Call it after an
   /// update, before generation. Passes without gradients use these packed forms until the next call. Collective if
