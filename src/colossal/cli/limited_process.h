@@ -13,7 +13,7 @@ struct LimitedRun {
   int status = 0;              ///< exit status, or 128 + the signal that ended it
   bool took_too_much = false;  ///< killed because it exceeded the limit of resident memory
   bool took_too_long = false;  ///< killed because it exceeded the time limit
-  int64_t resident_bytes = 0;  ///< peak resident memory in bytes, sampled every 20 ms
+  int64_t resident_bytes = 0;  ///< peak resident memory in bytes, read every 20 ms
   std::string output;          ///< output on stdout
   /// Limits of the run: bytes of resident memory, and seconds.
   int64_t most_resident = 0;
@@ -27,7 +27,8 @@ struct LimitedRun {
 /// Runs `command` (a path and its arguments) to its end. Kills it if it has more than `most_resident` bytes of resident
 /// memory or takes longer than `seconds`, whether or not it closes its output. It is killed too if this process dies.
 /// Does not wait for processes that the command started. If the system runs out of memory, it is the first process that
-/// the kernel kills. Errors ("bench"): it cannot be started.
+/// the kernel kills. A command that cannot be executed has status 127. Errors ("bench"): no process or pipe can be
+/// made.
 LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, double seconds);
 
 }  // namespace colossal::cli

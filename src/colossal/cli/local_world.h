@@ -42,9 +42,10 @@ std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& devi
 void watch_stop_signals();
 /// Makes later writes to a pipe without a reader fail instead of ending the process (`colossal train ... | head`).
 void ignore_broken_pipes();
+/// Returns true after a signal that watch_stop_signals() watches; false if the signals are not watched.
 bool stop_requested();
-/// Resets stop_requested() after a SIGINT, because it was meant for an operation that has ended: the user stopped a
-/// completion.
+/// Resets stop_requested() and stop_status() after a SIGINT, because it was meant for an operation that has ended: the
+/// user stopped a completion. SIGTERM and SIGHUP remain.
 void forget_interrupt();
 /// Returns 128 + the signal, as a shell reports it; 0 if no signal arrived.
 int stop_status();

@@ -9,18 +9,19 @@
 
 namespace colossal::cli {
 
-/// Measurements of a try, of its last step unless stated otherwise.
+/// Measurements of a try, of its last step unless stated otherwise. Without memory tiers the values from host_bytes on
+/// are 0.
 struct MemoryTry {
   int64_t parameters = 0;
   double seconds = 0;
   double loss = 0;
-  int64_t resident_bytes = 0;                   ///< peak resident memory of the process
-  int64_t host_bytes = 0, disk_bytes = 0;       ///< bytes of tensors in host memory and on disk
-  int64_t device_bytes = 0, bytes_copied = 0;   ///< peak on memory.device; copied to and from it
-  int64_t bytes_read = 0, bytes_written = 0;    ///< bytes read from disk and written to it
-  double evictions = 0, optimal_evictions = 0;  ///< evictions; the same for memory::offline_optimum()
-  int64_t optimal_bytes_read = 0;               ///< bytes read from disk by memory::offline_optimum()
-  std::vector<memory::TierEvent> events{};      ///< recorded if requested
+  int64_t resident_bytes = 0;                   ///< peak resident memory of the process since it started
+  int64_t host_bytes = 0, disk_bytes = 0;       ///< bytes of tensors in host memory, and only on disk
+  int64_t device_bytes = 0, bytes_copied = 0;   ///< peak on memory.device; sum of copies to and from it
+  int64_t bytes_read = 0, bytes_written = 0;    ///< bytes moved from disk to host memory, and back
+  double evictions = 0, optimal_evictions = 0;  ///< tensors evicted; mean of memory::offline_optimum()
+  int64_t optimal_bytes_read = 0;               ///< bytes read from disk, mean of memory::offline_optimum()
+  std::vector<memory::TierEvent> events{};      ///< empty unless `with_events` (measured_try())
 };
 
 /// Dimension in which the GPT grows: its number of layers, or of heads of 64 features.
@@ -31,7 +32,7 @@ run::Config grown(run::Config config, Growth growth, int64_t size);
 /// Trains `steps` steps on random tokens in this process. At least two, because the first step is not representative.
 MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_events);
 
-/// Convert to one line of JSON, and back. Errors ("bench"): the line is not such a JSON object.
+/// Converts measurements to one line of JSON, and back. Errors ("bench"): the line is not such a JSON object.
 std::string to_json(const MemoryTry& measured);
 MemoryTry memory_try_of(const std::string& line);
 

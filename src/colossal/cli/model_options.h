@@ -25,11 +25,11 @@ struct ModelOptions {
   std::string from;       ///< run folder, Hugging Face folder or GGUF file
   std::string tokenizer;  ///< like data.tokenizer; "" = the model's own
   std::string device = "auto";
-  int64_t timeout = 300;  ///< seconds
+  int64_t timeout = 300;  ///< seconds that ranks wait for each other
   distributed::ParallelConfig layout;
   run::PrecisionConfig precision{.mode = ""};  ///< empty = the model's own
   std::string quantize;                        ///< int8, int4 or fp8; "" = weights are not quantized
-  int64_t group = 128;
+  int64_t group = 128;                         ///< inputs that share a scale, for int8 and int4
   run::MemoryConfig memory;
   std::string draft;  ///< like `from`, for a smaller draft model; "" = none
 };
@@ -62,7 +62,7 @@ struct LoadedModel {
 /// Loads the model and runs work() on every rank of the layout. Starts the ranks if no launcher did
 /// (cli/local_world.h). Returns the exit status. `program` has the models that a folder may name; null = the built-in
 /// ones. Errors: errors of run::load_model(); a number of ranks that differs from the layout; ("draft") a draft model
-/// with other tokens.
+/// that has other tokens or does not continue text.
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const run::Program* program, const std::function<int(const LoadedModel&)>& work);
 
