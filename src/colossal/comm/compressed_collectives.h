@@ -9,7 +9,8 @@
 
 namespace colossal::comm {
 
-/// Returns the size in bytes of a message of `numel` elements: (4 + block) for each block or part of a block.
+/// Returns the size in bytes of a message of `numel` elements: (4 + block) for each block or part of a block;
+/// 4 + numel with block 0.
 int64_t compressed_bytes(int64_t numel, const Compression& compression);
 
 // The three functions below have in common:

@@ -7,7 +7,7 @@
 
 namespace colossal::comm {
 
-/// Converts numbers to a message: a quantized value of 1 byte each, and an fp32 scale for every `block` of them. The
+/// The format of a message: one quantized value of 1 byte per number, and one fp32 scale per `block` numbers. The
 /// scales precede the quantized values.
 struct Compression {
   enum class Format {

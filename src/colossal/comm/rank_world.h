@@ -33,8 +33,8 @@ class RankWorld : public World {
   struct Options {
     int rank = 0, size = 1, local_rank = 0, local_size = 1;
     std::string backend;
-    std::chrono::milliseconds watchdog{30000};
-    std::chrono::milliseconds notice{10000};
+    std::chrono::milliseconds watchdog{30000};  ///< Watchdog::Options::limit
+    std::chrono::milliseconds notice{10000};    ///< Watchdog::Options::notice
   };
   /// Only the watchdog uses `watchdog_store`; null = no watchdog.
   RankWorld(const Options& options, Connect connect, std::shared_ptr<Store> watchdog_store);

@@ -15,8 +15,8 @@ namespace colossal::comm {
 struct RankOptions {
   /// makes collectives do nothing: outputs hold only this rank's own data (IdleGroup), so parity tests must fail
   bool collectives_off = false;
-  std::chrono::milliseconds watchdog{30000};
-  std::chrono::milliseconds notice{10000};
+  std::chrono::milliseconds watchdog{30000};  ///< time in a collective until the run ends with an error
+  std::chrono::milliseconds notice{10000};    ///< time in a collective until World::on_stall reports the late rank
 };
 
 /// Runs `fn` once per rank, each in a separate thread with its own World. Rethrows the exception that was thrown

@@ -50,7 +50,7 @@ class Store {
   /// Waits for all keys, with the rules of get(), in a few requests for any number of keys.
   std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds limit,
                                    const std::string& what);
-  /// Returns the value of the key, if there is one, without waiting.
+  /// Returns the value of the key, or nothing if it is missing, without waiting.
   std::optional<std::string> find(const std::string& key);
   /// Returns true if the key has a value, sealed or not; does not wait.
   bool holds(const std::string& key);

@@ -38,7 +38,7 @@ class Traffic {
   std::map<Key, Count> counts_;
 };
 
-/// Sets the phase until the scope ends, then restores the previous one.
+/// Sets the phase until the scope ends, then restores the previous one. `traffic` must outlive the scope.
 class PhaseScope {
  public:
   PhaseScope(Traffic& traffic, Phase phase) : traffic_(traffic), before_(traffic.phase()) { traffic.set_phase(phase); }

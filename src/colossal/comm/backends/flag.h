@@ -34,8 +34,8 @@ class Flag {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "flags are shared between processes");
 
-/// Waits until `ready()` returns true. While it sleeps on `flag`, it calls `check()`, which may throw, about every 100
-/// ms.
+/// Waits until `ready()` returns true. Before each sleep on `flag`, of at most 100 ms, it calls `check()`, which may
+/// throw.
 template <class Ready, class Check>
 void wait_for(Flag& flag, const Patience& patience, const Ready& ready, const Check& check);
 

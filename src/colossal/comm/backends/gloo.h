@@ -23,8 +23,7 @@ struct GlooOptions {
 /// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread, larger ones on a thread of the
 /// group, in order.
 /// Errors: a lost connection throws Error("comm", ...). Gloo does not compare the calls of ranks: a mismatch shows as
-/// a
-///         failure of size, or as a stall that the watchdog ends.
+///         a failure of size, or as a stall that the watchdog ends.
 std::shared_ptr<Backend> make_gloo_group(const GlooOptions& options, std::shared_ptr<Store> store);
 
 }  // namespace colossal::comm

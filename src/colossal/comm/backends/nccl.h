@@ -13,7 +13,7 @@ namespace colossal::comm {
 
 bool has_nccl();
 /// Returns the bus address of CUDA device `index` of this process, e.g. "0000:3b:00.0". A build without NCCL cannot
-/// query it and returns the device's number.
+/// query it and returns the device's number, e.g. "cuda:0".
 std::string pci_id_of_gpu(int index);
 
 struct NcclOptions {
@@ -29,8 +29,7 @@ struct NcclOptions {
 /// destructor does not throw. It waits for no peer if the group was aborted or an exception ends its owner. NCCL
 /// itself computes bf16 and fp16 sums, which are accumulated per hop.
 /// Errors: throws Error("comm", ...) if this build has no NCCL. The group throws for CPU tensors; DeviceGroup sends
-/// them
-///         elsewhere.
+///         them elsewhere.
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store);
 
 }  // namespace colossal::comm

@@ -25,9 +25,9 @@ std::shared_ptr<Segment> make_heap_segment(size_t size);
 /// Returns memory that processes share by passing the descriptor on (Handover). It has no name in any file system and
 /// needs no space in /dev/shm. It is freed with its last descriptor and mapping, however the processes end. Errors:
 /// throws Error("comm", ...) if `size` bytes are not available. All bytes are reserved at once, so that a lack of
-/// memory is an error here and not a SIGBUS later. The message names an alternative.
+/// memory is an error here and not a SIGBUS later. The message names another transport.
 Descriptor create_shared_memory(size_t size);
-/// Maps the memory. Errors: throws Error("comm", ...) if it has another size.
+/// Maps the memory; the descriptor may be closed afterwards. Errors: throws Error("comm", ...) if it has another size.
 std::shared_ptr<Segment> map_shared_memory(const Descriptor& memory, size_t size);
 
 }  // namespace colossal::comm

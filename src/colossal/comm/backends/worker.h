@@ -12,7 +12,7 @@
 
 namespace colossal::comm {
 
-/// Size limit in bytes: smaller calls are faster in the calling thread than on another one.
+/// Size limit in bytes: calls of at most this size are faster in the calling thread than on another one.
 inline constexpr int64_t kInlineBytes = 64 << 10;
 
 /// The thread starts with the first task. The destructor finishes all submitted tasks.

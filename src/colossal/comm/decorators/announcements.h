@@ -11,7 +11,7 @@
 
 namespace colossal::comm {
 
-/// The setters write the calling rank's own state. Ranks are ranks of the world unless said otherwise. Every member
+/// A rank calls the setters only for itself. Ranks are ranks of the world unless said otherwise. Every member
 /// makes one or two requests to the store and throws what the store throws. Thread safety: only one thread may call
 /// hear().
 class Announcements {
@@ -37,10 +37,11 @@ class Announcements {
 
   /// An activity of a rank outside of calls (World::busy). The beat changes as long as its process is alive.
   struct Busy {
-    uint64_t beat = 0, episode = 0;
+    uint64_t beat = 0, episode = 0;  ///< counter of the process's signs of life; number of the activity
     int64_t seconds = 0;  ///< seconds since it started
     std::string what;
   };
+  /// Announces what a rank is busy with; nothing = it is no longer busy.
   void set_busy(int rank, const std::optional<Busy>& busy);
   std::optional<Busy> busy(int rank);
 

@@ -30,7 +30,7 @@ class LateRanks {
   struct Finding {
     std::string text;    ///< result; empty if it is not known, because the late rank itself waits elsewhere
     int busy_rank = -1;  ///< busy rank, still alive, that causes the delay, so that no rank is blamed; -1 = none
-    uint64_t episode = 0;
+    uint64_t episode = 0;  ///< number of the activity of `busy_rank` (Announcements::Busy)
   };
   /// A busy rank whose beat does not change for `limit` counts as dead.
   LateRanks(std::shared_ptr<Announcements> announcements, std::chrono::milliseconds limit)
@@ -43,9 +43,9 @@ class LateRanks {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The reason why a rank is late: none, so that it may be blamed, or another rank that is busy.
+  /// The reason not to blame a late rank: it or the rank that it waits for is busy, or it waits elsewhere.
   struct Excuse {
-    int busy_rank = -1;
+    int busy_rank = -1;  ///< -1 = none
     Announcements::Busy busy;
     bool waits_elsewhere = false;
     std::string doubt;  ///< reason why a rank that announced itself as busy is not excused

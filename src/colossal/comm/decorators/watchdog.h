@@ -37,8 +37,8 @@ namespace colossal::comm {
 class Watchdog {
  public:
   struct Options {
-    std::chrono::milliseconds limit{30000};
-    std::chrono::milliseconds notice{10000};
+    std::chrono::milliseconds limit{30000};   ///< time in a call until the verdict
+    std::chrono::milliseconds notice{10000};  ///< time in a call until the late rank is reported
     int world_rank = 0, world_size = 1;
   };
   /// `abort` ends the groups of this rank; it is called once, on the watchdog's thread. `store` serves this object
@@ -73,7 +73,7 @@ class Watchdog {
   void stop();
   /// Throws the verdict if this rank knows one.
   void check() const;
-  /// Throws the verdict if any rank has published one: queries the store.
+  /// Throws the verdict if any rank has published one: queries the store. Does nothing if the store is gone.
   void throw_verdict();
 
  private:

@@ -11,7 +11,7 @@ namespace colossal::comm {
 /// transport reports.
 class WatchedGroup : public GroupDecorator {
  public:
-  /// `handle` is the result of watchdog->add_group. `traffic` provides the phase.
+  /// `handle` is the result of watchdog->add_group. `traffic` provides the phase and must outlive this.
   WatchedGroup(std::shared_ptr<Group> inner, std::shared_ptr<Watchdog> watchdog, int handle, const Traffic& traffic)
       : GroupDecorator(std::move(inner)), watchdog_(std::move(watchdog)), handle_(handle), traffic_(traffic) {}
 

@@ -35,8 +35,8 @@ inline int device_of(int local_rank, int count) { return local_rank % count; }
 at::Device choose_device(const std::string& name, int local_rank, const Devices& devices = cuda_devices());
 
 /// Explains in one line, with the remedy, why device "auto" means the CPU although this machine has GPUs. Returns an
-/// empty string if `device` is not "auto", `devices` has one, no NVIDIA driver is loaded, or CUDA_VISIBLE_DEVICES
-/// hides all GPUs on purpose. `root` is the folder that holds proc/ and dev/; tests pass another.
+/// empty string if `device` is not "auto", `devices` is not empty, no NVIDIA driver is loaded, or
+/// CUDA_VISIBLE_DEVICES hides all GPUs on purpose. `root` is the folder that holds proc/ and dev/; tests pass another.
 std::string why_gpus_are_unused(const std::string& device, const Devices& devices = cuda_devices(),
                                 const std::filesystem::path& root = "/");
 

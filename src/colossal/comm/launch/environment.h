@@ -21,8 +21,8 @@ struct Environment {
   bool hosted_store = false;  ///< true if the launcher runs the store's server; rank 0 then only connects
   std::string prefix;         ///< prefix of all keys in the store, which separates restarts of one run
   std::string host_name;      ///< name for this host (COLOSSAL_HOST); empty = ask the system
-  std::string secret;         ///< secret of the run (COLOSSAL_SECRET) with which ranks sign their messages; may be
-                              ///< empty
+  std::string secret;         ///< secret of the run (COLOSSAL_SECRET) with which ranks sign their messages; if it
+                              ///< is empty, signatures keep no process out
 };
 
 /// Checks, in this order, for: COLOSSAL_RANK (our own launcher); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK

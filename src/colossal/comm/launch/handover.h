@@ -9,8 +9,8 @@
 namespace colossal::comm {
 
 /// Sends a descriptor to every process of this user on this host that shows the token. It serves any number of
-/// requests, on a separate thread, until destruction. The socket is an abstract one of the network namespace, with a
-/// random name, so it leaves no trace however the process ends. Callers of another user, callers without the token and
+/// requests, on a separate thread, until destruction. The socket is an abstract one of the network namespace, so it
+/// leaves no trace however the process ends. Its name is random. Callers of another user, callers without the token and
 /// callers that send no data get no descriptor and delay no other caller.
 class Handover {
  public:

@@ -15,8 +15,9 @@
 namespace colossal::comm {
 
 struct LaunchOptions {
-  /// transport of the groups. "auto" = nccl if `device` is "cuda" and no two ranks of a host share a GPU; otherwise,
-  /// for each group, shm if its ranks are on one host, else gloo. Or "shm", "gloo" or "nccl" for all groups
+  /// transport of the groups. "auto" = nccl if `device` is "cuda", all builds have NCCL and no two ranks of a host
+  /// share a GPU; otherwise, for each group, shm if its ranks are on one host, else gloo. Or "shm", "gloo" or "nccl"
+  /// for all groups. With nccl, CPU tensors use shm or gloo
   std::string backend = "auto";
   std::chrono::milliseconds timeout{60000};   ///< limit for the ranks to find each other
   std::chrono::milliseconds watchdog{30000};  ///< limit for a collective, or for making a group; then the run ends
@@ -29,9 +30,9 @@ struct LaunchOptions {
   std::string device = "cpu";  ///< "cpu", or "cuda": launch() then makes choose_device()'s result the current device
                                ///< of this thread
   /// called, on any thread, with messages for the user that do not end the run: why GPUs work without nccl (on rank
-  /// 0), or that a process without the run's secret wrote into its store
+  /// 0), or that a process without the run's secret wrote into its store. Empty = no messages
   std::function<void(const std::string&)> note = {};
-  const Devices* devices = &cuda_devices();  ///< devices that "cuda" refers to
+  const Devices* devices = &cuda_devices();  ///< devices that "cuda" refers to; never null
   std::string sysfs = "/sys";                ///< folder in which the kernel reports which cores and devices are near
                                              ///< each other
 };

@@ -11,11 +11,11 @@ namespace colossal::comm {
 struct LocalRanks {
   int ranks = 1;
   std::vector<std::string> command;  ///< file and arguments, the same for every rank; the file is searched in PATH
-  std::map<std::string, std::string> variables;  ///< variables added to this process's environment
+  std::map<std::string, std::string> variables;  ///< added to this process's environment; they override it
   std::chrono::milliseconds grace{5000};         ///< time between SIGTERM and SIGKILL for the other ranks after one
                                                  ///< has died
   /// called with the cause that ends the run, as it happens: "rank 1 of 4 (process 4242) was killed by SIGKILL; ending
-  /// the other ranks"
+  /// the other ranks". Empty = no reports
   std::function<void(const std::string&)> report;
 };
 
@@ -23,7 +23,8 @@ struct LocalRanks {
 /// if all ranks ended with 0, else that of the first rank that did not (128 + signal if it was killed).
 ///
 /// Store: this process hosts the rendezvous store on a free port of 127.0.0.1. The user need not choose a port, and no
-/// other host can reach it. The ranks get a secret for it that other users of this host do not know.
+/// other host can reach it. The ranks get a secret for it that other users of this host do not know: a random
+/// one, or COLOSSAL_SECRET if it is set.
 ///
 /// Output of the ranks passes through unchanged.
 ///
@@ -38,7 +39,8 @@ struct LocalRanks {
 /// Limits: one run at a time in a process. Until the function returns, it alone handles these signals. It blocks
 /// SIGPIPE, so that output to a closed pipe does not end the process.
 ///
-/// Errors: throws Error("launch", ...) if the command cannot be started.
+/// Errors: throws Error("launch", ...) if the command cannot be started, or if `ranks` is below 1 or above 16 per core
+/// (128 on hosts of up to 8 cores).
 int run_local_ranks(const LocalRanks& options);
 
 /// Returns the name of a signal, "SIGKILL" for 9, or "signal 64" if it has no name.

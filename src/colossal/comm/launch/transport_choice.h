@@ -9,8 +9,8 @@ namespace colossal::comm {
 struct RankFacts {
   std::string host;              ///< host_identity()
   std::string backend = "auto";  ///< backend of this rank's configuration
-  /// Devices::pci_id() of the devices that the rank may use, if it computes on devices; it takes the one of
-  /// device_of()
+  /// Devices::pci_id() of the devices that the rank may use, if it computes on devices, else empty; it takes the
+  /// one of device_of()
   std::vector<std::string> gpus{};
   bool has_nccl = false;  ///< true if the rank's build has NCCL
 
@@ -29,10 +29,10 @@ struct TransportChoice {
 };
 
 /// Returns the transport for a run of these ranks. An explicit backend is used as it is. "auto" means nccl if every
-/// rank takes a GPU that no other rank of its host takes, else shm on one host and gloo on several. Each rank may see
-/// a different set of GPUs. A pure function: ranks that know the same facts make the same choice. Errors: throws
-/// Error("launch", ...) on all ranks if ranks were configured with different backends, with shm on several hosts, or
-/// with nccl although ranks share a GPU.
+/// build has NCCL and every rank takes a GPU that no other rank of its host takes. Otherwise it means shm on one host
+/// and gloo on several. Each rank may see a different set of GPUs. A pure function: ranks that know the same
+/// facts make the same choice. Errors: throws Error("launch", ...) on all ranks if ranks were configured with different
+/// backends, with shm on several hosts, or with nccl although ranks share a GPU.
 TransportChoice choose_transport(const std::vector<RankFacts>& ranks);
 
 }  // namespace colossal::comm
