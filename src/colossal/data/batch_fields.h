@@ -7,15 +7,16 @@
 
 namespace colossal::data {
 
-constexpr int64_t kIgnored = -100;  ///< the label of a token that does not count in the loss
+constexpr int64_t kIgnored = -100;  ///< the label of a token or image that does not count in the loss
 
 /// Returns a batch with the fields of text, int64 tensors on the host:
 ///   ids [B, S]        tokens
 ///   labels [B, T]     the token to predict, or kIgnored; with `of_labels` Other the classes [B, 1] of the texts
 ///   positions [B, S]  the position of a token within its document; undefined = no field
-///   documents [B, S]  the number of the token's document within the row: 0, 1, ... A token attends only to its own
-///                     document, so a batch of joined documents has no such field. The field is not split and stays on
-///                     the host. Undefined = no field
+///   documents [B, S]  the number of the token's document within the row: 0, 1, ... With this field a token attends
+///                     only to its own document. Batches of joined documents, whose tokens attend to each other, have
+///                     no such field. It stays on the host; its tokens are not split over ranks in advance.
+///                     Undefined = no field
 tensor::Batch text_batch(at::Tensor ids, at::Tensor labels, at::Tensor positions = {}, at::Tensor documents = {},
                          tensor::Dim of_labels = tensor::Dim::Token);
 

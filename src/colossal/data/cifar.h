@@ -15,8 +15,9 @@ enum class CifarPart {
 /// (.bin.gz). A file consists of records: one byte with the label and 3072 bytes with the pixels, which are red, green
 /// and blue, each 32 x 32 by rows.
 ///
-/// Errors: throws Error("data", ...) if the folder or the files are missing (with the files to get), a file exists
-///         twice, a length is no whole number of records, or a label is above 9.
+/// Errors: throws Error("data", ...) if the folder or the files are missing (the message says which files to put
+///         where), a file exists twice (uncompressed and compressed), a length is no whole number of records, or a
+///         label is above 9.
 /// Memory: 3 KB per image, 154 MB for the 50,000 images of the whole training part.
 ImageSet read_cifar(const std::string& folder, CifarPart part);
 

@@ -15,7 +15,7 @@ namespace colossal::data {
 /// A stream of tokens [0, size()). It is cheap to copy, because copies share the files.
 ///
 /// A document consists of the tokens up to and including an end token. A text file is one document, and open() adds its
-/// end token; a token file contains its own end tokens.
+/// end token (if the tokenizer has one); a token file contains its own end tokens.
 /// Thread safety: several threads may call const members.
 class Corpus {
  public:
@@ -25,13 +25,14 @@ class Corpus {
   ///   a .bin file  raw little-endian tokens, with a sidecar <path>.json, {"dtype": "uint16", "end_id": 50256}
   ///                (or uint32). Without end_id the file is one document.
   ///   any other    one text file.
+  /// `excluded` lists paths in a folder that are not read, nor anything under them.
   /// With the byte tokenizer the bytes of a text are its tokens. With any other tokenizer the text is encoded now and
   /// kept in memory, 4 bytes per token. Files that are not encoded are read now if they have at most 1 MiB. Larger ones
   /// are read by read(). Editing a small file later has no effect; shortening a large one is an error.
   /// Errors: throws Error("data", ...) if the path does not exist, is unreadable or empty, or if a file does not hold
   ///         whole tokens. The same for ids outside the vocabulary among the first million tokens; later ones throw in
   ///         read(). The same for a single file that begins like another format (require_text()) or is JSON
-  ///         (require_no_json()), and for a folder without text files.
+  ///         (require_no_json()), for a folder without text files, and for a file above 16 GiB that must be encoded.
   static Corpus open(const std::string& path, const text::Tokenizer& tokenizer,
                      const std::vector<std::string>& excluded = {});
   /// Returns a corpus of tokens in memory.
