@@ -44,8 +44,8 @@ struct QueryBlock {
   KeyRun keys;
 };
 
-/// Returns the block of queries that starts at `first`. The block ends early if the next query's keys do not overlap
-/// the keys of the block so far. Scores between separate documents are then not computed.
+/// Returns the block of queries that starts at `first`. After kTileRows queries it ends early if the next query's keys
+/// do not overlap the keys of the block so far. Scores between separate documents are then mostly not computed.
 template <class T>
 QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
@@ -64,7 +64,7 @@ QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
 }
 
 /// Scratch memory of one thread: for the forward pass, or for the backward pass if the task has gradients of keys
-/// (a.dk). If `scratch` is null, only `used` is valid: the number of elements needed.
+/// (a.dk). If `scratch` is null, all buffers are null, and `used` still is the number of elements needed.
 template <class T>
 struct AttentionMemory {
   using W = WideOf<T>;
@@ -119,7 +119,7 @@ struct AttentionMemory {
     return count;
   }
 
-  /// Keys per block; row lengths of [.., size] and [.., keys] matrices, in elements
+  /// Keys per block; row lengths of packed matrices [.., size] and [.., key_block], in elements
   int64_t key_block, by_size, by_keys;
   int64_t heads;  ///< heads of a key-value group that are processed together
   W* scratch;
@@ -128,7 +128,8 @@ struct AttentionMemory {
   W *dk = nullptr, *dv = nullptr;  ///< gradients of one key block, or of all keys (keeps_all_keys)
   W *q, *scores, *dout = nullptr;  ///< buffers of one query block; scores against one key block
   W *products = nullptr, *slopes = nullptr;
-  W *sum, *largest, *total;  ///< softmax state of all queries of these heads
+  /// All queries of these heads. Forward: the softmax state. Backward: `sum` is dq, and `total` the deltas.
+  W *sum, *largest, *total;
   QueryBlock* blocks;
 };
 

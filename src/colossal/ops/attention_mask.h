@@ -20,7 +20,7 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
 /// Returns the factor of the scores: mask.scale, or 1 / sqrt(D) if that is 0.
 double scale_of(const at::Tensor& q, const AttentionMask& mask);
 
-/// Returns how many positions before its own a query sees within the window.
+/// Returns how many positions before its own a query sees within the window. Requires mask.window > 0.
 int64_t reach_of(const AttentionMask& mask);
 
 /// Returns the start of each document of `documents` [B, T] (on the host), counted through all rows, followed by B T.

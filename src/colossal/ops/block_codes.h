@@ -33,8 +33,8 @@ void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind
 /// bit. Returns true for the meta device too, where nothing is computed.
 bool has_block_codes(at::Device device);
 
-/// Returns the argument that device kernels take. The first call per device copies the table of codes there, for the
-/// lifetime of the process, and waits for the copy.
+/// Returns the argument that device kernels take. It is valid as long as `codes` and `scales`. The first call per
+/// device copies the table of codes there, for the lifetime of the process, and waits for the copy.
 CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Codes kind);
 
 /// References: the same by a search among the magnitudes, for CPU tensors.

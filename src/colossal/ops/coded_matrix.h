@@ -16,9 +16,10 @@ namespace colossal::ops {
 ///                (device_operators.h), faster operators are used. For 4 bits and bf16 that is LibTorch's
 ///                _weight_int4pack_mm; its scales and minima are bf16. For 8-bit floating point it is _scaled_mm; each
 ///                row of x is quantized too, row by row, so that a row's result does not depend on the other rows.
-/// Memory:        bits / 8 bytes per element and 4 bytes per group and output, 8 with minima. With _weight_int4pack_mm
-///                it is 4 in both cases. Floating point takes 1 byte per element and 4 per output. Without an operator
-///                that reads codes, the dequantized weight exists in the dtype of x during a product.
+/// Memory:        bits / 8 bytes per element and 8 bytes per group and output, with or without minima; 4 instead of 8
+///                for _weight_int4pack_mm. Floating point takes 1 byte per element and 4 per output. Without an
+///                operator that reads codes, the dequantized weight exists in the dtype of x during a product. It is
+///                computed through an fp32 copy (fp64 for fp64).
 /// Thread safety: any threads may call multiply().
 class CodedMatrix {
  public:
@@ -44,8 +45,8 @@ class CodedMatrix {
   int64_t bits_;
 };
 
-/// Returns scales and zero points, bf16 [groups, out, 2], in the form that _weight_int4pack_mm reads: a weight is (code
-/// - 8) * first + second.
+/// Returns scales and zero points, bf16 [groups, out, 2], in the form that _weight_int4pack_mm reads. A weight is
+/// (code - 8) * first + second.
 at::Tensor int4_scales_and_zeros(const GroupCodes& codes);
 
 }  // namespace colossal::ops

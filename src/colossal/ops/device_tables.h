@@ -20,7 +20,8 @@ namespace colossal::ops {
 const DeviceTables* device_tables(c10::Device device);
 
 /// Replaces the kernels of a kind of device during the scope's lifetime, or removes them if `tables` is null: for
-/// tests. Thread safety: no other thread may run operators while a scope is constructed or destroyed.
+/// tests. `tables` must outlive the scope. Thread safety: no other thread may run operators while a scope is
+/// constructed or destroyed.
 class DeviceTablesScope {
  public:
   DeviceTablesScope(c10::DeviceType type, const DeviceTables* tables);

@@ -23,8 +23,8 @@ at::Tensor largest_magnitude(const at::Tensor& x);
 /// fp32, elementwise. If amax is not finite, everything scaled by the factor dequantizes to NaN.
 at::Tensor scale_of(const at::Tensor& amax, Fp8 format, double margin = 0);
 /// Returns the largest power of two not above `scale`. Scaling by it rounds nothing: values with the format's precision
-/// do not change, and dequantized values are exact in bf16 too. It costs less than one step of the format's exponent.
-/// Shapes: any, fp32.
+/// do not change, and dequantized values are exact in bf16 too. Less than one power of two of the format's range is
+/// lost. Shapes: any, fp32.
 at::Tensor power_of_two_below(const at::Tensor& scale);
 
 /// Returns the quantized values of x * scale, rounded to nearest, ties to even. Values beyond the largest number

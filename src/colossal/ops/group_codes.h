@@ -16,9 +16,9 @@ namespace colossal::ops {
 struct GroupCodes {
   int64_t bits = 8;     ///< 8 or 4
   int64_t group = 128;  ///< number of inputs that share a scale, a multiple of 8; the last group may be smaller
-  at::Tensor codes;     ///< uint8 [out, in], below 2^bits; for 8 bits without minima at least 1
+  at::Tensor codes;     ///< uint8 [out, in], below 2^bits; for 8 bits at least 1
   at::Tensor scales;    ///< fp32 [out, ceil(in / group)]
-  at::Tensor minima;    ///< like scales, or undefined
+  at::Tensor minima;    ///< like scales, or undefined; only for 4 bits
 
   int64_t outputs() const { return codes.size(0); }
   int64_t inputs() const { return codes.size(1); }
@@ -33,16 +33,17 @@ struct GroupCodes {
 struct RoundingOptions {
   int64_t bits = 8;
   int64_t group = 128;
-  /// 4 bits only: codes range from a group's smallest to its largest value; false: symmetric about zero
+  /// 4 bits only: codes range from a group's smallest to its largest value, 0 included; false: symmetric about zero
   bool minima = false;
   /// Makes minima = -zero * scale with an integer zero of 0 to 15, as files of GPTQ and AWQ store it. Packing then
-  /// rounds them.
+  /// rounds the minima. Ignored without `minima`.
   bool whole_zeros = false;
 };
 
-/// Rounds each group to nearest on its own ("RTN"). The largest magnitude of a group gets the largest code. Scales are
-/// binary16 values times one power of two for the whole matrix, so packing rounds nothing. weight [out, in] is fp32 or
-/// bf16 on the CPU. Errors ("quantization"): other weights, bits or groups; elements that are not finite.
+/// Rounds each group to nearest on its own ("RTN"). Without minima the largest magnitude of a group gets the largest
+/// code. Scales, and minima without whole_zeros, are binary16 values times one power of two for the whole matrix, so
+/// packing does not round them. weight [out, in] is fp32 or bf16 on the CPU. Errors ("quantization"): other weights,
+/// bits or groups; elements that are not finite.
 GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& options);
 
 /// Returns the power of two by which `scales` are divided before they are rounded to binary16. The largest is then near

@@ -1,7 +1,7 @@
 // Vocabulary of the kernel bodies. It comes from one of two headers, depending on the including translation unit. A
-// body says what the calling thread does to a range of rows or elements. A CPU (simd.h) executes it by one thread with
-// its vector registers. On a GPU (simt.h, in units that define COLOSSAL_SIMT) it is a block of threads. One body serves
-// both:
+// body says what the calling thread does to a range of rows or elements. On a CPU (simd.h) that is one thread with its
+// vector registers. On a GPU (simt.h, in units that define COLOSSAL_SIMT) a block of threads acts as the calling
+// thread. One body serves both:
 //
 //   template <class T>
 //   COLOSSAL_DEVICE void half(const T* x, T* y, int64_t n) {

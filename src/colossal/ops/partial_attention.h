@@ -40,8 +40,8 @@ struct PartialAttention {
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask);
 
-/// Returns `x` in the dtype that partial_attention() takes on its device. A caller that computes several parts widens
-/// its queries once with it.
+/// Returns `x`, detached. On the CPU it is widened to the dtype in which partial_attention() computes, so that a caller
+/// of several parts widens its queries once. On accelerators the dtype does not change.
 at::Tensor as_partial_operand(const at::Tensor& x);
 
 /// Computes the same with full score matrices and ATen: the reference.

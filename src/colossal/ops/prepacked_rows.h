@@ -39,7 +39,7 @@ class PrepackedRows {
   PackedInputs inputs_;
   int64_t rows_;
   at::Tensor numbers_;        // bytes
-  at::Tensor scales_, sums_;  // codes: [rows, groups], tile by tile
+  at::Tensor scales_, sums_;  // codes: tile by tile, [groups][rows of the tile] each
 };
 
 }  // namespace colossal::ops

@@ -61,7 +61,8 @@ class RotaryTable {
   double attention_factor() const;  ///< factor of all cosines and sines
   bool depends_on_length() const;
   /// Returns the frequencies, fp64 [R/2] on `device`. The copy on the device is cached, so later calls do not wait for
-  /// a transfer. Dynamic computes new frequencies for each length beyond original_positions.
+  /// a transfer. Dynamic computes new frequencies for each length beyond original_positions. `length` has no effect
+  /// unless depends_on_length(); 0 = a length within original_positions.
   at::Tensor frequencies(at::Device device = at::kCPU, int64_t length = 0) const;
 
   /// Cosines and sines, multiplied by attention_factor(). Row i is for position first + i.
@@ -69,7 +70,7 @@ class RotaryTable {
     at::Tensor cos_sin;  ///< contiguous [n, 2, R/2] on the CPU; fp64 if fp64 was requested, else fp32
     int64_t first = 0;
   };
-  /// Returns the cosines and sines of at least the positions [first, behind).
+  /// Returns the cosines and sines of at least the positions [first, behind). `length` is as for frequencies().
   Turns turns(int64_t first, int64_t behind, at::ScalarType dtype, int64_t length = 0) const;
 
  private:

@@ -14,9 +14,9 @@ struct RowCodes {
 };
 
 /// Quantizes each row on its own; its largest magnitude gets the largest code. For int8 that is 127, so values are off
-/// by at most 1/254 of it. For fp8 (e4m3) it is 448; values are off by at most 1/16 of themselves, or 2^-19 of the
-/// largest. A NaN or infinite value makes its whole row NaN. x [..., D] is fp64, fp32, bf16 or fp16; `dtype` is kChar
-/// or kFloat8_e4m3fn.
+/// by at most 1/254 of it. For fp8 (e4m3) it is 448; values are off by at most 1/16 of themselves, or 2^-10 / 448 of
+/// the largest. A NaN or infinite value makes its whole row NaN. x [..., D] is fp64, fp32, bf16 or fp16; `dtype` is
+/// kChar or kFloat8_e4m3fn.
 RowCodes encode_rows(const at::Tensor& x, at::ScalarType dtype);
 
 }  // namespace colossal::ops

@@ -11,7 +11,7 @@
 
 namespace colossal::ops {
 
-/// Memory that a loop reads from its beginning to its end.
+/// Memory that a loop reads from its beginning to its end. A null `begin` = unknown: nothing is prefetched.
 struct Streamed {
   const char* begin = nullptr;
   int64_t bytes = 0;
@@ -21,7 +21,7 @@ class ThreadTeam {
  public:
   /// Returns the team of the calling thread: at::get_num_threads() threads, this one included. Its other threads start
   /// here, restart if that number has changed, and end with the calling thread. If the system cannot start enough
-  /// threads, the team is smaller.
+  /// threads, the team is smaller. The reference is valid until this thread ends or calls this with another number.
   static ThreadTeam& of_this_thread();
 
   ~ThreadTeam();
@@ -36,7 +36,7 @@ class ThreadTeam {
   /// Threads:       serial inside another loop of a team or of parallel_for. The body must call no operator of LibTorch
   ///                with loops of its own, and no parallel_for, because each thread would start a pool for it.
   /// Errors:        rethrows one of the exceptions of the body after all items are done. A serial loop stops at the
-  ///                first one.
+  ///                first one. Errors ("threads"): more than 2^32 - 1 items in a loop that is not serial.
   /// Cost:          an idle thread of the team sleeps after about 50 microseconds.
   void run(int64_t items, const std::function<void(int64_t index)>& body, Streamed streamed = {});
 

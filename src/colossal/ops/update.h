@@ -26,7 +26,7 @@ struct FlatUpdate {
   double gradient_scale = 1;  ///< factor of every gradient: clipping, loss scale, mean over tokens
 
   /// Stochastic rounding of bf16 values and their last state: up or down with probabilities that make the mean exact,
-  /// so small steps are not lost. Element i draws word `first` + i of `seed` (ops/random.h).
+  /// so small steps are not lost. Element i draws word `first` + i of `seed` (ops/random.h). Absent = round to nearest.
   struct Chance {
     uint64_t seed, first;
   };
@@ -48,7 +48,7 @@ void in_slices(const FlatUpdate& update, const std::vector<at::Tensor>& states,
 
 struct SgdStep {
   double learning_rate = 1e-3;
-  double momentum = 0;      ///< 0 with an undefined `momentum` tensor
+  double momentum = 0;      ///< must be 0, without nesterov, if the `momentum` tensor is undefined
   double weight_decay = 0;  ///< L2 penalty: g += decay * p
   bool nesterov = false;
   double intake = 1;  ///< factor of what is added to the momentum; LARS puts its learning rate here
