@@ -14,8 +14,7 @@ namespace colossal::optim {
 /// and one value per element of other parameters. u is stored in Resident::directions.
 /// Passes over matrices: sums of rows and columns (4 bytes per element for fp32), u and its norm (8), the norm of w
 ///                       (4), the step (12).
-/// Communication: two all_reduces of doubles per step among all ranks: the sum of rows and columns of all matrices, and
-///                2 * tensors.
+/// Communication: two all_reduces of doubles per step among all ranks: n + m for each matrix [n, m], and 2 * tensors.
 class Adafactor : public TensorwiseOptimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);

@@ -15,8 +15,8 @@ namespace colossal::optim {
 ///         parameters. Resident::directions stores u, then u - m, then m / sqrt(S).
 /// Passes over matrices: sums of rows and columns (4 bytes per element for fp32), u and its norm (8), m and u - m (16),
 /// sums of these (4), m / sqrt(S) (8), the step (12).
-/// Communication: three all_reduces of doubles per step among all ranks: two of the sum of rows and columns of all
-///                matrices, and one of one number per tensor.
+/// Communication: three all_reduces of doubles per step among all ranks: two of n + m for each matrix [n, m], and one
+///                of one per tensor.
 class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
