@@ -21,10 +21,11 @@ class JsonParts {
   int space(int next) { return grammar_.call(space_, next); }
   /// Matches a string of `least` to `most` characters (an escape is one); no `most` = no limit.
   int string(int64_t least, std::optional<int64_t> most, int next);
-  /// Matches a string that its automaton accepts: texts whose sets `wanted` returns true for.
+  /// Matches a JSON string, escapes included, with a text that `wanted` allows. `wanted` gets the numbers of the sets
+  /// of `texts` that contain the text. It is called only during string_of().
   int string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted, int next);
   /// Bounds of a number without an exponent. The bounds and `step` are exact. A side without a bound has up to 18
-  /// digits.
+  /// digits, or as many as the other side's bound if that has more.
   struct Range {
     std::optional<Decimal> least{}, most{};
     bool excludes_least = false, excludes_most = false;

@@ -13,7 +13,7 @@ namespace colossal::text {
 /// than 0, an unknown key).
 std::unique_ptr<WordModel> parse_model(const nlohmann::json& section, bool bytes);
 
-/// Returns "BPE", "Unigram", "WordPiece" or "WordLevel".
+/// Returns the type of a model section: "BPE", "Unigram", "WordPiece" or "WordLevel".
 const char* model_type(const nlohmann::json& section);
 
 }  // namespace colossal::text

@@ -27,8 +27,10 @@ class SchemaForms {
 
   explicit SchemaForms(const SchemaDocument& document) : document_(document) {}
 
+  /// Returns the number of a schema, under which literals refer to it.
   int number_of(const Schema& schema);
   const Schema& schema_of(int number) const { return *schemas_[static_cast<size_t>(number)]; }
+  /// Returns the condition that the schema holds.
   Literals one(const Schema& schema) { return {{number_of(schema)}}; }
 
   /// Returns the forms of all values for which the literals hold; some forms may have no value. The values of a schema
@@ -37,7 +39,8 @@ class SchemaForms {
   /// Errors ("json schema"): a keyword that is not supported or has a wrong value; too many choices; branches of oneOf
   ///                         that overlap so that the overlap cannot be excluded.
   std::vector<Form> of(const Literals& literals);
-  /// Returns true if it is certain that the literals hold for no value.
+  /// Returns true if it is certain that the literals hold for no value. `depth` counts the items and members around the
+  /// value; the search stops at a fixed depth and then returns false.
   bool is_empty(const Literals& literals, int depth = 0);
   /// Returns the values that the form names and that meet its conditions.
   std::vector<const Schema*> values_of(const Form& form);

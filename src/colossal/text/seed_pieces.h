@@ -16,8 +16,8 @@ std::set<std::string> characters_of(const std::vector<CountedWord>& words);
 /// Returns all characters, the most frequent first, followed by strings of 2 to `longest` characters, up to `most`
 /// pieces in all. The strings are those that different characters follow within the words (the end of a word counts as
 /// one): the nodes of a suffix tree. Each piece has the logarithm of its share of the total score. A character's score
-/// is its number of occurrences in the texts. A string's score is its length times its number of positions in the
-/// different words.
+/// is its number of occurrences in the texts. A string's score is its length times the number of
+/// its positions in `words`, where each word counts once, however often it occurs in the texts.
 ///
 /// Errors: throws Error("tokenizer", ...) for 2^31 characters or more.
 /// Cost:   O(n longest log n) for n characters in the different words, 16 bytes each.

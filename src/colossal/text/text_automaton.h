@@ -48,9 +48,10 @@ class TextAutomaton {
   /// Errors ("json schema"): more than kMostStates states or kMostWork.
   void build();
   size_t states() const { return made_.size(); }
+  /// Returns the state after a byte, or kDead if no text of a set continues so. The first state is 0.
   int next(int state, uint8_t byte) const { return made_[static_cast<size_t>(state)].next[byte]; }
   /// Returns true if the text that leads to the state is valid UTF-8. sets() returns the sets that contain the text, in
-  /// ascending order; it is empty for other text.
+  /// ascending order. It is empty if the text is not valid UTF-8 or no set contains it.
   bool is_text(int state) const { return made_[static_cast<size_t>(state)].is_text; }
   const std::vector<int>& sets(int state) const { return made_[static_cast<size_t>(state)].sets; }
   /// Returns the sets that contain `text`.

@@ -1,4 +1,4 @@
-// A tokenizer.json as transformers reads it: its classes change the file's contents by tokenizer_config.json.
+// A tokenizer.json as transformers reads it: its classes change the contents as tokenizer_config.json says.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

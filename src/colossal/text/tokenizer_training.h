@@ -22,8 +22,8 @@ struct TokenizerTraining {
   int64_t least_count = 2;             ///< bpe: minimum count of a pair that is joined
   int threads = 1;
   /// A tokenizer.json to imitate: the new tokenizer gets its normalizer, pre_tokenizer and decoder, and its model's
-  /// prefix, suffix and unknown token. Null = the usual sections of the kind: for bpe GPT-2's; for unigram NFKC, single
-  /// spaces, and words that start with U+2581.
+  /// prefix, suffix and unknown token. Null = the usual sections of the kind: for bpe GPT-2's; for unigram NFKC, one
+  /// space in place of several, and words that start with U+2581.
   nlohmann::json like{};
 };
 

@@ -29,6 +29,7 @@ class WordCache {
     for (size_t i = 0; i < slot.count; ++i) ids.push_back(slot.ids[i]);
     return true;
   }
+  /// Stores the ids of a word. Does nothing for an empty word and beyond the limits of bytes and ids.
   void keep(std::string_view word, const int64_t* ids, size_t count) {
     if (word.size() > kBytes || word.empty() || count > kIds) return;
     const Key key = key_of(word);

@@ -18,6 +18,7 @@ class WordPiece final : public WordModel {
     std::string prefix = "##";
     int64_t characters = 100;
   };
+  /// Does not check that the vocabulary has the unknown token; encode() does.
   WordPiece(Vocabulary vocabulary, Options options);
   /// Appends the ids of a word.
   /// Cost: O(n m) look-ups for n bytes and tokens of at most m bytes.

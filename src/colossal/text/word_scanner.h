@@ -29,8 +29,8 @@ class WordScanner {
   struct Rules {
     bool any_before_letters = false;  ///< any character but letters, digits and line ends may precede letters, not only
                                       ///< a space
-    int digits = 0;          ///< maximum number of digits in a word, without a space before them; 0 = no limit, with a
-                             ///< space
+    int digits = 0;          ///< maximum number of digits in a word, without a space before them; 0 = no limit, and a
+                             ///< space may precede them
     bool lines = false;      ///< words of other characters include line ends after them, and white space ends after its
                              ///< last line end
     bool keeps_end = false;  ///< white space at the end of the text is one word, whatever it consists of

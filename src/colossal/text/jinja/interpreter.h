@@ -25,10 +25,12 @@ struct Rendered {
 /// The variables of one body: a template, an iteration of a loop, or a call of a macro.
 struct Scope {
   std::shared_ptr<Scope> outer;
-  std::vector<std::pair<int, Value>> variables;  ///< indexed by the name's index in Tree::names
-  int depth = 0;
-  bool is_kept = false;
+  std::vector<std::pair<int, Value>> variables;  ///< index in Tree::names, and value; in no order
+  int depth = 0;                                 ///< number of scopes around it
+  bool is_kept = false;                          ///< a macro refers to it; cleared at the end of the rendering
+  /// Returns the variable `name` (an index in Tree::names) of this scope alone; null = none.
   const Value* find_here(int name) const;
+  /// Sets the variable `name` (an index in Tree::names) in this scope.
   void set(int name, Value value);
 };
 using ScopePtr = std::shared_ptr<Scope>;
@@ -60,7 +62,8 @@ class Interpreter {
   Value call(const Value& callee, Arguments& arguments);
   /// Runs the body of a macro. `scope` is the scope of its definition.
   std::string call_macro(const Node& macro, const ScopePtr& scope, Arguments& arguments);
-  /// Renders a recursive loop over other items.
+  /// Renders a recursive loop over other items. `depth` is the number of loops of this statement around it
+  /// (loop.depth0).
   std::string recurse_loop(const Node& loop, const ScopePtr& scope, const Value& items, int depth);
 
  private:

@@ -6,7 +6,8 @@
 
 namespace colossal::text::jinja {
 
-/// Returns the value that Python's json.loads() gives, with members in their order.
+/// Returns the value that Python's json.loads() gives, with members in their order. `depth` is the number of lists and
+/// objects around `json`.
 /// Errors: integers beyond 64 bits, and nesting of more than 150 levels.
 Value from_json(Budget& budget, const nlohmann::ordered_json& json, int depth = 0);
 

@@ -23,7 +23,7 @@ struct Token {
   bool is_operator(std::string_view t) const { return is(TokenKind::Operator, t); }
 };
 
-/// Returns the name of a token for messages.
+/// Returns the name of a token for error messages.
 std::string describe(const Token& token);
 
 /// Returns the tokens of `source`, which must be valid UTF-8. The last token is an End.

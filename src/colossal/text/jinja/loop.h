@@ -10,6 +10,8 @@ class Loop : public Object {
   /// Returns true if the loop visits the item.
   using Test = std::function<bool(const Value&)>;
 
+  /// `budget` and `node` must outlive the loop. An empty `test` = all items. `depth` is the number of loops of the same
+  /// statement around it (loop.depth0).
   Loop(Budget& budget, const Node& node, ScopePtr scope, Value items, Test test, int depth);
   /// Returns the next item that passes the test; no value at the end.
   std::optional<Value> advance();

@@ -7,7 +7,7 @@
 
 namespace colossal::text::jinja {
 
-/// Implements str.splitlines().
+/// Implements str.splitlines(). The views of this function and the next two are valid as long as `text`.
 std::vector<std::string_view> lines_of(Budget& budget, std::string_view text, bool keep_ends);
 /// Implements str.split() and rsplit() at white space, with at most `most` splits; negative = no limit.
 std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t most, bool from_right);

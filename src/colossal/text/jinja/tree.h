@@ -84,7 +84,7 @@ struct Node {
   Node(NodeKind node_kind, int node_line) : kind(node_kind), line(node_line) {}
   NodeKind kind;
   int line;
-  int depth = 1;  ///< height of the subtree
+  int depth = 1;  ///< height of the subtree; 1 for a node without parts
   int name = -1;  ///< index in Tree::names
   bool is_marked = false;
   std::string text;
