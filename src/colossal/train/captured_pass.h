@@ -33,7 +33,8 @@ class CapturedPass {
   CapturedPass(at::Device device, Body body);
   ~CapturedPass();
 
-  /// Returns true if the micro-batch has the same fields and sizes as earlier ones, ignoring fields with stays_whole.
+  /// Returns true if the micro-batch has the same fields, sizes and dtypes as earlier ones, ignoring fields with
+  /// stays_whole. Returns true before the first run().
   bool fits(const tensor::Batch& micro_batch) const;
   /// Returns the result of the body for a micro-batch that fits() and is on the device. The caller owns the result.
   /// Announces the operations (tensor::FlopCount), also of replays. Does not wait for the device.

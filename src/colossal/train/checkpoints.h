@@ -33,7 +33,7 @@ class Resumable {
   ~Resumable() = default;
 };
 
-/// Callbacks for state that a run saves in addition to its training.
+/// Callbacks for state that a run saves in addition to its training. An empty function is not called.
 struct BesideTraining {
   /// Throws an Error if the progress belongs to another run. Called before any change.
   std::function<void(const nlohmann::json& progress)> check{};

@@ -9,7 +9,8 @@ namespace colossal::train {
 
 /// The factor by which losses are multiplied before backward, so that gradients do not underflow in fp16. It is halved
 /// after a step whose gradients overflowed; that step is skipped. It is doubled after [precision] loss_scale_growth
-/// steps without overflow. All ranks have the same norm, so they have the same scale.
+/// steps without overflow, up to 2^24, or up to its start value if that is larger. All ranks have the same norm, so
+/// they have the same scale.
 class LossScale {
  public:
   /// The scale stays 1, unless mode is fp16 and loss_scale is not 0.
@@ -17,6 +18,7 @@ class LossScale {
   double value() const { return value_; }
   /// Returns true if a step with this gradient norm may update, and adjusts the scale. Returns false and halves the
   /// scale if the norm is not finite. If the scale is 1 already, it returns true, because the scale is not the cause.
+  /// The caller must then report the norm.
   bool accepts(double norm);
   /// Returns the number of skipped steps.
   int64_t skipped() const { return skipped_; }

@@ -45,13 +45,14 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
 /// (host)".
 std::string to_string(const std::vector<MemoryNeed>& needs);
 
-/// Returns the bytes that processes on this machine can use: its memory and swap, or the limit of the cgroup.
+/// Returns the bytes that processes on this machine can use: its memory, or the limit of the cgroup if that is smaller,
+/// and swap.
 double usable_memory();
 
-/// Refuses models that certainly do not fit into `limit` bytes for the `local` ranks of the run on this machine. Errors
-/// ("model"): such models, with the needs, the limit and what to change; as memory_needs(). Checks nothing in three
-/// cases: ranks compute on an accelerator (`device`); memory.disk is set; only some ranks of a pipeline, whose stages
-/// differ, are on this machine.
+/// Refuses models that certainly do not fit into `limit` bytes (0 = no check) for the `local` ranks of the run on this
+/// machine. Checks nothing if ranks compute on an accelerator (`device`) or memory.disk is set. It also checks nothing
+/// if only some ranks of a pipeline, whose stages differ, are on this machine.
+/// Errors ("model"): a model that does not fit, with the needs, the limit and what to change; as memory_needs().
 void check_memory(const run::Config& config, const std::vector<NamedModel>& models, at::Device device, int64_t local,
                   double limit = usable_memory());
 

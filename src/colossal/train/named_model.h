@@ -24,6 +24,7 @@ struct NamedModel {
   /// Null: the built-in objective that the architecture names
   std::shared_ptr<const run::Objective> objective{};
   nn::Adapter adapter{};  ///< called with parameter names without the model's name; frozen parameters have no gradients
+                          ///< and no optimizer states
 };
 
 /// Checks the names of models.

@@ -8,7 +8,7 @@
 namespace colossal::train {
 
 /// Logs the stalls of a world during its lifetime. The rank that detected one logs a warning; rank 0 writes them to its
-/// log file. Thread safe. A world may have only one. `log` must outlive it.
+/// log file. Thread safe. A world may have only one. `world` and `log` must outlive it.
 class StallRecords {
  public:
   StallRecords(comm::World& world, const Log& log);
