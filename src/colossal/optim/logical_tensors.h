@@ -20,8 +20,9 @@ class LogicalTensors {
     bool hidden_matrix;      ///< see nn::Parameter
   };
   /// Numbers the trained parameters of all ranks. No communication, because every rank declares the whole model
-  /// (nn::Parameters::declared). `parameters` need not outlive the constructor. `lent_on` is the device on which shards
-  /// are leased (memory::Home::lends_on) and rules compute; none = the device of the parameters.
+  /// (nn::Parameters::declared). `parameters` need not outlive the constructor; `mesh` must outlive this object.
+  /// `lent_on` is the device on which shards are leased (memory::Home::lends_on) and rules compute; none = the device
+  /// of the parameters.
   /// Errors ("optimizer"): in a pipeline, a parameter whose requires_grad differs from its treatment, because the ranks
   ///                       of other stages cannot know it.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
@@ -46,8 +47,8 @@ class LogicalTensors {
   /// device.
   /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
   at::Tensor norms(const std::vector<at::Tensor>& squares) const;
-  /// Returns the square roots of the numbers of elements, by which norms are divided to get root mean squares: fp64
-  /// [tensors], on the device on which shards are leased.
+  /// Returns the square root of each tensor's number of elements: fp64 [tensors], on the device on which shards are
+  /// leased. A norm divided by it is a root mean square.
   const at::Tensor& roots_of_sizes() const { return roots_of_sizes_; }
 
  private:

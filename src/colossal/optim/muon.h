@@ -19,7 +19,7 @@ namespace colossal::optim {
 /// convolution's kernel counts as [n, product of its other sizes].
 ///
 /// Layouts: matrices are logical ones under every layout and sharding. Each is gathered on one rank of its stage, which
-///          orthogonalizes it and sends the result to all ranks. The matrices are distributed over the ranks.
+///          orthogonalizes it and sends the result to all ranks of the stage. These ranks share the matrices.
 /// States:  one value per element of matrices, two per element of other parameters, sharded as the shards are. During a
 ///          step: the memory of OwnerComputes, and Resident::directions.
 /// Communication: per matrix a reduce to its rank and a broadcast from it, n m elements each, in fp32 (fp64 for fp64
@@ -36,7 +36,7 @@ class Muon : public TensorwiseOptimizer {
  private:
   void add_to(std::vector<StateTensor>& state) const override;
 
-  /// A segment of a tensor, which is the matrix with the same number in owners_.
+  /// A segment of a tensor. Segment number k is matrix number k of owners_.
   struct Segment {
     size_t tensor;      ///< number of the tensor in LogicalTensors
     int64_t first_row;  ///< first row in dimension 0 of the tensor

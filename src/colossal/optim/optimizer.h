@@ -51,14 +51,14 @@ class Optimizer {
   /// The tensors that step() leases, for a caller that budgets memory. Everything not named here is leased for one
   /// shard at a time.
   struct Takes {
-    bool directions = false;     ///< uses memory::Resident::directions
-    size_t shards = 1;           ///< maximum number of shards leased together: their gradients,
-    bool of_directions = false;  ///< or, if true, their directions
+    bool directions = false;     ///< true if step() uses memory::Resident::directions
+    size_t shards = 1;           ///< maximum number of shards of which one kind of tensor is leased at one time
+    bool of_directions = false;  ///< that kind: true = directions, false = gradients
   };
   virtual Takes takes() const { return {}; }
-  /// Returns true if shards may move to `device`, some or all of them, regardless of the device on which they were
-  /// leased when this optimizer was made. A rule that processes each shard on its own computes on the device of that
-  /// shard. Other rules combine values of all shards on one device.
+  /// Returns true if some or all shards may move to `device` after this optimizer was made, whatever device they were
+  /// leased on then. A rule that processes each shard on its own computes on the device of that shard. Other rules
+  /// combine values of all shards on one device.
   virtual bool takes_shards_on(at::Device device) const { return device.is_cpu(); }
 };
 

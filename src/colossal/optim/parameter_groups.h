@@ -27,7 +27,8 @@ struct ParameterGroups {
   /// list of patterns.
   void check() const;
   /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: as check(); a group to
-  /// which no trained parameter of the whole model belongs, with a list of their names, the same on all ranks.
+  /// which no trained parameter of the whole model belongs. The message is the same on all ranks and lists the names of
+  /// the trained parameters, with * for numbers.
   void apply(nn::Parameters& parameters) const;
 };
 
