@@ -21,9 +21,10 @@ class ChunkGradients {
   virtual void add_to_sum() {}
   /// Moves a gradient from its parameter to this object, unless there is none or it is already here.
   virtual void take(size_t slot) = 0;
-  /// Moves the gradients to the offload store between the passes of a step, until the next gradient arrives or send()
-  /// is called. Call it if no more gradients are expected soon. Does nothing if there is none. Errors: as Home::keep()
-  /// and Kept::replace(). Later take() and send() may throw the errors of Kept::bring().
+  /// Moves the gradients to the offload store between the passes of a step, until the next take() of a gradient or
+  /// send() reads them back. Call it if no more gradients are expected soon. Does nothing without an offload store or
+  /// without gradients. Errors: as Home::keep() and Kept::replace(). If reading back fails, the gradients become NaN,
+  /// so that this rank still joins the collective; keep() throws the error.
   virtual void set_aside() {}
   /// Returns the bytes that were read back from the offload store after set_aside(), since the start.
   virtual int64_t bytes_returned() const { return 0; }
@@ -32,7 +33,7 @@ class ChunkGradients {
   /// Returns when the sum over all groups is complete. Collective among these ranks.
   virtual void receive() = 0;
   /// Adds the sum to the shards' gradients. `last` is true for the last pass of a step, so that the update is next.
-  /// Errors: as Shard::lease(); the sum is then lost.
+  /// Errors: as Shard::lease(), and those of reading back after set_aside(); the sum is then lost.
   virtual void keep(bool last) = 0;
   /// Makes gradients of zero for the shards if none arrived since zero(). Errors: as Shard::lease().
   virtual void complete() {}
@@ -71,9 +72,11 @@ struct Summands {
 ///   sharded:     they exist as a whole from the first gradient of a pass to the reduce_scatter, or to set_aside(),
 ///                which stores them in segments of ChunkOptions::capacity. This rank's shard exists until zero();
 ///                `shards` get views of it. If there is an offload store (`Home`), the update drops them
-///                (Shard::drop_gradients_after_update). The gradients of the last pass replace parameters that have
-///                master weights (Shard::drop_copy): 2 + 12 bytes per parameter with two moments, not 2 + 2 + 12.
-/// Memory:        L, or L during a pass and L / N otherwise (L elements, N sharing ranks).
+///                (Shard::drop_gradients_after_update). The gradients of the last pass then also replace parameters
+///                that have master weights (Shard::drop_copy), unless the chunk is permanent or a gather reads them.
+///                This takes 2 + 12 bytes per parameter with two moments, not 2 + 2 + 12.
+/// Memory:        not sharded: L elements. Sharded: L during a pass, L / N otherwise (chunk of L elements, N sharing
+///                ranks).
 /// Communication: see GradientReducer.
 std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions& store, const memory::Chunk& chunk,
                                                      std::span<const memory::Shard> shards, Summands summands,

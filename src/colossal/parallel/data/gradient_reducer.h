@@ -21,14 +21,15 @@ namespace colossal::parallel {
 /// counts, so the reducer takes no mean.
 ///
 /// Memory:        see make_chunk_gradients(). Of sharded gradients at most two chunks are whole and in transit at once.
-///                Without each_pass they are summed once a step and are whole until then. They are then in the
-///                offload store, if there is one, except for the two chunks that last received gradients.
+///                Without each_pass they are summed once a step and are whole until then. With sets_aside these whole
+///                gradients are in the offload store between passes, except for at most two chunks that last received
+///                some.
 /// Communication: a step, or a pass with each_pass, sends for a chunk of L elements over N ranks one all_reduce,
 ///                2 (N-1)/N L. If states are sharded, it sends one reduce_scatter among the N sharing ranks, (N-1)/N L,
 ///                then all_reduces of the shard, L / N elements, over runs of sharing ranks, gradient_axes and replicas
 ///                in other stages, if there are any. The last chunk is first, in the same order on all ranks. A chunk
 ///                is sent once its last gradient has arrived and all earlier chunks were sent, or in finish(). A chunk
-///                with replicas in other stages is sent in finish().
+///                with replicas in other stages, or with parameters that blocks share, is sent in finish().
 /// Precision:     messages have the dtype of `sums`, or with each_pass the dtype of the parameters. With
 ///                ChunkOptions::compression the first message of a chunk has one byte per element, if there are
 ///                replicas. This is the reduce_scatter among the sharing ranks, or the one all_reduce of whole
@@ -37,14 +38,15 @@ namespace colossal::parallel {
 /// Unused parameters: count as zeros; their chunks are sent in finish().
 /// Several models (nn::Parameter::model): a pass through one model sends only the chunks of that model. A model that no
 ///                pass of a step used has gradients of zero after complete(); nothing is sent for it.
-/// Errors of gathers: see memory::ChunkStore. Errors of this rank's offload store alone are kept in
-///                    the store, for rethrow().
+/// Errors of gathers: see memory::ChunkStore. Errors that only this rank's offload store has are kept in the
+///                ChunkStore, for ChunkStore::rethrow().
 /// Errors ("gradients"): a second gradient of a parameter in one pass after its chunk was sent, because
-///                the parameter is used both inside and outside a recomputed block; or a gradient of another model
+///                the parameter is used both inside and outside a recomputed block. A gradient of another model
 ///                than the pass's.
 /// Hooks:         a parameter can have only one reducer, which uses autograd's only post-accumulate hook.
 class GradientReducer {
  public:
+  /// `store` must outlive the reducer.
   GradientReducer(memory::ChunkStore& store, const GradientOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;

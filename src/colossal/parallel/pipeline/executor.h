@@ -33,7 +33,7 @@ using BeforeGradients = std::function<void(bool last)>;
 
 class PipelineExecutor {
  public:
-  /// The objects of the run that the executor uses.
+  /// The objects of the run that the executor uses; those that pointers name must outlive it.
   struct Surroundings {
     /// mesh whose axis "pipeline" holds the ranks of the pipeline in order; its world's phase is set for every
     /// training step
@@ -46,8 +46,8 @@ class PipelineExecutor {
     /// PassedState from one of them must have no gradient
     int first_trained = 0;
   };
-  /// `schedule` must have passed schedule::check, for as many ranks as the axis "pipeline" has. Communication: see
-  /// PipelineTransfers.
+  /// `schedule` must have passed schedule::check, and be for as many ranks as the axis "pipeline" has. Communication:
+  /// see PipelineTransfers.
   PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings);
 
   /// Runs the forward and backward passes of all micro-batches; gradients are added to the parameters' gradients. The
@@ -65,7 +65,7 @@ class PipelineExecutor {
   ///                A stage keeps nothing of a state that it passes on unread.
   /// Errors:        errors of `stage` and of the transfers. Throws "pipeline" if a stage leaves a state undefined, or
   ///                with other sizes or another dtype than given. After an error the executor holds no data of the
-  ///                run, but messages in transit may still occupy the group: make a new one.
+  ///                run, but messages in transit may still occupy its groups: make new groups.
   void train(const StageFunction& stage, const std::vector<PassedState>& passed,
              const BeforeGradients& before_gradients);
 
@@ -81,7 +81,7 @@ class PipelineExecutor {
   /// its input is available, so the time since the previous event was spent waiting. A receive is only posted. Cost:
   /// on an accelerator the host waits for all work on this rank's stream.
   std::vector<schedule::Event> events() const { return times_.events(rank()); }
-  /// Returns the maximum number of activations that were held at once in the last train(); the unit is a micro-batch
+  /// Returns the maximum number of activations that were held at once in the last train(). The unit is a micro-batch
   /// on all stages of this rank. A micro-batch that waits for BackwardWeight counts half.
   double peak_live() const { return peak_live_; }
 

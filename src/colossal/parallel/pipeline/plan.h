@@ -37,21 +37,21 @@ struct PipelinePlan {
   std::vector<int> ranks_of_stage(int64_t stage) const;
 };
 
-/// Returns the plan, which is the same on every rank. The blocks are split so that the most expensive rank is as cheap
-/// as possible, or as config.layers_per_stage says; the two ends of the chain may then have no block. Searched
-/// schedules use the costs of the stages. config.micro_batches must be set.
+/// Returns the plan, which is the same on every rank. The blocks are split as config.layers_per_stage says; if that is
+/// empty, so that the most expensive rank is as cheap as possible. The first and the last stage may have no block.
+/// Searched schedules use the costs of the stages. config.micro_batches must not be 0. No communication.
 /// Errors ("pipeline"): fewer blocks than stages, or sizes that the schedule does not support; with the nearest legal
-///                      values. No communication.
+///                      values. layers_per_stage that does not give all blocks to all stages.
 PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs);
 
-/// Checks the sizes against the schedule: the errors of make_plan that need no model. config.micro_batches must be
-/// set. Errors ("pipeline"): sizes that the schedule does not support, with the nearest legal values.
+/// Checks the sizes against the schedule: the errors of make_plan that need no model. config.micro_batches must not be
+/// 0. Errors ("pipeline"): sizes that the schedule does not support, with the nearest legal values.
 void check_sizes(const PipelineConfig& config);
 
-/// Returns config.micro_batches. If that is 0, returns the largest number up to four per rank that divides `batch`,
-/// the number of samples of a replica in a step.
-/// Errors ("pipeline"): micro-batches that are no whole samples for each of the `batch_parts` of a tensor mode, with a
-///                      remedy.
+/// Returns config.micro_batches. If that is 0, returns 4, 3, 2 or 1 per rank, the largest that fits. A number fits if
+/// its product with `batch_parts` divides `batch`. `batch` is the number of samples of a replica in a step; a tensor
+/// mode splits each micro-batch into `batch_parts`.
+/// Errors ("pipeline"): a number that does not fit, with a remedy.
 int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t batch_parts);
 
 /// Returns the borders of `stages` runs of blocks such that the most expensive run is as cheap as possible. Cost:

@@ -28,10 +28,10 @@ std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement);
 /// connect two ranks at their first message; NCCL does both. Each direction between two ranks has a separate group, so
 /// neither direction waits for the other.
 ///
-/// Communication: a message for each tensor of a transfer: numel elements. If the n ranks of `copies` all hold the
-///                tensor, each sends only its slice of numel / n, and the receivers gather the slices ((n-1)/n * numel
-///                each). No message for a tensor without elements. Nothing else is sent: both sides know sizes and
-///                dtypes.
+/// Communication: a message for each tensor of a transfer: numel elements. The n ranks of `copies` all hold the
+///                tensor. If n divides numel, each sends only its slice of numel / n. The receivers then gather the
+///                slices: (n-1)/n * numel each. No message for a tensor without elements. Nothing else is sent: both
+///                sides know sizes and dtypes.
 class PipelineTransfers {
  public:
   /// One tensor of a receive; the sender has a tensor of these sizes and this dtype.
@@ -42,7 +42,7 @@ class PipelineTransfers {
 
   /// Makes the groups between this rank and the ranks that hold its neighbouring stages: collective along the axis
   /// "pipeline" of `mesh`. `copies` are the ranks of one stage that hold the same hidden states. Tensors arrive on
-  /// `device`.
+  /// `device`. `mesh` and `copies` must outlive this object.
   PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies, at::Device device);
 
   /// Discards the transfers of a failed run.

@@ -15,9 +15,9 @@
 namespace colossal::parallel {
 
 /// Sizes of softmax(q k) v in fp32, with one document per row. In bf16 and fp16 everything takes half the bytes,
-/// except the tensors that stay fp32: logarithms of sums, the weights of ring-self-attention, and gradients of keys
-/// and values in transit (gather, ring, usp, ring-self-attention). The query positions under ulysses stay integers of
-/// 8 bytes.
+/// except the tensors that stay fp32. These are logarithms of sums, the weights of ring-self-attention, and gradients
+/// of keys and values in transit (gather, ring, usp, ring-self-attention). The query positions under ulysses stay
+/// integers of 8 bytes.
 struct AttentionSizes {
   int64_t batch = 1;
   int64_t tokens = 2048;  ///< tokens per row, over all ranks
@@ -33,25 +33,26 @@ struct AttentionCost {
   /// bytes of both that are sent between nodes, over the outer ring of sequence.node; 0 if no node size is given
   double between_nodes = 0;
   double calls = 0;  ///< number of collectives, sends and receives in both
-  /// bytes kept from forward for backward, and the result, which the next layer keeps: q, k and v as the mode computes
-  /// with them; a number per query and head (or whole weights); under ulysses also the position of each query
+  /// bytes kept from forward for backward. They include the result, which the next layer keeps, and q, k and v as the
+  /// mode computes with them. A mode also keeps a number per query and head, or the whole weights
+  /// (ring-self-attention); ulysses also the position of each query
   double activation_bytes = 0;
   double operations = 0;  ///< floating-point operations of both, for the pairs of a query and a key that the mask
                           ///< allows
 };
 
-/// Returns every mode that `ranks` ranks can form. Each mode appears once, usp once for each size of its inner groups
-/// between one rank and all. Each ring and each usp appears again for each possible number of ranks per node above
-/// one.
+/// Returns every mode that `ranks` ranks can form. Each mode appears once; usp appears once for each size of its inner
+/// groups that is more than one rank and fewer than all. Ring and each usp appear again for each possible number of
+/// ranks per node above one.
 std::vector<SequenceConfig> sequence_modes(int64_t ranks);
 
 /// Returns the name of a mode: "ring", "ring node 4", "usp ulysses 2"
 std::string mode_name(const SequenceConfig& config);
 
-/// Returns the cost by formula, exact for any sizes: docs/explanation/sequence-parallel.md has the formulas for tokens
-/// that divide. The sources of the modes are in modes.h. The formula of operations is 12 D per head and pair, a third
-/// of it in forward. Errors ("parallel"): as check_sequence() and check_heads(); key-value heads that do not divide
-/// heads.
+/// Returns the cost of each rank by formula, exact for any sizes: docs/explanation/sequence-parallel.md has the
+/// formulas for tokens that divide. The sources of the modes are in modes.h. The formula of operations is 12 D per head
+/// and pair, a third of it in forward.
+/// Errors ("parallel"): as check_sequence() and check_heads(); key-value heads that do not divide heads.
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
 /// Measures the attention itself: forward and backward once on random numbers, one thread per rank.

@@ -24,9 +24,9 @@ std::vector<std::string> sequence_mode_names();
 
 /// Returns the axes that a mesh needs for `config`, outermost first. They go between the axes of rows and the axes of
 /// the tensor mode. Each axis splits tokens, and their sizes multiply to config.size.
-/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or that is set for another mode than usp;
-///                      sequence.node that does not divide it, cuts groups of sequence.ulysses, or is set for a mode
-///                      without a ring.
+/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or that is set for another mode than usp.
+///                      sequence.node that does not divide sequence.size, cuts groups of sequence.ulysses, or is set
+///                      for a mode without a ring.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
 /// Returns those axes along which keys and values circulate, in mode ring or usp, outermost first. This is one axis,

@@ -16,15 +16,16 @@
 namespace colossal::parallel {
 
 /// Returns `layout`, under which ranks of a sequence have all tokens, with attention that reads a SpreadCache if a
-/// step has a cache. Without a cache attention is nn::whole_attention(). Makes a group along the axes of `config`.
+/// step has a cache. Without a cache attention is nn::whole_attention(). Makes a group along the axes of `config`. If
+/// config.size is 1, returns `layout` unchanged.
 ///
 /// Communication: a layer and step of B rows of S tokens make one all_gather among the N ranks of the
 ///                sequence. It carries results and logarithms of sums (ops::PartialAttention), B S heads (D + 1)
 ///                elements per rank in fp32 (fp64 for fp64), where heads are those of a rank. A rank sends (N - 1) B S
 ///                heads (D + 1), independent of the length of the text.
 /// Cost:          a query reads 1 / N of the keys before it. All ranks merge in one order, with bitwise equal results.
-///                A paged cache that is shared in the same way (nn::PagedCache) works as well, with as many sequences
-///                per row as it contains.
+///                A paged cache that is shared in the same way (nn::PagedCache) works as well; its rows may hold
+///                several sequences.
 /// Errors ("parallel"): a cache of whole sequences. With a cache also: documents, several sequences per row of a
 ///                      SpreadCache, or attention that is not causal.
 Layout with_spread_cache(Layout layout, const SequenceConfig& config);

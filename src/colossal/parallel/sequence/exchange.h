@@ -49,6 +49,7 @@ struct SequenceHeads {
   at::Tensor q, k, v;
 };
 
+/// The exchange of one mode of sequence parallelism.
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
@@ -70,14 +71,15 @@ std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const Se
 
 /// Returns how `config` splits rows of `tokens`; `shares` ranks split the tokens of each of its ranks further, see
 /// runs_of(). If the host knows the documents, the result is balanced() for them and `layers`. Otherwise, if a layer
-/// has a window, it is balanced() for rows of one document, because under a window a zigzag gives ranks different
-/// numbers of pairs. Otherwise it is zigzag().
+/// has a window, it is balanced() for rows of one document: under a window a zigzag gives ranks different numbers of
+/// pairs. Otherwise it is zigzag().
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
                              const AttentionLayers& layers = {{}}, int64_t shares = 1);
 
 /// Returns `layout` with the tokens of each row split over the axes of `config`, of its mesh, and with the mode's
-/// attention. Ranks that split tokens by tensor.sequence divide a rank's tokens further. Cuts are planned for the
-/// attention layers that were requested from the layout, or from a copy of it, before.
+/// attention. Ranks that split tokens by tensor.sequence divide a rank's tokens further. A cut is planned for the
+/// attention layers that the layout, or a copy of it, has made until then. If config.size is 1, returns `layout`
+/// unchanged.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 
 }  // namespace colossal::parallel

@@ -38,8 +38,8 @@ struct SequenceUlysses {
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
-/// Passes keys and values from rank to rank during the computation with the previous ones: ring attention,
-/// arXiv:2310.01889.
+/// Keys and values circulate among the ranks: a rank computes with one part while it receives the next. Ring
+/// attention, arXiv:2310.01889.
 struct SequenceRing {
   static constexpr const char* name = "ring";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);

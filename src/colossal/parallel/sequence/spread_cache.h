@@ -21,11 +21,11 @@ struct SpreadTokens {
 
 /// In a step whose tokens are split (nn::Step::cut), i.e. a prompt, a rank keeps the tokens that it computed, and
 /// nothing is sent. In a step that every rank has whole, each token is assigned to the rank with the fewest tokens,
-/// the first of them if several have. After a few tokens the numbers are equal, whatever the prompt's cut was, and the
+/// the first such rank. After a few tokens the numbers are equal, whatever the prompt's cut was, and the
 /// ranks then take turns. A row is one sequence.
 ///
 /// Memory:        a pair [B, most, N_kv, D] per layer, where most = ceil(capacity / ranks), or this rank's number of
-///                tokens in the prompt's cut if that is larger (mode usp); allocated when the layer first appends.
+///                tokens in the first step's cut if that is larger (mode usp). Allocated when the layer first appends.
 /// Errors ("kv_cache"): no space left; rows of several sequences; another number of rows than before.
 /// Thread safety: none.
 class SpreadCache final : public nn::AttentionCache {

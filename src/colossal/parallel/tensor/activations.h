@@ -78,8 +78,8 @@ class SequenceOrder {
   at::Tensor by_rank(const at::Tensor& by_sequence, const nn::Step& step) const;
 
  private:
-  /// A run of the sequence: the rank that has it, its first token among the tokens of that rank, its first token among
-  /// all tokens, and its size.
+  /// A run of the sequence: the rank that has it, the index of its first token on that rank and among all tokens, and
+  /// its size.
   struct Run {
     int64_t rank, own, first, size;
   };

@@ -29,7 +29,9 @@ struct Split {
 std::vector<std::string> mode_names();
 
 /// Returns the axes that a mesh needs for `config`, outermost first. They follow the batch axes; their sizes multiply
-/// to config.size. Errors ("parallel"): a size that the mode does not support, with the nearest supported one.
+/// to config.size.
+/// Errors ("2d", ...): a size that the mode does not support, with the nearest supported one.
+/// Errors ("parallel"): no such mode; tensor.depth with another mode than 2.5d, tensor.sequence with another than 1d.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
 
 /// Returns the number of ranks among which `config` splits the rows of a batch.

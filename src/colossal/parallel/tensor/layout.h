@@ -76,9 +76,8 @@ struct Layout {
 
   /// Returns `step`, of a batch with `tokens` tokens per row, with the cut that layers of this layout need. A cut that
   /// the step already has stays. distributed::DistributedModel calls this for each micro-batch.
-  /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not
-  ///                      assign each run once or not all tokens, or that has unequal shares for ranks whose tokens
-  ///                      are gathered.
+  /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, or that does not assign each run
+  ///                      once or all tokens. Unequal shares for ranks whose tokens are gathered.
   nn::Step with_cut(nn::Step step, int64_t tokens) const;
   /// Returns the tokens of a row that layers of this rank take from a batch, for a step with its cut.
   nn::Share tokens_read(const nn::Step& step) const;

@@ -66,11 +66,11 @@ class VocabularyLossHead : public nn::LossHead {
  private:
   at::Tensor weight() const;
   at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
-  /// Returns the labels of the tokens of which this rank has a part of the logits, in the order in which the
-  /// projection gathers them: [ranks, tokens of each].
+  /// Returns the labels of the tokens of which this rank has a part of the logits: [ranks, tokens of each]. They are
+  /// in the order in which the projection gathers the tokens.
   at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
-  /// Returns the number of tokens of each rank, of such labels, per slice that keeps logits with `columns` columns
-  /// small.
+  /// Returns the number of tokens per rank in a slice of own_labels(), such that a slice of logits with `columns`
+  /// columns is small; at least 1.
   int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
 
   std::shared_ptr<const Layout> layout_;
