@@ -8,8 +8,8 @@
 namespace colossal::quantization {
 
 /// Quantizes `weight` [out, in] for inputs with the second moments `moments` [in, in], the sum of x xt. Columns are
-/// rounded in order. The error of each column is distributed over the later columns according to the moments, so that
-/// the sum over the inputs of |W x - Q x|^2 gets small. The scales of a group are computed from its weights after all
+/// rounded in order. The error of each column is distributed over the later columns according to the moments. This
+/// makes the sum over the inputs of |W x - Q x|^2 small. The scales of a group are computed from its weights after all
 /// earlier errors were distributed.
 ///
 /// Numbers: moments are damped by 1 % of their mean diagonal, and factored in fp64; weights are in fp32. If the moments

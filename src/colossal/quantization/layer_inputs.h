@@ -24,11 +24,13 @@ struct LayerInputs {
   void add(const at::Tensor& x);
 };
 
-/// Records the inputs of the linear layers of a model. The model's Parameters::Options::products must contain wrap().
+/// Records the inputs of the linear layers of a model. The model's Parameters::Options::products must call wrap().
 /// Memory: 8 in^2 bytes for each layer that is watched.
 class InputRecorder {
  public:
   InputRecorder();
+  /// Returns `product` for `weight`, with a record of its inputs while the weight is watched. The result may outlive
+  /// the recorder.
   std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight);
   /// Watches the layers of these weights, and no others, from now on. All statistics recorded before are deleted.
   void watch(std::set<std::string> weights);

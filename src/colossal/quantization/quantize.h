@@ -35,7 +35,7 @@ struct QuantizeOptions {
 };
 
 struct Quantized {
-  std::map<std::string, ops::GroupCodes> codes;  ///< quantized weights by name
+  std::map<std::string, ops::GroupCodes> codes;  ///< quantized weights by name; empty if `rounds` is false
   std::vector<std::string> without_factors;      ///< names of weights that AWQ or SmoothQuant rounded without factors
 };
 
@@ -45,14 +45,14 @@ std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters);
 
 /// Quantizes the hidden matrices of the blocks of a model of `shape`. `parameters` must be whole, with values, on the
 /// CPU. Matrices are replaced by their dequantized values; methods with factors fold these into `parameters`, too.
-/// Embedding, biases and head do not change; norms change only by folded factors. `samples` [N, T] are token ids that
-/// pass through the model, for all methods but Rtn.
+/// Embedding and head do not change; norms and biases change only by folded factors. `samples` [N, T] are token ids
+/// that pass through the model, for all methods but Rtn. `progress` is called after each block; null = off.
 ///
 /// Numbers: the inputs of a block are the outputs of the quantized blocks before it. With Gptq the inputs of a layer
 ///          also are the outputs of the quantized layers before it.
 /// Memory:  hidden states of all samples, and the second moments of one block's inputs (with Gptq of one layer's).
-///          Errors ("quantization"): a model that does not predict the next token; samples with more tokens than the
-///          model's positions, no samples, or ids outside its vocabulary; the errors of ops::round_to_codes.
+/// Errors ("quantization"): a model that does not predict the next token. For methods with samples: none, more tokens
+///          than the model's positions, or ids outside its vocabulary. The errors of ops::round_to_codes.
 Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, const at::Tensor& samples,
                    const QuantizeOptions& options, const std::function<void(int64_t block)>& progress = {});
 
