@@ -27,8 +27,9 @@ struct Chart {
 };
 
 /// Returns the charts that have at least one curve. The library's own charts are first, in a fixed order; charts of
-/// other metrics follow in order of appearance. Rows with the same plot share a chart. If runs describe a name
-/// differently, the first run counts.
+/// other metrics follow in order of appearance. Metrics with the same plot share a chart. A metric whose plot is empty
+/// is drawn only if one of the library's own charts names it. If runs describe a name differently, the first run
+/// counts.
 std::vector<Chart> charts_of(const std::vector<RecordedRun>& runs);
 
 }  // namespace colossal::report

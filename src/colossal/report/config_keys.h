@@ -15,7 +15,8 @@ struct ConfigKeyRow {
 
 /// Returns the keys of all configs, ordered by name. Each config and `defaults` are TOML texts; a text that is not TOML
 /// counts as one without keys. The key run.folder, which names the run, is left out. A run without a key is treated as
-/// if it had the default. It differs from a run with the key if the default is missing or not equal.
+/// if it had the default. If there is no default either, it differs from a run with the key. A config without any key
+/// counts as no run in the two comparisons.
 std::vector<ConfigKeyRow> config_keys(const std::vector<std::string>& configs, const std::string& defaults);
 
 }  // namespace colossal::report

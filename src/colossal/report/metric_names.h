@@ -24,7 +24,7 @@ MetricNames read_metric_names(const std::string& path);
 std::string to_json(const MetricNames& names);
 
 /// Returns the description of a name. Without an entry it is the description of the library's own metric of that name
-/// (base/known_metrics.h); if there is none, a plain line in a plot of its own.
+/// (base/known_metrics.h). If there is no such metric, it is a plain line in a plot of its own.
 MetricEntry entry_of(const MetricNames& names, const std::string& name);
 
 }  // namespace colossal::report

@@ -52,8 +52,8 @@ struct DamagedLines {
 RecordedSteps salvage_metrics(const std::string& path, DamagedLines& damaged);
 
 /// Returns all steps of a metrics.jsonl. A last line without its line end (a kill while writing) is ignored.
-/// Errors: the file is missing or not a regular file; a line, named by its number, is not an object of numbers with an
-/// integer `step`.
+/// Errors: the file is missing or not a regular file. A line is not an object of numbers with an integer `step`; the
+/// message has the line's number.
 RecordedSteps read_metrics(const std::string& path);
 
 }  // namespace colossal::report

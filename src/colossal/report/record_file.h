@@ -14,14 +14,16 @@ class RecordFile {
 
   /// Opens the file for appending; `anew` empties it first. Errors (`component`): it cannot be opened.
   RecordFile(std::string path, const char* component, bool anew);
+  /// Tries once more to write pending records; errors are ignored.
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
+  /// Adds a record to the pending ones; flush() writes it. If it exceeds kMostPending, it is dropped.
   void add(std::string_view record);
   /// Passes all added records to the system.
-  /// Errors (`component`): the file cannot be written, so the records remain pending; or it was written, but records
-  /// that exceeded kMostPending are lost.
+  /// Errors (`component`): the file cannot be written, and the records remain pending. Or it was written, but add() had
+  /// dropped records, which are lost.
   void flush();
   const std::string& path() const { return path_; }
 

@@ -16,7 +16,7 @@ struct RecordedRun {
   std::string name;                   ///< the folder as the user named it
   RecordedSteps steps;                ///< in order of steps, without repetition
   MetricNames names;                  ///< how the metrics of `steps` are drawn; empty for a run of an older version
-  std::vector<RankMetrics> ranks;     ///< sorted by step; empty if the run did not record them
+  std::vector<RankMetrics> ranks;     ///< sorted by step, none after the last of `steps`; empty if not recorded
   std::vector<StartRecord> starts;    ///< sorted by time; empty if the run did not record them
   std::vector<SampleRecord> samples;  ///< sorted by step
   std::string config;                 ///< the resolved config as TOML; empty if it is missing
@@ -25,8 +25,8 @@ struct RecordedRun {
 
 /// Reads config.toml, metrics.jsonl, metrics.json, history.jsonl and ranks.jsonl of the folder. If a step occurs twice,
 /// its later line counts, and earlier lines of later steps are removed.
-/// Errors ("report"): the folder does not exist; it has neither config.toml nor metrics.jsonl; one of the files is not
-/// a regular file.
+/// Errors ("report"): the folder does not exist or is a file. It has neither config.toml nor metrics.jsonl. One of the
+/// files is not a regular file.
 /// Errors ("file"): a file cannot be read.
 RecordedRun read_run(const std::string& folder);
 
