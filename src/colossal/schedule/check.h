@@ -9,10 +9,12 @@ namespace colossal::schedule {
 ///     then BackwardWeight);
 ///   - each step's input is available: made by this rank or received before; each result that another rank needs is
 ///     sent once, after it is made;
-///   - on each ordered pair of ranks the k-th receive matches the k-th send, both for hidden states and gradients;
+///   - on each ordered pair of ranks the k-th receive matches the k-th send; hidden states and gradients are counted
+///     together;
 ///   - there is no deadlock even if every transfer blocks until both sides have reached it;
 ///   - with a memory limit, no rank ever holds more live activations (live_change);
 ///   - each chunk is reduced once, after its last backward, and Update occurs once, as the last step.
+/// `memory_limit`: in the unit of live_change; 0 = no limit. `weight_share`: as for live_change.
 /// Errors ("pipeline"): throws for the first rule that is broken, with rank and step.
 void check(const Schedule& schedule, double memory_limit = 0, double weight_share = 0.5);
 

@@ -7,8 +7,8 @@
 
 namespace colossal::schedule {
 
-/// Costs of the steps, in any one unit of time. A stage here means all stages of a rank; a chunk costs its share of it
-/// (cost_of).
+/// Costs of the steps, in any one unit of time. They are the costs of one micro-batch on all stages of a rank together;
+/// a chunk costs its share (cost_of).
 struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
   std::vector<double> stage_weights;  ///< relative size of each stage of the chain, in order; empty = all 1
@@ -43,7 +43,7 @@ struct Family {
   Lists (*order)(const Options& options, const Placement& placement);
 };
 
-/// Returns all families, in the order in which they were published.
+/// Returns all families, roughly from the oldest to the newest.
 const std::vector<Family>& families();
 
 /// Returns the family of that name. Errors ("pipeline"): an unknown name; the message suggests the nearest one.
@@ -57,9 +57,10 @@ double cost_of(const Costs& costs, const Placement& placement, int rank, const S
 /// check_options().
 Placement placement_of(const Options& options);
 
-/// Checks the options. Errors ("pipeline"): an unknown name; sizes below 1; options that the family does not support,
-/// with the nearest legal values; costs of steps that are not positive and finite, and a negative or infinite cost of
-/// transfers.
+/// Checks the options. Errors ("pipeline"): an unknown name; sizes below 1; a memory_limit that is below 1 and not 0;
+/// options that the family does not support, with the nearest legal values; costs of steps or stage weights that are
+/// not positive and finite; a negative or infinite cost of transfers; a number of stage weights other than the number
+/// of stages.
 void check_options(const Options& options);
 
 /// Returns the whole schedule: compute steps, transfers, Reduce, Update. It passes check().

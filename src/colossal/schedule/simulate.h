@@ -44,8 +44,8 @@ using StepCost = std::function<double(int rank, const Step&)>;
 /// Runs the schedule on a simulated clock. A rank runs its compute steps in order, each as soon as its input is
 /// available. Messages are sent when they are made and delay only the step that needs them. `cost` returns the
 /// durations of compute steps, Reduce and Update, which occupy the rank. `transfer` returns the duration of a message,
-/// for its send. A schedule that has no transfers yet (Family::order) is timed as if it had them. Errors ("pipeline"):
-/// a rank would wait forever.
+/// for its send. A schedule that has no transfers yet (Family::order) is timed as if it had them.
+/// Errors ("pipeline"): a rank would wait forever.
 Timeline simulate(const Schedule& schedule, const StepCost& cost, const StepCost& transfer, double weight_share = 0.5);
 
 /// Simulates with cost_of(costs, ...) for steps and `costs.transfer` for each message.
