@@ -23,7 +23,8 @@ namespace colossal::run {
 /// (memory::LoadedHome). The others are read from disk in the order of the previous pass. With "lru" and "static", the
 /// eviction policy decides on all of them.
 struct WeightBudget {
-  /// Smallest budgets that work, but at most the given ones if those do. Without a limit: 0, or at most `host`
+  /// Smallest budgets of this rank that work; at most the given ones if those work. 0 = none is needed, because
+  /// memory.device is not set or all weights fit. least_host without memory.host: at most `host`
   int64_t least_device = 0, least_host = 0;
   std::set<const nn::Parameter*> on_device{};  ///< parameters that are always on the accelerator
   int64_t chunk = 0;                           ///< bytes of a chunk; larger parameters have a chunk each
