@@ -21,21 +21,21 @@ struct BpeTraining {
                                        ///< words lose the other characters; 0 = all
   std::string prefix{}, suffix{};      ///< affixes of symbols: `prefix` before all but the first of a word, `suffix`
                                        ///< after the last (Bpe::Options)
-  int64_t length_limit = 0;            ///< joined tokens have fewer characters than this, but two are always allowed; 0
-                                       ///< = no limit
+  int64_t length_limit = 0;            ///< joined tokens have fewer characters than this, but two are always allowed;
+                                       ///< 0 = no limit
 };
 
 /// The result of train_bpe().
 struct TrainedBpe {
-  std::vector<std::string> tokens;  ///< in order of id: special tokens, characters in order of code points, then joined
-                                    ///< tokens
+  std::vector<std::string> tokens;  ///< in order of id: special tokens, characters in order of code points, symbols
+                                    ///< with a prefix or suffix, then joined tokens
   Bpe::Merges merges;               ///< sorted by rank
 };
 
-/// Joins the most frequent pair of neighbours until the vocabulary is full; of equally frequent pairs, the one with the
-/// smaller ids. The result equals that of the package tokenizers' BpeTrainer, with two exceptions: the order of symbols
-/// with a prefix or suffix, and the choice among equally frequent characters at `most_characters`. In the package
-/// chance decides these; here the order of the words and of the characters does.
+/// Joins the most frequent pair of neighbours until the vocabulary is full or no pair has `least_count`. Of equally
+/// frequent pairs it joins the one with the smaller ids. The result equals that of the package tokenizers' BpeTrainer,
+/// with two exceptions: the order of symbols with a prefix or suffix, and the choice among equally frequent characters
+/// at `most_characters`. In the package chance decides these; here the order of the words and of the characters does.
 ///
 /// See:    Sennrich, Haddow, Birch, arXiv:1508.07909.
 /// Errors: throws Error("tokenizer", ...) if special tokens and characters alone exceed the vocabulary.

@@ -13,7 +13,7 @@ namespace colossal::text {
 /// Returns the end tokens of a model in ascending order, without repetition. They always include the tokenizer's end
 /// token. `model` may be:
 /// - a Hugging Face folder: adds eos_token_id of generation_config.json, a number or a list; if that file has none,
-/// eos_token_id of config.json.
+///   eos_token_id of config.json.
 /// - a GGUF file: adds the tokens that end a text, a turn (tokenizer.ggml.eot_token_id) and a message (eom_token_id).
 /// - any other path, e.g. an empty one: adds no tokens.
 ///

@@ -21,8 +21,8 @@
 
 namespace colossal::text {
 
-/// A network of nodes. Each node is created after its successors; loops are closed with reserve() and define(). Errors
-/// ("grammar"): more than kMostNodes nodes.
+/// A network of nodes. Each node is created after its successors; loops are closed with reserve() and define().
+/// Errors ("grammar"): more than kMostNodes nodes.
 class Grammar {
  public:
   static constexpr int kReturn = 0;  ///< the node that ends a rule
@@ -63,8 +63,8 @@ class Grammar {
 /// A deterministic matcher of a grammar. A state is the set of all ways in which the grammar can read the text so far;
 /// equal sets are one state. From every state that next() returns, a text of the alphabet leads to an accepted end:
 /// ways without one are removed in advance.
-/// Cost: next() is a table look-up if the state has seen the byte before. A state on which next() was called takes 1
-/// KiB.
+/// Cost: next() is a table look-up if it was called for this state and byte before. A state on which next() was called
+///       takes 1 KiB.
 /// Thread safety: none.
 class GrammarMachine {
  public:

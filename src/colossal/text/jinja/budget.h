@@ -16,7 +16,7 @@ struct Limits {
   int64_t template_bytes = int64_t{1} << 20;  ///< maximum size of the template
   int64_t steps = 8'000'000;                  ///< maximum number of nodes evaluated and items walked in one rendering:
                                               ///< about a second
-  int64_t bytes = int64_t{128} << 20;         ///< total size of all texts and lists that one rendering creates, freed
+  int64_t bytes = int64_t{128} << 20;         ///< maximum size of all texts and lists that one rendering creates, freed
                                               ///< ones included
   int64_t output_bytes = int64_t{64} << 20;   ///< maximum size of the rendered text
   int nesting = 250;                          ///< maximum nesting of expressions and blocks in the template
@@ -44,7 +44,7 @@ enum class Cause {
 
 const char* cause_name(Cause cause);
 
-/// The error of the interpreter. ChatTemplate turns it into a TemplateError with the template's name.
+/// The exception that the interpreter throws. ChatTemplate turns it into a TemplateError with the template's name.
 struct Failure : std::exception {
   Failure(Cause what, std::string text, int at = 0) : cause(what), message(std::move(text)), line(at) {}
   const char* what() const noexcept override { return message.c_str(); }

@@ -27,6 +27,7 @@ class AttributePath {
  public:
   /// Parses `path`; None stands for the item itself.
   AttributePath(Interpreter& interpreter, const Value& path);
+  /// Returns the attribute of `item`. `otherwise` replaces each part of the path that is undefined; null = it stays so.
   Value of(const Value& item, const Value* otherwise = nullptr) const;
 
  private:

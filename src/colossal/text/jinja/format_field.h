@@ -9,19 +9,19 @@ constexpr int64_t kMostDigits = 1000;  ///< maximum precision
 /// A parsed format specification.
 struct Field {
   std::string fill = " ";
-  char align = 0;  ///< one of < > ^ =; 0 = the default of the type
-  char sign = '-';
-  bool alternate = false, zero = false;
-  int64_t width = 0;
-  char grouping = 0;
-  int64_t precision = -1;
-  char type = 0;
+  char align = 0;                        ///< one of < > ^ =; 0 = the default of the type
+  char sign = '-';                       ///< sign of numbers that are not negative: + or a space; '-' = none
+  bool alternate = false, zero = false;  ///< flag #; flag 0 without an alignment
+  int64_t width = 0;                     ///< minimum number of characters
+  char grouping = 0;                     ///< separator of groups of digits, one of , _; 0 = none
+  int64_t precision = -1;                ///< -1 = not given
+  char type = 0;                         ///< letter of the type, such as d or f, or %; 0 = not given
 };
 
 /// Returns `sign` and `body`, padded to the width. `otherwise` is the alignment if the field has none.
 std::string padded(Budget& budget, const std::string& sign, const std::string& body, const Field& field,
                    char otherwise);
-/// Returns the sign that is printed before a number.
+/// Returns the sign that is printed before a number. `wish`: Field::sign.
 std::string sign_text(bool is_negative, char wish);
 /// Returns the digits of |value| in base 8, 10 or 16.
 std::string digits_of(int64_t value, int base, bool capital);
