@@ -21,7 +21,7 @@ std::vector<float> normal_numbers(int64_t count, float mean = 0) {
 }
 
 std::vector<float> there_and_back(const char* name, const std::vector<float>& x) {
-  const GgufType& type = *gguf_type(name);
+  const formats::GgufType& type = *formats::gguf_type(name);
   const auto count = static_cast<int64_t>(x.size());
   std::string blocks(static_cast<size_t>(count / type.block * type.bytes), '\0');
   encode_gguf(type, x.data(), count, blocks.data());
@@ -55,8 +55,8 @@ TEST(GgufBlocks, DecodesByTheFormat) {
   const std::string d("\x00\x38", 2), m("\x00\xBC", 2);
   std::vector<float> x(256);
   const auto decode = [&](const char* name, const std::string& block) {
-    ASSERT_EQ(static_cast<int64_t>(block.size()), gguf_type(name)->bytes) << name;
-    decode_gguf(*gguf_type(name), block.data(), gguf_type(name)->block, x.data());
+    ASSERT_EQ(static_cast<int64_t>(block.size()), formats::gguf_type(name)->bytes) << name;
+    decode_gguf(*formats::gguf_type(name), block.data(), formats::gguf_type(name)->block, x.data());
   };
   decode("Q8_0", d + "\x01\xFF" + std::string(30, '\x02'));
   EXPECT_EQ(x[0], 0.5F);
@@ -99,12 +99,13 @@ TEST(GgufBlocks, DecodesByTheFormat) {
 
 TEST(GgufBlocks, ListsSupportedTypes) {
   for (const char* name : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"})
-    EXPECT_TRUE(can_encode(*gguf_type(name))) << name;
+    EXPECT_TRUE(can_encode(*formats::gguf_type(name))) << name;
   for (const char* name : {"Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K"}) {
-    EXPECT_TRUE(can_decode(*gguf_type(name))) << name;
-    EXPECT_FALSE(can_encode(*gguf_type(name))) << name;
+    EXPECT_TRUE(can_decode(*formats::gguf_type(name))) << name;
+    EXPECT_FALSE(can_encode(*formats::gguf_type(name))) << name;
   }
-  for (const char* name : {"IQ4_NL", "TQ1_0", "I32", "Q8_K"}) EXPECT_FALSE(can_decode(*gguf_type(name))) << name;
+  for (const char* name : {"IQ4_NL", "TQ1_0", "I32", "Q8_K"})
+    EXPECT_FALSE(can_decode(*formats::gguf_type(name))) << name;
 }
 
 TEST(GgufBlocks, RoundsToHalfAStep) {

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kRows = 5, kColumns = 512;
 
 /// Returns blocks of random bytes. Each block starts with `halves` valid binary16 values.
-std::string random_blocks(const GgufType& type, int64_t halves, unsigned seed) {
+std::string random_blocks(const formats::GgufType& type, int64_t halves, unsigned seed) {
   std::mt19937 draw(seed);
   std::string blocks(static_cast<size_t>(kRows * kColumns / type.block * type.bytes), '\0');
   for (char& byte : blocks) byte = static_cast<char>(draw() % 256);
@@ -28,7 +28,7 @@ std::string random_blocks(const GgufType& type, int64_t halves, unsigned seed) {
   return blocks;
 }
 
-at::Tensor decoded(const GgufType& type, const std::string& blocks) {
+at::Tensor decoded(const formats::GgufType& type, const std::string& blocks) {
   at::Tensor numbers = at::empty({kRows, kColumns}, at::kFloat);
   decode_gguf(type, blocks.data(), kRows * kColumns, numbers.mutable_data_ptr<float>());
   return numbers;
@@ -37,7 +37,7 @@ at::Tensor decoded(const GgufType& type, const std::string& blocks) {
 TEST(GgufCodes, EqualTheDecodedBlocks) {
   for (const auto& [name, halves] : {std::pair{"Q8_0", 1}, {"Q4_0", 1}, {"Q4_1", 2}, {"Q4_K", 2}}) {
     SCOPED_TRACE(name);
-    const GgufType& type = *gguf_type(name);
+    const formats::GgufType& type = *formats::gguf_type(name);
     std::string blocks = random_blocks(type, halves, 3);
     if (std::string(name) == "Q8_0") {
       EXPECT_FALSE(codes_of_gguf(type, blocks.data(), kRows, kColumns)) << "codes of -128";
@@ -56,7 +56,8 @@ TEST(GgufCodes, EqualTheDecodedBlocks) {
     EXPECT_FALSE(codes_of_gguf(type, blocks.data(), kRows, kColumns));
   }
   for (const char* name : {"F16", "Q6_K", "Q5_0"})
-    EXPECT_FALSE(codes_of_gguf(*gguf_type(name), random_blocks(*gguf_type(name), 0, 1).data(), kRows, kColumns));
+    EXPECT_FALSE(codes_of_gguf(*formats::gguf_type(name), random_blocks(*formats::gguf_type(name), 0, 1).data(), kRows,
+                               kColumns));
 }
 
 }  // namespace

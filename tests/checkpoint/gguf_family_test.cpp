@@ -35,18 +35,20 @@ json llama_config() {
 }
 
 /// Writes a file with these values and an embedding; `more` adds tensors of 32 zeros with the given types.
-std::string write(const test::TemporaryFolder& folder, const GgufValues& values,
+std::string write(const test::TemporaryFolder& folder, const formats::GgufValues& values,
                   const std::vector<std::pair<std::string, const char*>>& more = {},
                   const std::vector<std::pair<std::string, std::vector<float>>>& lists = {}) {
-  std::vector<GgufTensor> tensors{{"token_embd.weight", {5, 8}, gguf_type("F32")}};
+  std::vector<formats::GgufTensor> tensors{{"token_embd.weight", {5, 8}, formats::gguf_type("F32")}};
   for (const auto& [name, numbers] : lists)
-    tensors.push_back({name, {static_cast<int64_t>(numbers.size())}, gguf_type("F32")});
-  for (const auto& [name, type] : more) tensors.push_back({name, {1, gguf_type(type)->block}, gguf_type(type)});
-  GgufWriter writer(folder / "a.gguf", values, tensors);
+    tensors.push_back({name, {static_cast<int64_t>(numbers.size())}, formats::gguf_type("F32")});
+  for (const auto& [name, type] : more)
+    tensors.push_back({name, {1, formats::gguf_type(type)->block}, formats::gguf_type(type)});
+  formats::GgufWriter writer(folder / "a.gguf", values, tensors);
   writer.write(std::string(5 * 8 * 4, '\0'));
   for (const auto& [name, numbers] : lists)
     writer.write({reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)});
-  for (const auto& [name, type] : more) writer.write(std::string(static_cast<size_t>(gguf_type(type)->bytes), '\0'));
+  for (const auto& [name, type] : more)
+    writer.write(std::string(static_cast<size_t>(formats::gguf_type(type)->bytes), '\0'));
   writer.finish();
   return folder / "a.gguf";
 }
@@ -54,7 +56,7 @@ std::string write(const test::TemporaryFolder& folder, const GgufValues& values,
 json read_back(const json& config) {
   test::TemporaryFolder folder;
   const GgufModel model = gguf_of_config(config);
-  return config_of_gguf(GgufFile(write(folder, model.values, {}, model.tensors)));
+  return config_of_gguf(formats::GgufFile(write(folder, model.values, {}, model.tensors)));
 }
 
 /// Expects all values of `config` in `back`, which may have other keys too.
@@ -101,32 +103,32 @@ TEST(GgufFamily, RefusesConfigsThatAFileCannotStore) {
 }
 
 TEST(GgufFamily, RefusesUnsupportedFiles) {
-  const auto said = [](const std::string& key, const GgufValue& value,
+  const auto said = [](const std::string& key, const formats::GgufValue& value,
                        std::vector<std::pair<std::string, const char*>> tensors = {}) {
     test::TemporaryFolder folder;
-    GgufValues values = gguf_of_config(llama_config()).values;
+    formats::GgufValues values = gguf_of_config(llama_config()).values;
     values[key] = value;
     const std::string path = write(folder, values, tensors);
     return test::complaint([&] {
-      config_of_gguf(GgufFile(path));
+      config_of_gguf(formats::GgufFile(path));
       GgufWeights weights(path);
     });
   };
-  EXPECT_THAT(said("general.architecture", GgufValue::text("mamba")),
+  EXPECT_THAT(said("general.architecture", formats::GgufValue::text("mamba")),
               testing::AllOf(HasSubstr("the architecture must be one of llama, qwen2"), HasSubstr(": got mamba")));
-  EXPECT_THAT(said("llama.expert_count", GgufValue::integer(8)), HasSubstr("expert_count must be 0"));
-  EXPECT_THAT(said("llama.logit_scale", GgufValue::real(2)), HasSubstr("llama.logit_scale is not supported"));
-  EXPECT_THAT(said("llama.attention.causal", GgufValue::flag(false)), HasSubstr("causal must be true"));
-  EXPECT_THAT(said("llama.rope.scaling.type", GgufValue::text("su")), HasSubstr("none, linear or yarn"));
-  EXPECT_THAT(said("llama.rope.dimension_count", GgufValue::integer(2)), HasSubstr("dimension_count must be"));
-  EXPECT_THAT(said("split.count", GgufValue::integer(3)), HasSubstr("llama-gguf-split"));
-  EXPECT_THAT(said("x", GgufValue::integer(3), {{"blk.0.attn_q.weight", "IQ4_XS"}}),
+  EXPECT_THAT(said("llama.expert_count", formats::GgufValue::integer(8)), HasSubstr("expert_count must be 0"));
+  EXPECT_THAT(said("llama.logit_scale", formats::GgufValue::real(2)), HasSubstr("llama.logit_scale is not supported"));
+  EXPECT_THAT(said("llama.attention.causal", formats::GgufValue::flag(false)), HasSubstr("causal must be true"));
+  EXPECT_THAT(said("llama.rope.scaling.type", formats::GgufValue::text("su")), HasSubstr("none, linear or yarn"));
+  EXPECT_THAT(said("llama.rope.dimension_count", formats::GgufValue::integer(2)), HasSubstr("dimension_count must be"));
+  EXPECT_THAT(said("split.count", formats::GgufValue::integer(3)), HasSubstr("llama-gguf-split"));
+  EXPECT_THAT(said("x", formats::GgufValue::integer(3), {{"blk.0.attn_q.weight", "IQ4_XS"}}),
               HasSubstr("blk.0.attn_q.weight has type IQ4_XS"));
 }
 
 TEST(GgufFamily, MapsNamesInBothDirections) {
   test::TemporaryFolder folder;
-  const GgufFile file(write(folder, {{"general.architecture", GgufValue::text("llama")}}));
+  const formats::GgufFile file(write(folder, {{"general.architecture", formats::GgufValue::text("llama")}}));
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "gptneox", "bloom", "falcon"}) {
     const GgufFamily& family = family_of_architecture(architecture, "x");
     EXPECT_EQ(family_of_model_type(family.model_type), &family);
@@ -145,8 +147,8 @@ TEST(GgufFamily, MapsNamesInBothDirections) {
 
 TEST(GgufFamily, MapsOtherNamesForFalconsWithTwoNorms) {
   test::TemporaryFolder folder;
-  const GgufFile file(
-      write(folder, {{"general.architecture", GgufValue::text("falcon")}}, {{"blk.0.attn_norm_2.weight", "F32"}}));
+  const formats::GgufFile file(write(folder, {{"general.architecture", formats::GgufValue::text("falcon")}},
+                                     {{"blk.0.attn_norm_2.weight", "F32"}}));
   const GgufFamily& family = family_of_architecture("falcon", "x");
   EXPECT_EQ(folder_place(family, "blk.0.attn_norm.weight", file)->name, "transformer.h.0.ln_mlp.weight");
   EXPECT_EQ(folder_place(family, "blk.0.attn_norm_2.weight", file)->name, "transformer.h.0.ln_attn.weight");
@@ -180,7 +182,7 @@ TEST(GgufWeights, HaveTheNamesOfTheFolder) {
   EXPECT_EQ(weights.tensor("model.embed_tokens.weight").sizes(), at::IntArrayRef({5, 8}));
   EXPECT_EQ(weights.tensor("model.layers.0.mlp.down_proj.weight").scalar_type(), at::kFloat);
   EXPECT_EQ(weights.tensor("odd.weight").scalar_type(), at::kHalf);
-  EXPECT_EQ(weights.raw("model.layers.0.mlp.down_proj.weight")->type, gguf_type("Q8_0"));
+  EXPECT_EQ(weights.raw("model.layers.0.mlp.down_proj.weight")->type, formats::gguf_type("Q8_0"));
   EXPECT_EQ(weights.file().bytes(*weights.raw("model.layers.0.mlp.down_proj.weight")).size(), 34u);
   EXPECT_EQ(weights.raw("x"), nullptr);
   EXPECT_NE(dynamic_cast<GgufWeights*>(open_weights(path).get()), nullptr);

@@ -99,8 +99,8 @@ TEST(Gguf, ChoosesTheTypeOfEachMatrix) {
   test::write_model(folder, "llama-tiny");
   const auto type_of = [&](const std::string& type, const std::string& name) -> std::string {
     write_gguf(folder / "hf", folder / "a.gguf", type);
-    const GgufFile file(folder / "a.gguf");
-    for (const GgufTensor& tensor : file.tensors())
+    const formats::GgufFile file(folder / "a.gguf");
+    for (const formats::GgufTensor& tensor : file.tensors())
       if (tensor.name == name) return tensor.type->name;
     return "none";
   };

@@ -20,52 +20,55 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using Ids = std::vector<int64_t>;
-using Kind = GgufValue::Kind;
+using Kind = formats::GgufValue::Kind;
 namespace fs = std::filesystem;
 
 const std::string kShared = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
 
-std::string write(const test::TemporaryFolder& folder, const GgufValues& values, const std::string& name = "v.gguf") {
-  GgufWriter writer(folder / name, values, {});
+std::string write(const test::TemporaryFolder& folder, const formats::GgufValues& values,
+                  const std::string& name = "v.gguf") {
+  formats::GgufWriter writer(folder / name, values, {});
   writer.finish();
   return folder / name;
 }
 
-GgufValues with(const std::string& model, const std::vector<std::string>& tokens, const std::vector<int64_t>& types) {
-  return {{"tokenizer.ggml.model", GgufValue::text(model)},
-          {"tokenizer.ggml.tokens", GgufValue::list(tokens)},
-          {"tokenizer.ggml.token_type", GgufValue::list(Kind::I32, types)}};
+formats::GgufValues with(const std::string& model, const std::vector<std::string>& tokens,
+                         const std::vector<int64_t>& types) {
+  return {{"tokenizer.ggml.model", formats::GgufValue::text(model)},
+          {"tokenizer.ggml.tokens", formats::GgufValue::list(tokens)},
+          {"tokenizer.ggml.token_type", formats::GgufValue::list(Kind::I32, types)}};
 }
 
-GgufValues byte_level() {
-  GgufValues values = with("gpt2", {"h", "e", "\u0120", "he", "\u0120he", "<|end|>", "<tool>"}, {1, 1, 1, 1, 1, 3, 4});
-  values["tokenizer.ggml.pre"] = GgufValue::text("gpt-2");
-  values["tokenizer.ggml.merges"] = GgufValue::list(std::vector<std::string>{"h e", "\u0120 he"});
-  values["tokenizer.ggml.eos_token_id"] = GgufValue::integer(5);
+formats::GgufValues byte_level() {
+  formats::GgufValues values =
+      with("gpt2", {"h", "e", "\u0120", "he", "\u0120he", "<|end|>", "<tool>"}, {1, 1, 1, 1, 1, 3, 4});
+  values["tokenizer.ggml.pre"] = formats::GgufValue::text("gpt-2");
+  values["tokenizer.ggml.merges"] = formats::GgufValue::list(std::vector<std::string>{"h e", "\u0120 he"});
+  values["tokenizer.ggml.eos_token_id"] = formats::GgufValue::integer(5);
   return values;
 }
 
-GgufValues pieces() {
-  GgufValues values =
+formats::GgufValues pieces() {
+  formats::GgufValues values =
       with("llama", {"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab", "\u2581ab"}, {2, 3, 3, 1, 1, 1, 1, 1});
-  values["tokenizer.ggml.scores"] = GgufValue::list(std::vector<double>{0, 0, 0, -3, -4, -5, -1, -2});
-  values["tokenizer.ggml.bos_token_id"] = GgufValue::integer(1);
-  values["tokenizer.ggml.eos_token_id"] = GgufValue::integer(2);
+  values["tokenizer.ggml.scores"] = formats::GgufValue::list(std::vector<double>{0, 0, 0, -3, -4, -5, -1, -2});
+  values["tokenizer.ggml.bos_token_id"] = formats::GgufValue::integer(1);
+  values["tokenizer.ggml.eos_token_id"] = formats::GgufValue::integer(2);
   return values;
 }
 
-std::string complaint_of(const GgufValues& values) {
+std::string complaint_of(const formats::GgufValues& values) {
   test::TemporaryFolder folder;
   const std::string path = write(folder, values);
   return test::complaint([&] { make_tokenizer(path); });
 }
 
-GgufValues changed(GgufValues values, const std::string& key, const GgufValue& value) {
+formats::GgufValues changed(formats::GgufValues values, const std::string& key, const formats::GgufValue& value) {
   values[key] = value;
   return values;
 }
 
-GgufValues without(GgufValues values, const std::string& key) {
+formats::GgufValues without(formats::GgufValues values, const std::string& key) {
   values.erase(key);
   return values;
 }
@@ -77,9 +80,9 @@ TEST(GgufVocabulary, ReadsBytePairs) {
   EXPECT_EQ(tokenizer->decode({3, 4, 5, 6}), "he he<tool>");
   EXPECT_EQ(tokenizer->end_id(), 5);
   EXPECT_EQ(tokenizer->encode_whole("he").ids, (Ids{3}));
-  GgufValues around = changed(byte_level(), "tokenizer.ggml.add_bos_token", GgufValue::flag(true));
-  around["tokenizer.ggml.add_eos_token"] = GgufValue::flag(true);
-  around["tokenizer.ggml.bos_token_id"] = GgufValue::integer(6);
+  formats::GgufValues around = changed(byte_level(), "tokenizer.ggml.add_bos_token", formats::GgufValue::flag(true));
+  around["tokenizer.ggml.add_eos_token"] = formats::GgufValue::flag(true);
+  around["tokenizer.ggml.bos_token_id"] = formats::GgufValue::integer(6);
   EXPECT_EQ(make_tokenizer(write(folder, around, "w.gguf"))->encode_whole("he").ids, (Ids{6, 3, 5}));
   EXPECT_TRUE(has_tokenizer(folder / "v.gguf"));
   EXPECT_FALSE(has_tokenizer(write(folder, {}, "none.gguf")));
@@ -93,36 +96,38 @@ TEST(GgufVocabulary, ReadsPieces) {
   EXPECT_EQ(tokenizer->encode("axb"), (Ids{3, 4, 0, 5}));
   EXPECT_EQ(tokenizer->decode({7, 7}), "ab ab");
   const auto plain = make_tokenizer(
-      write(folder, changed(pieces(), "tokenizer.ggml.add_space_prefix", GgufValue::flag(false)), "w.gguf"));
+      write(folder, changed(pieces(), "tokenizer.ggml.add_space_prefix", formats::GgufValue::flag(false)), "w.gguf"));
   EXPECT_EQ(plain->encode("ab ab"), (Ids{6, 7}));
 }
 
 TEST(GgufVocabulary, RefusesUnknownPreTokenizers) {
   // llama.cpp splits the words of such a file by a default pattern, which gives other tokens.
   EXPECT_THAT(complaint_of(without(byte_level(), "tokenizer.ggml.pre")), HasSubstr("pre is missing"));
-  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.pre", GgufValue::text("new"))),
+  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.pre", formats::GgufValue::text("new"))),
               HasSubstr("names new,"));
 }
 
 TEST(GgufVocabulary, RefusesDamage) {
-  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.model", GgufValue::text("rwkv"))),
+  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.model", formats::GgufValue::text("rwkv"))),
               HasSubstr("gpt2, llama, bert or t5"));
-  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.token_type", GgufValue::list(Kind::I32, {1}))),
-              HasSubstr("as long as tokens"));
-  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.eos_token_id", GgufValue::integer(7))),
+  EXPECT_THAT(
+      complaint_of(changed(byte_level(), "tokenizer.ggml.token_type", formats::GgufValue::list(Kind::I32, {1}))),
+      HasSubstr("as long as tokens"));
+  EXPECT_THAT(complaint_of(changed(byte_level(), "tokenizer.ggml.eos_token_id", formats::GgufValue::integer(7))),
               HasSubstr("eos_token_id must be the id"));
   EXPECT_THAT(complaint_of(without(byte_level(), "tokenizer.ggml.merges")), HasSubstr("has no tokenizer.ggml.merges"));
-  EXPECT_THAT(complaint_of(changed(pieces(), "tokenizer.ggml.scores", GgufValue::list(std::vector<double>{1}))),
-              HasSubstr("scores must be as long"));
+  EXPECT_THAT(
+      complaint_of(changed(pieces(), "tokenizer.ggml.scores", formats::GgufValue::list(std::vector<double>{1}))),
+      HasSubstr("scores must be as long"));
   EXPECT_THAT(complaint_of(with("gpt2", {"a", "a"}, {1, 1})), HasSubstr("the token a occurs twice"));
   EXPECT_THAT(complaint_of({}), HasSubstr("has no tokenizer.ggml.tokens"));
 }
 
 TEST(GgufVocabulary, ReadsTheChatTemplate) {
   test::TemporaryFolder folder;
-  const std::string path =
-      write(folder, changed(byte_level(), "tokenizer.chat_template",
-                            GgufValue::text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")));
+  const std::string path = write(
+      folder, changed(byte_level(), "tokenizer.chat_template",
+                      formats::GgufValue::text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")));
   ASSERT_TRUE(has_chat_template(path));
   Chat chat;
   chat.messages = {{{"role", "user"}, {"content", "he"}}};
@@ -218,12 +223,12 @@ TEST(GgufVocabulary, RefusesOrReadsMutatedFiles) {
   const int count = asked ? std::atoi(asked) : 60;
   std::mt19937 random(1);
   test::TemporaryFolder folder;
-  for (const GgufValues& values :
+  for (const formats::GgufValues& values :
        {byte_level(), pieces(),
         changed(with("bert", {"[UNK]", "\u2581ab", "b"}, {3, 1, 1}), "tokenizer.ggml.unknown_token_id",
-                GgufValue::integer(0)),
-        changed(changed(pieces(), "tokenizer.ggml.model", GgufValue::text("t5")), "tokenizer.ggml.precompiled_charsmap",
-                GgufValue::list(Kind::U8, {4, 0, 0, 0, 0, 0, 0, 0}))}) {
+                formats::GgufValue::integer(0)),
+        changed(changed(pieces(), "tokenizer.ggml.model", formats::GgufValue::text("t5")),
+                "tokenizer.ggml.precompiled_charsmap", formats::GgufValue::list(Kind::U8, {4, 0, 0, 0, 0, 0, 0, 0}))}) {
     const std::string whole = test::read_all(write(folder, values));
     for (int i = 0; i < count; ++i) {
       std::string bytes = whole;

@@ -7,23 +7,23 @@
 #pragma once
 #include <cstdint>
 
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 
 /// Returns true for F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K.
-bool can_decode(const GgufType& type);
+bool can_decode(const formats::GgufType& type);
 /// Returns true for F32, F16, BF16, Q4_0, Q8_0, Q4_K and Q6_K.
-bool can_encode(const GgufType& type);
+bool can_encode(const formats::GgufType& type);
 
 /// Decodes `count` values, a whole number of blocks, to fp32. The results are bitwise equal to the Python package gguf.
 /// `type` must be one that can be decoded.
-void decode_gguf(const GgufType& type, const char* blocks, int64_t count, float* numbers);
+void decode_gguf(const formats::GgufType& type, const char* blocks, int64_t count, float* numbers);
 
 /// Encodes `count` values, all finite, to blocks. `type` must be one that can be encoded. F16 and BF16 are rounded to
 /// even. Q4_0 and Q8_0 are bitwise equal to the Python package gguf. Each group of Q4_K and Q6_K uses the one of 17
 /// candidate scales with the least weighted squared error; larger values weigh more.
 /// Cost: several hundred operations per value for Q4_K and Q6_K.
-void encode_gguf(const GgufType& type, const float* numbers, int64_t count, char* blocks);
+void encode_gguf(const formats::GgufType& type, const float* numbers, int64_t count, char* blocks);
 
 }  // namespace colossal::checkpoint

@@ -52,7 +52,8 @@ ops::GroupCodes codes_of_plain_blocks(const at::Tensor& blocks, bool is_signed, 
 
 }  // namespace
 
-std::optional<ops::GroupCodes> codes_of_gguf(const GgufType& type, const char* bytes, int64_t rows, int64_t columns) {
+std::optional<ops::GroupCodes> codes_of_gguf(const formats::GgufType& type, const char* bytes, int64_t rows,
+                                             int64_t columns) {
   const std::string_view name = type.name;
   if (name != "Q8_0" && name != "Q4_0" && name != "Q4_1" && name != "Q4_K") return std::nullopt;
   const at::Tensor blocks =

@@ -12,8 +12,8 @@ namespace {
 using nlohmann::json;
 using Kind = GgufKey::Kind;
 
-const GgufTensor* find_tensor(const GgufFile& file, const std::string& name) {
-  for (const GgufTensor& tensor : file.tensors())
+const formats::GgufTensor* find_tensor(const formats::GgufFile& file, const std::string& name) {
+  for (const formats::GgufTensor& tensor : file.tensors())
     if (tensor.name == name) return &tensor;
   return nullptr;
 }
@@ -37,7 +37,7 @@ const std::set<std::string>& common_keys() {
 }
 
 /// Refuses keys that are not understood, because ignoring one could give wrong results.
-void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
+void refuse_unknown_keys(const formats::GgufFile& file, const GgufFamily& family) {
   const std::string prefix = concat(family.architecture, ".");
   std::set<std::string> known(family.implied.begin(), family.implied.end());
   for (const GgufKey& key : family.keys) known.insert(key.gguf);
@@ -59,7 +59,7 @@ void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
 
 /// Sets values of `config` that follow from the presence of tensors, or that files of one family store in their own
 /// way.
-void read_particular(const GgufFile& file, const GgufFamily& family, json& config) {
+void read_particular(const formats::GgufFile& file, const GgufFamily& family, json& config) {
   const std::string name = family.architecture, prefix = name + ".";
   const auto has = [&](const char* tensor) { return find_tensor(file, tensor) != nullptr; };
   if (name == "llama" || name == "qwen3") config["attention_bias"] = has("blk.0.attn_q.bias");
@@ -89,15 +89,15 @@ void read_particular(const GgufFile& file, const GgufFamily& family, json& confi
 }
 
 /// Does the reverse for a file that is written. Errors: values that a file cannot store.
-void write_particular(const json& config, const GgufFamily& family, GgufValues& values) {
+void write_particular(const json& config, const GgufFamily& family, formats::GgufValues& values) {
   const std::string name = family.architecture, prefix = name + ".";
   if (name == "phi3")
     values[prefix + "attention.sliding_window"] =
-        GgufValue::integer(config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<int64_t>());
-  if (name == "falcon") values[prefix + "tensor_data_layout"] = GgufValue::text("jploski");
+        formats::GgufValue::integer(config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<int64_t>());
+  if (name == "falcon") values[prefix + "tensor_data_layout"] = formats::GgufValue::text("jploski");
   if (name == "bloom") {
-    values[prefix + "feed_forward_length"] = GgufValue::integer(4 * config.at("hidden_size").get<int64_t>());
-    values[prefix + "attention.head_count_kv"] = GgufValue::integer(config.at("n_head").get<int64_t>());
+    values[prefix + "feed_forward_length"] = formats::GgufValue::integer(4 * config.at("hidden_size").get<int64_t>());
+    values[prefix + "attention.head_count_kv"] = formats::GgufValue::integer(config.at("n_head").get<int64_t>());
   }
   if (config.contains("head_dim") && values.count(prefix + "attention.key_length"))
     values[prefix + "attention.value_length"] = values[prefix + "attention.key_length"];
@@ -115,21 +115,21 @@ void write_particular(const json& config, const GgufFamily& family, GgufValues& 
             types.dump());
 }
 
-json read_value(const GgufFile& file, const std::string& name, Kind kind) {
+json read_value(const formats::GgufFile& file, const std::string& name, Kind kind) {
   if (kind == Kind::Integer) return file.integer(name);
   if (kind == Kind::Flag) return file.integer(name) != 0;
   return shortest_double(static_cast<float>(file.real(name)));
 }
 
-GgufValue written(const json& value, const GgufKey& key) {
-  if (key.kind == Kind::Integer) return GgufValue::integer(value.get<int64_t>());
-  if (key.kind == Kind::Flag) return GgufValue::flag(value.get<bool>());
-  return GgufValue::real(value.get<double>());
+formats::GgufValue written(const json& value, const GgufKey& key) {
+  if (key.kind == Kind::Integer) return formats::GgufValue::integer(value.get<int64_t>());
+  if (key.kind == Kind::Flag) return formats::GgufValue::flag(value.get<bool>());
+  return formats::GgufValue::real(value.get<double>());
 }
 
 }  // namespace
 
-json config_of_gguf(const GgufFile& file) {
+json config_of_gguf(const formats::GgufFile& file) {
   const GgufFamily& family = family_of_architecture(file.text("general.architecture"), file.path());
   refuse_unknown_keys(file, family);
   const std::string prefix = concat(family.architecture, ".");
@@ -138,7 +138,7 @@ json config_of_gguf(const GgufFile& file) {
   for (const GgufKey& key : family.keys)
     if (const std::string name = prefix + key.gguf; !key.optional || file.has(name))
       config[key.config] = read_value(file, name, key.kind);
-  const GgufTensor* embedding = find_tensor(file, "token_embd.weight");
+  const formats::GgufTensor* embedding = find_tensor(file, "token_embd.weight");
   require(embedding, "gguf", file.path(), ": must have token_embd.weight: got a vocabulary without a model");
   config["vocab_size"] = embedding->shape.front();
   config["tie_word_embeddings"] = find_tensor(file, "output.weight") == nullptr;
@@ -156,12 +156,12 @@ GgufModel gguf_of_config(const json& config) {
             " = ", value.dump(), ": got ", config.value(key, json()).dump());
   const std::string prefix = concat(family->architecture, ".");
   GgufModel model;
-  model.values["general.architecture"] = GgufValue::text(family->architecture);
+  model.values["general.architecture"] = formats::GgufValue::text(family->architecture);
   for (const GgufKey& key : family->keys) {
     if (key.optional && (!config.contains(key.config) || config[key.config].is_null())) continue;
     model.values[prefix + key.gguf] = written(config.at(key.config), key);
   }
-  model.values[prefix + "vocab_size"] = GgufValue::integer(config.at("vocab_size").get<int64_t>());
+  model.values[prefix + "vocab_size"] = formats::GgufValue::integer(config.at("vocab_size").get<int64_t>());
   write_particular(config, *family, model.values);
   write_gguf_rotary(config, *family, model);
   return model;

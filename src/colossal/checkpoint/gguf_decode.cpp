@@ -137,7 +137,7 @@ void decode_q6_k(const Byte* block, float* x) {
 
 using Decode = void (*)(const Byte* block, float* numbers);
 
-Decode decoder_of(const GgufType& type) {
+Decode decoder_of(const formats::GgufType& type) {
   static constexpr std::pair<std::string_view, Decode> kDecoders[] = {
       {"F32", decode_f32},   {"F16", decode_f16},   {"BF16", decode_bf16}, {"Q4_0", decode_q4_0}, {"Q4_1", decode_q4_1},
       {"Q5_0", decode_q5_0}, {"Q5_1", decode_q5_1}, {"Q8_0", decode_q8_0}, {"Q2_K", decode_q2_k}, {"Q3_K", decode_q3_k},
@@ -149,9 +149,9 @@ Decode decoder_of(const GgufType& type) {
 
 }  // namespace
 
-bool can_decode(const GgufType& type) { return decoder_of(type) != nullptr; }
+bool can_decode(const formats::GgufType& type) { return decoder_of(type) != nullptr; }
 
-void decode_gguf(const GgufType& type, const char* blocks, int64_t count, float* numbers) {
+void decode_gguf(const formats::GgufType& type, const char* blocks, int64_t count, float* numbers) {
   const Decode decode = decoder_of(type);
   const Byte* block = reinterpret_cast<const Byte*>(blocks);
   for (int64_t i = 0; i < count; i += type.block, block += type.bytes) decode(block, numbers + i);

@@ -181,7 +181,7 @@ void encode_q6_k(const float* x, Byte* block) {
 
 using Encode = void (*)(const float* numbers, Byte* block);
 
-Encode encoder_of(const GgufType& type) {
+Encode encoder_of(const formats::GgufType& type) {
   static constexpr std::pair<std::string_view, Encode> kEncoders[] = {
       {"F32", encode_f32},   {"F16", encode_f16},   {"BF16", encode_bf16}, {"Q4_0", encode_q4_0},
       {"Q8_0", encode_q8_0}, {"Q4_K", encode_q4_k}, {"Q6_K", encode_q6_k}};
@@ -192,9 +192,9 @@ Encode encoder_of(const GgufType& type) {
 
 }  // namespace
 
-bool can_encode(const GgufType& type) { return encoder_of(type) != nullptr; }
+bool can_encode(const formats::GgufType& type) { return encoder_of(type) != nullptr; }
 
-void encode_gguf(const GgufType& type, const float* numbers, int64_t count, char* blocks) {
+void encode_gguf(const formats::GgufType& type, const float* numbers, int64_t count, char* blocks) {
   const Encode encode = encoder_of(type);
   Byte* block = reinterpret_cast<Byte*>(blocks);
   for (int64_t i = 0; i < count; i += type.block, block += type.bytes) encode(numbers + i, block);

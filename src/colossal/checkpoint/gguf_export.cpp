@@ -27,7 +27,7 @@ constexpr FileType kFileTypes[] = {{"F32", 0},  {"F16", 1},   {"BF16", 32}, {"Q8
 
 /// A tensor of the file and the source of its values.
 struct Planned {
-  GgufTensor tensor;
+  formats::GgufTensor tensor;
   GgufChange change = GgufChange::None;
   Parts parts;                 ///< parts of the folder's tensor; empty = use `factors`
   std::vector<float> factors;  ///< values from config.json
@@ -35,14 +35,15 @@ struct Planned {
 
 /// Returns the type to store a tensor in. One-dimensional tensors and tables that are only looked up need more
 /// precision.
-const GgufType* type_of(const GgufTensor& tensor, const std::string& wanted) {
-  if (tensor.shape.size() < 2) return gguf_type("F32");
-  const GgufType* type = gguf_type(wanted);
+const formats::GgufType* type_of(const formats::GgufTensor& tensor, const std::string& wanted) {
+  if (tensor.shape.size() < 2) return formats::gguf_type("F32");
+  const formats::GgufType* type = formats::gguf_type(wanted);
   const bool is_outside = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
-  if (is_outside && (wanted == "Q4_0" || wanted == "Q4_K")) type = gguf_type("Q6_K");
-  if (tensor.name == "position_embd.weight") type = gguf_type(wanted == "F16" || wanted == "BF16" ? wanted : "F32");
+  if (is_outside && (wanted == "Q4_0" || wanted == "Q4_K")) type = formats::gguf_type("Q6_K");
+  if (tensor.name == "position_embd.weight")
+    type = formats::gguf_type(wanted == "F16" || wanted == "BF16" ? wanted : "F32");
   for (const char* otherwise : {"Q8_0", "F16"})
-    if (tensor.shape.back() % type->block != 0) type = gguf_type(otherwise);
+    if (tensor.shape.back() % type->block != 0) type = formats::gguf_type(otherwise);
   return type;
 }
 
@@ -51,7 +52,7 @@ std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFami
   std::vector<Planned> all;
   std::map<std::string, size_t> by_name;
   for (const auto& [name, factors] : model.tensors)
-    all.push_back({{name, {static_cast<int64_t>(factors.size())}, gguf_type("F32")}, {}, {}, factors});
+    all.push_back({{name, {static_cast<int64_t>(factors.size())}, formats::gguf_type("F32")}, {}, {}, factors});
   for (const ExternalPart& part : parts) {
     const auto [found, is_new] = by_name.emplace(part.name, all.size());
     if (is_new) {
@@ -69,7 +70,7 @@ std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFami
 }
 
 std::string encoded(const Planned& planned, const at::Tensor& whole, const GgufHeads& heads) {
-  const GgufTensor& tensor = planned.tensor;
+  const formats::GgufTensor& tensor = planned.tensor;
   const at::Tensor theirs = planned.parts.front()->to_theirs(whole).to(at::kFloat);
   const at::Tensor numbers = to_gguf(theirs, planned.change, heads).contiguous();
   require(tensor.type->block == 1 || numbers.isfinite().all().item<bool>(), "gguf", tensor.name,
@@ -79,8 +80,8 @@ std::string encoded(const Planned& planned, const at::Tensor& whole, const GgufH
   return blocks;
 }
 
-std::vector<GgufTensor> tensors_of(const std::vector<Planned>& all) {
-  std::vector<GgufTensor> tensors;
+std::vector<formats::GgufTensor> tensors_of(const std::vector<Planned>& all) {
+  std::vector<formats::GgufTensor> tensors;
   for (const Planned& planned : all) tensors.push_back(planned.tensor);
   return tensors;
 }
@@ -100,15 +101,15 @@ const std::vector<std::string>& gguf_type_names() {
 }
 
 void export_gguf(const std::string& path, const nn::Parameters& parameters, const ExternalNames& external,
-                 const nlohmann::json& config, const GgufValues& tokenizer, const std::string& type,
+                 const nlohmann::json& config, const formats::GgufValues& tokenizer, const std::string& type,
                  comm::Group& world) {
   std::vector<ExternalPart> parts;
   std::vector<Planned> all;
   GgufHeads heads;
-  std::unique_ptr<GgufWriter> writer;
+  std::unique_ptr<formats::GgufWriter> writer;
   const at::Device device = parameters.options().device;
   comm::agree(world, device, [&] {
-    const GgufType* its = gguf_type(type);
+    const formats::GgufType* its = formats::gguf_type(type);
     require(its && can_encode(*its), "gguf", "GGUF files cannot be written in type ", type);
     GgufModel model = gguf_of_config(config);
     const GgufFamily& family = *family_of_model_type(config.at("model_type").get<std::string>());
@@ -117,10 +118,10 @@ void export_gguf(const std::string& path, const nn::Parameters& parameters, cons
     all = plan(parts, family, model, its->name);
     heads = heads_of(model, family);
     for (const auto& [name, number] : kFileTypes)
-      if (std::string(its->name) == name) model.values["general.file_type"] = GgufValue::integer(number);
-    model.values["general.quantization_version"] = GgufValue::integer(2);
+      if (std::string(its->name) == name) model.values["general.file_type"] = formats::GgufValue::integer(number);
+    model.values["general.quantization_version"] = formats::GgufValue::integer(2);
     model.values.insert(tokenizer.begin(), tokenizer.end());
-    if (world.rank() == 0) writer = std::make_unique<GgufWriter>(path, model.values, tensors_of(all));
+    if (world.rank() == 0) writer = std::make_unique<formats::GgufWriter>(path, model.values, tensors_of(all));
   });
   // A failed write must not throw here: the other ranks continue to send, so rank 0 must continue to receive.
   std::exception_ptr failure;

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/base/gguf_file.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 
@@ -23,7 +23,7 @@ const std::vector<std::string>& gguf_type_names();
 ///         have a scale, a file that cannot be written.
 /// Cost: rank 0 holds one whole tensor at a time, in fp32, and its blocks.
 void export_gguf(const std::string& path, const nn::Parameters& parameters, const ExternalNames& external,
-                 const nlohmann::json& config, const GgufValues& tokenizer, const std::string& type,
+                 const nlohmann::json& config, const formats::GgufValues& tokenizer, const std::string& type,
                  comm::Group& world);
 
 }  // namespace colossal::checkpoint

@@ -264,11 +264,12 @@ const GgufFamily* family_of_model_type(const std::string& model_type) {
   return nullptr;
 }
 
-std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name, const GgufFile& file) {
+std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name,
+                                      const formats::GgufFile& file) {
   std::string number;
   const std::optional<std::string> inside = behind_number(gguf_name, kBlocks, number);
   const auto is_there = [&](const std::string& name) {
-    for (const GgufTensor& tensor : file.tensors())
+    for (const formats::GgufTensor& tensor : file.tensors())
       if (tensor.name == name) return true;
     return false;
   };

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 
@@ -62,12 +62,12 @@ const GgufFamily* family_of_model_type(const std::string& model_type);
 /// Returns the config.json of the folder that corresponds to `file`.
 /// Errors: throws Error("gguf", ...) with the file and key: an architecture that is not in the table, a key that is
 ///         missing, of another kind, or unknown (it might change results), parts of a split file, experts.
-nlohmann::json config_of_gguf(const GgufFile& file);
+nlohmann::json config_of_gguf(const formats::GgufFile& file);
 
 /// Content of a file for a model: its values without those of the tokenizer, and fp32 tensors that a folder stores in
 /// config.json (factors of rotary frequencies).
 struct GgufModel {
-  GgufValues values;
+  formats::GgufValues values;
   std::vector<std::pair<std::string, std::vector<float>>> tensors;
 };
 /// Converts a config.json. Errors: throws Error("gguf", ...) with the value that llama.cpp does not support: a
@@ -79,7 +79,8 @@ struct GgufPlace {
   GgufChange change = GgufChange::None;
 };
 /// Return the name of a tensor in the other format and the conversion it needs; none = the table does not have it.
-std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name, const GgufFile& file);
+std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name,
+                                      const formats::GgufFile& file);
 std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name);
 
 /// Numbers of attention heads, which conversions need.

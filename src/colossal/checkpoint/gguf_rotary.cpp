@@ -19,8 +19,8 @@ constexpr char kLlama[] = "rope_freqs.weight", kLong[] = "rope_factors_long.weig
                kShort[] = "rope_factors_short.weight";
 
 /// Returns the divisors of the frequencies, one per pair of features; none = the file has no such tensor.
-std::optional<std::vector<double>> factors(const GgufFile& file, const std::string& name) {
-  for (const GgufTensor& tensor : file.tensors()) {
+std::optional<std::vector<double>> factors(const formats::GgufFile& file, const std::string& name) {
+  for (const formats::GgufTensor& tensor : file.tensors()) {
     if (tensor.name != name) continue;
     require(std::string(tensor.type->name) == "F32" && tensor.shape.size() == 1, "gguf", file.path(), ": ", name,
             " must be a list of F32");
@@ -69,7 +69,7 @@ double longrope_attention(double positions, double original) {
   return positions > original && original > 1 ? std::sqrt(1 + std::log(positions / original) / std::log(original)) : 1;
 }
 
-json read_scaling(const GgufFile& file, const std::string& prefix, const json& config) {
+json read_scaling(const formats::GgufFile& file, const std::string& prefix, const json& config) {
   const auto positions = config.at("max_position_embeddings").get<int64_t>();
   const int64_t original = file.integer(prefix + "rope.scaling.original_context_length", positions);
   if (const auto all = factors(file, kLlama)) {
@@ -127,7 +127,7 @@ bool turns(const GgufFamily& family) {
 
 bool is_rope_factors(const std::string& tensor) { return tensor == kLlama || tensor == kLong || tensor == kShort; }
 
-void read_gguf_rotary(const GgufFile& file, const GgufFamily& family, json& config) {
+void read_gguf_rotary(const formats::GgufFile& file, const GgufFamily& family, json& config) {
   if (!turns(family)) return;
   const std::string prefix = concat(family.architecture, ".");
   const int64_t head_dim = head_dim_of(config), turned = file.integer(prefix + "rope.dimension_count", head_dim);
@@ -152,10 +152,10 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
   const char* share = share_key(family);
   const auto turned =
       static_cast<int64_t>(std::llround(static_cast<double>(head_dim) * (share ? config.value(share, 1.0) : 1.0)));
-  model.values[prefix + "rope.dimension_count"] = GgufValue::integer(turned);
+  model.values[prefix + "rope.dimension_count"] = formats::GgufValue::integer(turned);
   if (std::string(family.architecture) == "phi3")
     model.values[prefix + "rope.scaling.original_context_length"] =
-        GgufValue::integer(config.at("original_max_position_embeddings").get<int64_t>());
+        formats::GgufValue::integer(config.at("original_max_position_embeddings").get<int64_t>());
   const json scaling = config.value("rope_scaling", json());
   if (scaling.is_null()) return;
   const auto type = scaling.at("rope_type").get<std::string>();
@@ -170,7 +170,8 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
     if (std::string(family.architecture) == "phi3") {
       const double follows = longrope_attention(config.at("max_position_embeddings").get<double>(),
                                                 config.at("original_max_position_embeddings").get<double>());
-      model.values[prefix + "rope.scaling.attn_factor"] = GgufValue::real(scaling.value("attention_factor", follows));
+      model.values[prefix + "rope.scaling.attn_factor"] =
+          formats::GgufValue::real(scaling.value("attention_factor", follows));
       model.tensors = {{kLong, far}, {kShort, near}};
     } else {
       refuse(far == near && scaling.value("attention_factor", 0.0) == 1, "longrope");
@@ -178,16 +179,16 @@ void write_gguf_rotary(const json& config, const GgufFamily& family, GgufModel& 
     }
   } else {
     refuse(type == "linear" || type == "yarn", "rope_type " + type);
-    model.values[prefix + "rope.scaling.type"] = GgufValue::text(type);
-    model.values[prefix + "rope.scaling.factor"] = GgufValue::real(scaling.at("factor").get<double>());
+    model.values[prefix + "rope.scaling.type"] = formats::GgufValue::text(type);
+    model.values[prefix + "rope.scaling.factor"] = formats::GgufValue::real(scaling.at("factor").get<double>());
     if (type == "linear") return;
     for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) refuse(!scaling.contains(key), key);
     refuse(scaling.value("truncate", true), "truncate = false");
     model.values[prefix + "rope.scaling.original_context_length"] =
-        GgufValue::integer(scaling.at("original_max_position_embeddings").get<int64_t>());
+        formats::GgufValue::integer(scaling.at("original_max_position_embeddings").get<int64_t>());
     for (const char* beta : {"beta_fast", "beta_slow"})
       if (scaling.contains(beta))
-        model.values[prefix + "rope.scaling.yarn_" + beta] = GgufValue::real(scaling[beta].get<double>());
+        model.values[prefix + "rope.scaling.yarn_" + beta] = formats::GgufValue::real(scaling[beta].get<double>());
   }
 }
 

@@ -16,7 +16,7 @@ bool is_rope_factors(const std::string& tensor);
 /// Families without rotary positions (GPT-2, BLOOM) stay as they are.
 /// Errors: throws Error("gguf", ...) for a scaling other than linear, yarn or by factors, and for a family other than
 ///         GPT-NeoX and Phi-3 that rotates only a fraction of a head.
-void read_gguf_rotary(const GgufFile& file, const GgufFamily& family, nlohmann::json& config);
+void read_gguf_rotary(const formats::GgufFile& file, const GgufFamily& family, nlohmann::json& config);
 /// Converts in the other direction. Errors: throws Error("gguf", ...) for values that a file cannot store: other
 /// types (dynamic), attention factors and truncate = false of yarn. Except for Phi-3, also longrope with an attention
 /// factor other than 1 or with different factors for long and short texts.

@@ -15,13 +15,13 @@
 namespace colossal::checkpoint {
 namespace {
 
-at::ScalarType dtype_of(const GgufType& type) {
+at::ScalarType dtype_of(const formats::GgufType& type) {
   const std::string_view name = type.name;
   return name == "F16" ? at::kHalf : name == "BF16" ? at::kBFloat16 : at::kFloat;
 }
 
 /// Returns the values in the order of the file: a view of it if they are stored as plain numbers.
-at::Tensor read(const GgufFile& file, const GgufTensor& tensor) {
+at::Tensor read(const formats::GgufFile& file, const formats::GgufTensor& tensor) {
   const at::ScalarType dtype = dtype_of(*tensor.type);
   const char* blocks = file.bytes(tensor).data();
   if (tensor.type->block == 1)
@@ -40,7 +40,7 @@ GgufWeights::GgufWeights(const std::string& path) : file_(path) {
   const std::string prefix = concat(family.architecture, ".attention.head_count");
   heads_.heads = file_.integer(prefix);
   heads_.kv_heads = file_.integer(prefix + "_kv", heads_.heads);
-  for (const GgufTensor& tensor : file_.tensors()) {
+  for (const formats::GgufTensor& tensor : file_.tensors()) {
     if (is_rope_factors(tensor.name)) continue;
     require(can_decode(*tensor.type), "gguf", path, ": ", printable(tensor.name), " has type ", tensor.type->name,
             ", which is not supported; convert the file to one of Q8_0, Q6_K, Q5_K, Q4_K, F16, BF16, F32");
@@ -62,7 +62,7 @@ at::Tensor GgufWeights::tensor(const std::string& name) const {
 
 std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const {
   const Place& place = places_.at(name);
-  const GgufTensor& tensor = *place.tensor;
+  const formats::GgufTensor& tensor = *place.tensor;
   if (tensor.shape.size() != 2 || place.change == GgufChange::Transposed || place.change == GgufChange::OneMore)
     return std::nullopt;
   std::optional<ops::GroupCodes> codes =
@@ -73,7 +73,7 @@ std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const
   return codes;
 }
 
-const GgufTensor* GgufWeights::raw(const std::string& name) const {
+const formats::GgufTensor* GgufWeights::raw(const std::string& name) const {
   const auto found = places_.find(name);
   return found == places_.end() ? nullptr : found->second.tensor;
 }

@@ -1,8 +1,8 @@
 // Reads a GGUF file as if it were the corresponding Hugging Face folder.
 #pragma once
-#include "colossal/base/gguf_file.h"
 #include "colossal/checkpoint/gguf_family.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 
@@ -10,8 +10,8 @@ namespace colossal::checkpoint {
 /// keep their names, so that import_weights reports them as unexpected. F32, F16 and BF16 are read as they are.
 /// Other types are decoded to fp32 on each call of tensor().
 ///
-/// Errors: throws Error("gguf", ...) for files that GgufFile or config_of_gguf() refuse, and for a tensor of a type
-///         that cannot be decoded, with its name.
+/// Errors: throws Error("gguf", ...) for files that formats::GgufFile or config_of_gguf() refuse, and for a tensor of a
+///         type that cannot be decoded, with its name.
 class GgufWeights final : public WeightSource {
  public:
   explicit GgufWeights(const std::string& path);
@@ -21,17 +21,17 @@ class GgufWeights final : public WeightSource {
   std::optional<ops::GroupCodes> codes(const std::string& name) const override;
   void leave(const std::string& name) const override { file_.leave(*places_.at(name).tensor); }
 
-  const GgufFile& file() const { return file_; }
+  const formats::GgufFile& file() const { return file_; }
   /// Returns the tensor of the file with this name in the folder; null = none. Its raw blocks are file().bytes().
-  const GgufTensor* raw(const std::string& name) const;
+  const formats::GgufTensor* raw(const std::string& name) const;
 
  private:
   struct Place {
-    const GgufTensor* tensor;
+    const formats::GgufTensor* tensor;
     GgufChange change;
     TensorEntry entry;
   };
-  GgufFile file_;
+  formats::GgufFile file_;
   GgufHeads heads_;
   std::map<std::string, Place> places_;
 };

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/external_part.h"
@@ -15,6 +14,7 @@
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized_folder.h"
 #include "colossal/checkpoint/weight_source.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -142,7 +142,7 @@ void copy_parts(const std::vector<const PartSource*>& sources, const WeightSourc
 }  // namespace
 
 nlohmann::json read_config(const std::string& folder) {
-  if (is_gguf(folder)) return config_of_gguf(GgufFile(folder));
+  if (formats::is_gguf(folder)) return config_of_gguf(formats::GgufFile(folder));
   const std::string path = folder + "/config.json";
   nlohmann::json config = read_json_object(path, "hugging face");
   if (is_quantized(config)) {

@@ -2,11 +2,11 @@
 
 #include <filesystem>
 
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf_weights.h"
 #include "colossal/checkpoint/quantized_folder.h"
 #include "colossal/checkpoint/weight_folder.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {
 
@@ -18,7 +18,7 @@ std::optional<std::string> WeightSource::find(const std::string& name, const std
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
-  if (is_gguf(path)) return std::make_unique<GgufWeights>(path);
+  if (formats::is_gguf(path)) return std::make_unique<GgufWeights>(path);
   const std::string about = path + "/config.json";
   std::error_code none;
   if (std::filesystem::exists(about, none))

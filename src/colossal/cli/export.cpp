@@ -10,12 +10,12 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf_export.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
@@ -43,8 +43,8 @@ void name_class(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 void copy_tokenizer(const std::string& source, const std::string& to) {
-  if (is_gguf(source)) {
-    const GgufFile file(source);
+  if (formats::is_gguf(source)) {
+    const formats::GgufFile file(source);
     if (!file.has("tokenizer.ggml.model")) return;
     const text::TokenizerFiles files = text::tokenizer_of_gguf(file);
     write_file((fs::path(to) / "tokenizer.json").string(), files.tokenizer.dump());
@@ -76,7 +76,7 @@ void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Grou
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   const std::string source = r.tokenizer.empty() ? saved.tokenizer_source : r.tokenizer;
-  GgufValues tokenizer;
+  formats::GgufValues tokenizer;
   comm::agree(world, at::kCPU, [&] {
     const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
     if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);

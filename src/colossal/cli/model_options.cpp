@@ -7,10 +7,10 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/memory/tiers/eviction.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
@@ -93,7 +93,7 @@ void check_draft_folder(const ModelOptions& options) {
   const std::string& folder = options.draft;
   std::error_code ignored;
   const bool is_run = std::filesystem::exists(RunFolder(folder).config(), ignored);
-  const bool is_model = is_gguf(folder) || std::filesystem::exists(folder + "/config.json", ignored);
+  const bool is_model = formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json", ignored);
   require(is_run || !is_model || text::has_tokenizer(folder), "draft",
           "the draft model must come with a tokenizer, because its tokens must be those of the model: got none in ",
           folder, "; copy the model's tokenizer files there, or name one for both models with --tokenizer");

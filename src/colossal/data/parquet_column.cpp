@@ -38,15 +38,15 @@ std::string_view take_bytes(std::string_view& bytes, uint64_t count) {
   return taken;
 }
 
-const ThriftValue& part_of(const ThriftValue& header, int field) {
-  const ThriftValue* part = header.find(field);
+const formats::ThriftValue& part_of(const formats::ThriftValue& header, int field) {
+  const formats::ThriftValue* part = header.find(field);
   if (part == nullptr) column_is_damaged("a page has no header of its kind");
   return *part;
 }
 
 }  // namespace
 
-ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional)
+ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, bool is_optional)
     : file_(std::move(file)), type_(meta.number_of(kType)), codec_(meta.number_of(kCodec)), is_optional_(is_optional) {
   const int64_t first = meta.number_of(kFirstDataPage), dictionary = meta.number_of(kFirstDictionaryPage, 0);
   const int64_t size = meta.number_of(kPackedSize);
@@ -86,7 +86,7 @@ ParquetValue ParquetColumn::take_plain(std::string_view& bytes) const {
 void ParquetColumn::read_page() {
   if (position_ >= end_) column_is_damaged("it has fewer values than its row group has rows");
   // A header has a few bytes, so a small piece is tried first. Statistics of long texts make headers longer.
-  ThriftValue header;
+  formats::ThriftValue header;
   std::string bytes;
   for (int64_t piece = 1 << 12;; piece *= 64) {
     const int64_t count = std::min(piece, end_ - position_);
@@ -94,7 +94,7 @@ void ParquetColumn::read_page() {
     file_->read(position_, count, bytes.data());
     std::string_view rest = bytes;
     try {
-      header = read_thrift(rest);
+      header = formats::read_thrift(rest);
       position_ += count - static_cast<int64_t>(rest.size());
       break;
     } catch (const Error&) {
@@ -107,19 +107,19 @@ void ParquetColumn::read_page() {
   std::string body(packed_size, '\0');
   file_->read(position_, packed_size, body.data());
   position_ += packed_size;
-  if (const ThriftValue* sum = header.find(kPageSum)) {
+  if (const formats::ThriftValue* sum = header.find(kPageSum)) {
     const auto found = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size()));
     if (static_cast<uint32_t>(sum->number) != found) column_is_damaged("the checksum of a page differs");
   }
   if (kind == kDictionaryPage) return read_dictionary(part_of(header, kOfDictionary), body, size);
   if (kind == kDataPage) {
-    const ThriftValue& of = part_of(header, kOfData);
+    const formats::ThriftValue& of = part_of(header, kOfData);
     page_ = unpack_page(body, codec_, size);
     plain_ = page_;
     if (is_optional_) present_ = ParquetRuns(take_bytes(plain_, take_length(plain_)), 1);
     begin_values(of.number_of(1), of.number_of(2));
   } else if (kind == kDataPageV2) {
-    const ThriftValue& of = part_of(header, kOfDataV2);
+    const formats::ThriftValue& of = part_of(header, kOfDataV2);
     const int64_t levels = of.number_of(5), repetitions = of.number_of(6);
     if (levels < 0 || repetitions < 0 || levels > packed_size || repetitions > packed_size - levels)
       column_is_damaged("a page ends within its levels");
@@ -132,7 +132,7 @@ void ParquetColumn::read_page() {
   }
 }
 
-void ParquetColumn::read_dictionary(const ThriftValue& header, std::string_view packed, int64_t size) {
+void ParquetColumn::read_dictionary(const formats::ThriftValue& header, std::string_view packed, int64_t size) {
   dictionary_bytes_ = unpack_page(packed, codec_, size);
   dictionary_.clear();
   std::string_view rest = dictionary_bytes_;

@@ -7,7 +7,7 @@
 
 #include "colossal/base/input_file.h"
 #include "colossal/data/parquet_page.h"
-#include "colossal/data/thrift.h"
+#include "colossal/formats/thrift.h"
 
 namespace colossal::data {
 
@@ -26,13 +26,13 @@ struct ParquetValue {
 class ParquetColumn {
  public:
   /// `meta` is the ColumnMetaData of the chunk. If `is_optional` is true, values may be null.
-  ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional);
+  ParquetColumn(std::shared_ptr<const InputFile> file, const formats::ThriftValue& meta, bool is_optional);
   /// Returns the next value. It is an error if the chunk has no more.
   ParquetValue next();
 
  private:
   void read_page();
-  void read_dictionary(const ThriftValue& header, std::string_view packed, int64_t size);
+  void read_dictionary(const formats::ThriftValue& header, std::string_view packed, int64_t size);
   void begin_values(int64_t count, int64_t encoding);
   ParquetValue take_plain(std::string_view& bytes) const;
 

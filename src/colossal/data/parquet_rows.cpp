@@ -18,18 +18,18 @@ constexpr int64_t kOptional = 1, kRepeated = 2;
 constexpr int64_t kLargestFooter = 16 << 20;
 constexpr int64_t kMostRows = int64_t{1} << 48;
 
-const std::vector<ThriftValue>& list_of(const ThriftValue& value, int field) {
-  const ThriftValue* list = value.find(field);
+const std::vector<formats::ThriftValue>& list_of(const formats::ThriftValue& value, int field) {
+  const formats::ThriftValue* list = value.find(field);
   require(list != nullptr, "data", "the footer is damaged: it has no field ", field);
   return list->parts;
 }
 
 /// Returns the metadata of the chunk of a top-level column; null = the group has none.
-const ThriftValue* chunk_of(const ThriftValue& group, const std::string& name) {
-  for (const ThriftValue& chunk : list_of(group, kChunks)) {
-    const ThriftValue* meta = chunk.find(kMeta);
+const formats::ThriftValue* chunk_of(const formats::ThriftValue& group, const std::string& name) {
+  for (const formats::ThriftValue& chunk : list_of(group, kChunks)) {
+    const formats::ThriftValue* meta = chunk.find(kMeta);
     if (meta == nullptr) continue;
-    const std::vector<ThriftValue>& path = list_of(*meta, kPath);
+    const std::vector<formats::ThriftValue>& path = list_of(*meta, kPath);
     if (path.size() == 1 && path[0].bytes == name) return meta;
   }
   return nullptr;
@@ -74,12 +74,12 @@ void ParquetRows::read_footer() {
   footer_bytes_.resize(size);
   file_->read(file_->size() - kTail - size, size, footer_bytes_.data());
   std::string_view rest = footer_bytes_;
-  footer_ = read_thrift(rest);
+  footer_ = formats::read_thrift(rest);
 }
 
 /// Chooses the requested columns among those that are neither lists nor structures.
 void ParquetRows::choose_columns() {
-  const std::vector<ThriftValue>& schema = list_of(footer_, kSchema);
+  const std::vector<formats::ThriftValue>& schema = list_of(footer_, kSchema);
   std::vector<std::string> flat;
   std::vector<bool> are_optional;
   int64_t within = 0;  // number of elements of open structures that follow
@@ -89,7 +89,7 @@ void ParquetRows::choose_columns() {
             "the footer is damaged: ", children, " columns in one");
     const bool is_inside = within > 0;
     within += children - (is_inside ? 1 : 0);
-    const ThriftValue* name = schema[i].find(kElementName);
+    const formats::ThriftValue* name = schema[i].find(kElementName);
     if (is_inside || children > 0 || repetition == kRepeated || name == nullptr) continue;
     const int64_t type = schema[i].number_of(kElementType, -1);
     const bool is_wanted = std::find(names_.begin(), names_.end(), name->bytes) != names_.end();
@@ -105,12 +105,12 @@ void ParquetRows::choose_columns() {
 }
 
 void ParquetRows::begin_group() {
-  const ThriftValue& group = list_of(footer_, kGroups)[group_++];
+  const formats::ThriftValue& group = list_of(footer_, kGroups)[group_++];
   left_ = group.number_of(kRows);
   require(left_ >= 0 && left_ <= kMostRows, "data", "the footer is damaged: ", left_, " rows");
   columns_.clear();
   for (size_t i = 0; i < names_.size() && left_ > 0; ++i) {
-    const ThriftValue* meta = chunk_of(group, names_[i]);
+    const formats::ThriftValue* meta = chunk_of(group, names_[i]);
     require(meta != nullptr, "data", "a row group has no column ", printable(names_[i]));
     columns_.emplace_back(file_, *meta, are_optional_[i]);
   }

@@ -40,7 +40,7 @@ class ParquetRows final : public RecordLines {
   int64_t longest_;
   std::vector<std::string> names_;
   std::string footer_bytes_;
-  ThriftValue footer_;
+  formats::ThriftValue footer_;
   std::vector<bool> are_optional_;  // for each of names_, true if its values may be null
   size_t group_ = 0;                // the next row group
   int64_t row_ = 0, left_ = 0;      // the number of rows read, and of rows left in the group

@@ -9,12 +9,12 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -76,7 +76,7 @@ Description describe(const std::string& folder, const checkpoint::StepFolders& s
   }
   require(std::filesystem::exists(folder), "run", "there is no file or folder ", folder,
           "; name a run folder, a Hugging Face folder or a GGUF file");
-  require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
+  require(formats::is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", folder,
           " must be a run folder (with config.toml), a Hugging Face folder (with config.json) or a GGUF file");
   return {pooler ? with_pooler(folder, program.models) : program.models.shape_of(checkpoint::read_config(folder)),
           folder, "", at::kFloat};

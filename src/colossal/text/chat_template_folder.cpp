@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "colossal/base/file.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/gguf_vocabulary.h"
 
@@ -24,7 +24,7 @@ json read_if_there(const std::string& path) {
 }
 
 json config_of_file(const std::string& path) {
-  const GgufFile file(path);
+  const formats::GgufFile file(path);
   return tokenizer_of_gguf(file).config;
 }
 
@@ -79,8 +79,8 @@ std::vector<Source> sources_of_files(const std::string& folder, int64_t most) {
 }  // namespace
 
 ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits& limits) {
-  const std::string config_path = is_gguf(folder) ? folder : folder + "/" + kConfig;
-  const json config = is_gguf(folder) ? config_of_file(folder) : read_if_there(config_path);
+  const std::string config_path = formats::is_gguf(folder) ? folder : folder + "/" + kConfig;
+  const json config = formats::is_gguf(folder) ? config_of_file(folder) : read_if_there(config_path);
   std::vector<Source> sources = sources_of_files(folder, limits.template_bytes);
   if (sources.empty()) sources = sources_of_config(config, config_path);
   if (sources.empty()) sources = sources_of_config(read_if_there(folder + "/" + kOldFile), folder + "/" + kOldFile);
@@ -96,7 +96,7 @@ ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits&
 }
 
 bool has_chat_template(const std::string& folder) {
-  if (is_gguf(folder)) return GgufFile(folder).has("tokenizer.chat_template");
+  if (formats::is_gguf(folder)) return formats::GgufFile(folder).has("tokenizer.chat_template");
   std::error_code ignored;
   if (fs::exists(folder + "/" + kFile, ignored) || fs::exists(folder + "/" + kOldFile, ignored)) return true;
   if (fs::is_directory(folder + "/" + kFurther, ignored)) return true;

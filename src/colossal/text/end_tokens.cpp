@@ -5,8 +5,8 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
+#include "colossal/formats/gguf_file.h"
 
 namespace colossal::text {
 namespace {
@@ -34,8 +34,8 @@ std::set<int64_t> ids_of_file(const std::string& path) {
 
 std::set<int64_t> ids_of_model(const std::string& model) {
   if (model.empty()) return {};
-  if (is_gguf(model)) {
-    const GgufFile file(model);
+  if (formats::is_gguf(model)) {
+    const formats::GgufFile file(model);
     std::set<int64_t> ids;
     for (const char* key : {"eos", "eot", "eom"})
       ids.insert(file.integer("tokenizer.ggml." + std::string(key) + "_token_id", -1));

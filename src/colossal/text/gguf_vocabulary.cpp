@@ -26,7 +26,7 @@ constexpr char kKeyPrefix[] = "tokenizer.ggml.";
 
 class Reader {
  public:
-  explicit Reader(const GgufFile& file) : file_(file), tokens_(file.texts(key("tokens"))) {
+  explicit Reader(const formats::GgufFile& file) : file_(file), tokens_(file.texts(key("tokens"))) {
     check(tokens_.size() < size_t{1} << 30, "too many tokens");
     types_ =
         file.has(key("token_type")) ? file.integers(key("token_type")) : std::vector<int64_t>(tokens_.size(), kNormal);
@@ -259,17 +259,17 @@ class Reader {
     return config;
   }
 
-  const GgufFile& file_;
+  const formats::GgufFile& file_;
   const std::vector<std::string>& tokens_;
   std::vector<int64_t> types_;
 };
 
 }  // namespace
 
-TokenizerFiles tokenizer_of_gguf(const GgufFile& file) { return Reader(file).files(); }
+TokenizerFiles tokenizer_of_gguf(const formats::GgufFile& file) { return Reader(file).files(); }
 
 std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path) {
-  const GgufFile file(path);
+  const formats::GgufFile file(path);
   const TokenizerFiles files = tokenizer_of_gguf(file);
   return make_hugging_face_tokenizer(files.tokenizer, files.config, path);
 }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::text {
@@ -22,7 +22,7 @@ struct TokenizerFiles {
 /// defaults apply.
 /// Errors: throws Error("gguf", file, key and rule) on another model, a `pre` that is missing or not supported, lists
 ///         of unequal length, duplicate tokens, ids outside the vocabulary.
-TokenizerFiles tokenizer_of_gguf(const GgufFile& file);
+TokenizerFiles tokenizer_of_gguf(const formats::GgufFile& file);
 
 /// Reads the tokenizer of a GGUF file.
 /// Errors: as tokenizer_of_gguf() and make_hugging_face_tokenizer(); a file without a vocabulary.
@@ -35,6 +35,6 @@ std::unique_ptr<Tokenizer> read_gguf_tokenizer(const std::string& path);
 /// Errors: throws Error("gguf", ...) for a tokenizer that llama.cpp cannot name: another way to split words, a
 ///         normalizer other than NFC (which llama.cpp's files leave out), a model other than byte-level BPE and
 ///         SentencePiece. Also if the tokenizer has more tokens than `vocabulary`.
-GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary);
+formats::GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary);
 
 }  // namespace colossal::text

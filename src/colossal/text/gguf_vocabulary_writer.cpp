@@ -19,7 +19,7 @@ namespace colossal::text {
 namespace {
 
 using nlohmann::json;
-using Kind = GgufValue::Kind;
+using Kind = formats::GgufValue::Kind;
 namespace fs = std::filesystem;
 
 constexpr char kTokens[] = "tokenizer.ggml.tokens", kTypes[] = "tokenizer.ggml.token_type",
@@ -34,7 +34,7 @@ struct Row {
   double score = 0;
 };
 
-void put_rows(const std::vector<Row>& rows, bool with_scores, GgufValues& values) {
+void put_rows(const std::vector<Row>& rows, bool with_scores, formats::GgufValues& values) {
   std::vector<std::string> tokens;
   std::vector<int64_t> types;
   std::vector<double> scores;
@@ -43,14 +43,14 @@ void put_rows(const std::vector<Row>& rows, bool with_scores, GgufValues& values
     types.push_back(row.type);
     scores.push_back(row.score);
   }
-  values[kTokens] = GgufValue::list(std::move(tokens));
-  values[kTypes] = GgufValue::list(Kind::I32, std::move(types));
-  if (with_scores) values[kScores] = GgufValue::list(std::move(scores));
+  values[kTokens] = formats::GgufValue::list(std::move(tokens));
+  values[kTypes] = formats::GgufValue::list(Kind::I32, std::move(types));
+  if (with_scores) values[kScores] = formats::GgufValue::list(std::move(scores));
 }
 
 /// Names tokens without a text and adds tokens up to `vocabulary`, because a file has one token for each row of the
 /// model's embedding.
-void fill(GgufValues& values, int64_t vocabulary) {
+void fill(formats::GgufValues& values, int64_t vocabulary) {
   std::vector<std::string>& tokens = values[kTokens].texts;
   require(static_cast<int64_t>(tokens.size()) <= vocabulary, "gguf", "the tokenizer has ", tokens.size(),
           " tokens, more than the model, ", vocabulary, "; name the tokenizer that the model was trained with");
@@ -61,14 +61,14 @@ void fill(GgufValues& values, int64_t vocabulary) {
     if (tokens[i].empty()) tokens[i] = concat("[PAD", i, "]");
 }
 
-GgufValues of_bytes() {
+formats::GgufValues of_bytes() {
   std::vector<Row> rows;
   for (int byte = 0; byte < 256; ++byte)
     rows.push_back({to_byte_alphabet(std::string(1, static_cast<char>(byte))), kPlain});
   rows.push_back({"<|endoftext|>", kIsControl});
-  GgufValues values{{kModel, GgufValue::text("gpt2")},
-                    {kPre, GgufValue::text("gpt-2")},
-                    {"tokenizer.ggml.merges", GgufValue::list(std::vector<std::string>{})}};
+  formats::GgufValues values{{kModel, formats::GgufValue::text("gpt2")},
+                             {kPre, formats::GgufValue::text("gpt-2")},
+                             {"tokenizer.ggml.merges", formats::GgufValue::list(std::vector<std::string>{})}};
   put_rows(rows, false, values);
   return values;
 }
@@ -109,14 +109,15 @@ std::pair<std::string, std::string> merge_of(const json& merge) {
 /// Returns true for NFC, which llama.cpp's files leave out, and for no normalizer at all.
 bool is_composition(const json& normalizer) { return normalizer.is_null() || type_of(normalizer) == "NFC"; }
 
-GgufValues of_byte_level(const json& tokenizer, const GgufWords& words) {
-  GgufValues values{{kModel, GgufValue::text("gpt2")}, {kPre, GgufValue::text(words.names.front())}};
+formats::GgufValues of_byte_level(const json& tokenizer, const GgufWords& words) {
+  formats::GgufValues values{{kModel, formats::GgufValue::text("gpt2")},
+                             {kPre, formats::GgufValue::text(words.names.front())}};
   std::vector<std::string> merges;
   for (const json& merge : tokenizer.at("model").at("merges")) {
     const auto [left, right] = merge_of(merge);
     merges.push_back(left + " " + right);
   }
-  values["tokenizer.ggml.merges"] = GgufValue::list(std::move(merges));
+  values["tokenizer.ggml.merges"] = formats::GgufValue::list(std::move(merges));
   put_rows(rows_of(tokenizer), false, values);
   return values;
 }
@@ -144,7 +145,7 @@ std::optional<bool> space_in_front(const json& tokenizer) {
 }
 
 /// Assigns scores in the order of the merges: the first merge has the best score.
-GgufValues of_pieces(const json& tokenizer, bool space) {
+formats::GgufValues of_pieces(const json& tokenizer, bool space) {
   std::map<std::string, double> scores;
   double score = 0;
   for (const json& merge : tokenizer.at("model").at("merges")) {
@@ -156,14 +157,14 @@ GgufValues of_pieces(const json& tokenizer, bool space) {
     const auto found = scores.find(row.text);
     if (row.type == kPlain) row.score = found == scores.end() ? score : found->second;
   }
-  GgufValues values{{kModel, GgufValue::text("llama")},
-                    {kPre, GgufValue::text("default")},
-                    {"tokenizer.ggml.add_space_prefix", GgufValue::flag(space)}};
+  formats::GgufValues values{{kModel, formats::GgufValue::text("llama")},
+                             {kPre, formats::GgufValue::text("default")},
+                             {"tokenizer.ggml.add_space_prefix", formats::GgufValue::flag(space)}};
   put_rows(rows, true, values);
   return values;
 }
 
-GgufValues of_tokenizer_json(const json& tokenizer, const std::string& source) {
+formats::GgufValues of_tokenizer_json(const json& tokenizer, const std::string& source) {
   const json& model = tokenizer.at("model");
   require(std::string(model_type(model)) == "BPE", "gguf", source, ": a ", model_type(model),
           " cannot be written, only BPE and SentencePiece");
@@ -177,7 +178,7 @@ GgufValues of_tokenizer_json(const json& tokenizer, const std::string& source) {
   return of_pieces(tokenizer, *space);
 }
 
-GgufValues of_sentence_piece(const std::string& path) {
+formats::GgufValues of_sentence_piece(const std::string& path) {
   using Its = SentencePieceFile;
   const Its file = Its::parse(read_file(path, kMaxBytes));
   require(file.kind == Its::Kind::Bpe || file.kind == Its::Kind::Unigram, "gguf", path,
@@ -186,19 +187,21 @@ GgufValues of_sentence_piece(const std::string& path) {
   std::vector<Row> rows;
   for (const Its::Piece& piece : file.pieces)
     rows.push_back({piece.text, static_cast<int64_t>(piece.type), piece.score});
-  GgufValues values{{kModel, GgufValue::text(is_bpe ? "llama" : "t5")},
-                    {kPre, GgufValue::text("default")},
-                    {"tokenizer.ggml.add_space_prefix", GgufValue::flag(file.add_dummy_prefix)},
-                    {"tokenizer.ggml.remove_extra_whitespaces", GgufValue::flag(file.remove_extra_whitespaces)}};
+  formats::GgufValues values{
+      {kModel, formats::GgufValue::text(is_bpe ? "llama" : "t5")},
+      {kPre, formats::GgufValue::text("default")},
+      {"tokenizer.ggml.add_space_prefix", formats::GgufValue::flag(file.add_dummy_prefix)},
+      {"tokenizer.ggml.remove_extra_whitespaces", formats::GgufValue::flag(file.remove_extra_whitespaces)}};
   require(!is_bpe || (file.charsmap.empty() && !file.remove_extra_whitespaces), "gguf", path,
           ": GGUF files cannot store its normalizer; llama.cpp would read other tokens");
   std::vector<int64_t> charsmap;
   for (const char byte : file.charsmap) charsmap.push_back(static_cast<unsigned char>(byte));
-  if (!charsmap.empty()) values["tokenizer.ggml.precompiled_charsmap"] = GgufValue::list(Kind::U8, std::move(charsmap));
+  if (!charsmap.empty())
+    values["tokenizer.ggml.precompiled_charsmap"] = formats::GgufValue::list(Kind::U8, std::move(charsmap));
   put_rows(rows, true, values);
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].type == kIsUnknown)
-      values["tokenizer.ggml.unknown_token_id"] = GgufValue::integer(static_cast<int64_t>(i));
+      values["tokenizer.ggml.unknown_token_id"] = formats::GgufValue::integer(static_cast<int64_t>(i));
   return values;
 }
 
@@ -207,7 +210,7 @@ json read_if_there(const fs::path& path) {
 }
 
 /// Chooses the file as make_tokenizer() does.
-GgufValues of_files(const std::string& source, const json& config) {
+formats::GgufValues of_files(const std::string& source, const json& config) {
   const fs::path path(source), folder = fs::is_directory(path) ? path : path.parent_path();
   const auto is_or_has = [&](const char* name) {
     return fs::is_directory(path) ? fs::exists(path / name) : path.filename() == name;
@@ -223,34 +226,34 @@ GgufValues of_files(const std::string& source, const json& config) {
 }
 
 /// Adds the tokens that surround a text, and the chat template.
-void put_around(const std::string& source, const json& config, GgufValues& values) {
+void put_around(const std::string& source, const json& config, formats::GgufValues& values) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(source);
   const std::vector<int64_t> before = tokenizer->encode_prompt(""), whole = tokenizer->encode_whole("").ids;
   const auto put = [&](const char* name, int64_t id) {
-    if (id >= 0) values[concat("tokenizer.ggml.", name)] = GgufValue::integer(id);
+    if (id >= 0) values[concat("tokenizer.ggml.", name)] = formats::GgufValue::integer(id);
   };
   const int64_t begin = before.empty() ? tokenizer->begin_id() : before.front();
   put("bos_token_id", begin);
   put("eos_token_id", tokenizer->end_id());
   require(before.size() <= 1 && whole.size() <= before.size() + 1, "gguf", source,
           ": adds more than one token before or after a text, which GGUF files cannot store");
-  values["tokenizer.ggml.add_bos_token"] = GgufValue::flag(before.size() == 1);
-  values["tokenizer.ggml.add_eos_token"] = GgufValue::flag(whole.size() == before.size() + 1);
+  values["tokenizer.ggml.add_bos_token"] = formats::GgufValue::flag(before.size() == 1);
+  values["tokenizer.ggml.add_eos_token"] = formats::GgufValue::flag(whole.size() == before.size() + 1);
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
   const fs::path beside = folder / "chat_template.jinja";
   if (source != "bytes" && fs::exists(beside)) {
-    values["tokenizer.chat_template"] = GgufValue::text(read_file(beside.string(), 1 << 20));
+    values["tokenizer.chat_template"] = formats::GgufValue::text(read_file(beside.string(), 1 << 20));
   } else if (const auto found = config.find("chat_template"); found != config.end() && found->is_string()) {
-    values["tokenizer.chat_template"] = GgufValue::text(found->get<std::string>());
+    values["tokenizer.chat_template"] = formats::GgufValue::text(found->get<std::string>());
   }
 }
 
 }  // namespace
 
-GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary) {
-  GgufValues values;
-  if (is_gguf(source)) {
-    const GgufFile file(source);
+formats::GgufValues gguf_of_tokenizer(const std::string& source, int64_t vocabulary) {
+  formats::GgufValues values;
+  if (formats::is_gguf(source)) {
+    const formats::GgufFile file(source);
     for (const auto& [key, value] : file.values())
       if (key.rfind("tokenizer.", 0) == 0) values[key] = value;
     require(values.count(kTokens) > 0, "gguf", source, ": has no vocabulary");

@@ -4,7 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/protobuf.h"
+#include "colossal/formats/protobuf.h"
 #include "colossal/text/sentence_piece_model.h"
 
 namespace colossal::text {
@@ -14,7 +14,7 @@ using File = SentencePieceFile;
 
 File::Piece parse_piece(std::string_view message) {
   File::Piece piece;
-  for (ProtobufReader field(message); field.next();) {
+  for (formats::ProtobufReader field(message); field.next();) {
     if (field.number() == 1) piece.text = field.bytes();
     if (field.number() == 2) piece.score = field.real();
     if (field.number() == 3) {
@@ -29,7 +29,7 @@ File::Piece parse_piece(std::string_view message) {
 }
 
 void parse_trainer(std::string_view message, File& file) {
-  for (ProtobufReader field(message); field.next();) {
+  for (formats::ProtobufReader field(message); field.next();) {
     switch (field.number()) {
       case 3:
         require(field.integer() >= 1 && field.integer() <= 4, "tokenizer",
@@ -58,7 +58,7 @@ void parse_trainer(std::string_view message, File& file) {
 }
 
 void parse_normalizer(std::string_view message, File& file) {
-  for (ProtobufReader field(message); field.next();) {
+  for (formats::ProtobufReader field(message); field.next();) {
     if (field.number() == 2) file.charsmap = field.bytes();
     if (field.number() == 3) file.add_dummy_prefix = field.boolean();
     if (field.number() == 4) file.remove_extra_whitespaces = field.boolean();
@@ -89,12 +89,12 @@ void check(const File& file) {
 
 SentencePieceFile SentencePieceFile::parse(std::string_view bytes) {
   File file;
-  for (ProtobufReader field(bytes); field.next();) {
+  for (formats::ProtobufReader field(bytes); field.next();) {
     if (field.number() == 1) file.pieces.push_back(parse_piece(field.bytes()));
     if (field.number() == 2) parse_trainer(field.bytes(), file);
     if (field.number() == 3) parse_normalizer(field.bytes(), file);
     if (field.number() == 5)
-      for (ProtobufReader part(field.bytes()); part.next();)
+      for (formats::ProtobufReader part(field.bytes()); part.next();)
         require(part.number() != 2 || part.bytes().empty(), "tokenizer", "a denormalizer is not supported");
   }
   require(file.pieces.size() < static_cast<size_t>(Vocabulary::kMaxId), "tokenizer",

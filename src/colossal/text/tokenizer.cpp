@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/base/gguf_file.h"
 #include "colossal/base/input_file.h"
+#include "colossal/formats/gguf_file.h"
 #include "colossal/text/byte_tokenizer.h"
 #include "colossal/text/gguf_vocabulary.h"
 #include "colossal/text/hugging_face_tokenizer.h"
@@ -104,7 +104,7 @@ std::string read_front(const std::string& path) {
 }  // namespace
 
 bool has_tokenizer(const std::string& folder) {
-  return is_gguf(folder) ? GgufFile(folder).has("tokenizer.ggml.model") : !file_in(folder).empty();
+  return formats::is_gguf(folder) ? formats::GgufFile(folder).has("tokenizer.ggml.model") : !file_in(folder).empty();
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
@@ -115,7 +115,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
       fs::exists(name, none), "tokenizer", "there is no ", name,
       ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
       "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks, or a GGUF file");
-  if (is_gguf(name)) return read_gguf_tokenizer(name);
+  if (formats::is_gguf(name)) return read_gguf_tokenizer(name);
   const bool is_folder = fs::is_directory(name, none);
   const std::string file = is_folder ? file_in(name) : name;
   if (file.empty()) return read_hugging_face_tokenizer(name);  // the call throws an error that names the missing files

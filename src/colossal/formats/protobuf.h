@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace colossal::text {
+namespace colossal::formats {
 
 /// A cursor over the fields of a message. It does not copy: the bytes must outlive the reader and its views.
 /// Errors: throws Error("tokenizer", ...) if a field extends beyond the message, has another type than requested, or
@@ -32,4 +32,4 @@ class ProtobufReader {
   Wire wire_ = Wire::Varint;
 };
 
-}  // namespace colossal::text
+}  // namespace colossal::formats

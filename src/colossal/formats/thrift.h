@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::formats {
 
 /// One value. A struct or a list has its values in `parts`. `bytes` points into the bytes that were read.
 struct ThriftValue {
@@ -26,4 +26,4 @@ struct ThriftValue {
 ///                  more than four million values. Cost: about 80 bytes of memory per value.
 ThriftValue read_thrift(std::string_view& bytes);
 
-}  // namespace colossal::data
+}  // namespace colossal::formats

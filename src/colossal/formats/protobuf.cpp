@@ -1,10 +1,10 @@
-#include "colossal/text/protobuf.h"
+#include "colossal/formats/protobuf.h"
 
 #include <bit>
 
 #include "colossal/base/error.h"
 
-namespace colossal::text {
+namespace colossal::formats {
 namespace {
 
 [[noreturn]] void fail(const char* what) { throw Error("tokenizer", concat("damaged protocol buffer: ", what)); }
@@ -76,4 +76,4 @@ std::string_view ProtobufReader::bytes() const {
   return bytes_;
 }
 
-}  // namespace colossal::text
+}  // namespace colossal::formats

@@ -1,4 +1,4 @@
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "base/complaint.h"
 #include "support/temporary_folder.h"
 
-namespace colossal::gguf_file_test {
+namespace colossal::formats::gguf_file_test {
 namespace {
 
 using Kind = GgufValue::Kind;
@@ -181,4 +181,4 @@ TEST(GgufFile, ReadsOrRefusesMutatedFiles) {
 }
 
 }  // namespace
-}  // namespace colossal::gguf_file_test
+}  // namespace colossal::formats::gguf_file_test

@@ -15,9 +15,11 @@
 #include <vector>
 
 namespace colossal {
-
 class AtomicFile;
 class MappedFile;
+}  // namespace colossal
+
+namespace colossal::formats {
 
 /// A storage type: `block` elements of a tensor are stored in `bytes` bytes.
 struct GgufType {
@@ -142,4 +144,4 @@ class GgufWriter {
 /// Returns true if `path` is a regular file that begins as a GGUF file does. A file that cannot be read gives false.
 bool is_gguf(const std::string& path);
 
-}  // namespace colossal
+}  // namespace colossal::formats

@@ -3,9 +3,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 
-namespace colossal {
+namespace colossal::formats {
 namespace {
 
 using Kind = GgufValue::Kind;
@@ -109,4 +109,4 @@ void GgufWriter::finish() {
   file_->commit();
 }
 
-}  // namespace colossal
+}  // namespace colossal::formats

@@ -1,4 +1,4 @@
-#include "colossal/base/gguf_file.h"
+#include "colossal/formats/gguf_file.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/mapped_file.h"
 
-namespace colossal {
+namespace colossal::formats {
 namespace {
 
 using Kind = GgufValue::Kind;
@@ -282,4 +282,4 @@ bool is_gguf(const std::string& path) {
   return std::memcmp(magic, "GGUF", 4) == 0;
 }
 
-}  // namespace colossal
+}  // namespace colossal::formats

@@ -1,10 +1,10 @@
-#include "colossal/data/thrift.h"
+#include "colossal/formats/thrift.h"
 
 #include <algorithm>
 
 #include "colossal/base/error.h"
 
-namespace colossal::data {
+namespace colossal::formats {
 namespace {
 
 enum ThriftType { kStop, kTrue, kFalse, kByte, kShort, kInt, kLong, kDouble, kBinary, kList, kSet, kMap, kStruct };
@@ -115,4 +115,4 @@ int64_t ThriftValue::number_of(int field, int64_t otherwise) const {
 
 ThriftValue read_thrift(std::string_view& bytes) { return ThriftReader(bytes).read_struct(0); }
 
-}  // namespace colossal::data
+}  // namespace colossal::formats
