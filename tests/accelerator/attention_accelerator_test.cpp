@@ -6,7 +6,7 @@
 
 #include "accelerator/on_accelerator.h"
 #include "colossal/base/error.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 #include "colossal/ops/device_operators.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"

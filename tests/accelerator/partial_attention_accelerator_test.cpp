@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/attention/partial.h"
 #include "colossal/ops/device_operators.h"
-#include "colossal/ops/partial_attention.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
 #include "support/called_operators.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "base/complaint.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 #include "colossal/ops/rotary.h"
 #include "support/tolerance.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 #include <gmock/gmock.h>
 

@@ -1,12 +1,11 @@
 // Attention to pages by LibTorch's operators: it must equal our kernel, also in parts as ranks hold them, whatever else
 // the pages contain.
-#include "colossal/ops/paged_attention_reference.h"
-
 #include <limits>
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/paged_reference.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::paged_attention_reference_test {

@@ -1,5 +1,3 @@
-#include "colossal/ops/paged_attention.h"
-
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -10,8 +8,9 @@
 #include <string>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/attention.h"
-#include "colossal/ops/paged_attention_reference.h"
+#include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/paged.h"
+#include "colossal/ops/attention/paged_reference.h"
 #include "colossal/ops/row_codes.h"
 #include "ops/compare.h"
 

@@ -1,7 +1,5 @@
 // Attention over parts of the keys, merged, must equal ops::attention over all of them: results and gradients, for
 // every mask, number of parts and order.
-#include "colossal/ops/partial_attention.h"
-
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/attention/partial.h"
 #include "colossal/tensor/flops.h"
 #include "ops/compare.h"
 

@@ -14,7 +14,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/idle_world.h"
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "support/ranks_values.h"

@@ -10,7 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/infer/lone_runner.h"
 #include "colossal/infer/model_runner.h"
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/attention/paged.h"
 
 namespace colossal::infer {
 namespace {

@@ -9,7 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/attention/paged.h"
 
 namespace colossal::infer {
 namespace {

@@ -12,7 +12,7 @@
 #include "colossal/nn/lookup.h"
 #include "colossal/nn/relative_attention.h"
 #include "colossal/ops/activation.h"
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 
 namespace colossal::models {
 

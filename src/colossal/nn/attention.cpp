@@ -7,8 +7,8 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/layers.h"
-#include "colossal/ops/attention.h"
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/paged.h"
 #include "colossal/ops/rotary.h"
 
 namespace colossal::nn {

@@ -12,8 +12,8 @@
 #include <vector>
 
 namespace colossal::ops {
-struct Pages;          // ops/paged_attention.h
-struct PagedSequence;  // ops/paged_attention.h
+struct Pages;          // ops/attention/paged.h
+struct PagedSequence;  // ops/attention/paged.h
 }  // namespace colossal::ops
 
 namespace colossal::nn {

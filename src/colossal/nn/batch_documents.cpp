@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/document_runs.h"
+#include "colossal/ops/attention/document_runs.h"
 #include "colossal/tensor/elsewhere.h"
 
 namespace colossal::nn {

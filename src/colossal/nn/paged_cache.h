@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "colossal/nn/attention_cache.h"
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/attention/paged.h"
 
 namespace colossal::nn {
 

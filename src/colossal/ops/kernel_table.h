@@ -1,11 +1,11 @@
 // Definition of a translation unit's kernel tables; included last by kernels_cpu.cpp, kernels_avx2.cpp and
 // kernels_avx512.cpp. COLOSSAL_KERNELS names the function that returns the tables of the unit's instruction set.
 #include "colossal/ops/activation_kernel.h"
-#include "colossal/ops/attention_kernel.h"
+#include "colossal/ops/attention/attention_kernel.h"
+#include "colossal/ops/attention/paged_kernel.h"
 #include "colossal/ops/codes_kernel.h"
 #include "colossal/ops/factored_kernel.h"
 #include "colossal/ops/norm_kernel.h"
-#include "colossal/ops/paged_attention_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"

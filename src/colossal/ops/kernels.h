@@ -187,8 +187,8 @@ struct HeadView {
   int64_t batch, head, position;  ///< strides in elements
 };
 
-/// Arguments of attention over batch * heads heads; see attention.h. The forward kernel writes `out` and `log_sums`;
-/// the backward kernel reads them.
+/// Arguments of attention over batch * heads heads; see ops/attention/attention.h. The forward kernel writes `out` and
+/// `log_sums`; the backward kernel reads them.
 template <class T>
 struct AttentionTask {
   using W = WideOf<T>;
@@ -216,7 +216,7 @@ struct AttentionTask {
 /// token and head.
 enum class PageCodes { None, Int8, Fp8 };
 
-/// Arguments of attention to keys and values in pages, shared by all queries of a call; see paged_attention.h.
+/// Arguments of attention to keys and values in pages, shared by all queries of a call; see ops/attention/paged.h.
 template <class T>
 struct PagedTask {
   using W = WideOf<T>;

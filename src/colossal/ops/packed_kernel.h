@@ -1,4 +1,5 @@
-// Small matrices in the computing type, and products of them by register tiles. attention_kernel.h is built on them.
+// Small matrices in the computing type, and products of them by register tiles. ops/attention/attention_kernel.h is
+// built on them.
 #pragma once
 #include "colossal/ops/simd.h"
 

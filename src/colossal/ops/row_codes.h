@@ -1,5 +1,5 @@
-// Rows quantized to 8 bits with one scale per row. A KV cache may store keys and values like this (paged_attention.h),
-// and so may weights in 8-bit floating point (prepacked_matrix.h).
+// Rows quantized to 8 bits with one scale per row. A KV cache may store keys and values like this
+// (ops/attention/paged.h), and so may weights in 8-bit floating point (prepacked_matrix.h).
 //
 //   const RowCodes coded = encode_rows(k, at::kChar);           // k [T, N_kv, D]: a scale a token and head
 //   const at::Tensor near = coded.codes.to(at::kFloat) * coded.scales.unsqueeze(-1);

@@ -16,7 +16,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/fp8_product.h"
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"

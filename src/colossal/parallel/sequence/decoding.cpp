@@ -7,9 +7,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/ops/attention/paged.h"
+#include "colossal/ops/attention/partial.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/paged_attention.h"
-#include "colossal/ops/partial_attention.h"
 
 namespace colossal::parallel {
 namespace {

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "colossal/nn/attention.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/tensor/layout.h"

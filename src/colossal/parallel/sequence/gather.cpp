@@ -11,7 +11,7 @@
 #include <torch/custom_class.h>
 
 #include "colossal/comm/group.h"
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/partial.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"

@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/partial.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/rings.h"

@@ -8,7 +8,7 @@
 
 #include "colossal/nn/attention.h"
 #include "colossal/nn/tokens.h"
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 namespace colossal::parallel {
 

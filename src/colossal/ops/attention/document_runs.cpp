@@ -1,10 +1,10 @@
-#include "colossal/ops/document_runs.h"
+#include "colossal/ops/attention/document_runs.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 #include "colossal/tensor/elsewhere.h"
 
 namespace colossal::ops {

@@ -1,5 +1,5 @@
 // Mapping between the positions of a sequence and the pages that hold its tokens, all pages or a rank's part; see
-// PagedSequence in paged_attention.h.
+// PagedSequence in paged.h.
 #pragma once
 #include <cstdint>
 

@@ -1,13 +1,13 @@
-// Body of attention to keys and values in pages; see paged_attention.h. Keys are processed in tiles of kPagedKeys
+// Body of attention to keys and values in pages; see paged.h. Keys are processed in tiles of kPagedKeys
 // positions, counted from the first key that the pages hold of the sequence. The softmax is accumulated tile by tile. A
 // page stores keys by feature, so a vector holds neighbouring keys. Their products with a query are summed in the order
 // of features.
 // Each part of kPagedPart keys has its own softmax. The parts are merged in order, by one thread or by many. The result
 // of a query therefore depends neither on the other queries nor on which thread computes which part.
 #pragma once
-#include "colossal/ops/attention_scores_kernel.h"
+#include "colossal/ops/attention/paged_positions.h"
+#include "colossal/ops/attention/scores_kernel.h"
 #include "colossal/ops/packed_kernel.h"
-#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/blocked_attention.h"
+#include "colossal/ops/attention/blocked.h"
 
 #include <ATen/ATen.h>
 

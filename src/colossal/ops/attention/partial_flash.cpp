@@ -1,4 +1,4 @@
-#include "colossal/ops/partial_flash_attention.h"
+#include "colossal/ops/attention/partial_flash.h"
 
 #include <ATen/ATen.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 #include "colossal/ops/device_operators.h"
 #include "colossal/ops/dispatch.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "colossal/ops/attention.h"
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/partial.h"
 
 namespace colossal::ops {
 

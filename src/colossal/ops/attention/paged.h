@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/partial.h"
 
 namespace colossal::ops {
 
@@ -35,12 +35,12 @@ struct Pages {
 };
 
 /// Returns true if our kernel supports these tensors: on the CPU, in fp64, fp32 and bf16. For other tensors, the
-/// functions of this header call the references in paged_attention_reference.h.
+/// functions of this header call the references in paged_reference.h.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Makes pages of zeros. A page on the CPU takes memory only once tokens are written to it (ops/lazy_zeros.h). The
-/// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales (row_codes.h), for tokens
-/// of any dtype.
+/// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales (ops/row_codes.h), for
+/// tokens of any dtype.
 /// Errors ("paged_attention"): the number of tokens per page is not a multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 

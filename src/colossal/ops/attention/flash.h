@@ -3,7 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 namespace colossal::ops {
 

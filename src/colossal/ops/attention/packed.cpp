@@ -1,13 +1,13 @@
-#include "colossal/ops/packed_attention.h"
+#include "colossal/ops/attention/packed.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
-#include "colossal/ops/attention_mask.h"
-#include "colossal/ops/document_runs.h"
-#include "colossal/ops/flash_attention.h"
+#include "colossal/ops/attention/document_runs.h"
+#include "colossal/ops/attention/flash.h"
+#include "colossal/ops/attention/mask.h"
 
 namespace colossal::ops {
 namespace {

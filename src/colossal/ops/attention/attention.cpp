@@ -1,4 +1,4 @@
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,11 +9,11 @@
 #include <limits>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/attention_mask.h"
-#include "colossal/ops/blocked_attention.h"
+#include "colossal/ops/attention/blocked.h"
+#include "colossal/ops/attention/document_runs.h"
+#include "colossal/ops/attention/flash.h"
+#include "colossal/ops/attention/mask.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/document_runs.h"
-#include "colossal/ops/flash_attention.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {

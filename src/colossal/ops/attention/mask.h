@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "colossal/ops/attention.h"
+#include "colossal/ops/attention/attention.h"
 
 namespace colossal::ops {
 

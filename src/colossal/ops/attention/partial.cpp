@@ -1,4 +1,4 @@
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/partial.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/attention_mask.h"
-#include "colossal/ops/blocked_attention.h"
+#include "colossal/ops/attention/blocked.h"
+#include "colossal/ops/attention/mask.h"
+#include "colossal/ops/attention/partial_flash.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/partial_flash_attention.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {

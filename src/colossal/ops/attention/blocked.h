@@ -3,8 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "colossal/ops/attention.h"
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/attention.h"
+#include "colossal/ops/attention/mask.h"
 
 namespace colossal::ops {
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/paged_attention_reference.h"
+#include "colossal/ops/attention/paged_reference.h"
 
 #include <ATen/ATen.h>
 
@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/row_codes.h"
 #include "colossal/ops/soft_cap.h"
 

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "colossal/ops/paged_attention.h"
-#include "colossal/ops/partial_attention.h"
+#include "colossal/ops/attention/paged.h"
+#include "colossal/ops/attention/partial.h"
 
 namespace colossal::ops {
 

@@ -12,7 +12,7 @@
 
 namespace colossal::ops {
 
-struct DocumentRuns;  // ops/document_runs.h
+struct DocumentRuns;  // ops/attention/document_runs.h
 
 /// Positions [first, first + size).
 struct PositionRun {
@@ -89,7 +89,7 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
 enum class AttentionPath {
   Kernel,   ///< our kernel, on the CPU; for meta tensors it only computes sizes
   Library,  ///< LibTorch's fused attention without a mask or with its own causal one
-  Flash,    ///< LibTorch's flash attention, called by name, on accelerators: ops/flash_attention.h
+  Flash,    ///< LibTorch's flash attention, called by name, on accelerators: ops/attention/flash.h
   Masked,   ///< LibTorch's fused attention with a mask [.., S, T] of visible keys, or of biases in q's dtype
   /// Whole score matrices: for capped scores, which LibTorch does not support, and for queries that may see no key
   Reference,

@@ -1,11 +1,11 @@
-// Bodies of the attention kernels; see kernels.h. Keys are processed in blocks, and so are the queries that see any key
-// of a block. The scores of a query block against a key block are a small matrix product. It remains in the nearest
+// Bodies of the attention kernels; see ops/kernels.h. Keys are processed in blocks, and so are the queries that see any
+// key of a block. The scores of a query block against a key block are a small matrix product. It remains in the nearest
 // caches from the product through the softmax to the next product. Scores that a causal mask, a window or document
 // borders hide from a whole block of queries are never computed. The softmax is accumulated key block by key block,
 // relative to the largest score so far. Operands are first packed in the computing type.
 // See: Dao, arXiv:2307.08691.
 #pragma once
-#include "colossal/ops/attention_scores_kernel.h"
+#include "colossal/ops/attention/scores_kernel.h"
 #include "colossal/ops/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"

@@ -1,11 +1,11 @@
-#include "colossal/ops/flash_attention.h"
+#include "colossal/ops/attention/flash.h"
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/attention/mask.h"
+#include "colossal/ops/attention/packed.h"
 #include "colossal/ops/device_operators.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/packed_attention.h"
 
 namespace colossal::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/attention/paged.h"
 
 #include <ATen/ATen.h>
 
@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/attention/paged_positions.h"
+#include "colossal/ops/attention/paged_reference.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
-#include "colossal/ops/paged_attention_reference.h"
-#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/row_codes.h"
 #include "colossal/ops/thread_team.h"
