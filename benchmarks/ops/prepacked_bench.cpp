@@ -15,8 +15,8 @@
 #include <functional>
 #include <vector>
 
-#include "colossal/ops/prepacked_kernels.h"
-#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/ops/products/prepacked_kernels.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 namespace ops = colossal::ops;
 

@@ -10,7 +10,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/ops/fp8.h"
+#include "colossal/ops/products/fp8.h"
 #include "ops/compare.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"

@@ -1,10 +1,10 @@
 // Products of quantized weights by LibTorch's operators: they must equal the products of the dequantized weights.
-#include "colossal/ops/coded_matrix.h"
+#include "colossal/ops/products/coded_matrix.h"
 
 #include <limits>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/row_codes.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::coded_matrix_test {

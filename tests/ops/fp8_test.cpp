@@ -1,4 +1,4 @@
-#include "colossal/ops/fp8.h"
+#include "colossal/ops/products/fp8.h"
 
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::ops {
 

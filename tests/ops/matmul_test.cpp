@@ -1,4 +1,4 @@
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 #include <thread>
 

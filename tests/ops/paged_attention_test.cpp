@@ -11,7 +11,7 @@
 #include "colossal/ops/attention/attention.h"
 #include "colossal/ops/attention/paged.h"
 #include "colossal/ops/attention/paged_reference.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/row_codes.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::paged_attention_test {

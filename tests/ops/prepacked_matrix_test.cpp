@@ -1,11 +1,11 @@
-#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 #include <limits>
 #include <string>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/prepacked_kernels.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/prepacked_kernels.h"
+#include "colossal/ops/products/row_codes.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::prepacked_matrix_test {

@@ -1,10 +1,10 @@
 // Converts blocks of GGUF files to quantized values with one scale per group, which matrix products use directly
-// (ops/prepacked_matrix.h).
+// (ops/products/prepacked_matrix.h).
 #pragma once
 #include <optional>
 
 #include "colossal/formats/gguf_file.h"
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::checkpoint {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/hugging_face.h"
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::checkpoint {
 

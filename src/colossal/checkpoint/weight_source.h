@@ -8,7 +8,7 @@
 #include <string>
 
 #include "colossal/checkpoint/safetensors.h"
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::checkpoint {
 

@@ -17,8 +17,8 @@
 #include "colossal/base/machine.h"
 #include "colossal/base/version.h"
 #include "colossal/ops/cpu.h"
-#include "colossal/ops/matmul.h"
-#include "colossal/ops/peak.h"
+#include "colossal/ops/products/matmul.h"
+#include "colossal/ops/products/peak.h"
 
 namespace colossal::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/fp8.h"
+#include "colossal/ops/products/fp8.h"
 
 namespace colossal::comm {
 namespace {

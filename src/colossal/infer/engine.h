@@ -27,8 +27,8 @@ namespace colossal::infer {
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  ///< bytes of keys and values per rank
-  /// Element type of the KV cache: kChar or kFloat8_e4m3fn, 8-bit quantized values with scales (ops/row_codes.h); none
-  /// = the model's dtype.
+  /// Element type of the KV cache: kChar or kFloat8_e4m3fn, 8-bit quantized values with scales
+  /// (ops/products/row_codes.h); none = the model's dtype.
   std::optional<at::ScalarType> cache_dtype{};
   int64_t block_tokens = 64;   ///< tokens that a rank stores of a block; a multiple of ops::kPageUnit
   int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests

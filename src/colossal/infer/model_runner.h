@@ -33,7 +33,8 @@ class ModelRunner final : public Runner {
  public:
   struct Cache {
     int64_t blocks, block_tokens;           ///< number of blocks; tokens that a rank stores of a block
-    std::optional<at::ScalarType> dtype{};  ///< 8-bit quantized: int8 or e4m3 (ops/row_codes.h); none = model dtype
+    /// 8-bit quantized: int8 or e4m3 (ops/products/row_codes.h); none = model dtype
+    std::optional<at::ScalarType> dtype{};
   };
   /// Returns the bytes of keys and values per token for all layers of a rank. This is an upper bound, because each
   /// stage of a pipeline stores only some layers.

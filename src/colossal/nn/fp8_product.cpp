@@ -5,8 +5,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
-#include "colossal/ops/fp8.h"
-#include "colossal/ops/scaled_product.h"
+#include "colossal/ops/products/fp8.h"
+#include "colossal/ops/products/scaled_product.h"
 
 namespace colossal::nn {
 namespace {

@@ -12,7 +12,7 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/gradient_sum.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {

@@ -9,7 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/nn/direct_product.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::nn {
 namespace {

@@ -1,5 +1,5 @@
-// Linear layers whose weights are packed for inference when they are loaded (ops/prepacked_matrix.h), either in the
-// dtype of the model or as quantized values of few bits.
+// Linear layers whose weights are packed for inference when they are loaded (ops/products/prepacked_matrix.h), either
+// in the dtype of the model or as quantized values of few bits.
 //
 //   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
 //   options.products = {[=](auto product, auto& weight, auto&) { return layers->wrap(product, weight); }};
@@ -27,8 +27,8 @@
 
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/product.h"
-#include "colossal/ops/coded_matrix.h"
-#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/ops/products/coded_matrix.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 #include "colossal/tensor/stored.h"
 
 namespace colossal::nn {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/nn/direct_product.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/optim/adam.h"
 
 namespace colossal::optim {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::optim {
 namespace {

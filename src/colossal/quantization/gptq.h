@@ -3,7 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::quantization {
 

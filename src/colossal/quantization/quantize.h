@@ -12,7 +12,7 @@
 
 #include "colossal/models/shape.h"
 #include "colossal/nn/parameter.h"
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::quantization {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 #include "colossal/quantization/layer_inputs.h"
 
 namespace colossal::quantization {

@@ -4,7 +4,7 @@
 //   engine.train_step(batch);
 //   count.total();  // operations of this rank's matrix products and attention, forward and backward
 //
-// Layers that compute without ops/matmul and ops/attention/attention announce their own operations:
+// Layers that compute without ops/products/matmul and ops/attention/attention announce their own operations:
 //
 //   tensor::announce_product(rows, out, in, x.scalar_type());
 #pragma once

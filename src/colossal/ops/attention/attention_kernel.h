@@ -6,7 +6,7 @@
 // See: Dao, arXiv:2307.08691.
 #pragma once
 #include "colossal/ops/attention/scores_kernel.h"
-#include "colossal/ops/packed_kernel.h"
+#include "colossal/ops/products/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
 

@@ -12,7 +12,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
 #include "colossal/ops/parallel.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/thread_team.h"
 #include "colossal/tensor/flops.h"
 

@@ -39,8 +39,8 @@ struct Pages {
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Makes pages of zeros. A page on the CPU takes memory only once tokens are written to it (ops/lazy_zeros.h). The
-/// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales (ops/row_codes.h), for
-/// tokens of any dtype.
+/// pages have the dtype of `options`. Pages of int8 or e4m3 hold quantized values with scales
+/// (ops/products/row_codes.h), for tokens of any dtype.
 /// Errors ("paged_attention"): the number of tokens per page is not a multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 

@@ -7,7 +7,7 @@
 #pragma once
 #include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/attention/scores_kernel.h"
-#include "colossal/ops/packed_kernel.h"
+#include "colossal/ops/products/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
 

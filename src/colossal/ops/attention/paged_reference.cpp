@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/attention/paged_positions.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/soft_cap.h"
 
 namespace colossal::ops {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/nn/direct_product.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/parallel/tensor/gathered_product.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/parallel/tensor/modes.h"

@@ -9,7 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/parallel/tensor/modes.h"
 #include "colossal/parallel/tensor/panels.h"

@@ -8,7 +8,7 @@
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/lookup.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 #include "colossal/ops/soft_cap.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/tensor/read_scope.h"

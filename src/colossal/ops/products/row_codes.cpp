@@ -1,8 +1,8 @@
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/row_codes.h"
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/fp8.h"
+#include "colossal/ops/products/fp8.h"
 
 namespace colossal::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/ops/prepacked_kernels.h"
+#include "colossal/ops/products/prepacked_kernels.h"
 
 #include "colossal/ops/cpu.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 #include <ATen/ATen.h>
 

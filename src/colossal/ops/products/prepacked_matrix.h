@@ -12,11 +12,11 @@
 
 #include <cstdint>
 
-#include "colossal/ops/group_codes.h"
+#include "colossal/ops/products/group_codes.h"
 
 namespace colossal::ops {
 
-struct PrepackedKernels;  // ops/prepacked_kernels.h
+struct PrepackedKernels;  // ops/products/prepacked_kernels.h
 
 enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 

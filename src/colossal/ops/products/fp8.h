@@ -1,6 +1,6 @@
 // 8-bit floating point (Micikevicius et al. 2022, arXiv:2209.05433): quantization, scales, and dequantization. Machines
 // without 8-bit arithmetic compute with dequantized values: exact, not fast. Machines that have it use
-// ops/scaled_product.h. No autograd.
+// ops/products/scaled_product.h. No autograd.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "colossal/ops/prepacked_kernels.h"
-#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/ops/products/prepacked_kernels.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 namespace colossal::ops {
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/peak.h"
+#include "colossal/ops/products/peak.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "colossal/base/clock.h"
-#include "colossal/ops/matmul.h"
+#include "colossal/ops/products/matmul.h"
 
 namespace colossal::ops {
 namespace {

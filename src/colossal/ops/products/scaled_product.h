@@ -1,5 +1,5 @@
 // Matrix products of 8-bit values on hardware that multiplies them, with one scale per operand (LibTorch's _scaled_mm).
-// If the hardware cannot, or the sizes do not fit, use dequantized values (ops/fp8.h).
+// If the hardware cannot, or the sizes do not fit, use dequantized values (ops/products/fp8.h).
 //
 //   const ops::Scaled a{ops::quantize(x, ops::Fp8::E4m3, x_scale), x_scale}, b{...};
 //   if (ops::multiplies_scaled(x, x.size(1), weight.size(0))) y = ops::scaled_nt(a, b, bias, x.scalar_type());

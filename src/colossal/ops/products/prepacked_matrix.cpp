@@ -1,4 +1,4 @@
-#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/ops/products/prepacked_matrix.h"
 
 #include <ATen/ATen.h>
 #include <sys/mman.h>
@@ -9,9 +9,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/parallel.h"
-#include "colossal/ops/prepacked_kernels.h"
-#include "colossal/ops/prepacked_rows.h"
-#include "colossal/ops/row_codes.h"
+#include "colossal/ops/products/prepacked_kernels.h"
+#include "colossal/ops/products/prepacked_rows.h"
+#include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/thread_team.h"
 #include "colossal/tensor/flops.h"
 

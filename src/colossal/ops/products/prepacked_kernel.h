@@ -1,7 +1,7 @@
 // Bodies of the products with panels; see prepacked_kernels.h. The translation unit of each instruction set includes
 // this header and names its table, COLOSSAL_PREPACKED.
 #pragma once
-#include "colossal/ops/prepacked_kernels.h"
+#include "colossal/ops/products/prepacked_kernels.h"
 #include "colossal/ops/simd.h"
 
 namespace colossal::ops {

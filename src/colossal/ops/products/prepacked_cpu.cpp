@@ -1,3 +1,3 @@
 #define COLOSSAL_PREPACKED prepacked_portable
 #define COLOSSAL_PREPACKED_NAME "portable"
-#include "colossal/ops/prepacked_kernel.h"
+#include "colossal/ops/products/prepacked_kernel.h"

@@ -1,4 +1,4 @@
-#include "colossal/ops/scaled_product.h"
+#include "colossal/ops/products/scaled_product.h"
 
 #include <ATen/ATen.h>
 

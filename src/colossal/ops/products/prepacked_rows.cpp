@@ -1,4 +1,4 @@
-#include "colossal/ops/prepacked_rows.h"
+#include "colossal/ops/products/prepacked_rows.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/coded_matrix.h"
+#include "colossal/ops/products/coded_matrix.h"
 
 #include <ATen/ATen.h>
 
@@ -8,8 +8,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/device_operators.h"
-#include "colossal/ops/row_codes.h"
-#include "colossal/ops/scaled_product.h"
+#include "colossal/ops/products/row_codes.h"
+#include "colossal/ops/products/scaled_product.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
