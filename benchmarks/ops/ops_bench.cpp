@@ -26,7 +26,7 @@
 #include "colossal/ops/random.h"
 #include "colossal/ops/reduce.h"
 #include "colossal/ops/rotary.h"
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/update.h"
 
 namespace ops = colossal::ops;
 

@@ -19,7 +19,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/update.h"
 #include "colossal/optim/optimizer.h"
 
 namespace ops = colossal::ops;

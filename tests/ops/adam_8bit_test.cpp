@@ -1,4 +1,4 @@
-#include "colossal/ops/adam_8bit.h"
+#include "colossal/ops/updates/adam_8bit.h"
 
 #include "colossal/base/error.h"
 #include "ops/compare.h"

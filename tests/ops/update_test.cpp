@@ -1,4 +1,4 @@
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/update.h"
 
 #include <cmath>
 #include <limits>

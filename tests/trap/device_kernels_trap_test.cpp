@@ -5,7 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/activation.h"
-#include "colossal/ops/block_codes.h"
+#include "colossal/ops/updates/block_codes.h"
 #include "support/trap_device.h"
 #include "support/trap_kernels.h"
 

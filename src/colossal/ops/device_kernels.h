@@ -25,15 +25,15 @@ struct DeviceKernels {
   void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t rows, void* stream);
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t rows, void* stream);
-  /// Steps of n elements, see update.h; not for fp16.
+  /// Steps of n elements, see ops/updates/update.h; not for fp16.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n, void* stream);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n, void* stream);
   void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n, void* stream);
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n, void* stream);
-  /// Adam's step on 8-bit moments, for float and Bf16 only, computed in fp32; see adam_8bit.h.
+  /// Adam's step on 8-bit moments, for float and Bf16 only, computed in fp32; see ops/updates/adam_8bit.h.
   void (*adam_8bit)(const UpdateBuffers<T>&, const AdamFactors<float>&, const CodedNumbers& first,
                     const CodedNumbers& second, int64_t n, void* stream);
-  /// Kernels of blocks of 8-bit values, for float only; see block_codes.h.
+  /// Kernels of blocks of 8-bit values, for float only; see ops/updates/block_codes.h.
   void (*encode_blocks)(const float* values, const CodedNumbers&, int64_t n, void* stream);
   void (*decode_blocks)(const CodedNumbers&, float* values, int64_t n, void* stream);
 };

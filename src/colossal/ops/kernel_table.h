@@ -3,13 +3,13 @@
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/attention/attention_kernel.h"
 #include "colossal/ops/attention/paged_kernel.h"
-#include "colossal/ops/codes_kernel.h"
-#include "colossal/ops/factored_kernel.h"
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
-#include "colossal/ops/update_kernel.h"
+#include "colossal/ops/updates/codes_kernel.h"
+#include "colossal/ops/updates/factored_kernel.h"
+#include "colossal/ops/updates/update_kernel.h"
 
 namespace colossal::ops {
 namespace {

@@ -120,7 +120,7 @@ constexpr int64_t kPagedPart = 1024;
 constexpr int64_t kCodeBlock = 256;  ///< 8-bit values that share a scale
 
 /// Lookup tables of an 8-bit code: the value of each code, and the code of each value. Encoding looks up runs; a run is
-/// the set of floats that share their upper 16 bits. See block_codes.h.
+/// the set of floats that share their upper 16 bits. See ops/updates/block_codes.h.
 struct CodeTable {
   const float* values;  ///< value of each code, in units of the block's scale
   /// One entry for each run from first_run to last_run: code << 16 | border. `code` is the magnitude code of the run's
@@ -268,8 +268,8 @@ struct Kernels {
   void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t begin, int64_t end);
   /// Returns the sum of the squares of fp16 elements. Every table has it, for any T.
   double (*sum_of_squares_half)(const Half* x, int64_t n);
-  /// Updates elements [0, n); see update.h. The states are: momentum or none for sgd, the first and second moment for
-  /// adam, momentum for lion.
+  /// Updates elements [0, n); see ops/updates/update.h. The states are: momentum or none for sgd, the first and second
+  /// moment for adam, momentum for lion.
   void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n);
   void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n);
   void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n);

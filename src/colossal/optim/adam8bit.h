@@ -1,6 +1,6 @@
 // AdamW with moments in 8 bits (Dettmers et al., arXiv:2110.02861) over shards.
 #pragma once
-#include "colossal/ops/adam_8bit.h"
+#include "colossal/ops/updates/adam_8bit.h"
 #include "colossal/optim/shard_states.h"
 
 namespace colossal::optim {

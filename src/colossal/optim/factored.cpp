@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/factored.h"
+#include "colossal/ops/updates/factored.h"
 
 namespace colossal::optim {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/update.h"
 #include "colossal/optim/optimizer.h"
 
 namespace colossal::optim {

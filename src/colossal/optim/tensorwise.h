@@ -1,6 +1,6 @@
 // The common base of rules that need values of whole tensors.
 #pragma once
-#include "colossal/ops/adam_step.h"
+#include "colossal/ops/updates/adam_step.h"
 #include "colossal/optim/logical_tensors.h"
 #include "colossal/optim/shard_states.h"
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <cmath>
 
-#include "colossal/ops/adam_step.h"
 #include "colossal/ops/kernels.h"
+#include "colossal/ops/updates/adam_step.h"
 
 namespace colossal::ops {
 

@@ -1,7 +1,7 @@
 // Adam with moments quantized to 8 bits: one pass over memory, block by block.
 #pragma once
-#include "colossal/ops/block_codes.h"
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/block_codes.h"
+#include "colossal/ops/updates/update.h"
 
 namespace colossal::ops {
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/factored.h"
+#include "colossal/ops/updates/factored.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/ops/block_codes.h"
+#include "colossal/ops/updates/block_codes.h"
 
 #include <ATen/ATen.h>
 

@@ -2,7 +2,7 @@
 // neighbouring elements of a block of codes. The CPU versions process a whole block in the nearest cache:
 // codes_kernel.h and adam_8bit.cpp.
 #pragma once
-#include "colossal/ops/update_kernel.h"
+#include "colossal/ops/updates/update_kernel.h"
 
 namespace colossal::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/ops/adam_8bit.h"
+#include "colossal/ops/updates/adam_8bit.h"
 
 #include <ATen/ATen.h>
 
@@ -6,10 +6,10 @@
 #include <bit>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/adam_factors.h"
 #include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/ops/updates/adam_factors.h"
 
 namespace colossal::ops {
 namespace {

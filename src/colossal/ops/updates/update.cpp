@@ -1,4 +1,4 @@
-#include "colossal/ops/update.h"
+#include "colossal/ops/updates/update.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/adam_factors.h"
 #include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
+#include "colossal/ops/updates/adam_factors.h"
 
 namespace colossal::ops {
 namespace {
