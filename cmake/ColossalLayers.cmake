@@ -127,7 +127,7 @@ function(colossal_add_cuda_kernels target)
     set(architectures -gencode=arch=compute_75,code=compute_75 -gencode=arch=compute_80,code=sm_80
       -gencode=arch=compute_90,code=[sm_90,compute_90])
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/*/*_cuda.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/*_cuda.cu)
   foreach(source ${sources})
     cmake_path(GET source STEM name)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)

@@ -7,7 +7,7 @@
 #include "accelerator/on_accelerator.h"
 #include "colossal/base/error.h"
 #include "colossal/ops/attention/attention.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
 #include "support/called_operators.h"

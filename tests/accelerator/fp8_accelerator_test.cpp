@@ -9,7 +9,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/linear.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/ops/products/fp8.h"
 #include "colossal/ops/products/scaled_product.h"
 #include "colossal/parallel/tensor/layout.h"

@@ -4,7 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention/partial.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
 #include "support/called_operators.h"

@@ -3,7 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #ifdef USE_C10D_NCCL  // a LibTorch with NCCL has the headers of CUDA's runtime, too
 #include <c10/cuda/CUDAFunctions.h>
 #endif

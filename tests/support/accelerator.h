@@ -42,7 +42,7 @@ class AcceleratorWaits {
   std::unique_ptr<State> state_;
 };
 
-/// A scope in which accelerator() has the library's kernels (ops/device_kernels.h). Without it the trap device runs
+/// A scope in which accelerator() has the library's kernels (ops/device/kernels.h). Without it the trap device runs
 /// LibTorch's operators. GPUs always have these kernels if nvcc compiled them.
 class AcceleratorKernels {
  public:

@@ -1,5 +1,5 @@
 // A GPU block of threads, emulated in one thread of the host, for kernel bodies that use ops/lanes.h. The functions
-// that ops/simt.h requires outside of nvcc are declared here.
+// that ops/device/simt.h requires outside of nvcc are declared here.
 //
 //   test::EmulatedBlock::run(16, false, [&] { numbers[block_thread()] = sum_of<float>(splat(1.0f)); });
 //

@@ -93,7 +93,7 @@ void launch(const Blocks& blocks, Body body, const Arguments&... given) {
 }  // namespace
 }  // namespace colossal::ops
 
-#include "colossal/ops/device_table.h"
+#include "colossal/ops/device/table.h"
 
 namespace colossal::test {
 namespace {

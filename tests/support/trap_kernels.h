@@ -1,5 +1,5 @@
 // The library's kernels on the trap device. These are the bodies and launches that nvcc compiles for GPUs
-// (ops/device_table.h), compiled for the host. Emulated blocks of threads run them on the accessible mapping of the
+// (ops/device/table.h), compiled for the host. Emulated blocks of threads run them on the accessible mapping of the
 // device's memory.
 //
 //   const test::TrapKernels kernels;                  // without, the device runs LibTorch's operators
@@ -8,7 +8,7 @@
 #pragma once
 #include <cstdint>
 
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 
 namespace colossal::test {
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/parallel.h"

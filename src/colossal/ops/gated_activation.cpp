@@ -4,7 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/activation.h"
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/made_again.h"
 #include "colossal/ops/parallel.h"

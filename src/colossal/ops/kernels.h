@@ -1,7 +1,7 @@
 // Tables of the vectorised CPU kernels of this folder. Each table holds the kernels of one element type and instruction
 // set. The bodies (x_kernel.h) are compiled once per instruction set, and a table is picked at run time. A kernel
 // processes a range of rows or elements in the calling thread; the caller distributes the work over threads.
-// device_kernels.h declares the accelerators' kernels, which are compiled from the same bodies.
+// ops/device/kernels.h declares the accelerators' kernels, which are compiled from the same bodies.
 // The translation units of wide instruction sets include this header and their bodies only, so it must not include
 // torch.
 #pragma once

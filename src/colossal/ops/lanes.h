@@ -1,7 +1,7 @@
 // Vocabulary of the kernel bodies. It comes from one of two headers, depending on the including translation unit. A
 // body says what the calling thread does to a range of rows or elements. On a CPU (simd.h) that is one thread with its
-// vector registers. On a GPU (simt.h, in units that define COLOSSAL_SIMT) a block of threads acts as the calling
-// thread. One body serves both:
+// vector registers. On a GPU (ops/device/simt.h, in units that define COLOSSAL_SIMT) a block of threads acts as the
+// calling thread. One body serves both:
 //
 //   template <class T>
 //   COLOSSAL_DEVICE void half(const T* x, T* y, int64_t n) {
@@ -21,7 +21,7 @@
 // together()                     waits until all threads of the block have finished the statements before it
 #pragma once
 #if defined(COLOSSAL_SIMT)
-#include "colossal/ops/simt.h"
+#include "colossal/ops/device/simt.h"
 #else
 #include "colossal/ops/simd.h"
 #endif

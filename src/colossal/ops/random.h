@@ -51,7 +51,7 @@ struct LogicalRows {
 ///           that matrix), so all shards together are dropped as in one process.
 /// Gradient: the same mask, drawn again; nothing is saved.
 /// Errors:   throws unless 0 <= p < 1, the offsets are not negative and first_col + cols <= logical_cols.
-/// Cost:     p = 0 returns x itself. Else one pass. On an accelerator without kernels of ours (device_tables.h) the
+/// Cost:     p = 0 returns x itself. Else one pass. On an accelerator without kernels of ours (ops/device/tables.h) the
 ///           mask is computed by ATen integer operators: same mask, some hundred times the traffic.
 at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRows& rows, int64_t first_col,
                    int64_t logical_cols);

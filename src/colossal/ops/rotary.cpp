@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 

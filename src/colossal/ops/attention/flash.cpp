@@ -4,7 +4,7 @@
 
 #include "colossal/ops/attention/mask.h"
 #include "colossal/ops/attention/packed.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/ops/dispatch.h"
 
 namespace colossal::ops {

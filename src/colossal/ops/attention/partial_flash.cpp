@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "colossal/ops/attention/mask.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/ops/dispatch.h"
 
 namespace colossal::ops {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/ops/products/row_codes.h"
 #include "colossal/ops/products/scaled_product.h"
 #include "colossal/tensor/flops.h"

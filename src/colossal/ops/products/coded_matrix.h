@@ -13,7 +13,7 @@
 namespace colossal::ops {
 
 /// Numbers:       with groups, x times the values that the codes stand for, in the dtype of x. If the device runs them
-///                (ops/device_operators.h), faster operators are used. For 4 bits and bf16 that is LibTorch's
+///                (ops/device/operators.h), faster operators are used. For 4 bits and bf16 that is LibTorch's
 ///                _weight_int4pack_mm; its scales and minima are bf16. For 8-bit floating point it is _scaled_mm; each
 ///                row of x is quantized too, row by row, so that a row's result does not depend on the other rows.
 /// Memory:        bits / 8 bytes per element and 8 bytes per group and output, with or without minima; 4 instead of 8

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {

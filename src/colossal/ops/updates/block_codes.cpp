@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 

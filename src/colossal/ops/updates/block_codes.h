@@ -29,7 +29,7 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 /// Sets values to code times scale. Encoding them again gives the same codes and scales.
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// Returns true for the CPU and for devices with kernels of ours (ops/device_tables.h); these give the same codes, bit
+/// Returns true for the CPU and for devices with kernels of ours (ops/device/tables.h); these give the same codes, bit
 /// for bit. Returns true for the meta device too, where nothing is computed.
 bool has_block_codes(at::Device device);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"

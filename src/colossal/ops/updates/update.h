@@ -36,7 +36,7 @@ struct FlatUpdate {
 /// The formulas below use g = gradient * gradient_scale. Errors of all rules: sizes, dtypes or strides that do not fit;
 /// step < 1.
 /// Cost: one pass, all threads. fp32 on a CPU moves 12 bytes per element and 8 for each state; accelerators with
-///       kernels of ours (ops/device_tables.h) do the same. Other accelerators run the reference in slices of 2^22
+///       kernels of ours (ops/device/tables.h) do the same. Other accelerators run the reference in slices of 2^22
 ///       elements, with about six fp32 tensors of a slice at a time. For adam_() they run LibTorch's fused step, unless
 ///       both decays are set, rounding is stochastic, or gradients of bf16 values must be scaled or converted.
 

@@ -1,9 +1,9 @@
-// Kernels of accelerators, compiled from the same bodies as the CPU kernels (lanes.h): one table per element type. Each
-// entry enqueues a kernel over all rows or elements on a stream of the device and returns at once. Pointers are device
-// pointers. No torch here, because nvcc compiles this with kernels_cuda.cu. device_tables.h says which device has which
+// Kernels of accelerators, compiled from the same bodies as the CPU kernels (ops/lanes.h): one table per element type.
+// Each entry enqueues a kernel over all rows or elements on a stream of the device and returns at once. Pointers are
+// device pointers. No torch here, because nvcc compiles this with kernels_cuda.cu. tables.h says which device has which
 // table.
 //
-// To add a kernel, write its body, a member here, and the lines of device_table.h that distribute it over blocks.
+// To add a kernel, write its body, a member here, and the lines of table.h that distribute it over blocks.
 #pragma once
 #include "colossal/ops/kernels.h"
 

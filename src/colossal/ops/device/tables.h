@@ -11,12 +11,12 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "colossal/ops/device_kernels.h"
+#include "colossal/ops/device/kernels.h"
 
 namespace colossal::ops {
 
-/// Returns the kernels of a device. Returns null if there are none for its kind (also for the CPU, see kernels.h), or
-/// if this device cannot run them. Each device is tested once.
+/// Returns the kernels of a device. Returns null if there are none for its kind (also for the CPU, see ops/kernels.h),
+/// or if this device cannot run them. Each device is tested once.
 const DeviceTables* device_tables(c10::Device device);
 
 /// Replaces the kernels of a kind of device during the scope's lifetime, or removes them if `tables` is null: for

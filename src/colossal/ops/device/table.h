@@ -8,7 +8,7 @@
 // A body gets everything except its block number as arguments.
 #pragma once
 #include "colossal/ops/activation_kernel.h"
-#include "colossal/ops/device_kernels.h"
+#include "colossal/ops/device/kernels.h"
 #include "colossal/ops/dropout_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
 #include "colossal/ops/updates/adam_8bit_kernel.h"

@@ -1,11 +1,11 @@
-// The kernels of GPUs; see device_kernels.h. If there are more blocks than a grid allows, each CUDA block processes
+// The kernels of GPUs; see kernels.h. If there are more blocks than a grid allows, each CUDA block processes
 // several.
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #define COLOSSAL_SIMT
-#include "colossal/ops/device_kernels.h"
+#include "colossal/ops/device/kernels.h"
 #include "colossal/ops/lanes.h"
 
 namespace colossal::ops {
@@ -44,7 +44,7 @@ bool does_current_run() {
 }  // namespace
 }  // namespace colossal::ops
 
-#include "colossal/ops/device_table.h"
+#include "colossal/ops/device/table.h"
 
 namespace colossal::ops {
 

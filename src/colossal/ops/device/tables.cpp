@@ -1,4 +1,4 @@
-#include "colossal/ops/device_tables.h"
+#include "colossal/ops/device/tables.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

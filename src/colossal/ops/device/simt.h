@@ -1,4 +1,4 @@
-// GPU implementation of the vocabulary of lanes.h: a block of threads executes a body. Each thread takes four
+// GPU implementation of the vocabulary of ops/lanes.h: a block of threads executes a body. Each thread takes four
 // neighbouring elements at a time, so that even 16-bit elements are moved in eight bytes. The block strides over a
 // range. Under nvcc the functions of the block are CUDA's. Other includers must declare them before, as
 // tests/support/emulated_block.h does; that tests this code on machines without a GPU:
@@ -208,7 +208,7 @@ COLOSSAL_DEVICE void store(T* p, const Vec<WideOf<T>>& v, Tail tail) {
 
 // --- random numbers ---
 
-/// Computes Philox4x32-10, see random.h: the same words as the CPU kernel.
+/// Computes Philox4x32-10, see ops/random.h: the same words as the CPU kernel.
 COLOSSAL_DEVICE inline Words philox_block(uint64_t counter, uint64_t seed) {
   uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32), c2 = 0, c3 = 0;
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);

@@ -1,4 +1,4 @@
-#include "colossal/ops/device_operators.h"
+#include "colossal/ops/device/operators.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
