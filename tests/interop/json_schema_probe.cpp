@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Texts that are drawn at random from the grammar of a schema are valid JSON for the schema. The validator here shares
 // no code with the grammar. Tokenizers of several kinds are used.
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/text/byte_tokenizer.h"
-#include "colossal/text/token_mask.h"
+#include "colossal/text/grammar/token_mask.h"
 #include "made_files.h"
 #include "support/temporary_folder.h"
 

@@ -11,7 +11,7 @@
 #include "colossal/base/number.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/infer/generation_defaults.h"
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::cli {
 namespace {

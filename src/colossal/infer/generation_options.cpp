@@ -8,7 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::infer {
 namespace {

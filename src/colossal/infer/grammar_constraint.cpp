@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::infer {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "colossal/infer/token_constraint.h"
-#include "colossal/text/token_mask.h"
+#include "colossal/text/grammar/token_mask.h"
 
 namespace colossal::infer {
 

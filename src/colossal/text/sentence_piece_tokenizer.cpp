@@ -19,7 +19,7 @@ using Type = SentencePieceFile::Type;
 namespace fs = std::filesystem;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-const std::string_view kMark = kMetaspace;
+const std::string_view kSpaceMark = kMetaspace;
 
 struct Around {
   bool begin = true, end = false;
@@ -87,9 +87,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       const Type type = checked(id).type;
       const bool is_text = type != Type::Control && type != Type::Unknown && type != Type::Byte;
       const bool strips = is_text && at_front && (file_.add_dummy_prefix || file_.remove_extra_whitespaces) &&
-                          file_.pieces[id].text.rfind(kMark, 0) == 0;
+                          file_.pieces[id].text.rfind(kSpaceMark, 0) == 0;
       if (strips) {
-        text += replaced(file_.pieces[id].text.substr(kMark.size()), kMetaspace, " ");
+        text += replaced(file_.pieces[id].text.substr(kSpaceMark.size()), kMetaspace, " ");
       } else {
         text += type == Type::Control && with_special ? file_.pieces[id].text : piece(id);
       }
@@ -128,7 +128,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string normalized(std::string_view text) const {
     const bool removes = file_.remove_extra_whitespaces;
-    const std::string_view space = file_.escape_whitespaces ? kMark : " ";
+    const std::string_view space = file_.escape_whitespaces ? kSpaceMark : " ";
     while (removes && !text.empty()) {
       const Charsmap::Rule rule = first_rule(text);
       if (rule.value != " ") break;

@@ -1,4 +1,4 @@
-#include "colossal/text/token_mask.h"
+#include "colossal/text/grammar/token_mask.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "colossal/text/grammar.h"
+#include "colossal/text/grammar/grammar.h"
 
 #include <algorithm>
 #include <set>

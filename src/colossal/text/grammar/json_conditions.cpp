@@ -1,4 +1,4 @@
-#include "colossal/text/json_conditions.h"
+#include "colossal/text/grammar/json_conditions.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/grammar.h"
-#include "colossal/text/json_schema_keywords.h"
-#include "colossal/text/pattern_parser.h"
+#include "colossal/text/grammar/grammar.h"
+#include "colossal/text/grammar/json_schema_keywords.h"
+#include "colossal/text/grammar/pattern_parser.h"
 
 namespace colossal::text {
 namespace {

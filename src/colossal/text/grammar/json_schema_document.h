@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/text/json_decimal.h"
+#include "colossal/text/grammar/json_decimal.h"
 
 namespace colossal::text {
 

@@ -1,4 +1,4 @@
-#include "colossal/text/json_schema.h"
+#include "colossal/text/grammar/json_schema.h"
 
 #include <algorithm>
 #include <map>
@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/text/json_grammar_parts.h"
-#include "colossal/text/json_object_grammar.h"
-#include "colossal/text/json_schema_forms.h"
-#include "colossal/text/json_schema_keywords.h"
+#include "colossal/text/grammar/json_object.h"
+#include "colossal/text/grammar/json_parts.h"
+#include "colossal/text/grammar/json_schema_forms.h"
+#include "colossal/text/grammar/json_schema_keywords.h"
 
 namespace colossal::text {
 namespace {

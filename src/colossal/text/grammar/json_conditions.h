@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/text/json_form.h"
-#include "colossal/text/json_schema_document.h"
+#include "colossal/text/grammar/json_form.h"
+#include "colossal/text/grammar/json_schema_document.h"
 
 namespace colossal::text {
 

@@ -1,12 +1,12 @@
-#include "colossal/text/json_schema_forms.h"
+#include "colossal/text/grammar/json_schema_forms.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 
 #include "colossal/base/json_file.h"
-#include "colossal/text/json_conditions.h"
-#include "colossal/text/json_schema_keywords.h"
+#include "colossal/text/grammar/json_conditions.h"
+#include "colossal/text/grammar/json_schema_keywords.h"
 
 namespace colossal::text {
 namespace {

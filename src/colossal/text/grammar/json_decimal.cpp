@@ -1,4 +1,4 @@
-#include "colossal/text/json_decimal.h"
+#include "colossal/text/grammar/json_decimal.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,11 +1,11 @@
-#include "colossal/text/json_schema_document.h"
+#include "colossal/text/grammar/json_schema_document.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "colossal/base/json_file.h"
-#include "colossal/text/uri_reference.h"
+#include "colossal/text/grammar/uri_reference.h"
 
 namespace colossal::text {
 namespace {

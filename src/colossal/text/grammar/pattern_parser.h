@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/text/text_automaton.h"
+#include "colossal/text/grammar/text_automaton.h"
 
 namespace colossal::text {
 

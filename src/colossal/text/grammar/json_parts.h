@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "colossal/text/grammar.h"
-#include "colossal/text/json_decimal.h"
-#include "colossal/text/text_automaton.h"
+#include "colossal/text/grammar/grammar.h"
+#include "colossal/text/grammar/json_decimal.h"
+#include "colossal/text/grammar/text_automaton.h"
 
 namespace colossal::text {
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-#include "colossal/text/grammar.h"
+#include "colossal/text/grammar/grammar.h"
 
 namespace colossal::text {
 

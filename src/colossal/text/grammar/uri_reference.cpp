@@ -1,4 +1,4 @@
-#include "colossal/text/uri_reference.h"
+#include "colossal/text/grammar/uri_reference.h"
 
 #include <algorithm>
 #include <cctype>

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/text/grammar.h"
-#include "colossal/text/json_grammar_parts.h"
+#include "colossal/text/grammar/grammar.h"
+#include "colossal/text/grammar/json_parts.h"
 
 namespace colossal::text {
 

@@ -1,4 +1,4 @@
-#include "colossal/text/json_form.h"
+#include "colossal/text/grammar/json_form.h"
 
 #include <algorithm>
 #include <utility>

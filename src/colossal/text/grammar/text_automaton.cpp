@@ -1,10 +1,10 @@
-#include "colossal/text/text_automaton.h"
+#include "colossal/text/grammar/text_automaton.h"
 
 #include <algorithm>
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/text/pattern_parser.h"
+#include "colossal/text/grammar/pattern_parser.h"
 
 namespace colossal::text {
 

@@ -1,4 +1,4 @@
-#include "colossal/text/json_object_grammar.h"
+#include "colossal/text/grammar/json_object.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "colossal/text/json_grammar_parts.h"
+#include "colossal/text/grammar/json_parts.h"
 
 #include <algorithm>
 #include <map>

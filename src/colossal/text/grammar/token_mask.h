@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "colossal/text/grammar.h"
+#include "colossal/text/grammar/grammar.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::text {

@@ -1,4 +1,4 @@
-#include "colossal/text/pattern_parser.h"
+#include "colossal/text/grammar/pattern_parser.h"
 
 #include <algorithm>
 #include <cctype>

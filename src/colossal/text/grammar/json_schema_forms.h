@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/text/json_form.h"
-#include "colossal/text/json_schema_document.h"
-#include "colossal/text/text_automaton.h"
+#include "colossal/text/grammar/json_form.h"
+#include "colossal/text/grammar/json_schema_document.h"
+#include "colossal/text/grammar/text_automaton.h"
 
 namespace colossal::text {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "colossal/base/json_file.h"
-#include "colossal/text/json_schema_forms.h"
+#include "colossal/text/grammar/json_schema_forms.h"
 
 namespace colossal::text {
 namespace {
