@@ -14,7 +14,7 @@
 #include "colossal/base/error.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::data::corpus_test {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::data::corrupted_spans_test {
 namespace {

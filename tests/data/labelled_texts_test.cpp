@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "support/cifar_folder.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"

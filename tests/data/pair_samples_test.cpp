@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "support/ranks_values.h"
 
 namespace colossal::data::pair_samples_test {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::infer::answer_stream_test {
 namespace {

@@ -18,7 +18,7 @@
 #include "colossal/infer/grammar_constraint.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
 

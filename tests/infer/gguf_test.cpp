@@ -10,7 +10,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/text/gguf_vocabulary.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
 #include "support/generated_text.h"
 
 namespace colossal::infer::gguf_test {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/infer/sampler.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::infer::grammar_constraint_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/text/gguf_vocabulary.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "base/complaint.h"
-#include "colossal/text/byte_alphabet.h"
 #include "colossal/text/chat_template.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::gguf_vocabulary_test {

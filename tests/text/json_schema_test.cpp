@@ -10,8 +10,8 @@
 #include <random>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_tokenizer.h"
 #include "colossal/text/grammar/token_mask.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "made_files.h"
 #include "support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // The splitting of texts by the pre_tokenizer section of a tokenizer.json, and the meaning of its regular expressions.
-#include "colossal/text/pre_tokenizer.h"
+#include "colossal/text/tokenizers/pre_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_alphabet.h"
-#include "colossal/text/normalizer.h"
-#include "colossal/text/regex.h"
-#include "colossal/text/word_patterns.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
+#include "colossal/text/tokenizers/normalizer.h"
+#include "colossal/text/tokenizers/regex.h"
+#include "colossal/text/tokenizers/word_patterns.h"
 
 namespace colossal::text::pre_tokenizer_test {
 namespace {

@@ -1,6 +1,6 @@
 // Patterns of tokenizers as Oniguruma reads them. The expected values are the output of the package `tokenizers`
 // 0.23.3.
-#include "colossal/text/regex.h"
+#include "colossal/text/tokenizers/regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_alphabet.h"
-#include "colossal/text/gguf_words.h"
-#include "colossal/text/pre_tokenizer.h"
-#include "colossal/text/word_patterns.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
+#include "colossal/text/tokenizers/gguf_words.h"
+#include "colossal/text/tokenizers/pre_tokenizer.h"
+#include "colossal/text/tokenizers/word_patterns.h"
 
 namespace colossal::text::regex_test {
 namespace {

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/decoder.h"
-#include "colossal/text/hugging_face_tokenizer.h"
-#include "colossal/text/json_model.h"
-#include "colossal/text/normalizer.h"
-#include "colossal/text/post_processor.h"
+#include "colossal/text/tokenizers/decoder.h"
+#include "colossal/text/tokenizers/hugging_face.h"
+#include "colossal/text/tokenizers/json_model.h"
+#include "colossal/text/tokenizers/normalizer.h"
+#include "colossal/text/tokenizers/post_processor.h"
 #include "support/temporary_folder.h"
 #include "text/made_files.h"
 

@@ -1,6 +1,6 @@
 // The changes that the classes of transformers make to a tokenizer.json, as tests/interop/tokenizer_config_interop.py
 // finds them.
-#include "colossal/text/tokenizer_class.h"
+#include "colossal/text/tokenizers/tokenizer_class.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_alphabet.h"
-#include "colossal/text/byte_tokenizer.h"
-#include "colossal/text/hugging_face_tokenizer.h"
-#include "colossal/text/piece_trie.h"
+#include "colossal/text/tokenizers/byte.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
+#include "colossal/text/tokenizers/hugging_face.h"
+#include "colossal/text/tokenizers/piece_trie.h"
+#include "colossal/text/tokenizers/word_cache.h"
 #include "colossal/text/utf8.h"
-#include "colossal/text/word_cache.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_test {

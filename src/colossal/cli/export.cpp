@@ -19,8 +19,8 @@
 #include "colossal/models/registry.h"
 #include "colossal/run/external_names.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/text/gguf_vocabulary.h"
-#include "colossal/text/tokenizer_class.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
+#include "colossal/text/tokenizers/tokenizer_class.h"
 
 namespace colossal::cli {
 

@@ -15,7 +15,7 @@
 #include "colossal/data/json_lines.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {

@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
-#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::data {
 namespace {

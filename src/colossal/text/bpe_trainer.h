@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/text/bpe.h"
+#include "colossal/text/tokenizers/bpe.h"
 #include "colossal/text/word_counts.h"
 
 namespace colossal::text {

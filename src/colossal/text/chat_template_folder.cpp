@@ -5,7 +5,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/text/chat_template.h"
-#include "colossal/text/gguf_vocabulary.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
 
 namespace colossal::text {
 namespace {

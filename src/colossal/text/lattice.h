@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "colossal/text/piece_trie.h"
+#include "colossal/text/tokenizers/piece_trie.h"
 
 namespace colossal::text {
 

@@ -11,11 +11,11 @@
 #include "colossal/base/error.h"
 #include "colossal/base/input_file.h"
 #include "colossal/formats/gguf_file.h"
-#include "colossal/text/byte_tokenizer.h"
-#include "colossal/text/gguf_vocabulary.h"
-#include "colossal/text/hugging_face_tokenizer.h"
-#include "colossal/text/sentence_piece_tokenizer.h"
-#include "colossal/text/tiktoken_tokenizer.h"
+#include "colossal/text/tokenizers/byte.h"
+#include "colossal/text/tokenizers/gguf_vocabulary.h"
+#include "colossal/text/tokenizers/hugging_face.h"
+#include "colossal/text/tokenizers/sentence_piece.h"
+#include "colossal/text/tokenizers/tiktoken.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::text {

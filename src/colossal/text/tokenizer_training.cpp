@@ -6,10 +6,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/bpe_trainer.h"
-#include "colossal/text/byte_alphabet.h"
-#include "colossal/text/decoder.h"
-#include "colossal/text/json_section.h"
 #include "colossal/text/tokenizer.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
+#include "colossal/text/tokenizers/decoder.h"
+#include "colossal/text/tokenizers/json_section.h"
 #include "colossal/text/unicode.h"
 #include "colossal/text/unigram_trainer.h"
 

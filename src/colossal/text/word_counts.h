@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "colossal/text/normalizer.h"
-#include "colossal/text/pre_tokenizer.h"
-#include "colossal/text/vocabulary.h"
+#include "colossal/text/tokenizers/normalizer.h"
+#include "colossal/text/tokenizers/pre_tokenizer.h"
+#include "colossal/text/tokenizers/vocabulary.h"
 
 namespace colossal::text {
 

@@ -1,0 +1,259 @@
+#include "colossal/text/tokenizers/hugging_face.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/tokenizers/added_tokens.h"
+#include "colossal/text/tokenizers/decoder.h"
+#include "colossal/text/tokenizers/json_model.h"
+#include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/tokenizers/normalizer.h"
+#include "colossal/text/tokenizers/post_processor.h"
+#include "colossal/text/tokenizers/pre_tokenizer.h"
+#include "colossal/text/tokenizers/tokenizer_class.h"
+#include "colossal/text/tokenizers/vocabulary_files.h"
+#include "colossal/text/tokenizers/word_cache.h"
+
+namespace colossal::text {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = int64_t{256} << 20}); }
+
+/// The contents of a tokenizer.json and of the files next to it, read and checked.
+struct Description {
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<WordModel> model;
+  Vocabulary added;                    ///< ids of added tokens
+  std::set<std::string> special;       ///< contents of tokens that decode() shows only on demand
+  AddedTokens in_text, in_normalized;  ///< added tokens, searched in the raw text and in normalized text
+  PostProcessor post_processor;
+  Decoder decoder;
+  int64_t begin_id = -1, end_id = -1, mask_id = -1;
+};
+
+struct Added {
+  Vocabulary ids;
+  std::set<std::string> special;
+  std::vector<AddedToken> in_text, in_normalized;
+};
+
+Added parse_added(const json& list, const WordModel& model, const Normalizer& normalizer) {
+  Added added{Vocabulary(model.vocabulary().ids().size() + list.size()), {}, {}, {}};
+  for (const json& row : list) {
+    const auto content = row.at("content").get<std::string>();
+    require(!content.empty(), "tokenizer", "an added token must have content: ", row.dump());
+    require(row.at("id").is_number_integer(), "tokenizer",
+            "the id of an added token must be a whole number: ", printable(row.dump()));
+    // As in the package, a token that the model has keeps the model's id.
+    const int32_t known = model.vocabulary().id_of(content);
+    added.ids.add(content, known >= 0 ? known : row["id"].get<int64_t>());
+    AddedToken token{.content = content,
+                     .id = added.ids.id_of(content),
+                     .is_special = value_or(row, "special", false),
+                     .strips_left = value_or(row, "lstrip", false),
+                     .strips_right = value_or(row, "rstrip", false),
+                     .is_single_word = value_or(row, "single_word", false)};
+    token.is_normalized = value_or(row, "normalized", !token.is_special);
+    if (token.is_special) added.special.insert(content);
+    if (token.is_normalized) token.content = normalizer(token.content).text;
+    (token.is_normalized ? added.in_normalized : added.in_text).push_back(std::move(token));
+  }
+  return added;
+}
+
+class HuggingFaceTokenizer final : public Tokenizer {
+ public:
+  explicit HuggingFaceTokenizer(Description description) : d_(std::move(description)) {
+    size_ = std::max(d_.model->vocabulary().size(), d_.added.size());
+    for (int64_t id = 0; id < size_; ++id) {
+      const std::string& token = token_of(id);
+      const bool shown = !token.empty() && !d_.special.count(token);
+      pieces_.push_back(shown ? d_.decoder({token}, true) : "");
+    }
+  }
+
+  std::vector<int64_t> encode(std::string_view text) const override {
+    std::vector<int64_t> ids;
+    const CachePool::Lease cache = caches_.lease();
+    Words words;
+    for (const AddedTokens::Piece& piece : d_.in_text.cut(text)) {
+      if (piece.id >= 0) {
+        ids.push_back(piece.id);
+        continue;
+      }
+      const bool first = piece.text.data() == text.data();
+      if (d_.normalizer.empty()) {
+        encode_normalized(piece.text, first, words, *cache, ids);
+      } else {
+        const Normalizer::Result result = d_.normalizer(std::string(piece.text));
+        encode_normalized(result.text, first && result.keeps_front, words, *cache, ids);
+      }
+    }
+    return ids;
+  }
+
+  std::vector<int64_t> encode_prompt(std::string_view text) const override {
+    std::vector<int64_t> ids = d_.post_processor.before();
+    const std::vector<int64_t> rest = encode(text);
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    return ids;
+  }
+
+  Encoding encode_whole(std::string_view text) const override { return d_.post_processor(encode(text)); }
+  Encoding encode_pair(std::string_view first, std::string_view second) const override {
+    return d_.post_processor(encode(first), encode(second));
+  }
+
+  std::string piece(int64_t id) const override {
+    check(id);
+    return pieces_[id];
+  }
+
+  std::string spelling(int64_t id) const override {
+    check(id);
+    return token_of(id);
+  }
+
+  std::string decode(const std::vector<int64_t>& ids, bool with_special) const override {
+    std::vector<std::string> tokens;
+    for (const int64_t id : ids) {
+      check(id);
+      const std::string& token = token_of(id);
+      if (!token.empty() && (with_special || !d_.special.count(token))) tokens.push_back(token);
+    }
+    return d_.decoder(std::move(tokens));
+  }
+
+  int64_t vocabulary_size() const override { return size_; }
+  int64_t begin_id() const override { return d_.begin_id; }
+  int64_t end_id() const override { return d_.end_id; }
+  int64_t mask_id() const override { return d_.mask_id; }
+
+ private:
+  void check(int64_t id) const {
+    require(id >= 0 && id < size_, "tokenizer", "token ids must be in [0, ", size_, "): got ", id);
+  }
+
+  const std::string& token_of(int64_t id) const {
+    const std::string& added = d_.added.token(id);
+    return added.empty() ? d_.model->vocabulary().token(id) : added;
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<int64_t>& ids) const {
+    if (cache.find(word, ids)) return;
+    const size_t before = ids.size();
+    d_.model->encode(word, ids);
+    cache.keep(word, ids.data() + before, ids.size() - before);
+  }
+
+  void encode_normalized(std::string_view text, bool at_start, Words& words, WordCache& cache,
+                         std::vector<int64_t>& ids) const {
+    for (const AddedTokens::Piece& piece : d_.in_normalized.cut(text)) {
+      if (piece.id >= 0) {
+        ids.push_back(piece.id);
+      } else if (const auto& scanner = d_.pre_tokenizer.scanner()) {
+        std::string_view rest = piece.text;
+        while (!rest.empty()) {
+          const size_t length = scanner->first_word(rest);
+          encode_word(rest.substr(0, length), cache, ids);
+          rest.remove_prefix(length);
+        }
+      } else {
+        d_.pre_tokenizer(piece.text, at_start && piece.text.data() == text.data(), words);
+        for (const Word& word : words.list) encode_word(word.text, cache, ids);
+      }
+    }
+  }
+
+  Description d_;
+  int64_t size_;
+  std::vector<std::string> pieces_;  // token texts in order of id
+  mutable CachePool caches_;
+};
+
+/// Returns the id of the token under `key` of tokenizer_config.json; if the key is absent, of the first name in
+/// `known`.
+int64_t named_token(const json& config, const char* key, const Description& d, const std::vector<std::string>& known) {
+  std::vector<std::string> names;
+  if (const json named = config.value(key, json()); named.is_object()) names.push_back(named.value("content", ""));
+  if (config.contains(key) && config[key].is_string()) names.push_back(config[key]);
+  if (!config.contains(key)) names = known;
+  for (const std::string& name : names) {
+    const int64_t id = d.added.id_of(name);
+    if (id >= 0) return id;
+    if (d.model->vocabulary().id_of(name) >= 0) return d.model->vocabulary().id_of(name);
+  }
+  return -1;
+}
+
+Description describe(const json& tokenizer, const json& config) {
+  const auto section = [&](const char* key) { return tokenizer.value(key, json()); };
+  const json& model = tokenizer.at("model");
+  const bool is_bpe = std::string_view(model_type(model)) == "BPE";
+  Normalizer normalizer(section("normalizer"));
+  PreTokenizer pre_tokenizer(section("pre_tokenizer"), is_bpe ? Spelling::Bytes : Spelling::Alphabet,
+                             normalizer.is_byte_level());
+  std::unique_ptr<WordModel> parsed = parse_model(model, pre_tokenizer.makes_bytes());
+  Added added = parse_added(value_or(tokenizer, "added_tokens", json::array()), *parsed, normalizer);
+  Description d{std::move(normalizer),
+                std::move(pre_tokenizer),
+                std::move(parsed),
+                std::move(added.ids),
+                std::move(added.special),
+                AddedTokens(std::move(added.in_text)),
+                AddedTokens(std::move(added.in_normalized)),
+                PostProcessor(section("post_processor")),
+                Decoder(section("decoder"))};
+  const std::vector<int64_t> before = d.post_processor.before();
+  d.begin_id = before.empty() ? named_token(config, "bos_token", d, {"<s>", "<|begin_of_text|>", "<|endoftext|>"})
+                              : before.front();
+  d.end_id = named_token(config, "eos_token", d, {"</s>", "<|end_of_text|>", "<|endoftext|>", "[SEP]"});
+  d.mask_id = named_token(config, "mask_token", d, {"[MASK]", "<mask>"});
+  return d;
+}
+
+/// Returns the file from which the tokenizer is read.
+std::string source_of(const std::string& path) {
+  if (!fs::is_directory(path)) return path;
+  const fs::path folder(path);
+  if (!fs::exists(folder / "tokenizer.json")) {
+    if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) return (folder / "vocab.json").string();
+    if (fs::exists(folder / "vocab.txt")) return (folder / "vocab.txt").string();
+  }
+  return (folder / "tokenizer.json").string();
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) {
+  const fs::path file = source_of(path);
+  const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
+  try {
+    const json config = fs::exists(beside) ? read_json(beside) : json::object();
+    const json tokenizer = file.filename() == "vocab.json"
+                               ? from_vocabulary_and_merges(file.parent_path().string(), config)
+                           : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
+                                                        : read_tokenizer_json(file.string(), config);
+    return make_hugging_face_tokenizer(tokenizer, config, file.string());
+  } catch (const json::exception& error) {
+    throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));
+  }
+}
+
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const json& tokenizer, const json& config,
+                                                       const std::string& name) {
+  try {
+    return std::make_unique<HuggingFaceTokenizer>(describe(tokenizer, config));
+  } catch (const json::exception& error) {
+    throw Error("tokenizer", concat(name, ": not a tokenizer: ", error.what()));
+  }
+}
+
+}  // namespace colossal::text

@@ -1,0 +1,208 @@
+#include "colossal/text/tokenizers/normalizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/text/tokenizers/byte_alphabet.h"
+#include "colossal/text/tokenizers/charsmap.h"
+#include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/unicode.h"
+
+namespace colossal::text {
+namespace {
+
+using nlohmann::json;
+using Result = Normalizer::Result;
+
+/// Returns a step that processes each character: change(c, out) appends the replacement of c, which may be empty.
+template <class Change>
+auto by_character(Change change) {
+  return [change](Result& result) {
+    std::string out;
+    out.reserve(result.text.size());
+    const std::string_view text = result.text;
+    for (size_t at = 0; at < text.size();) {
+      const CodePoint c = first_code_point(text.substr(at));
+      change(c.value, out);
+      if (at == 0 && out.empty()) result.keeps_front = false;
+      at += c.length;
+    }
+    result.text = std::move(out);
+  };
+}
+
+template <class Is>
+auto without(Is is) {
+  return by_character([is](uint32_t c, std::string& out) {
+    if (!is(c)) append_utf8(out, c);
+  });
+}
+
+auto form_step(NormalForm form) {
+  return [form](Result& result) { result.text = normalized(result.text, form); };
+}
+
+/// Drops control characters and replaces white space by spaces.
+void clean(uint32_t c, std::string& out) {
+  const bool is_blank = c == '\t' || c == '\n' || c == '\r';
+  if (!is_blank && (c == 0 || c == 0xFFFD || is_control_or_format(c))) return;
+  append_utf8(out, is_space(c) ? ' ' : c);
+}
+
+/// The blocks that BERT regards as Chinese: https://github.com/google-research/bert/blob/master/tokenization.py.
+bool is_chinese(uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+void space_chinese(uint32_t c, std::string& out) {
+  if (is_chinese(c)) out += ' ';
+  append_utf8(out, c);
+  if (is_chinese(c)) out += ' ';
+}
+
+/// Applies sentencepiece's rules for translation (nmt), which drop some characters and replace others by spaces.
+void nmt(uint32_t c, std::string& out) {
+  if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) return;
+  const bool blank = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+                     c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  append_utf8(out, blank ? ' ' : c);
+}
+
+void strip(Result& result, bool left, bool right) {
+  std::string_view text = result.text;
+  size_t begin = 0, end = 0;
+  bool blank = true;
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = first_code_point(text.substr(at));
+    at += c.length;
+    if (!is_space(c.value)) {
+      end = at;
+      blank = false;
+    } else if (blank) {
+      begin = at;
+    }
+  }
+  if (!left || begin == 0) begin = 0;
+  result.keeps_front &= begin == 0;
+  if (!right) end = text.size();
+  result.text = begin < end ? result.text.substr(begin, end - begin) : "";
+}
+
+void replace(Result& result, const Regex& pattern, const std::string& content) {
+  const std::vector<Regex::Match> matches = pattern.find_all(result.text);
+  if (matches.empty()) return;
+  std::string out;
+  size_t end = 0;
+  for (const Regex::Match& match : matches) {
+    out.append(result.text, end, match.begin - end).append(content);
+    if (match.begin == 0 && match.end > 0 && content.empty()) result.keeps_front = false;
+    end = match.end;
+  }
+  result.text = out.append(result.text, end);
+}
+
+/// Maps a cluster of fewer than six bytes of which any prefix has a rule to that rule's value. Other clusters are
+/// mapped character by character. The package does so; sentencepiece does not.
+void map_characters(Result& result, const Charsmap& map) {
+  std::string out;
+  std::string_view text = result.text;
+  for (bool front = true; !text.empty(); front = false) {
+    std::string_view cluster = text.substr(0, first_grapheme(text));
+    text.remove_prefix(cluster.size());
+    const auto rule = cluster.size() < 6 ? map.shortest(cluster) : std::nullopt;
+    if (rule) {
+      out += rule->value;
+    } else {
+      while (!cluster.empty()) {
+        const std::string_view character = cluster.substr(0, first_code_point(cluster).length);
+        const auto own = map.shortest(character);
+        out += own ? own->value : character;
+        cluster.remove_prefix(character.size());
+      }
+    }
+    if (front && out.empty()) result.keeps_front = false;
+  }
+  result.text = std::move(out);
+}
+
+}  // namespace
+
+std::string replaced(const std::string& text, const std::string& from, const std::string& to) {
+  if (from.empty()) return text;
+  std::string out;
+  size_t at = 0;
+  for (size_t found; (found = text.find(from, at)) != std::string::npos; at = found + from.size())
+    out.append(text, at, found - at).append(to);
+  return out.append(text, at);
+}
+
+Normalizer::Normalizer(const json& section) {
+  if (!section.is_null()) add(section);
+}
+
+void Normalizer::add(const json& section) {
+  const std::string type = type_of(section);
+  byte_level_ = type == "ByteLevel";
+  if (type == "Sequence") {
+    for (const json& step : section.at("normalizers")) add(step);
+  } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+    steps_.push_back(form_step(type == "NFC"    ? NormalForm::Nfc
+                               : type == "NFD"  ? NormalForm::Nfd
+                               : type == "NFKC" ? NormalForm::Nfkc
+                                                : NormalForm::Nfkd));
+  } else if (type == "Lowercase") {
+    steps_.push_back(by_character([](uint32_t c, std::string& out) { append_lower(out, c); }));
+  } else if (type == "StripAccents") {
+    steps_.push_back(without(is_mark));
+  } else if (type == "Nmt") {
+    steps_.push_back(by_character(nmt));
+  } else if (type == "Strip") {
+    const bool left = value_or(section, "strip_left", true), right = value_or(section, "strip_right", true);
+    steps_.push_back([left, right](Result& result) { strip(result, left, right); });
+  } else if (type == "BertNormalizer") {
+    const bool lower = value_or(section, "lowercase", true);
+    if (value_or(section, "clean_text", true)) steps_.push_back(by_character(clean));
+    if (value_or(section, "handle_chinese_chars", true)) steps_.push_back(by_character(space_chinese));
+    if (value_or(section, "strip_accents", lower)) {
+      steps_.push_back(form_step(NormalForm::Nfd));
+      steps_.push_back(without(is_nonspacing_mark));
+    }
+    if (lower) add({{"type", "Lowercase"}});
+  } else if (type == "Prepend") {
+    steps_.push_back([prefix = section.at("prepend").get<std::string>()](Result& result) {
+      if (!result.text.empty()) result.text = prefix + result.text;
+    });
+  } else if (type == "Replace") {
+    const auto content = section.at("content").get<std::string>();
+    const json& pattern = section.at("pattern");
+    if (pattern.is_object() && pattern.contains("String") && !pattern["String"].get<std::string>().empty() &&
+        !content.empty()) {
+      steps_.push_back([from = pattern["String"].get<std::string>(), content](Result& result) {
+        result.text = replaced(result.text, from, content);
+      });
+    } else {
+      steps_.push_back([regex = pattern_of(section), content](Result& result) { replace(result, regex, content); });
+    }
+  } else if (type == "Precompiled") {
+    const auto map =
+        std::make_shared<const Charsmap>(from_base64(value_or<std::string>(section, "precompiled_charsmap", "")));
+    steps_.push_back([map](Result& result) { map_characters(result, *map); });
+  } else if (type == "ByteLevel") {
+    steps_.push_back([](Result& result) { result.text = to_byte_alphabet(result.text); });
+  } else {
+    throw Error("tokenizer",
+                concat("the normalizer ", type,
+                       " is not supported, only Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, "
+                       "BertNormalizer, Replace, Prepend, Nmt, Precompiled, ByteLevel"));
+  }
+}
+
+Normalizer::Result Normalizer::operator()(std::string text) const {
+  Result result{std::move(text)};
+  for (const Step& step : steps_) step(result);
+  return result;
+}
+
+}  // namespace colossal::text
