@@ -1,5 +1,5 @@
 // Training of vocabularies, compared with brute-force definitions and used as tokenizers.
-#include "colossal/text/tokenizer_training.h"
+#include "colossal/text/training/tokenizer_training.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 #include <set>
 
 #include "base/complaint.h"
-#include "colossal/text/bpe_trainer.h"
-#include "colossal/text/lattice.h"
-#include "colossal/text/seed_pieces.h"
 #include "colossal/text/tokenizer.h"
-#include "colossal/text/unigram_trainer.h"
+#include "colossal/text/training/bpe_trainer.h"
+#include "colossal/text/training/lattice.h"
+#include "colossal/text/training/seed_pieces.h"
+#include "colossal/text/training/unigram_trainer.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_training_test {

@@ -12,7 +12,7 @@
 #include "colossal/base/text_start.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/tokenizer.h"
-#include "colossal/text/tokenizer_training.h"
+#include "colossal/text/training/tokenizer_training.h"
 
 namespace colossal::cli {
 namespace {

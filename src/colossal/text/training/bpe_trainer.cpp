@@ -1,4 +1,4 @@
-#include "colossal/text/bpe_trainer.h"
+#include "colossal/text/training/bpe_trainer.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "colossal/text/lattice.h"
+#include "colossal/text/training/lattice.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/text/word_counts.h"
+#include "colossal/text/training/word_counts.h"
 
 namespace colossal::text {
 

@@ -1,17 +1,17 @@
-#include "colossal/text/tokenizer_training.h"
+#include "colossal/text/training/tokenizer_training.h"
 
 #include <algorithm>
 #include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/text/bpe_trainer.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/tokenizers/byte_alphabet.h"
 #include "colossal/text/tokenizers/decoder.h"
 #include "colossal/text/tokenizers/json_section.h"
+#include "colossal/text/training/bpe_trainer.h"
+#include "colossal/text/training/unigram_trainer.h"
 #include "colossal/text/unicode.h"
-#include "colossal/text/unigram_trainer.h"
 
 namespace colossal::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/text/word_counts.h"
+#include "colossal/text/training/word_counts.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

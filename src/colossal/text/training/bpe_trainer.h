@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "colossal/text/tokenizers/bpe.h"
-#include "colossal/text/word_counts.h"
+#include "colossal/text/training/word_counts.h"
 
 namespace colossal::text {
 

@@ -1,4 +1,4 @@
-#include "colossal/text/unigram_trainer.h"
+#include "colossal/text/training/unigram_trainer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include <unordered_map>
 
 #include "colossal/base/error.h"
-#include "colossal/text/lattice.h"
-#include "colossal/text/seed_pieces.h"
 #include "colossal/text/tokenizer.h"
+#include "colossal/text/training/lattice.h"
+#include "colossal/text/training/seed_pieces.h"
 
 namespace colossal::text {
 namespace {

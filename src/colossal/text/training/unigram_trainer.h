@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/text/word_counts.h"
+#include "colossal/text/training/word_counts.h"
 
 namespace colossal::text {
 

@@ -1,4 +1,4 @@
-#include "colossal/text/seed_pieces.h"
+#include "colossal/text/training/seed_pieces.h"
 
 #include <algorithm>
 #include <cmath>
