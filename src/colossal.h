@@ -38,7 +38,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/metric.h"
 #include "colossal/checkpoint/checkpoint.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/main.h"

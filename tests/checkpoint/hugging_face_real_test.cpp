@@ -6,7 +6,7 @@
 
 #include "checkpoint/sample_state.h"
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -13,7 +13,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/log.h"
 #include "colossal/base/step_events.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/generation_options.h"

@@ -21,7 +21,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/complaint.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/models/config.h"
 #include "colossal/models/falcon.h"
 #include "colossal/models/gpt2.h"

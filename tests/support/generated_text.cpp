@@ -10,7 +10,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/file.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/low_rank.h"

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/gather.h"
 #include "colossal/checkpoint/gguf_blocks.h"
 #include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/hugging_face/gather.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 

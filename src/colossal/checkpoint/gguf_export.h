@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {

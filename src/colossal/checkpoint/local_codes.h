@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
-#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/weight_source.h"
 
 namespace colossal::checkpoint {

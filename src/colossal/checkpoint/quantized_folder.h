@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "colossal/checkpoint/weight_folder.h"
+#include "colossal/checkpoint/hugging_face/weight_folder.h"
 
 namespace colossal::checkpoint {
 

@@ -10,7 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/quantized_export.h"
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/models/shape.h"
 
 namespace colossal::run {

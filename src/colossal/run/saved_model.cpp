@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/base/seed.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/formats/gguf_file.h"

@@ -17,7 +17,7 @@
 #include "colossal/base/machine.h"
 #include "colossal/base/progress.h"
 #include "colossal/base/version.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/weight_folder.h"
+#include "colossal/checkpoint/hugging_face/weight_folder.h"
 
 #include <ATen/ATen.h>
 
@@ -10,7 +10,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-constexpr char kComponent[] = "hugging face";
+constexpr char kFolderComponent[] = "hugging face";
 
 /// Returns true for a plain file name. A downloaded index must not make us read files outside the folder.
 bool is_plain_name(const std::string& file) {
@@ -45,7 +45,7 @@ WeightFolder::WeightFolder(const std::string& folder) {
   if (fs::exists(single, none)) {
     open(single);
   } else {
-    require(fs::exists(index, none), kComponent, folder, ": has neither model.safetensors nor its index file",
+    require(fs::exists(index, none), kFolderComponent, folder, ": has neither model.safetensors nor its index file",
             remedy_of(folder));
     open_index(folder, index);
   }
@@ -54,21 +54,23 @@ WeightFolder::WeightFolder(const std::string& folder) {
 void WeightFolder::open(const std::string& path) {
   const auto& reader = readers_[path] = std::make_unique<SafetensorsReader>(path);
   for (const auto& [name, entry] : reader->entries()) {
-    require(entries_.emplace(name, &entry).second, kComponent, path, ": ", printable(name), " is in another file too");
+    require(entries_.emplace(name, &entry).second, kFolderComponent, path, ": ", printable(name),
+            " is in another file too");
     owners_[name] = reader.get();
   }
 }
 
 void WeightFolder::open_index(const std::string& folder, const std::string& path) {
-  const nlohmann::json index = read_json_object(path, kComponent);
+  const nlohmann::json index = read_json_object(path, kFolderComponent);
   const auto map = index.find("weight_map");
-  require(map != index.end() && map->is_object(), kComponent, path, ": weight_map must be a JSON object");
+  require(map != index.end() && map->is_object(), kFolderComponent, path, ": weight_map must be a JSON object");
   for (const auto& [name, file] : map->items()) {
-    require(file.is_string() && is_plain_name(file.get<std::string>()), kComponent, path, ": ", printable(name),
+    require(file.is_string() && is_plain_name(file.get<std::string>()), kFolderComponent, path, ": ", printable(name),
             " must be in a file of this folder: got ", printable(file.dump()));
     const std::string where = folder + "/" + file.get<std::string>();
     if (readers_.count(where) == 0) open(where);
-    require(readers_.at(where)->contains(name), kComponent, path, ": ", where, " does not hold ", printable(name));
+    require(readers_.at(where)->contains(name), kFolderComponent, path, ": ", where, " does not hold ",
+            printable(name));
   }
 }
 

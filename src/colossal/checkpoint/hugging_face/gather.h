@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/hugging_face/external_part.h"
 
 namespace colossal::comm {
 class Group;

@@ -6,9 +6,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/external_part.h"
-#include "colossal/checkpoint/gather.h"
-#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/hugging_face/external_part.h"
+#include "colossal/checkpoint/hugging_face/gather.h"
+#include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/hugging_face/external_part.h"
 
 #include <ATen/ATen.h>
 
