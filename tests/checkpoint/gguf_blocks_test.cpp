@@ -1,5 +1,3 @@
-#include "colossal/checkpoint/gguf_blocks.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <cstring>
 #include <random>
 #include <vector>
+
+#include "colossal/checkpoint/gguf/blocks.h"
 
 namespace colossal::checkpoint::gguf_blocks_test {
 namespace {

@@ -1,5 +1,3 @@
-#include "colossal/checkpoint/gguf_codes.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +5,8 @@
 #include <random>
 #include <string>
 
-#include "colossal/checkpoint/gguf_blocks.h"
+#include "colossal/checkpoint/gguf/blocks.h"
+#include "colossal/checkpoint/gguf/codes.h"
 
 namespace colossal::checkpoint::gguf_codes_test {
 namespace {

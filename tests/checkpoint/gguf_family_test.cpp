@@ -1,12 +1,11 @@
-#include "colossal/checkpoint/gguf_family.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/complaint.h"
-#include "colossal/checkpoint/gguf_blocks.h"
-#include "colossal/checkpoint/gguf_weights.h"
+#include "colossal/checkpoint/gguf/blocks.h"
+#include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/weights.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::gguf_family_test {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/complaint.h"
-#include "colossal/checkpoint/gguf_export.h"
+#include "colossal/checkpoint/gguf/export.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/gguf_weights.h"
+#include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
 #include "colossal/checkpoint/quantized_folder.h"
 #include "colossal/formats/gguf_file.h"

@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/gguf_export.h"
+#include "colossal/checkpoint/gguf/export.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/agreement.h"

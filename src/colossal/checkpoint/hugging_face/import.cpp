@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/blocks.h"
-#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/checkpoint/local_codes.h"

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/gguf_codes.h"
+#include "colossal/checkpoint/gguf/codes.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/gguf_rotary.h"
+#include "colossal/checkpoint/gguf/rotary.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
-#include "colossal/checkpoint/gguf_blocks.h"
+#include "colossal/checkpoint/gguf/blocks.h"
 
 namespace colossal::checkpoint {
 namespace {

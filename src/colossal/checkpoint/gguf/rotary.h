@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf/family.h"
 
 namespace colossal::checkpoint {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "colossal/checkpoint/gguf_blocks.h"
+#include "colossal/checkpoint/gguf/blocks.h"
 
 namespace colossal::checkpoint {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/gguf_weights.h"
+#include "colossal/checkpoint/gguf/weights.h"
 
 #include <ATen/ATen.h>
 
@@ -8,9 +8,9 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/mapped_file.h"
-#include "colossal/checkpoint/gguf_blocks.h"
-#include "colossal/checkpoint/gguf_codes.h"
-#include "colossal/checkpoint/gguf_rotary.h"
+#include "colossal/checkpoint/gguf/blocks.h"
+#include "colossal/checkpoint/gguf/codes.h"
+#include "colossal/checkpoint/gguf/rotary.h"
 
 namespace colossal::checkpoint {
 namespace {

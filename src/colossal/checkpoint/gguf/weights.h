@@ -1,6 +1,6 @@
 // Reads a GGUF file as if it were the corresponding Hugging Face folder.
 #pragma once
-#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf/family.h"
 
 #include <ATen/ATen.h>
 

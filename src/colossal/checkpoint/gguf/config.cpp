@@ -3,8 +3,8 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/number.h"
-#include "colossal/checkpoint/gguf_family.h"
-#include "colossal/checkpoint/gguf_rotary.h"
+#include "colossal/checkpoint/gguf/family.h"
+#include "colossal/checkpoint/gguf/rotary.h"
 
 namespace colossal::checkpoint {
 namespace {

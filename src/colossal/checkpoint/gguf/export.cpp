@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/gguf_export.h"
+#include "colossal/checkpoint/gguf/export.h"
 
 #include <ATen/ATen.h>
 
@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/gguf_blocks.h"
-#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf/blocks.h"
+#include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/gather.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
