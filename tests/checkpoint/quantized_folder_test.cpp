@@ -1,5 +1,3 @@
-#include "colossal/checkpoint/quantized_folder.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +8,8 @@
 #include "checkpoint/sample_state.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/quantized_export.h"
+#include "colossal/checkpoint/quantized/export.h"
+#include "colossal/checkpoint/quantized/folder.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::quantized_folder_test {

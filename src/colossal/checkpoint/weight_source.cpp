@@ -5,7 +5,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf/weights.h"
 #include "colossal/checkpoint/hugging_face/weight_folder.h"
-#include "colossal/checkpoint/quantized_folder.h"
+#include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/formats/gguf_file.h"
 
 namespace colossal::checkpoint {

@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
-#include "colossal/checkpoint/quantized_export.h"
+#include "colossal/checkpoint/quantized/export.h"
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/local_world.h"

@@ -10,9 +10,9 @@
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
-#include "colossal/checkpoint/local_codes.h"
 #include "colossal/checkpoint/mismatch.h"
-#include "colossal/checkpoint/quantized_folder.h"
+#include "colossal/checkpoint/quantized/folder.h"
+#include "colossal/checkpoint/quantized/local_codes.h"
 #include "colossal/checkpoint/weight_source.h"
 #include "colossal/formats/gguf_file.h"
 

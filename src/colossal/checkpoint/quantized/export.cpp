@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/quantized_export.h"
+#include "colossal/checkpoint/quantized/export.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/quantized_folder.h"
+#include "colossal/checkpoint/quantized/folder.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/checkpoint/local_codes.h"
+#include "colossal/checkpoint/quantized/local_codes.h"
 
 #include <ATen/ATen.h>
 
