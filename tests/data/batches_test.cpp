@@ -7,7 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/data/text_samples.h"
+#include "colossal/data/texts/samples.h"
 
 namespace colossal::data::batches_test {
 namespace {

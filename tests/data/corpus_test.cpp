@@ -1,4 +1,4 @@
-#include "colossal/data/corpus.h"
+#include "colossal/data/texts/corpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/data/stored_tokens.h"
-#include "colossal/data/text_files.h"
+#include "colossal/data/texts/files.h"
+#include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/temporary_folder.h"
 

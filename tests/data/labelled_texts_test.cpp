@@ -1,11 +1,10 @@
-#include "colossal/data/labelled_texts.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "colossal/data/texts/labelled.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "support/cifar_folder.h"
 #include "support/ranks_values.h"

@@ -1,4 +1,4 @@
-#include "colossal/data/masked_samples.h"
+#include "colossal/data/texts/masked_samples.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "colossal/data/pair_samples.h"
+#include "colossal/data/texts/pair_samples.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

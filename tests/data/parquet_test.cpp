@@ -9,10 +9,10 @@
 #include "colossal/base/error.h"
 #include "colossal/data/document_stream.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/labelled_texts.h"
-#include "colossal/data/pair_samples.h"
 #include "colossal/data/parquet_page.h"
 #include "colossal/data/parquet_rows.h"
+#include "colossal/data/texts/labelled.h"
+#include "colossal/data/texts/pair_samples.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/data/corrupted_spans.h"
+#include "colossal/data/texts/corrupted_spans.h"
 #include "colossal/models/registry.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/corpus.h"
-#include "colossal/data/masked_samples.h"
 #include "colossal/data/passed_over.h"
 #include "colossal/data/record_mix.h"
-#include "colossal/data/text_samples.h"
+#include "colossal/data/texts/corpus.h"
+#include "colossal/data/texts/masked_samples.h"
+#include "colossal/data/texts/samples.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::data {

@@ -11,7 +11,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
 #include "colossal/data/position_number.h"
-#include "colossal/data/stored_tokens.h"
+#include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {

@@ -19,7 +19,7 @@
 #include "colossal/base/version.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/data/text_files.h"
+#include "colossal/data/texts/files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
 #include "colossal/models/registry.h"

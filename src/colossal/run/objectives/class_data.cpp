@@ -6,8 +6,8 @@
 #include "colossal/base/error.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/image_samples.h"
-#include "colossal/data/labelled_texts.h"
 #include "colossal/data/picture_folder.h"
+#include "colossal/data/texts/labelled.h"
 #include "colossal/run/objectives/text_data.h"
 
 namespace colossal::run {

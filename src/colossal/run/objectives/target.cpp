@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/data/corrupted_spans.h"
-#include "colossal/data/pair_samples.h"
+#include "colossal/data/texts/corrupted_spans.h"
+#include "colossal/data/texts/pair_samples.h"
 #include "colossal/run/objectives/text_data.h"
 
 namespace colossal::run {

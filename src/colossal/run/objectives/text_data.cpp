@@ -5,7 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/data/document_stream.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/text_samples.h"
+#include "colossal/data/texts/samples.h"
 
 namespace colossal::run {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/corpus.h"
-#include "colossal/data/masked_samples.h"
 #include "colossal/data/record_source.h"
+#include "colossal/data/texts/corpus.h"
+#include "colossal/data/texts/masked_samples.h"
 #include "colossal/run/objective.h"
 
 namespace colossal::run {

@@ -1,4 +1,4 @@
-#include "colossal/data/labelled_texts.h"
+#include "colossal/data/texts/labelled.h"
 
 #include <ATen/ATen.h>
 

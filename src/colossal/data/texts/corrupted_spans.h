@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/corpus.h"
-#include "colossal/data/pair_samples.h"
+#include "colossal/data/texts/corpus.h"
+#include "colossal/data/texts/pair_samples.h"
 
 namespace colossal::data {
 

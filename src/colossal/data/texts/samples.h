@@ -1,7 +1,7 @@
 // Samples of a corpus for next-token prediction: runs of tokens. The label of each token is the token after it.
 #pragma once
 #include "colossal/data/batches.h"
-#include "colossal/data/corpus.h"
+#include "colossal/data/texts/corpus.h"
 
 namespace colossal::data {
 

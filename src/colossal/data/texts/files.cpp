@@ -1,4 +1,4 @@
-#include "colossal/data/text_files.h"
+#include "colossal/data/texts/files.h"
 
 #include <algorithm>
 #include <filesystem>

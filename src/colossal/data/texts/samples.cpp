@@ -1,4 +1,4 @@
-#include "colossal/data/text_samples.h"
+#include "colossal/data/texts/samples.h"
 
 #include <ATen/ATen.h>
 

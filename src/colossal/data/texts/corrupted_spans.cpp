@@ -1,4 +1,4 @@
-#include "colossal/data/corrupted_spans.h"
+#include "colossal/data/texts/corrupted_spans.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "colossal/data/corpus.h"
+#include "colossal/data/texts/corpus.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/text_start.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/stored_tokens.h"
-#include "colossal/data/text_files.h"
+#include "colossal/data/texts/files.h"
+#include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/tokenizers/byte.h"
 #include "colossal/text/utf8.h"
 

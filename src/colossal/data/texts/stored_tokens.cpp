@@ -1,4 +1,4 @@
-#include "colossal/data/stored_tokens.h"
+#include "colossal/data/texts/stored_tokens.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Samples of a corpus in which some tokens are hidden. A model learns to predict the hidden tokens.
 #pragma once
-#include "colossal/data/text_samples.h"
+#include "colossal/data/texts/samples.h"
 
 namespace colossal::data {
 
