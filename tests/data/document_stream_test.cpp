@@ -1,6 +1,6 @@
 // Streams of text from files. The order is the same for any ranks, threads and batch sizes, and a stream resumes at any
 // position.
-#include "colossal/data/document_stream.h"
+#include "colossal/data/streams/document_stream.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -10,7 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/data/cifar.h"
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/unpacked_file.h"
 #include "support/cifar_folder.h"
 
 namespace colossal::data::images_test {

@@ -1,5 +1,5 @@
 // Files of JSON lines, plain and packed, whole and damaged: the records that are read, and the errors.
-#include "colossal/data/json_lines.h"
+#include "colossal/data/streams/json_lines.h"
 
 #include <gmock/gmock.h>
 #include <zstd.h>
@@ -10,8 +10,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/data/line_reader.h"
-#include "colossal/data/record_mix.h"
+#include "colossal/data/streams/line_reader.h"
+#include "colossal/data/streams/record_mix.h"
 #include "support/cifar_folder.h"
 #include "support/temporary_folder.h"
 

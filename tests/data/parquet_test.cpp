@@ -7,10 +7,10 @@
 #include <random>
 
 #include "colossal/base/error.h"
-#include "colossal/data/document_stream.h"
-#include "colossal/data/json_lines.h"
 #include "colossal/data/parquet_page.h"
 #include "colossal/data/parquet_rows.h"
+#include "colossal/data/streams/document_stream.h"
+#include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/data/texts/pair_samples.h"
 #include "support/ranks_values.h"

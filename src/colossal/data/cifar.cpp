@@ -8,7 +8,7 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/unpacked_file.h"
 
 namespace colossal::data {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "colossal/base/input_file.h"
 #include "colossal/data/parquet_column.h"
-#include "colossal/data/record_lines.h"
+#include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
 

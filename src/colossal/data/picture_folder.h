@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/passed_over.h"
-#include "colossal/data/record_source.h"
+#include "colossal/data/streams/passed_over.h"
+#include "colossal/data/streams/record_source.h"
 
 namespace colossal::data {
 

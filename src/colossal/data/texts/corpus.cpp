@@ -12,7 +12,7 @@
 #include "colossal/base/file_name.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/text_start.h"
-#include "colossal/data/json_lines.h"
+#include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/files.h"
 #include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/tokenizers/byte.h"

@@ -13,10 +13,10 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/base/text_start.h"
-#include "colossal/data/json_lines.h"
-#include "colossal/data/passed_over.h"
-#include "colossal/data/record_lines.h"
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/json_lines.h"
+#include "colossal/data/streams/passed_over.h"
+#include "colossal/data/streams/record_lines.h"
+#include "colossal/data/streams/unpacked_file.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {

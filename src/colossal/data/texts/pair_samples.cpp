@@ -9,9 +9,9 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/base/text_start.h"
-#include "colossal/data/json_lines.h"
-#include "colossal/data/record_lines.h"
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/json_lines.h"
+#include "colossal/data/streams/record_lines.h"
+#include "colossal/data/streams/unpacked_file.h"
 
 namespace colossal::data {
 namespace {

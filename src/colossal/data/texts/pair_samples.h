@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/record_source.h"
+#include "colossal/data/streams/record_source.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::data {

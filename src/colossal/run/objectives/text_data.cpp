@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/data/document_stream.h"
-#include "colossal/data/json_lines.h"
+#include "colossal/data/streams/document_stream.h"
+#include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/samples.h"
 
 namespace colossal::run {

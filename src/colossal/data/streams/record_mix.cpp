@@ -1,4 +1,4 @@
-#include "colossal/data/record_mix.h"
+#include "colossal/data/streams/record_mix.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/json_lines.h"
 #include "colossal/data/position_number.h"
+#include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/stored_tokens.h"
 #include "colossal/text/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/data/json_lines.h"
+#include "colossal/data/streams/json_lines.h"
 
 #include <algorithm>
 #include <array>

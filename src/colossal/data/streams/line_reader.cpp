@@ -1,4 +1,4 @@
-#include "colossal/data/line_reader.h"
+#include "colossal/data/streams/line_reader.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/unpacked_file.h"
 
 #include <zlib.h>
 #include <zstd.h>

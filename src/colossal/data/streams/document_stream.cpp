@@ -1,4 +1,4 @@
-#include "colossal/data/document_stream.h"
+#include "colossal/data/streams/document_stream.h"
 
 #include <ATen/ATen.h>
 
@@ -9,8 +9,8 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/json_lines.h"
 #include "colossal/data/position_number.h"
+#include "colossal/data/streams/json_lines.h"
 
 namespace colossal::data {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/record_source.h"
+#include "colossal/data/streams/record_source.h"
 
 namespace colossal::data {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/record_lines.h"
+#include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
 

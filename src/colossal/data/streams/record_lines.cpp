@@ -1,8 +1,8 @@
-#include "colossal/data/record_lines.h"
+#include "colossal/data/streams/record_lines.h"
 
-#include "colossal/data/json_lines.h"
-#include "colossal/data/line_reader.h"
 #include "colossal/data/parquet_rows.h"
+#include "colossal/data/streams/json_lines.h"
+#include "colossal/data/streams/line_reader.h"
 
 namespace colossal::data {
 

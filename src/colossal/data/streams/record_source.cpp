@@ -1,13 +1,13 @@
-#include "colossal/data/record_source.h"
+#include "colossal/data/streams/record_source.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/json_lines.h"
 #include "colossal/data/order.h"
 #include "colossal/data/position_number.h"
+#include "colossal/data/streams/json_lines.h"
 
 namespace colossal::data {
 

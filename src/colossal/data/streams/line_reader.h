@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/record_lines.h"
-#include "colossal/data/unpacked_file.h"
+#include "colossal/data/streams/record_lines.h"
+#include "colossal/data/streams/unpacked_file.h"
 
 namespace colossal::data {
 

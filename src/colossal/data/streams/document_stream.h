@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/passed_over.h"
-#include "colossal/data/record_mix.h"
+#include "colossal/data/streams/passed_over.h"
+#include "colossal/data/streams/record_mix.h"
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/masked_samples.h"
 #include "colossal/data/texts/samples.h"
