@@ -7,8 +7,8 @@
 #include <random>
 
 #include "colossal/base/error.h"
-#include "colossal/data/parquet_page.h"
-#include "colossal/data/parquet_rows.h"
+#include "colossal/data/parquet/page.h"
+#include "colossal/data/parquet/rows.h"
 #include "colossal/data/streams/document_stream.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/texts/labelled.h"

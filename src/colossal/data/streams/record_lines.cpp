@@ -1,6 +1,6 @@
 #include "colossal/data/streams/record_lines.h"
 
-#include "colossal/data/parquet_rows.h"
+#include "colossal/data/parquet/rows.h"
 #include "colossal/data/streams/json_lines.h"
 #include "colossal/data/streams/line_reader.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/data/parquet_page.h"
+#include "colossal/data/parquet/page.h"
 
 #include <zlib.h>
 #include <zstd.h>

@@ -1,4 +1,4 @@
-#include "colossal/data/parquet_column.h"
+#include "colossal/data/parquet/column.h"
 
 #include <zlib.h>
 

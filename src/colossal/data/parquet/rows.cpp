@@ -1,4 +1,4 @@
-#include "colossal/data/parquet_rows.h"
+#include "colossal/data/parquet/rows.h"
 
 #include <algorithm>
 #include <cstring>

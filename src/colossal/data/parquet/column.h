@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "colossal/base/input_file.h"
-#include "colossal/data/parquet_page.h"
+#include "colossal/data/parquet/page.h"
 #include "colossal/formats/thrift.h"
 
 namespace colossal::data {
@@ -21,7 +21,7 @@ struct ParquetValue {
 /// A reader of the values of one column chunk.
 ///
 /// Memory: a page and the column's dictionary, each at most 256 MiB unpacked.
-/// Errors ("data") of all members: the data is damaged; its compression is not supported (parquet_page.h); its encoding
+/// Errors ("data") of all members: the data is damaged; its compression is not supported (page.h); its encoding
 ///                                 is neither PLAIN nor a dictionary; values are neither texts nor integers.
 class ParquetColumn {
  public:

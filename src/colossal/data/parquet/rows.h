@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "colossal/base/input_file.h"
-#include "colossal/data/parquet_column.h"
+#include "colossal/data/parquet/column.h"
 #include "colossal/data/streams/record_lines.h"
 
 namespace colossal::data {
