@@ -203,7 +203,7 @@ function(colossal_add_layers)
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
   # Loops over pixels, which -O2 does not make into vectors.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/resample.cpp PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/colossal/data/pictures/resample.cpp PROPERTIES COMPILE_OPTIONS
     $<$<CONFIG:Release>:-O3> SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG)
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)

@@ -7,7 +7,7 @@
 #include <exception>
 #include <string>
 
-#include "colossal/data/picture_folder.h"
+#include "colossal/data/pictures/folder.h"
 
 namespace colossal::data {
 namespace {

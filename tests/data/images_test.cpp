@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/data/cifar.h"
+#include "colossal/data/pictures/cifar.h"
 #include "colossal/data/streams/unpacked_file.h"
 #include "support/cifar_folder.h"
 

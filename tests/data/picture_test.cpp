@@ -1,5 +1,5 @@
 // Pictures of all kinds, whole, damaged and hostile, and samples from folders of pictures.
-#include "colossal/data/picture.h"
+#include "colossal/data/pictures/picture.h"
 
 // clang-format off: jpeglib.h wants what stands before it.
 #include <jpeglib.h>
@@ -19,7 +19,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/data/picture_folder.h"
+#include "colossal/data/pictures/folder.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/data/cifar.h"
-#include "colossal/data/image_samples.h"
-#include "colossal/data/picture_folder.h"
+#include "colossal/data/pictures/cifar.h"
+#include "colossal/data/pictures/folder.h"
+#include "colossal/data/pictures/image_samples.h"
 #include "colossal/data/texts/labelled.h"
 #include "colossal/run/objectives/text_data.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/data/picture_folder.h"
+#include "colossal/data/pictures/folder.h"
 
 #include <ATen/ATen.h>
 
@@ -13,7 +13,7 @@
 #include "colossal/base/input_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/picture.h"
+#include "colossal/data/pictures/picture.h"
 #include "colossal/data/visible_files.h"
 
 namespace colossal::data {

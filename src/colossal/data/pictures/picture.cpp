@@ -1,4 +1,4 @@
-#include "colossal/data/picture.h"
+#include "colossal/data/pictures/picture.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "colossal/data/image_samples.h"
+#include "colossal/data/pictures/image_samples.h"
 
 namespace colossal::data {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "colossal/data/picture.h"
+#include "colossal/data/pictures/picture.h"
 
 namespace colossal::data {
 namespace {

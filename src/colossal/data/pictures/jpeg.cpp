@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/data/picture.h"
+#include "colossal/data/pictures/picture.h"
 
 namespace colossal::data {
 namespace {

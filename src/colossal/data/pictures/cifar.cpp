@@ -1,4 +1,4 @@
-#include "colossal/data/cifar.h"
+#include "colossal/data/pictures/cifar.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/data/image_samples.h"
+#include "colossal/data/pictures/image_samples.h"
 
 #include <ATen/ATen.h>
 
