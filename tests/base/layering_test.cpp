@@ -350,11 +350,11 @@ class PlantedViolations : public ::testing::Test {
     plant("models/registry.h", "#include \"colossal/models/model.h\"\n");
     plant("models/model.h", "#include \"colossal/tensor/place.h\"\n");
     plant("models/built_in.cpp",
-          "#include \"colossal/models/registry.h\"\n#include \"colossal/models/gpt2.h\"\n#include "
-          "\"colossal/models/llama.h\"\n");
-    plant("models/gpt2.h", "#include \"colossal/models/model.h\"\n");
-    plant("models/gpt2.cpp", "#include \"colossal/models/gpt2.h\"\n");
-    plant("models/llama.h", "");
+          "#include \"colossal/models/registry.h\"\n#include \"colossal/models/families/gpt2.h\"\n#include "
+          "\"colossal/models/families/llama.h\"\n");
+    plant("models/families/gpt2.h", "#include \"colossal/models/model.h\"\n");
+    plant("models/families/gpt2.cpp", "#include \"colossal/models/families/gpt2.h\"\n");
+    plant("models/families/llama.h", "");
     plant("tensor/place.h", "#include <ATen/core/Tensor.h>\n#include \"colossal/base/good.h\"\n");
   }
   void plant(const std::string& name, const std::string& text) {
@@ -381,8 +381,9 @@ TEST_F(PlantedViolations, FindsTorchInATorchFreeLayer) {
 }
 
 TEST_F(PlantedViolations, FindsASiblingOfAModel) {
-  plant("models/llama.cpp", "#include \"colossal/models/llama.h\"\n#include \"colossal/models/gpt2.h\"\n");
-  EXPECT_THAT(found(), ElementsAre("models/llama.cpp includes a sibling: colossal/models/gpt2.h"));
+  plant("models/families/llama.cpp",
+        "#include \"colossal/models/families/llama.h\"\n#include \"colossal/models/families/gpt2.h\"\n");
+  EXPECT_THAT(found(), ElementsAre("models/families/llama.cpp includes a sibling: colossal/models/families/gpt2.h"));
 }
 
 TEST_F(PlantedViolations, FindsAnIncludeOfAMissingFile) {
@@ -422,7 +423,7 @@ TEST_F(PlantedViolations, FindsALongFunction) {
 
 TEST_F(PlantedViolations, FindsAnEmptyFile) {
   EXPECT_THAT(empty_files(fs::path(folder_.path()) / "src"),
-              UnorderedElementsAre("colossal/base/other.h is empty", "colossal/models/llama.h is empty"));
+              UnorderedElementsAre("colossal/base/other.h is empty", "colossal/models/families/llama.h is empty"));
 }
 
 TEST_F(PlantedViolations, FindsAPublicHeaderThatIncludesAPrivateOne) {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/models/bert.h"
 #include "colossal/models/config.h"
+#include "colossal/models/families/bert.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"

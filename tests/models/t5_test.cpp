@@ -1,6 +1,6 @@
 // T5: sizes, costs, conversion to its folder and back, the encoder alone, and decoding. tests/interop/t5_interop.py
 // checks that it computes what transformers computes.
-#include "colossal/models/t5.h"
+#include "colossal/models/families/t5.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
 // Compares the Vision Transformer with the formulas of its paper written in ATen; checks its counts and refusals.
-#include "colossal/models/vit.h"
+#include "colossal/models/families/vit.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

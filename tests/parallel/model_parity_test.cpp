@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/idle_world.h"
-#include "colossal/models/falcon.h"
-#include "colossal/models/gpt2.h"
-#include "colossal/models/llama.h"
-#include "colossal/models/opt.h"
+#include "colossal/models/families/falcon.h"
+#include "colossal/models/families/gpt2.h"
+#include "colossal/models/families/llama.h"
+#include "colossal/models/families/opt.h"
+#include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/vit.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"

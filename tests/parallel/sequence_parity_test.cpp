@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/models/llama.h"
+#include "colossal/models/families/llama.h"
 #include "colossal/run/config.h"
 #include "colossal/schedule/make.h"
 #include "parallel/sequence_ranks.h"

@@ -14,7 +14,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
-#include "colossal/models/llama.h"
+#include "colossal/models/families/llama.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/decoding.h"

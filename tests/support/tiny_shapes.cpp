@@ -1,11 +1,11 @@
 // The tiny models that parity.h declares.
 #include <ATen/ATen.h>
 
-#include "colossal/models/bert.h"
 #include "colossal/models/decoder.h"
+#include "colossal/models/families/bert.h"
+#include "colossal/models/families/t5.h"
+#include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/t5.h"
-#include "colossal/models/vit.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 #include "support/parity.h"

@@ -7,11 +7,11 @@
 #include <mutex>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/models/llama.h"
+#include "colossal/models/families/llama.h"
+#include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
 #include "colossal/models/task_batch.h"
-#include "colossal/models/vit.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/report/metrics.h"
 #include "colossal/train/engine.h"

@@ -9,7 +9,7 @@
 #include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
-#include "colossal/models/llama.h"
+#include "colossal/models/families/llama.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/train/engine.h"

@@ -1,11 +1,11 @@
-#include "colossal/models/t5_folder.h"
+#include "colossal/models/families/t5_folder.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/families/t5_sizes.h"
 #include "colossal/models/folder_config.h"
-#include "colossal/models/t5_sizes.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {

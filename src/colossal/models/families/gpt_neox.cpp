@@ -1,4 +1,4 @@
-#include "colossal/models/gpt_neox.h"
+#include "colossal/models/families/gpt_neox.h"
 
 #include <nlohmann/json.hpp>
 

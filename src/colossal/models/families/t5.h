@@ -14,8 +14,8 @@
 //   const models::Stage encoder{.last = s.layers - s.own.as<models::T5Sizes>().decoder_layers, .ends = false};
 //   const at::Tensor read = models::run_stage(model, encoder, {}, step)[1];       // [B, S, H], normed
 #pragma once
+#include "colossal/models/families/t5_sizes.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/t5_sizes.h"
 
 namespace colossal::models {
 

@@ -1,4 +1,4 @@
-#include "colossal/models/vit.h"
+#include "colossal/models/families/vit.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/bert.h"
+#include "colossal/models/families/bert.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/llama.h"
+#include "colossal/models/families/llama.h"
 
 #include <nlohmann/json.hpp>
 

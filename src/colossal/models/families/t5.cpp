@@ -1,4 +1,4 @@
-#include "colossal/models/t5.h"
+#include "colossal/models/families/t5.h"
 
 #include <ATen/ATen.h>
 
@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/activation_key.h"
-#include "colossal/models/t5_folder.h"
+#include "colossal/models/families/t5_folder.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/lookup.h"
 #include "colossal/nn/relative_attention.h"

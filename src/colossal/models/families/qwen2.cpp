@@ -1,4 +1,4 @@
-#include "colossal/models/qwen2.h"
+#include "colossal/models/families/qwen2.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/falcon.h"
+#include "colossal/models/families/falcon.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "colossal/models/gemma2.h"
+#include "colossal/models/families/gemma2.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "colossal/models/bloom.h"
+#include "colossal/models/families/bloom.h"
 
 #include <nlohmann/json.hpp>
 

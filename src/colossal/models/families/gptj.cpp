@@ -1,4 +1,4 @@
-#include "colossal/models/gptj.h"
+#include "colossal/models/families/gptj.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "colossal/models/gpt2.h"
+#include "colossal/models/families/gpt2.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "colossal/models/opt.h"
+#include "colossal/models/families/opt.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/qwen3.h"
+#include "colossal/models/families/qwen3.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/phi3.h"
+#include "colossal/models/families/phi3.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "colossal/models/palm.h"
+#include "colossal/models/families/palm.h"
 
 #include <cmath>
 #include <memory>
