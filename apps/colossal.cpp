@@ -6,7 +6,7 @@
 // need LibTorch. The linker finds them before the libraries, so it takes no code from there that would need LibTorch. A
 // command that is missing here fails the link.
 #include "colossal/cli/become.h"
-#include "colossal/cli/bench.h"
+#include "colossal/cli/bench/bench.h"
 #include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
 #include "colossal/cli/evaluate.h"

@@ -1,5 +1,5 @@
 // The search for the largest number that works.
-#include "colossal/cli/largest.h"
+#include "colossal/cli/bench/largest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Child processes with limits on memory and time, for any use of their output.
-#include "colossal/cli/limited_process.h"
+#include "colossal/cli/bench/limited_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

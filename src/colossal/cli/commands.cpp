@@ -1,6 +1,6 @@
 #include "colossal/cli/commands.h"
 
-#include "colossal/cli/bench.h"
+#include "colossal/cli/bench/bench.h"
 #include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
 #include "colossal/cli/evaluate.h"

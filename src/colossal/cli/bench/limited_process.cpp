@@ -1,4 +1,4 @@
-#include "colossal/cli/limited_process.h"
+#include "colossal/cli/bench/limited_process.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "colossal/cli/bench_memory.h"
+#include "colossal/cli/bench/memory.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,9 +13,9 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
-#include "colossal/cli/largest.h"
-#include "colossal/cli/limited_process.h"
-#include "colossal/cli/memory_try.h"
+#include "colossal/cli/bench/largest.h"
+#include "colossal/cli/bench/limited_process.h"
+#include "colossal/cli/bench/memory_try.h"
 #include "colossal/report/draw_tiers.h"
 #include "colossal/run/config.h"
 

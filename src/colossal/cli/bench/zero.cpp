@@ -1,4 +1,4 @@
-#include "colossal/cli/bench_zero.h"
+#include "colossal/cli/bench/zero.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

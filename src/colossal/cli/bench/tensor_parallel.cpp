@@ -1,4 +1,4 @@
-#include "colossal/cli/bench_tensor_parallel.h"
+#include "colossal/cli/bench/tensor_parallel.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/measured_table.h"
+#include "colossal/cli/bench/measured_table.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"

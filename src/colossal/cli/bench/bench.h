@@ -1,5 +1,5 @@
-// `colossal bench NAME`. A new benchmark is two files here (`bench_x.h` with `int bench_x(const Arguments&)`,
-// `bench_x.cpp`) and a row in bench.cpp.
+// `colossal bench NAME`. A new benchmark is two files here (`x.h` with `int bench_x(const Arguments&)`, `x.cpp`)
+// and a row in bench.cpp.
 #pragma once
 #include "colossal/cli/arguments.h"
 

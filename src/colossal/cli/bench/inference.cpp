@@ -1,4 +1,4 @@
-#include "colossal/cli/bench_inference.h"
+#include "colossal/cli/bench/inference.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "colossal/cli/measured_table.h"
+#include "colossal/cli/bench/measured_table.h"
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-#include "colossal/cli/bench.h"
+#include "colossal/cli/bench/bench.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "colossal/base/suggest.h"
-#include "colossal/cli/bench_inference.h"
-#include "colossal/cli/bench_memory.h"
-#include "colossal/cli/bench_sequence.h"
-#include "colossal/cli/bench_tensor_parallel.h"
-#include "colossal/cli/bench_zero.h"
+#include "colossal/cli/bench/inference.h"
+#include "colossal/cli/bench/memory.h"
+#include "colossal/cli/bench/sequence.h"
+#include "colossal/cli/bench/tensor_parallel.h"
+#include "colossal/cli/bench/zero.h"
 
 namespace colossal::cli {
 namespace {

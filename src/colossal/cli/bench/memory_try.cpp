@@ -1,4 +1,4 @@
-#include "colossal/cli/memory_try.h"
+#include "colossal/cli/bench/memory_try.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
