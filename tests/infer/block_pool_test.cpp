@@ -1,4 +1,4 @@
-#include "colossal/infer/block_pool.h"
+#include "colossal/infer/decoding/block_pool.h"
 
 #include <gtest/gtest.h>
 

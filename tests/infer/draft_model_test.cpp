@@ -1,6 +1,6 @@
 // Draft tokens of a smaller model: completions keep the distribution that they have without them, in every layout and
 // for any cache size.
-#include "colossal/infer/draft_model.h"
+#include "colossal/infer/decoding/draft_model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -14,8 +14,8 @@
 #include <random>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/infer/decoding/grammar_constraint.h"
 #include "colossal/infer/engine.h"
-#include "colossal/infer/grammar_constraint.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/tokenizers/byte.h"

@@ -1,12 +1,12 @@
 // Sampling under a grammar: for any logits, the sampled text is JSON of the schema.
-#include "colossal/infer/grammar_constraint.h"
+#include "colossal/infer/decoding/grammar_constraint.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/decoding/sampler.h"
 #include "colossal/text/tokenizers/byte.h"
 
 namespace colossal::infer::grammar_constraint_test {

@@ -1,4 +1,4 @@
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/decoding/sampler.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "colossal/infer/scheduler.h"
+#include "colossal/infer/decoding/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

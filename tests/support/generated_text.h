@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/decoding/sampler.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/run/config.h"

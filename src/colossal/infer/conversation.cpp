@@ -2,7 +2,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
-#include "colossal/infer/grammar_constraint.h"
+#include "colossal/infer/decoding/grammar_constraint.h"
 
 namespace colossal::infer {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/lone_runner.h"
-#include "colossal/infer/model_runner.h"
+#include "colossal/infer/decoding/lone_runner.h"
+#include "colossal/infer/decoding/model_runner.h"
 #include "colossal/ops/attention/paged.h"
 
 namespace colossal::infer {

@@ -6,8 +6,9 @@
 //   while (engine.has_work()) engine.step();
 //
 // The engine packs sequences of different lengths into one row [1, T] and runs it through the model that training uses
-// (model_runner.h). A Scheduler assigns the blocks of a paged KV cache (nn/paged_cache.h). With EngineOptions::alone
-// requests run one after another (lone_runner.h). Both modes use the same sampler, constraints, limits and events.
+// (infer/decoding/model_runner.h). A Scheduler assigns the blocks of a paged KV cache (nn/paged_cache.h). With
+// EngineOptions::alone requests run one after another (infer/decoding/lone_runner.h). Both modes use the same sampler,
+// constraints, limits and events.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,11 +18,11 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/draft_model.h"
-#include "colossal/infer/ngram_lookup.h"
+#include "colossal/infer/decoding/draft_model.h"
+#include "colossal/infer/decoding/ngram_lookup.h"
+#include "colossal/infer/decoding/runner.h"
+#include "colossal/infer/decoding/scheduler.h"
 #include "colossal/infer/request.h"
-#include "colossal/infer/runner.h"
-#include "colossal/infer/scheduler.h"
 
 namespace colossal::infer {
 
@@ -37,8 +38,9 @@ struct EngineOptions {
   int64_t most_length = 0;     ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share
   int64_t guesses = 0;         ///< maximum number of draft tokens of a request per step; 0 = off
-  /// Draft model: a smaller model with the same vocabulary and layout (draft_model.h). Its cache has room for as many
-  /// tokens as the model's, and both share cache_bytes. Null = draft tokens come from prompt lookup (ngram_lookup.h).
+  /// Draft model: a smaller model with the same vocabulary and layout (infer/decoding/draft_model.h). Its cache has
+  /// room for as many tokens as the model's, and both share cache_bytes. Null = draft tokens come from prompt lookup
+  /// (infer/decoding/ngram_lookup.h).
   distributed::DistributedModel* draft = nullptr;
   /// Runs requests one at a time, each with a cache of its own size (LoneRunner). This mode serves models with an
   /// encoder, prompts that ranks of parallel.sequence split, positions that depend on the length of a sequence, and

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/decoding/sampler.h"
 
 namespace colossal::infer {
 

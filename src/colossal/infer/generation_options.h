@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "colossal/base/fields.h"
-#include "colossal/infer/sampler.h"
+#include "colossal/infer/decoding/sampler.h"
 
 namespace colossal::infer {
 

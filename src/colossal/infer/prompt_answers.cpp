@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/grammar_constraint.h"
+#include "colossal/infer/decoding/grammar_constraint.h"
 
 namespace colossal::infer {
 namespace {

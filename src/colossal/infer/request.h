@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/infer/decoding/token_constraint.h"
 #include "colossal/infer/generation_options.h"
-#include "colossal/infer/token_constraint.h"
 
 namespace colossal::infer {
 

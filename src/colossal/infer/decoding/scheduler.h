@@ -17,7 +17,7 @@
 #include <map>
 #include <vector>
 
-#include "colossal/infer/block_pool.h"
+#include "colossal/infer/decoding/block_pool.h"
 
 namespace colossal::infer {
 

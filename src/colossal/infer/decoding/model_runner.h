@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/runner.h"
+#include "colossal/infer/decoding/runner.h"
 #include "colossal/nn/paged_cache.h"
 
 namespace colossal::infer {

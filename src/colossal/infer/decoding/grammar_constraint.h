@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/infer/token_constraint.h"
+#include "colossal/infer/decoding/token_constraint.h"
 #include "colossal/text/grammar/token_mask.h"
 
 namespace colossal::infer {

@@ -1,4 +1,4 @@
-#include "colossal/infer/draft_model.h"
+#include "colossal/infer/decoding/draft_model.h"
 
 #include <ATen/ATen.h>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/runner.h"
+#include "colossal/infer/decoding/runner.h"
 #include "colossal/nn/attention_cache.h"
 
 namespace colossal::infer {

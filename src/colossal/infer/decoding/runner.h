@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "colossal/infer/decoding/scheduler.h"
 #include "colossal/infer/request.h"
-#include "colossal/infer/scheduler.h"
 #include "colossal/models/shape.h"
 
 namespace colossal::infer {

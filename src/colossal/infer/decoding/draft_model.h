@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/infer/model_runner.h"
-#include "colossal/infer/sampler.h"
-#include "colossal/infer/scheduler.h"
-#include "colossal/infer/token_constraint.h"
+#include "colossal/infer/decoding/model_runner.h"
+#include "colossal/infer/decoding/sampler.h"
+#include "colossal/infer/decoding/scheduler.h"
+#include "colossal/infer/decoding/token_constraint.h"
 
 namespace colossal::infer {
 

@@ -1,4 +1,4 @@
-#include "colossal/infer/ngram_lookup.h"
+#include "colossal/infer/decoding/ngram_lookup.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "colossal/infer/grammar_constraint.h"
+#include "colossal/infer/decoding/grammar_constraint.h"
 
 #include <ATen/ATen.h>
 

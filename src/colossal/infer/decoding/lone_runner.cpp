@@ -1,4 +1,4 @@
-#include "colossal/infer/lone_runner.h"
+#include "colossal/infer/decoding/lone_runner.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
