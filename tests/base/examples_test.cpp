@@ -81,7 +81,7 @@ const std::vector<std::string> kHeaders{
     "infer/generation_defaults.h",
     "infer/generation_options.h",
     "infer/decoding/lone_runner.h",
-    "infer/prompt_lines.h",
+    "infer/prompts/lines.h",
     "infer/request.h",
     "infer/decoding/runner.h",
     "models/model.h",

@@ -19,7 +19,7 @@
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generation_defaults.h"
 #include "colossal/infer/generation_options.h"
-#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/prompts/lines.h"
 #include "colossal/infer/request.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/optim/optimizer.h"

@@ -1,4 +1,4 @@
-#include "colossal/infer/answer_stream.h"
+#include "colossal/infer/prompts/answer_stream.h"
 
 #include <gtest/gtest.h>
 

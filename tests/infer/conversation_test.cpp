@@ -1,6 +1,6 @@
 // Conversations: the request has the text that the template renders, replies become messages, and a failed request
 // changes no message.
-#include "colossal/infer/conversation.h"
+#include "colossal/infer/prompts/conversation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

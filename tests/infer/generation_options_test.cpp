@@ -8,7 +8,7 @@
 #include "base/complaint.h"
 #include "colossal/base/config.h"
 #include "colossal/base/json_fields.h"
-#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/prompts/lines.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::infer::generation_options_test {

@@ -14,7 +14,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/infer/conversation.h"
+#include "colossal/infer/prompts/conversation.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {

@@ -10,10 +10,10 @@
 #include "colossal/cli/generation_flags.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
-#include "colossal/infer/answer_stream.h"
 #include "colossal/infer/decoding/grammar_constraint.h"
 #include "colossal/infer/decoding/lone_runner.h"
 #include "colossal/infer/engine.h"
+#include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/prompt_answers.h"
+#include "colossal/infer/prompts/answers.h"
 
 namespace colossal::cli {
 namespace {

@@ -1,9 +1,9 @@
-// `colossal generate --prompts`: completes many prompts together (infer/prompt_answers.h).
+// `colossal generate --prompts`: completes many prompts together (infer/prompts/answers.h).
 #pragma once
 #include <vector>
 
 #include "colossal/infer/engine.h"
-#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/prompts/lines.h"
 #include "colossal/run/saved_model.h"
 
 namespace colossal::cli {

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "colossal/base/error.h"
-#include "colossal/infer/answer_stream.h"
+#include "colossal/infer/prompts/answer_stream.h"
 #include "colossal/text/grammar/json_schema.h"
 
 namespace colossal::infer {

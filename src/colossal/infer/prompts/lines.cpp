@@ -1,4 +1,4 @@
-#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/prompts/lines.h"
 
 #include <algorithm>
 #include <filesystem>

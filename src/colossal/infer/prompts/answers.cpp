@@ -1,4 +1,4 @@
-#include "colossal/infer/prompt_answers.h"
+#include "colossal/infer/prompts/answers.h"
 
 #include <algorithm>
 #include <map>

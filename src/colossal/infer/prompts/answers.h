@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "colossal/infer/answer_stream.h"
 #include "colossal/infer/engine.h"
-#include "colossal/infer/prompt_lines.h"
+#include "colossal/infer/prompts/answer_stream.h"
+#include "colossal/infer/prompts/lines.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::infer {

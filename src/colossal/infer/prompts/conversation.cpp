@@ -1,8 +1,8 @@
-#include "colossal/infer/conversation.h"
+#include "colossal/infer/prompts/conversation.h"
 
 #include "colossal/base/error.h"
-#include "colossal/infer/answer_stream.h"
 #include "colossal/infer/decoding/grammar_constraint.h"
+#include "colossal/infer/prompts/answer_stream.h"
 
 namespace colossal::infer {
 
