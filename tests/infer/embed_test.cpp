@@ -1,5 +1,5 @@
 // Embedding vectors: the formulas of poolings, the independence of texts in one row, layouts, and refused inputs.
-#include "colossal/infer/embed.h"
+#include "colossal/infer/embeddings/embed.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Reading a folder of sentence-transformers, and every reason to refuse one.
-#include "colossal/infer/sentence_folder.h"
+#include "colossal/infer/embeddings/sentence_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -17,8 +17,8 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/comm/launch/device.h"
-#include "colossal/infer/embed.h"
-#include "colossal/infer/sentence_folder.h"
+#include "colossal/infer/embeddings/embed.h"
+#include "colossal/infer/embeddings/sentence_folder.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/text/fitted_encoding.h"
 

@@ -1,4 +1,4 @@
-#include "colossal/infer/sentence_folder.h"
+#include "colossal/infer/embeddings/sentence_folder.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

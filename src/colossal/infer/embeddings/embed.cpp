@@ -1,4 +1,4 @@
-#include "colossal/infer/embed.h"
+#include "colossal/infer/embeddings/embed.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "colossal/infer/embed.h"
+#include "colossal/infer/embeddings/embed.h"
 
 namespace colossal::infer {
 
