@@ -74,7 +74,7 @@ TEST_P(SequenceParity, EqualsSingleProcessWithDataAndZero) {
     ParityCase c = make(tiny_llama(), 2, 9);
     c.data = 2;
     c.zero = zero;
-    c.zero_sharers = sharers;
+    c.zero_group = sharers;
     c.accumulate = 2;
     both(c);
   }

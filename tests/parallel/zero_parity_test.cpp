@@ -63,7 +63,7 @@ TEST_P(Zero, EqualsOneProcessInPipelines) {
 
 TEST_P(Zero, EqualsOneProcessWithinRunsOfReplicas) {
   ParityCase c = case_of(GetParam(), 4);
-  c.zero_sharers = 2;
+  c.zero_group = 2;
   check_parity(c);
 }
 

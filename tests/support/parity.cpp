@@ -33,7 +33,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.sequence = c.sequences;
     config.memory.recompute = c.recompute;
     config.parallel.zero = c.zero;
-    config.parallel.zero_sharers = c.zero_sharers;
+    config.parallel.zero_group = c.zero_group;
     config.parallel.reshard_after_forward = c.reshard_after_forward;
   }
   config.parallel.chunk_mib = 0.01;  // several chunks

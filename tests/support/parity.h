@@ -24,7 +24,7 @@ struct ParityCase {
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   int64_t first_document = 0;  ///< tokens of the first of the two documents of each row; 0 = half of the row
   double clip = 0;             ///< maximum gradient norm; 0 = no clipping
-  int64_t zero = 0, zero_sharers = 0;
+  int64_t zero = 0, zero_group = 0;
   bool reshard_after_forward = true;
   std::string recompute = "none";  ///< recompute mode of the ranks; the reference keeps all activations
   /// If true, collectives do nothing. Messages between stages still arrive, because a pipeline could not run otherwise.

@@ -43,7 +43,7 @@ run::Config config_of(const Case& c, const std::string& folder) {
 run::Config in_memory(run::Config config) {
   config.memory.device = 0;
   config.memory.disk.clear();
-  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
+  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_group = 1;
   return config;
 }
 

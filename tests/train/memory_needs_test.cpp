@@ -64,7 +64,7 @@ run::Config config_of(const Case& c) {
   run::Config config;
   config.run.device = "cpu";
   config.parallel.zero = c.zero;
-  config.parallel.zero_sharers = c.sharers;
+  config.parallel.zero_group = c.sharers;
   config.parallel.data = c.data;
   config.parallel.tensor.size = c.tensor;
   config.parallel.pipeline.size = c.pipeline;

@@ -79,7 +79,7 @@ run::Config config_of(int64_t ranks, int64_t zero, const std::string& precision)
 
 /// The config of a run in memory with the arithmetic of tiers.
 run::Config in_memory(run::Config config) {
-  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
+  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_group = 1;
   return config;
 }
 

@@ -78,7 +78,7 @@ Budgets budgets_of(const run::Config& config, const models::ModelShape& shape = 
 /// Returns `config` without tiers but with their arithmetic: parameters are gathered and released, gradients are summed
 /// separately.
 run::Config in_memory(run::Config config) {
-  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
+  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_group = 1;
   return config;
 }
 

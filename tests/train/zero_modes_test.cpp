@@ -247,8 +247,8 @@ TEST(ZeroConfig, RefusesConflictingKeys) {
             }).find("[precision] mode fp16 needs master weights"),
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
-              c.parallel.zero = 3, c.parallel.zero_sharers = 3;
-            }).find("[parallel] zero_sharers must divide data * sequence.size: got 3 of 4 replicas"),
+              c.parallel.zero = 3, c.parallel.zero_group = 3;
+            }).find("[parallel] zero_group must divide data * sequence.size: got 3 of 4 replicas"),
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 2, c.parallel.gathered_mib = 64;

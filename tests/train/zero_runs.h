@@ -30,7 +30,7 @@ inline run::Config config_of(const Layout& layout) {
   c.optimizer.warmup_steps = 0;
   c.parallel.data = layout.data;
   c.parallel.zero = layout.zero;
-  c.parallel.zero_sharers = layout.sharers;
+  c.parallel.zero_group = layout.sharers;
   c.parallel.tensor.size = layout.tensor;
   c.parallel.pipeline.size = layout.pipeline;
   c.training.batch_size = kText.rows;

@@ -12,10 +12,12 @@ void ParallelConfig::fields(Fields& f) {
   f.integer("zero", zero, "",
             "ZeRO stage: replicas shard 0 = nothing, 1 = optimizer states, 2 = gradients too, 3 = parameters too", 0,
             3);
-  f.integer("zero_sharers", zero_sharers, "replicas",
-            "ZeRO group size, a divisor of data * sequence.size, of consecutive replicas; 0 = all. One group per node: "
-            "less traffic between nodes, more memory per rank",
-            0, 1 << 20);
+  f.previously("zero_sharers")
+      .integer(
+          "zero_group", zero_group, "replicas",
+          "ZeRO group size, a divisor of data * sequence.size, of consecutive replicas; 0 = all. One group per node: "
+          "less traffic between nodes, more memory per rank",
+          0, 1 << 20);
   f.flag("reshard_after_forward", reshard_after_forward,
          "zero 3: free gathered parameters after forward and gather them again for backward; false: keep them gathered "
          "until they change");

@@ -258,9 +258,9 @@ void Config::validate() const {
   parallel::check_sequence(parallel.sequence, data.sequence, parallel::sequence_parts(parallel.tensor));
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
-  require(parallel.zero_sharers == 0 ||
-              (parallel.zero_sharers <= parallel.copies() && parallel.copies() % parallel.zero_sharers == 0),
-          "parallel", "zero_sharers must divide data * sequence.size: got ", parallel.zero_sharers, " of ",
+  require(parallel.zero_group == 0 ||
+              (parallel.zero_group <= parallel.copies() && parallel.copies() % parallel.zero_group == 0),
+          "parallel", "zero_group must divide data * sequence.size: got ", parallel.zero_group, " of ",
           parallel.copies(), " replicas; set it to 0 to shard over all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",

@@ -14,7 +14,7 @@ int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ?
 memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
-  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
+  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_group);
   options.capacity =
       static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
