@@ -265,7 +265,8 @@ TEST(DeviceTier, RefusesUnshardedParameters) {
   using testing::HasSubstr;
   EXPECT_EQ(refused([](run::Config&) {}), "");
   EXPECT_THAT(refused([](run::Config& c) { c.parallel.zero = 1; }), HasSubstr("set parallel.zero = 3"));
-  EXPECT_THAT(refused([](run::Config& c) { c.parallel.gathered_mib = 1; }), HasSubstr("gathered_mib = 1 in addition"));
+  EXPECT_THAT(refused([](run::Config& c) { c.parallel.max_gathered_mib = 1; }),
+              HasSubstr("max_gathered_mib = 1 in addition"));
   EXPECT_THAT(refused([](run::Config& c) { c.parallel.reshard_after_forward = false; }),
               HasSubstr("reshard_after_forward = false in addition"));
   EXPECT_THAT(refused([](run::Config& c) { c.memory.states_on_device = 0.5; }),

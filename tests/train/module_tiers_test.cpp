@@ -133,7 +133,7 @@ Course course_of(const run::Config& config) {
     EXPECT_THAT(test::thrown_message([&] { training->step(); }), testing::HasSubstr("is not finite"));
     for (int64_t step = 2; step < 4; ++step) train_step(module, *training, step, world.rank(), mine);
     finish(module, *training, mine);
-    if (config.parallel.gathered_mib == 0) EXPECT_EQ(training->store().counts().gathered, 0);
+    if (config.parallel.max_gathered_mib == 0) EXPECT_EQ(training->store().counts().gathered, 0);
     if (world.rank() == 0) course = mine;
   });
   return course;
@@ -212,10 +212,11 @@ TEST_P(ModuleInTiers, EqualsTrainingInMemoryWithMoreGathered) {
   const auto [ranks, zero, precision] = GetParam();
   if (zero == 1) return;  // parameters are not sharded
   run::Config config = config_of(ranks, zero, precision);
-  config.parallel.gathered_mib = 3 * config.parallel.chunk_mib;
+  config.parallel.max_gathered_mib = 3 * config.parallel.chunk_mib;
   const Course want = course_of(in_memory(config));
   test::TemporaryFolder folder;
-  expect_equal(course_of(in_tiers(config, folder / "disk", least_of(config, folder / "disk"))), want, "gathered_mib");
+  expect_equal(course_of(in_tiers(config, folder / "disk", least_of(config, folder / "disk"))), want,
+               "max_gathered_mib");
 }
 
 TEST_P(ModuleInTiers, EqualsTrainingInMemoryOnASmallDevice) {

@@ -251,8 +251,8 @@ TEST(ZeroConfig, RefusesConflictingKeys) {
             }).find("[parallel] zero_group must divide data * sequence.size: got 3 of 4 replicas"),
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
-              c.parallel.zero = 2, c.parallel.gathered_mib = 64;
-            }).find("[parallel] gathered_mib needs zero = 3 with reshard_after_forward"),
+              c.parallel.zero = 2, c.parallel.max_gathered_mib = 64;
+            }).find("[parallel] max_gathered_mib needs zero = 3 with reshard_after_forward"),
             std::string::npos);
 }
 
@@ -287,7 +287,7 @@ TEST(Zero3, GathersLessWithMoreResidentParameters) {
     comm::run_ranks(2, [&](comm::World& world) {
       run::Config config = config_of({.zero = 3, .data = 2});
       config.training.accumulate = 2;
-      config.parallel.gathered_mib = static_cast<double>(bytes) / (1 << 20);
+      config.parallel.max_gathered_mib = static_cast<double>(bytes) / (1 << 20);
       config.parallel.reshard_after_forward = reshards;
       models::ModelShape shape = test::tiny_llama();
       shape.layers = 8;

@@ -21,10 +21,11 @@ void ParallelConfig::fields(Fields& f) {
   f.flag("reshard_after_forward", reshard_after_forward,
          "zero 3: free gathered parameters after forward and gather them again for backward; false: keep them gathered "
          "until they change");
-  f.number("gathered_mib", gathered_mib, "MiB",
-           "zero 3 with reshard_after_forward: limit on gathered parameters; those beyond it are freed and gathered "
-           "again. The chunk in use and the next one are always allowed; 0 = only these",
-           0, 1 << 30);
+  f.previously("gathered_mib")
+      .number("max_gathered_mib", max_gathered_mib, "MiB",
+              "zero 3 with reshard_after_forward: limit on gathered parameters; those beyond it are freed and gathered "
+              "again. The chunk in use and the next one are always allowed; 0 = only these",
+              0, 1 << 30);
   f.choice("compress", compress, comm::compression_names(),
            "format of gradients sent between replicas, and of parameters gathered with precision.masters or zero 3: "
            "1 byte per element; none = uncompressed");

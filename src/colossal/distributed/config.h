@@ -20,7 +20,7 @@ struct ParallelConfig {
   int64_t zero = 0;                   ///< ZeRO stage 0 to 3 (memory::Sharing); 0 = off
   int64_t zero_group = 0;             ///< ZeRO group size, a divisor of copies(); 0 = all of them
   bool reshard_after_forward = true;  ///< ZeRO 3: free gathered parameters after forward
-  double gathered_mib = 0;        ///< limit on gathered parameters in MiB; 0 = the chunk in use and the next one only
+  double max_gathered_mib = 0;    ///< limit on gathered parameters in MiB; 0 = the chunk in use and the next one only
   std::string compress = "none";  ///< format of gradients sent between replicas; "none" = uncompressed
   double chunk_mib = 25;          ///< size of a chunk of parameters in MiB
   void fields(Fields& f);

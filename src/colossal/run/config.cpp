@@ -223,9 +223,9 @@ void check_device(const Config& config) {
   require(parallel.reshard_after_forward, "memory",
           "device already limits resident parameters: got parallel.reshard_after_forward = false in addition; leave "
           "one out");
-  require(parallel.gathered_mib == 0, "memory",
-          "device already limits the parameters that are whole at once: got parallel.gathered_mib = ",
-          parallel.gathered_mib, " in addition; leave one out");
+  require(parallel.max_gathered_mib == 0, "memory",
+          "device already limits the parameters that are whole at once: got parallel.max_gathered_mib = ",
+          parallel.max_gathered_mib, " in addition; leave one out");
 }
 
 }  // namespace
@@ -263,11 +263,12 @@ void Config::validate() const {
           "parallel", "zero_group must divide data * sequence.size: got ", parallel.zero_group, " of ",
           parallel.copies(), " replicas; set it to 0 to shard over all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
-  require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
-          "gathered_mib needs zero = 3 with reshard_after_forward, or zero = 0 with tiers of [memory], which release "
-          "parameters: got ",
-          parallel.gathered_mib, " with zero = ", parallel.zero,
-          parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
+  require(
+      parallel.max_gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
+      "max_gathered_mib needs zero = 3 with reshard_after_forward, or zero = 0 with tiers of [memory], which release "
+      "parameters: got ",
+      parallel.max_gathered_mib, " with zero = ", parallel.zero,
+      parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
   require(data.masked_random + data.masked_kept <= 1, "data",
           "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
           " and ", data.masked_kept);

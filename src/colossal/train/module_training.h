@@ -82,9 +82,9 @@ class ModuleTraining {
   /// Returns this rank's loss of the last step(): the mean over its micro-batches of the losses passed to backward().
   /// For the mean over all ranks see mean().
   double loss() const { return loss_; }
-  /// Releases the parameters that ZeRO 3 gathered, except those that parallel.gathered_mib keeps. Must be called after
-  /// a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory] the
-  /// error of one rank on all ranks.
+  /// Releases the parameters that ZeRO 3 gathered, except those that parallel.max_gathered_mib keeps. Must be called
+  /// after a forward without a backward, as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory]
+  /// the error of one rank on all ranks.
   /// Communication: in that case as comm::agree().
   void end_pass();
   /// Returns the mean of `value` over all ranks, for logging. Communication: all_reduce of [1].

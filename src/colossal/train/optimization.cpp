@@ -89,8 +89,8 @@ std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
                                                         memory::leaves_of(config.memory.placement));
   if (!parallel.reshard_after_forward)
     return std::make_unique<memory::GatherWithin>(std::numeric_limits<int64_t>::max());
-  if (parallel.gathered_mib == 0) return std::make_unique<memory::GatherNext>();
-  return std::make_unique<memory::GatherWithin>(static_cast<int64_t>(parallel.gathered_mib * (1 << 20)));
+  if (parallel.max_gathered_mib == 0) return std::make_unique<memory::GatherNext>();
+  return std::make_unique<memory::GatherWithin>(static_cast<int64_t>(parallel.max_gathered_mib * (1 << 20)));
 }
 
 }  // namespace
