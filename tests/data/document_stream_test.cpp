@@ -179,7 +179,7 @@ TEST_F(DocumentStreamTest, HoldsOutRecordsThatTrainingNeverSees) {
 TEST_F(DocumentStreamTest, NamesFileAndLineOfFaults) {
   folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\": 5}\n" + lines('a', 5, 9));
   EXPECT_THAT(refusal(*stream()), testing::AllOf(HasSubstr("web/a.jsonl:6: column text must be text"),
-                                                 HasSubstr("data.faults = \"skip\"")));
+                                                 HasSubstr("data.on_error = \"skip\"")));
   folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\"\n" + lines('a', 5, 9));
   EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:6: not valid JSON"));
   folder.write("web/a.jsonl", "{\"text\": \"" + std::string(5000, 'x') + "\"}\n");
@@ -196,7 +196,7 @@ TEST_F(DocumentStreamTest, NamesFileAndLineOfFaults) {
 }
 
 TEST_F(DocumentStreamTest, SkipsFaultsAndReportsThem) {
-  options.records.faults = Faults::Skip;
+  options.records.on_error = OnError::Skip;
   options.records.shuffle = false;
   folder.write("web/a.jsonl", lines('a', 0, 2) + "{\"text\": 5}\n" + lines('a', 2, 4) + "nonsense\n");
   const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
@@ -323,7 +323,7 @@ TEST_F(DocumentStreamTest, HoldsNoMoreThanItsBufferOfTinyLines) {
 }
 
 TEST_F(DocumentStreamTest, ReportsFaultsOnceAndKeepsTheCountOnResume) {
-  options.records.faults = Faults::Skip;
+  options.records.on_error = OnError::Skip;
   options.records.longest_line = 100;
   options.records.shuffle_bytes = 1500;
   std::string text;
@@ -345,7 +345,7 @@ TEST_F(DocumentStreamTest, ReportsFaultsOnceAndKeepsTheCountOnResume) {
 }
 
 TEST_F(DocumentStreamTest, ReportsFaultsOfHeldOutRecords) {
-  options.records.faults = Faults::Skip;
+  options.records.on_error = OnError::Skip;
   options.records.held_out = 0.5;
   folder.write("web/a.jsonl", lines('a', 0, 10) + "nonsense\nnonsense\nnonsense\nnonsense\nnonsense\n");
   std::vector<std::string> notices;

@@ -169,7 +169,7 @@ TEST(LabelledTexts, KeepsTextsBeforeTheDamage) {
   const std::string cut = folder.write("cut.tsv.gz", packed.substr(0, packed.size() / 2));
   EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(cut); }),
               testing::ContainsRegex("cut.tsv.gz:[0-9]+: the rest of the file cannot be read"));
-  const LabelledTexts texts = read_labelled_texts(cut, {.faults = Faults::Skip});
+  const LabelledTexts texts = read_labelled_texts(cut, {.on_error = OnError::Skip});
   EXPECT_GT(texts.texts.size(), 500u);
   EXPECT_LT(texts.texts.size(), 1500u);
   EXPECT_THAT(texts.passed_over, testing::ElementsAre(testing::HasSubstr("the rest of the file cannot be read")));

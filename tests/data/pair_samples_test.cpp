@@ -41,7 +41,7 @@ TEST(TextPairs, RefusesOrSkipsMalformedLines) {
   EXPECT_THAT(refusal("b.tsv", "a\tb\nno tab\n"), HasSubstr("b.tsv:2: a line must be `text<tab>answer`"));
   EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"a\"}\n"), HasSubstr("target"));
   EXPECT_THAT(refusal("c.tsv", "\n"), HasSubstr("holds no pairs of texts"));
-  EXPECT_THAT(read_text_pairs(file("b.tsv", "a\tb\nno tab\n"), {.faults = Faults::Skip}).targets, ElementsAre("b"));
+  EXPECT_THAT(read_text_pairs(file("b.tsv", "a\tb\nno tab\n"), {.on_error = OnError::Skip}).targets, ElementsAre("b"));
 }
 
 TEST(TextPairs, SplitsByNumber) {

@@ -156,12 +156,12 @@ TEST(Parquet, ServesStreamsAndLabelledTexts) {
   std::filesystem::copy(kFiles + "required.parquet", folder / "pairs.PARQUET");
   EXPECT_EQ(read_text_pairs(folder / "pairs.PARQUET", {.target_column = "text"}).targets.at(59), "row 59");
   std::filesystem::copy(kFiles + "required.parquet", folder / "pairs");
-  EXPECT_THAT(test::thrown_message([&] { read_text_pairs(folder / "pairs", {.faults = Faults::Skip}); }),
+  EXPECT_THAT(test::thrown_message([&] { read_text_pairs(folder / "pairs", {.on_error = OnError::Skip}); }),
               HasSubstr("pairs must be a text file: got a Parquet file"));
-  EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(folder / "pairs", {.faults = Faults::Skip}); }),
+  EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(folder / "pairs", {.on_error = OnError::Skip}); }),
               HasSubstr("pairs must be a text file: got a Parquet file"));
 
-  const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.faults = Faults::Skip});
+  const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.on_error = OnError::Skip});
   EXPECT_EQ(texts.texts.size(), 54u);  // the nulls are skipped
   EXPECT_EQ(texts.classes, 3);
   EXPECT_EQ(texts.passed_over.size(), 6u);

@@ -359,7 +359,7 @@ TEST_F(PictureFolderTest, RefusesOrSkipsUnreadablePictures) {
   const PictureSamples strict(found, options);
   tensor::Batch batch = strict.make(1);
   EXPECT_THAT(test::thrown_message([&] { strict.fill(2, 0, batch, 0); }), HasSubstr("ant/more/2.jpeg is neither"));
-  options.faults = Faults::Skip;
+  options.on_error = OnError::Skip;
   const PictureSamples mild(found, options);
   mild.fill(2, 0, batch, 0);
   EXPECT_EQ(batch.at("labels").item<int64_t>(), 0);

@@ -74,7 +74,7 @@ TEST_F(RunData, ResumesAStreamOnAnotherNumberOfRanks) {
     c.data.sources = {"a=" + base + "/lines/a.jsonl", "b=" + base + "/lines/b.jsonl"};
     c.data.weights = {2, 1};
     c.data.shuffle_bytes = 900;
-    c.data.faults = "skip";
+    c.data.on_error = "skip";
     c.precision.mode = "fp64";
     c.training.steps = 10;
     return c;

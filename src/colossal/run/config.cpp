@@ -48,10 +48,11 @@ void DataConfig::fields(Fields& f) {
          "member that holds the target text of an encoder-decoder model (JSON lines, Parquet)");
   f.bytes("shuffle_bytes", shuffle_bytes, "shuffle buffer per source (JSON lines, Parquet); 0 = records in file order");
   f.bytes("longest_line", longest_line,
-          "maximum length of a line (JSON lines); a longer line is handled as faults says", 2, int64_t{1} << 32);
-  f.choice("faults", faults, {"refuse", "skip"},
-           "action for an unreadable line, image or rest of a damaged file: refuse = end the run, skip = continue with "
-           "a warning");
+          "maximum length of a line (JSON lines); a longer line is handled as on_error says", 2, int64_t{1} << 32);
+  f.previously("faults").choice(
+      "on_error", on_error, {"refuse", "skip"},
+      "action for an unreadable line, image or rest of a damaged file: refuse = end the run, skip = continue with "
+      "a warning");
   f.integer("threads", threads, "", "threads that prefetch JSON lines, Parquet and images", 1, 1024);
   f.text("tokenizer", tokenizer,
          "tokenizer of text: `bytes`, a Hugging Face folder, or a tokenizer file (tokenizer.json, SentencePiece, "

@@ -159,8 +159,8 @@ void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, in
       batch.at("labels").mutable_data_ptr<int64_t>()[row] = folder_.labels[index];
       return;
     } catch (const Error& error) {
-      if (options_.faults == Faults::Refuse)
-        throw Error("data", concat(error.message(), "; to train without it set data.faults = \"skip\""));
+      if (options_.on_error == OnError::Refuse)
+        throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
       if (tried + 1 >= count()) throw;
       const std::lock_guard lock(mutex_);
       passed_over_.add(error.message());

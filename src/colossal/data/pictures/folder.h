@@ -44,14 +44,14 @@ struct PictureOptions {
   /// of the shorter side.
   bool augment = false;
   double least_area = 0.08;        ///< minimum fraction of the picture's area that a random part has
-  Faults faults = Faults::Refuse;  ///< Skip = the next readable picture replaces one that cannot be read
+  OnError on_error = OnError::Refuse;  ///< Skip = the next readable picture replaces one that cannot be read
 };
 
 /// Samples of pictures. Sample i is a part of picture i, resampled to side x side, as float [3, side, side]. It is
 /// normalised by the mean and deviation of the options. The part is a pure function of (seed, epoch, sample).
 /// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, mean or deviation do
 ///         not have three values, or a deviation is not above 0. fill() names the file that cannot be read; with
-///         Faults::Skip it throws only if no file can be read.
+///         OnError::Skip it throws only if no file can be read.
 /// Memory: the pictures that are being decoded, at most kMostPixels each, and the names of all pictures.
 class PictureSamples final : public Samples {
  public:

@@ -97,11 +97,11 @@ void DocumentStream::encode(Document& document) const {
   try {
     document.tokens = tokens_of(document.record, options_.columns, *tokenizer_);
   } catch (const Error& error) {
-    if (options_.records.faults == Faults::Skip) {
+    if (options_.records.on_error == OnError::Skip) {
       document.faults.push_back(error.message());
     } else {
       document.failure = std::make_exception_ptr(
-          Error("data", concat(error.message(), "; to train without it set data.faults = \"skip\"")));
+          Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\"")));
     }
   } catch (...) {
     document.failure = std::current_exception();
@@ -233,7 +233,7 @@ Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Token
         for (const int64_t token : tokens_of(records.next(), options.columns, tokenizer))
           ids.push_back(static_cast<uint32_t>(token));
       } catch (const Error& error) {
-        if (held_out.faults == Faults::Refuse) throw;
+        if (held_out.on_error == OnError::Refuse) throw;
         passed_over.add(error.message());
       }
     }

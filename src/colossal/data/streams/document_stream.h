@@ -43,7 +43,7 @@ struct DocumentStreamOptions {
 /// around the position again. The traits identify a source by its name. They identify the tokenizer by a checksum of
 /// its vocabulary and of the tokens of a fixed text.
 /// Memory: a block of lines of each source (RecordOptions::shuffle_bytes) and 1 MiB of text that is being encoded.
-/// Errors: next() throws Error("data", ...) with file and line if data cannot be read (Faults::Refuse), before the
+/// Errors: next() throws Error("data", ...) with file and line if data cannot be read (OnError::Refuse), before the
 ///         batch that needs it. It also throws if two epochs of a source had no text.
 class DocumentStream final : public BatchReader {
  public:

@@ -57,8 +57,8 @@ int64_t RecordSource::file_of(int64_t place) const {
 }
 
 void RecordSource::fault(const std::string& what) {
-  if (options_.faults == Faults::Refuse)
-    throw Error("data", concat(what, "; to train without it set data.faults = \"skip\""));
+  if (options_.on_error == OnError::Refuse)
+    throw Error("data", concat(what, "; to train without it set data.on_error = \"skip\""));
   faults_.push_back(what);
 }
 

@@ -13,7 +13,7 @@
 namespace colossal::data {
 
 /// The reaction to a line, or to the rest of a file, that cannot be read: an error, or skipping it with a notice.
-enum class Faults { Refuse, Skip };
+enum class OnError { Refuse, Skip };
 
 /// The subset of the records that a source returns.
 enum class Part { All, Training, HeldOut };
@@ -27,7 +27,7 @@ struct RecordOptions {
   std::vector<std::string> columns{};  ///< columns of Parquet files to read; empty = all
   double held_out = 0;                 ///< probability that a record is held out, drawn from its file's name and line
   Part part = Part::All;
-  Faults faults = Faults::Refuse;
+  OnError on_error = OnError::Refuse;
 };
 
 /// One line of a file, or one row of a Parquet file as a JSON object.
@@ -64,8 +64,8 @@ class RecordSource {
  public:
   /// `names` are names of the files that do not change if the folder moves. They decide which records are held out.
   RecordSource(std::vector<std::string> paths, std::vector<std::string> names, const RecordOptions& options);
-  /// Returns the next record. Errors ("data"): an epoch has no records; with Faults::Refuse, data cannot be read (with
-  /// file and line). With Faults::Skip such data is skipped, and take_faults() reports it.
+  /// Returns the next record. Errors ("data"): an epoch has no records; with OnError::Refuse, data cannot be read (with
+  /// file and line). With OnError::Skip such data is skipped, and take_faults() reports it.
   Record next();
   /// Returns true if the current epoch has no further record. next() then returns the first record of the next epoch.
   bool at_end();

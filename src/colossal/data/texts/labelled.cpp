@@ -123,7 +123,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     } catch (const Error& error) {
       const std::string what =
           concat(path, ":", lines->position().lines + 1, ": the rest of the file cannot be read: ", error.message());
-      if (options.faults == Faults::Refuse) throw Error("data", what);
+      if (options.on_error == OnError::Refuse) throw Error("data", what);
       passed_over.add(what);
       return false;
     }
@@ -148,7 +148,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
       places.push_back(where);
       read.texts.push_back(std::move(parsed.text));
     } catch (const Error& error) {
-      if (options.faults == Faults::Refuse) throw;
+      if (options.on_error == OnError::Refuse) throw;
       passed_over.add(error.message());
     }
   }

@@ -34,7 +34,7 @@ struct LabelledOptions {
   std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined
   std::string label_column = "label";
   int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip = malformed lines and the rest of a damaged file are skipped
+  OnError on_error = OnError::Refuse;  ///< Skip = malformed lines and the rest of a damaged file are skipped
 };
 
 /// Reads a file with one text per line. JSON lines (also packed) and Parquet files have objects {"text": "...",
@@ -43,7 +43,7 @@ struct LabelledOptions {
 /// the classes i, without names.
 /// Errors ("data"): there is no such file, it has more than 1 GiB unpacked or no text, or a line is malformed (with its
 /// number). A label that is not UTF-8 is malformed, because config.toml and config.json store the names. Even with
-/// Faults::Skip, two kinds of labels are errors: a name among numbers, such as a header, and a number that is no class.
+/// OnError::Skip, two kinds of labels are errors: a name among numbers, such as a header, and a number that is no class.
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
 /// Samples of labelled texts. Sample i has the tokenizer's begin token, the first tokens of text i and the end token.

@@ -66,7 +66,7 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
       read.sources.push_back(std::move(source));
       read.targets.push_back(std::move(target));
     } catch (const Error&) {
-      if (options.faults == Faults::Refuse) throw;
+      if (options.on_error == OnError::Refuse) throw;
       ++left_out;
     }
   }

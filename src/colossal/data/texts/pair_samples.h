@@ -27,7 +27,7 @@ struct PairOptions {
   std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined to the source
   std::string target_column = "target";
   int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip = malformed lines are skipped; damage of the file is an error even then
+  OnError on_error = OnError::Refuse;  ///< Skip = malformed lines are skipped; damage of the file is an error even then
 };
 
 /// Reads a file of pairs. JSON lines and Parquet files (is_record_file()) have the columns of `options`. Lines of

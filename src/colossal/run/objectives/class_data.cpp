@@ -51,7 +51,7 @@ OpenedData open_pictures(const Config& config, const models::Task& task) {
                                .deviation = d.image_deviation,
                                .augment = d.augment,
                                .least_area = d.least_area,
-                               .faults = faults_of(d)};
+                               .on_error = on_error_of(d)};
   std::vector<std::string> names = training.classes;
   for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
   std::vector<std::string> notices;
@@ -79,7 +79,7 @@ OpenedData open_labelled(const DataRequest& request) {
   data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
                                                                .label_column = d.label_column,
                                                                .longest_line = d.longest_line,
-                                                               .faults = faults_of(d)});
+                                                               .on_error = on_error_of(d)});
   if (!task.class_names.empty()) all.number_as(task.class_names);
   const bool has_names = !all.names.empty();
   require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",

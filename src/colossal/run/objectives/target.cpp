@@ -40,7 +40,7 @@ OpenedData Target::open(const DataRequest& request) const {
   const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
                                                              .target_column = d.target_column,
                                                              .longest_line = d.longest_line,
-                                                             .faults = faults_of(d)});
+                                                             .on_error = on_error_of(d)});
   const data::PairSizes sizes = pair_sizes_of(d, task);
   const auto [training, held_out] = all.split(d.held_out);
   OpenedData parts{.training = std::make_shared<data::PairSamples>(training, tokenizer, sizes)};

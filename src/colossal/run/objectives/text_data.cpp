@@ -53,7 +53,7 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
                                                   .longest_line = d.longest_line,
                                                   .held_out = d.held_out,
                                                   .part = data::Part::Training,
-                                                  .faults = faults_of(d)}};
+                                                  .on_error = on_error_of(d)}};
   const std::vector<data::StreamSource> sources = sources_of(d);
   OpenedData parts;
   if (holds_out) {
@@ -84,7 +84,9 @@ OpenedData open_corpus(const DataRequest& request, const std::optional<data::Mas
 
 }  // namespace
 
-data::Faults faults_of(const DataConfig& d) { return d.faults == "skip" ? data::Faults::Skip : data::Faults::Refuse; }
+data::OnError on_error_of(const DataConfig& d) {
+  return d.on_error == "skip" ? data::OnError::Skip : data::OnError::Refuse;
+}
 
 bool is_streamed(const DataConfig& d) {
   return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));

@@ -14,8 +14,8 @@
 
 namespace colossal::run {
 
-/// Converts data.faults, the action for data that cannot be read, to the type of the data layer.
-data::Faults faults_of(const DataConfig& config);
+/// Converts data.on_error, the action for data that cannot be read, to the type of the data layer.
+data::OnError on_error_of(const DataConfig& config);
 
 /// Returns true if data.path or data.sources are read as a stream of records.
 bool is_streamed(const DataConfig& config);
