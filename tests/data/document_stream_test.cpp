@@ -183,7 +183,7 @@ TEST_F(DocumentStreamTest, NamesFileAndLineOfFaults) {
   folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\"\n" + lines('a', 5, 9));
   EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:6: not valid JSON"));
   folder.write("web/a.jsonl", "{\"text\": \"" + std::string(5000, 'x') + "\"}\n");
-  options.records.longest_line = 4000;
+  options.records.max_line_bytes = 4000;
   EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:1: a line must have at most 4000 bytes"));
   folder.write("web/a.jsonl", "\n");
   const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
@@ -324,7 +324,7 @@ TEST_F(DocumentStreamTest, HoldsNoMoreThanItsBufferOfTinyLines) {
 
 TEST_F(DocumentStreamTest, ReportsFaultsOnceAndKeepsTheCountOnResume) {
   options.records.on_error = OnError::Skip;
-  options.records.longest_line = 100;
+  options.records.max_line_bytes = 100;
   options.records.shuffle_bytes = 1500;
   std::string text;
   for (int i = 0; i < 30; ++i)

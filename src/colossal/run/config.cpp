@@ -47,8 +47,9 @@ void DataConfig::fields(Fields& f) {
   f.text("target_column", target_column,
          "member that holds the target text of an encoder-decoder model (JSON lines, Parquet)");
   f.bytes("shuffle_bytes", shuffle_bytes, "shuffle buffer per source (JSON lines, Parquet); 0 = records in file order");
-  f.bytes("longest_line", longest_line,
-          "maximum length of a line (JSON lines); a longer line is handled as on_error says", 2, int64_t{1} << 32);
+  f.previously("longest_line")
+      .bytes("max_line_bytes", max_line_bytes,
+             "maximum length of a line (JSON lines); a longer line is handled as on_error says", 2, int64_t{1} << 32);
   f.previously("faults").choice(
       "on_error", on_error, {"refuse", "skip"},
       "action for an unreadable line, image or rest of a damaged file: refuse = end the run, skip = continue with "

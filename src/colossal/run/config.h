@@ -41,7 +41,7 @@ struct DataConfig {
   std::string label_column = "label";
   std::string target_column = "target";
   int64_t shuffle_bytes = int64_t{64} << 20;
-  int64_t longest_line = int64_t{16} << 20;
+  int64_t max_line_bytes = int64_t{16} << 20;
   std::string on_error = "refuse";
   int64_t threads = 2;
   std::string tokenizer = "auto";

@@ -67,7 +67,7 @@ nlohmann::json describe(const std::vector<StreamSource>& sources, const text::To
                            {"columns", o.columns},
                            {"held_out", o.records.held_out},
                            {"shuffle_bytes", o.records.shuffle ? o.records.shuffle_bytes : 0},
-                           {"longest_line", o.records.longest_line},
+                           {"longest_line", o.records.max_line_bytes},
                            {"tokenizer", checksum_of(tokenizer)},
                            {"end_id", tokenizer.end_id()},
                            {"vocabulary", tokenizer.vocabulary_size()},

@@ -72,7 +72,7 @@ bool RecordSource::is_wanted(const Record& record, int64_t file) const {
 /// Reads the next line of record.path. Returns false if there is none.
 bool RecordSource::next_line(Record& record) {
   try {
-    if (!reader_) reader_ = RecordLines::open(*record.path, options_.longest_line, behind_.line, options_.columns);
+    if (!reader_) reader_ = RecordLines::open(*record.path, options_.max_line_bytes, behind_.line, options_.columns);
     if (!reader_->next(record.line)) return false;
   } catch (const Error& error) {
     fault(
@@ -91,8 +91,8 @@ bool RecordSource::read_line(Record& record) {
     record.path = paths_[file];
     while (next_line(record)) {
       if (reader_->is_cut())
-        fault(concat(record.place(), ": a line must have at most ", options_.longest_line,
-                     " bytes; raise data.longest_line"));
+        fault(concat(record.place(), ": a line must have at most ", options_.max_line_bytes,
+                     " bytes; raise data.max_line_bytes"));
       else if (!is_blank(record.line) && is_wanted(record, file))
         return true;
     }

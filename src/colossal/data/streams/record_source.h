@@ -23,7 +23,7 @@ struct RecordOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   int64_t shuffle_bytes = 64 << 20;    ///< bytes of memory for the block of lines that is shuffled
-  int64_t longest_line = 16 << 20;     ///< maximum bytes of a line; a longer one is a fault
+  int64_t max_line_bytes = 16 << 20;   ///< maximum bytes of a line; a longer one is a fault
   std::vector<std::string> columns{};  ///< columns of Parquet files to read; empty = all
   double held_out = 0;                 ///< probability that a record is held out, drawn from its file's name and line
   Part part = Part::All;

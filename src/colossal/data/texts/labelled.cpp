@@ -113,7 +113,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
   LabelledTexts read;
   std::vector<std::string> columns = options.text_columns;
   columns.push_back(options.label_column);
-  const auto lines = RecordLines::open(path, options.longest_line, {}, columns);
+  const auto lines = RecordLines::open(path, options.max_line_bytes, {}, columns);
   int64_t bytes = 0;
   Checksum sum;
   PassedOver passed_over;
@@ -139,8 +139,8 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     if (line.empty() || (is_json && is_blank(line))) continue;
     const std::string where = concat(path, ":", number);
     try {
-      require(!lines->is_cut(), "data", where, ": a line must have at most ", options.longest_line,
-              " bytes; raise data.longest_line");
+      require(!lines->is_cut(), "data", where, ": a line must have at most ", options.max_line_bytes,
+              " bytes; raise data.max_line_bytes");
       LabelledLine parsed = is_json ? labelled_record(line, path, number, options) : parse_tab_line(line, where);
       require(text::is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
               "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");

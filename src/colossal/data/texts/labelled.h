@@ -33,7 +33,7 @@ struct LabelledTexts {
 struct LabelledOptions {
   std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined
   std::string label_column = "label";
-  int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
+  int64_t max_line_bytes = 16 << 20;   ///< maximum bytes of a line; a longer one is a fault
   OnError on_error = OnError::Refuse;  ///< Skip = malformed lines and the rest of a damaged file are skipped
 };
 

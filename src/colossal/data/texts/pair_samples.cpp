@@ -48,7 +48,7 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
   if (!is_record_file(path) && !is_packed(path)) require_text_file(path, "data");
   std::vector<std::string> columns = options.text_columns;
   columns.push_back(options.target_column);
-  const auto lines = RecordLines::open(path, options.longest_line, {}, columns);
+  const auto lines = RecordLines::open(path, options.max_line_bytes, {}, columns);
   Checksum sum;
   int64_t left_out = 0, bytes = 0;
   for (std::string line; lines->next(line);) {
@@ -60,8 +60,8 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (is_blank(line)) continue;
     try {
-      require(!lines->is_cut(), "data", path, ":", number, ": a line must have at most ", options.longest_line,
-              " bytes; raise data.longest_line");
+      require(!lines->is_cut(), "data", path, ":", number, ": a line must have at most ", options.max_line_bytes,
+              " bytes; raise data.max_line_bytes");
       auto [source, target] = pair_of_line(line, path, number, options);
       read.sources.push_back(std::move(source));
       read.targets.push_back(std::move(target));

@@ -26,7 +26,7 @@ struct TextPairs {
 struct PairOptions {
   std::vector<std::string> text_columns = {"text"};  ///< columns whose texts are joined to the source
   std::string target_column = "target";
-  int64_t longest_line = 16 << 20;  ///< maximum bytes of a line; a longer one is a fault
+  int64_t max_line_bytes = 16 << 20;   ///< maximum bytes of a line; a longer one is a fault
   OnError on_error = OnError::Refuse;  ///< Skip = malformed lines are skipped; damage of the file is an error even then
 };
 

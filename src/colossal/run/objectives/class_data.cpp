@@ -78,7 +78,7 @@ OpenedData open_labelled(const DataRequest& request) {
   require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
   data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
                                                                .label_column = d.label_column,
-                                                               .longest_line = d.longest_line,
+                                                               .max_line_bytes = d.max_line_bytes,
                                                                .on_error = on_error_of(d)});
   if (!task.class_names.empty()) all.number_as(task.class_names);
   const bool has_names = !all.names.empty();

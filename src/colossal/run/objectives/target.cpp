@@ -39,7 +39,7 @@ OpenedData Target::open(const DataRequest& request) const {
           "documents must be separate for pairs of texts, which must not attend to padding: got ", d.documents);
   const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
                                                              .target_column = d.target_column,
-                                                             .longest_line = d.longest_line,
+                                                             .max_line_bytes = d.max_line_bytes,
                                                              .on_error = on_error_of(d)});
   const data::PairSizes sizes = pair_sizes_of(d, task);
   const auto [training, held_out] = all.split(d.held_out);

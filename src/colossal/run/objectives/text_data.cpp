@@ -50,7 +50,7 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
                                       .records = {.seed = static_cast<uint64_t>(config.training.seed),
                                                   .shuffle = d.shuffle_bytes > 0,
                                                   .shuffle_bytes = d.shuffle_bytes,
-                                                  .longest_line = d.longest_line,
+                                                  .max_line_bytes = d.max_line_bytes,
                                                   .held_out = d.held_out,
                                                   .part = data::Part::Training,
                                                   .on_error = on_error_of(d)}};
