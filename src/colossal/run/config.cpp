@@ -79,8 +79,9 @@ void DataConfig::fields(Fields& f) {
             "mean of red, green and blue on a scale of 0 to 1, subtracted from images of an image folder", 0, 1);
   f.numbers("image_deviation", image_deviation, "",
             "standard deviation of red, green and blue, by which images of an image folder are divided", 1e-6);
-  f.number("least_area", least_area, "of the picture", "minimum area of a random crop, for image folders with augment",
-           1e-3, 1);
+  f.previously("least_area")
+      .number("min_crop_area", min_crop_area, "of the picture",
+              "minimum area of a random crop, for image folders with augment", 1e-3, 1);
 }
 
 std::string Config::tokenizer() const {

@@ -52,7 +52,7 @@ struct DataConfig {
   double noise_density = 0, mean_span = 3;
   bool augment = true;
   std::vector<double> image_mean = {0.485, 0.456, 0.406}, image_deviation = {0.229, 0.224, 0.225};
-  double least_area = 0.08;
+  double min_crop_area = 0.08;
   void fields(Fields& f);
 };
 

@@ -39,7 +39,7 @@ Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOption
   const auto whole_width = static_cast<double>(width), whole_height = static_cast<double>(height);
   const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };
   for (int i = 0; options.augment && i < kTries; ++i) {
-    const double area = options.least_area + (1 - options.least_area) * draw(4 * i + 1);
+    const double area = options.min_crop_area + (1 - options.min_crop_area) * draw(4 * i + 1);
     const double ratio = std::exp(std::log(3.0 / 4) + (std::log(4.0 / 3) - std::log(3.0 / 4)) * draw(4 * i + 2));
     const double wide = std::sqrt(area * whole_width * whole_height * ratio), high = wide / ratio;
     if (wide <= whole_width && high <= whole_height)
@@ -171,7 +171,7 @@ void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, in
 nlohmann::json PictureSamples::traits() const {
   const PictureOptions& o = options_;
   return {{"images", fingerprint_}, {"side", o.side},           {"augment", o.augment},
-          {"mean", o.mean},         {"deviation", o.deviation}, {"least_area", o.least_area}};
+          {"mean", o.mean},         {"deviation", o.deviation}, {"least_area", o.min_crop_area}};
 }
 
 std::vector<std::string> PictureSamples::take_notices() const {

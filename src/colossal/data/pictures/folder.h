@@ -39,11 +39,11 @@ struct PictureOptions {
   int64_t side = 0;  ///< width and height of a sample in pixels; must be set (at least 1)
   /// The mean and standard deviation of each channel, of pixels in [0, 1].
   std::vector<double> mean = {0.485, 0.456, 0.406}, deviation = {0.229, 0.224, 0.225};
-  /// If true, a sample shows a random part of the picture: `least_area` to all of its area, with 3/4 to 4/3 of its
+  /// If true, a sample shows a random part of the picture: `min_crop_area` to all of its area, with 3/4 to 4/3 of its
   /// height as width, mirrored in every second sample on average. If false, it shows a square in the middle, with 7/8
   /// of the shorter side.
   bool augment = false;
-  double least_area = 0.08;        ///< minimum fraction of the picture's area that a random part has
+  double min_crop_area = 0.08;         ///< minimum fraction of the picture's area that a random part has
   OnError on_error = OnError::Refuse;  ///< Skip = the next readable picture replaces one that cannot be read
 };
 

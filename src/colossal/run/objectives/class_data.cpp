@@ -50,7 +50,7 @@ OpenedData open_pictures(const Config& config, const models::Task& task) {
                                .mean = d.image_mean,
                                .deviation = d.image_deviation,
                                .augment = d.augment,
-                               .least_area = d.least_area,
+                               .min_crop_area = d.min_crop_area,
                                .on_error = on_error_of(d)};
   std::vector<std::string> names = training.classes;
   for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
