@@ -32,7 +32,7 @@ TEST(RelativeBuckets, EqualTransformers) {
 }
 
 TEST(RelativeBuckets, ReturnLastRowsForLastQueries) {
-  const RelativeBuckets buckets{.count = 8, .farthest = 12};
+  const RelativeBuckets buckets{.count = 8, .max_distance = 12};
   EXPECT_TRUE(at::equal(buckets.of(2, 7), buckets.of(7, 7).narrow(0, 5, 2)));
 }
 
@@ -41,7 +41,7 @@ TEST(RelativeBuckets, RefuseCountsThatLeaveBucketsOut) {
   EXPECT_THAT(refusal({.count = 7, .both_sides = true}),
               HasSubstr("must be at least 4, and even if they cover both sides: got 7"));
   EXPECT_THAT(refusal({.count = 1}), HasSubstr("must be at least 2"));
-  EXPECT_THAT(refusal({.count = 32, .farthest = 16}),
+  EXPECT_THAT(refusal({.count = 32, .max_distance = 16}),
               HasSubstr("must be greater than the number of buckets of a single distance, 16"));
 }
 

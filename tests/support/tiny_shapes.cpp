@@ -125,7 +125,7 @@ models::ModelShape tiny_t5(bool is_first) {
           .own = models::T5Sizes{.decoder_layers = 3,
                                  .source_tokens = 4,
                                  .buckets = 8,
-                                 .farthest = 12,
+                                 .max_distance = 12,
                                  .activation = is_first ? "relu" : "gelu_new",
                                  .gated = !is_first,
                                  .scaled_head = is_first}};

@@ -36,15 +36,16 @@ at::Tensor RelativeBuckets::of(int64_t queries, int64_t keys) const {
   const int64_t sides = both_sides ? 2 : 1, of_side = count / sides, exact = of_side / 2;
   require(exact > 0 && count % sides == 0, "model", "buckets of relative positions must be at least ", 2 * sides,
           ", and even if they cover both sides: got ", count);
-  require(farthest > exact, "model", "farthest must be greater than the number of buckets of a single distance, ",
-          exact, ": got ", farthest);
+  require(max_distance > exact, "model",
+          "max_distance must be greater than the number of buckets of a single distance, ", exact, ": got ",
+          max_distance);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor from = at::arange(keys - queries, keys, ids).unsqueeze(1), to = at::arange(keys, ids).unsqueeze(0);
   const at::Tensor relative = to - from;
   const at::Tensor distance = both_sides ? relative.abs() : (-relative).clamp_min(0);
   // Computed in fp32 and in this order, so that distances at the borders fall into the same buckets as in transformers.
   const double steps = static_cast<double>(of_side - exact);
-  const double growth = std::log(static_cast<double>(farthest) / static_cast<double>(exact));
+  const double growth = std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
   const at::Tensor wide =
       (distance.clamp_min(1).to(at::kFloat).div(exact).log().div(growth).mul(steps).to(at::kLong) + exact)
           .clamp_max(of_side - 1);

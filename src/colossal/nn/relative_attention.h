@@ -2,7 +2,7 @@
 // learned value is added to the score for each distance between query and key. Distances are grouped into buckets,
 // narrow ones for neighbours and wider ones farther away.
 //
-//   const nn::RelativeBuckets buckets{.count = 32, .farthest = 128, .both_sides = true};
+//   const nn::RelativeBuckets buckets{.count = 32, .max_distance = 128, .both_sides = true};
 //   const at::Tensor bias = nn::lookup(table, buckets.of(6, 6).to(device)).permute({2, 0, 1});  // table [32, N_local]
 //   const nn::Inside out = nn::biased_attention(heads, {.bias = bias});
 #pragma once
@@ -15,16 +15,16 @@
 namespace colossal::nn {
 
 /// The mapping from distances to buckets. Half of the buckets hold one distance each. The others grow with the
-/// logarithm of the distance up to `farthest`; all distances from there on share the last bucket.
+/// logarithm of the distance up to `max_distance`; all distances from there on share the last bucket.
 struct RelativeBuckets {
-  int64_t count = 32, farthest = 128;
+  int64_t count = 32, max_distance = 128;
   /// True = half of the buckets are for later tokens. False = all are for earlier tokens, and a later token has the
   /// bucket of distance 0
   bool both_sides = false;
   bool operator==(const RelativeBuckets&) const = default;
 
   /// Returns the bucket of each pair, [queries, keys] int64 on the CPU. The queries are the last of the keys' tokens.
-  /// Errors ("model"): `count` below 2, or with both_sides below 4 or odd. `farthest` not above the number of buckets
+  /// Errors ("model"): `count` below 2, or with both_sides below 4 or odd. `max_distance` not above the number of buckets
   ///                   of one side that hold one distance.
   at::Tensor of(int64_t queries, int64_t keys) const;
 };

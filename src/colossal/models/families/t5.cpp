@@ -24,7 +24,8 @@ void T5Sizes::fields(Fields& f) {
   f.integer("start_id", start_id, "", "id of the token that starts the target in the decoder and pads rows", 0,
             kLargestSize);
   f.integer("buckets", buckets, "buckets", "number of buckets of relative positions", 4, kLargestSize);
-  f.integer("farthest", farthest, "tokens", "distance at which the last bucket begins", 2, kLargestSize);
+  f.previously("farthest")
+      .integer("max_distance", max_distance, "tokens", "distance at which the last bucket begins", 2, kLargestSize);
   activation_field(f, activation);
   f.flag("gated", gated, "gated feed-forward layers (v1.1)");
   f.flag("scaled_head", scaled_head, "division of the head's input by the square root of hidden (v1.0)");
@@ -51,7 +52,7 @@ void settle(ModelShape& s) {
           ", decoder_layers ", own.decoder_layers);
   require(own.start_id < s.vocabulary || s.vocabulary == 0, "model", "start_id must lie in the vocabulary of ",
           s.vocabulary, ": got ", own.start_id);
-  for (const bool both_sides : {false, true}) nn::RelativeBuckets{own.buckets, own.farthest, both_sides}.of(1, 1);
+  for (const bool both_sides : {false, true}) nn::RelativeBuckets{own.buckets, own.max_distance, both_sides}.of(1, 1);
   s.own = own;
 }
 
@@ -59,7 +60,7 @@ void settle(ModelShape& s) {
 class Positions {
  public:
   Positions(const std::string& name, const ModelShape& s, bool both_sides, nn::Layers& make)
-      : buckets_{s.own.as<T5Sizes>().buckets, s.own.as<T5Sizes>().farthest, both_sides},
+      : buckets_{s.own.as<T5Sizes>().buckets, s.own.as<T5Sizes>().max_distance, both_sides},
         table_(make.head_table(name, buckets_.count, s.heads, 1 / root(s.hidden))) {}
   /// [N_local, queries, keys]
   at::Tensor of(int64_t queries, int64_t keys, at::Device device) {

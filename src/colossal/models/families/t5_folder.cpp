@@ -80,7 +80,7 @@ ModelShape t5_from_json(const nlohmann::json& j) {
   const auto encoder = c.at<int64_t>("num_layers");
   own.decoder_layers = c.value("num_decoder_layers", encoder);
   own.buckets = c.value("relative_attention_num_buckets", int64_t{32});
-  own.farthest = c.value("relative_attention_max_distance", int64_t{128});
+  own.max_distance = c.value("relative_attention_max_distance", int64_t{128});
   own.start_id = c.value("decoder_start_token_id", c.value("pad_token_id", int64_t{0}));
   read_feed_forward(c, own);
   // Current versions of transformers always tie the tables, and store in another key whether the head's input is
@@ -120,7 +120,7 @@ nlohmann::json t5_to_json(const ModelShape& s) {
                         {"num_heads", s.heads},
                         {"n_positions", std::max<int64_t>(1, s.positions / 2)},
                         {"relative_attention_num_buckets", own.buckets},
-                        {"relative_attention_max_distance", own.farthest},
+                        {"relative_attention_max_distance", own.max_distance},
                         {"layer_norm_epsilon", s.norm_epsilon},
                         {"dropout_rate", s.dropout},
                         {kForward, own.gated ? "gated-" + activation : activation},
