@@ -1,5 +1,5 @@
-// Recorded passes (tensor/graph.h, [training] graph) on the trap device, whose replays give wrong numbers if the host
-// put values into the recording.
+// Recorded passes (tensor/graph.h, [training] cuda_graph) on the trap device, whose replays give wrong numbers if the
+// host put values into the recording.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -146,7 +146,7 @@ tensor::Batch batch_of(const Course& course, int64_t step, int64_t part) {
 
 run::Config config_of(const Course& course, bool graph) {
   run::Config config = test::course_config();
-  config.training.graph = graph;
+  config.training.cuda_graph = graph;
   config.training.accumulate = course.accumulate;
   config.training.clip_by = course.clip_by;
   config.training.clip = 0.1;
@@ -272,11 +272,11 @@ TEST_F(GraphTraining, RefusesOptionsThatARecordingWouldFreeze) {
     });
   };
   const run::Config one = config_of({}, true);
-  refused(one, test::tiny_gpt2(), "graph needs a CUDA device: got trap:0");
+  refused(one, test::tiny_gpt2(), "cuda_graph needs a CUDA device: got trap:0");
   const test::TrapGraphs graphs;
   models::ModelShape dropping = test::tiny_gpt2();
   dropping.dropout = 0.1;
-  refused(one, dropping, "graph needs a model without dropout");
+  refused(one, dropping, "cuda_graph needs a model without dropout");
   for (const int64_t zero : {2, 3})
     refused(config_of({.zero = zero, .data = 2}, true), test::tiny_gpt2(), concat("got ", zero));
   run::Config cut = one, split = one;

@@ -145,10 +145,11 @@ void TrainingConfig::fields(Fields& f) {
   f.choice("clip_by", clip_by, {"norm", "largest", "value"},
            "measure that clip bounds: norm = L2 norm of the whole gradient, largest = its largest magnitude (both "
            "scale the whole gradient), value = each element (clamped separately)");
-  f.flag("graph", graph,
-         "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "
-         "launches of small models. Needs a model without dropout and data parallelism with parallel.zero 0 or 1. "
-         "Batches with several documents in a row run without a graph");
+  f.previously("graph").flag(
+      "cuda_graph", cuda_graph,
+      "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "
+      "launches of small models. Needs a model without dropout and data parallelism with parallel.zero 0 or 1. "
+      "Batches with several documents in a row run without a graph");
   f.integer("seed", seed, "", "random seed of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "interval between checkpoints; 0 = only at the end");
   f.integer("keep_last", keep_last, "checkpoints",
@@ -195,19 +196,20 @@ namespace {
 
 /// Refuses graphs with settings that move parameters or gradients, or communicate during a pass: a recording keeps
 /// fixed addresses.
-void check_graph(const Config& config) {
-  if (!config.training.graph) return;
+void check_cuda_graph(const Config& config) {
+  if (!config.training.cuda_graph) return;
   const auto& parallel = config.parallel;
   require(!config.memory.has_tiers(), "training",
-          "graph needs parameters and gradients at fixed addresses: got [memory] device, host or disk; set "
-          "training.graph = false");
+          "cuda_graph needs parameters and gradients at fixed addresses: got [memory] device, host or disk; set "
+          "training.cuda_graph = false");
   require(parallel.zero <= 1, "training",
-          "graph needs parallel.zero 0 or 1, which keep parameters and gradients at fixed addresses: got ",
-          parallel.zero, "; set training.graph = false");
-  require(parallel.ranks() == parallel.data, "training",
-          "graph needs data parallelism only, because ranks of pipeline, tensor and sequence parallelism communicate "
-          "during a pass: got ",
-          parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.graph = false");
+          "cuda_graph needs parallel.zero 0 or 1, which keep parameters and gradients at fixed addresses: got ",
+          parallel.zero, "; set training.cuda_graph = false");
+  require(
+      parallel.ranks() == parallel.data, "training",
+      "cuda_graph needs data parallelism only, because ranks of pipeline, tensor and sequence parallelism communicate "
+      "during a pass: got ",
+      parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.cuda_graph = false");
 }
 
 /// Refuses settings that do not work together with memory.device.
@@ -281,7 +283,7 @@ void Config::validate() const {
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
-  check_graph(*this);
+  check_cuda_graph(*this);
   check_device(*this);
 }
 

@@ -93,7 +93,7 @@ struct TrainingConfig {
   int64_t accumulate = 1;
   double clip = 1.0;
   std::string clip_by = "norm";
-  bool graph = false;
+  bool cuda_graph = false;
   int64_t seed = 0;
   int64_t save_every = 0;
   int64_t keep_last = 2;
@@ -125,7 +125,7 @@ struct Config {
   /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone.
   /// Errors: a batch_size that is not divisible by data * accumulate * the ranks of a replica that split its rows (the
   ///         message names the nearest sizes that are); a tensor.size that its mode does not support; sizes that the
-  ///         pipeline's schedule does not support; training.graph if passes cannot be recorded; memory.device if
+  ///         pipeline's schedule does not support; training.cuda_graph if passes cannot be recorded; memory.device if
   ///         parameters stay whole; a warm-up longer than the run; values that are not UTF-8; other keys that exclude
   ///         or need one another, in [data], [parallel], [precision], [memory] and [optimizer].
   void validate() const;

@@ -65,12 +65,13 @@ std::string text_of(const std::vector<tensor::TokenRun>& runs) {
   return text.empty() ? "all tokens" : text;
 }
 
-/// Checks the requirements of [training] graph that the config cannot check. A run on meta launches no kernels.
-void check_graph(const models::ModelShape& shape, at::Device device) {
-  require(device.is_meta() || tensor::can_capture(device.type()), "training", "graph needs a CUDA device: got ",
-          device.str(), "; set training.graph = false");
-  require(shape.dropout == 0, "training", "graph needs a model without dropout, whose seeds would be recorded: got ",
-          shape.dropout, "; set model.dropout = 0 or training.graph = false");
+/// Checks the requirements of [training] cuda_graph that the config cannot check. A run on meta launches no kernels.
+void check_cuda_graph(const models::ModelShape& shape, at::Device device) {
+  require(device.is_meta() || tensor::can_capture(device.type()), "training", "cuda_graph needs a CUDA device: got ",
+          device.str(), "; set training.cuda_graph = false");
+  require(shape.dropout == 0, "training",
+          "cuda_graph needs a model without dropout, whose seeds would be recorded: got ", shape.dropout,
+          "; set model.dropout = 0 or training.cuda_graph = false");
 }
 
 /// Returns the ranks that hold the same layers as this one: the ranks of its stage, which chimera places at two
@@ -114,7 +115,7 @@ Engine::Engine(std::shared_ptr<comm::Mesh> mesh, const run::Config& config, cons
   optimization_ = std::make_unique<Optimization>(parameters(), *mesh_, config);
   for (const Member& one : members_) one.model->set_end_of_pass([this] { optimization_->close_pass(); });
   make_groups();
-  if (config.training.graph && !device.is_meta())
+  if (config.training.cuda_graph && !device.is_meta())
     captured_ = std::make_unique<CapturedPass>(
         device, [this](const tensor::Batch& part, const at::Tensor& factor) { return captured(part, factor); });
 }
@@ -328,8 +329,8 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
   return !documents.defined() || ops::is_document_a_row(documents);
 }
 
-/// The body of the capture. Dropout seed and rows, which differ from pass to pass, are unused: check_graph() refuses
-/// dropout.
+/// The body of the capture. Dropout seed and rows, which differ from pass to pass, are unused:
+/// check_cuda_graph() refuses dropout.
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
   const auto loss = [&](int, const models::States& end, const nn::Step& step) {
@@ -420,7 +421,7 @@ std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::C
     check_sizes(config.parallel, model.shape, model.objective->example(1));
   }
   if (!device) device = comm::choose_device(config.run.device, mesh->world().local_rank());
-  if (config.training.graph) check_graph(models.front().shape, *device);
+  if (config.training.cuda_graph) check_cuda_graph(models.front().shape, *device);
   return std::make_unique<Engine>(std::move(mesh), config, models, *device);
 }
 

@@ -126,7 +126,7 @@ class Engine : public Resumable {
   /// Errors:    "training": a weight that is negative or not finite; a model that is frozen. Errors of the other
   ///            overload, except those of the objective. All of them are thrown before any communication. Later: a loss
   ///            that is not one number.
-  /// training.graph has no effect on such a call: it is not replayed.
+  /// training.cuda_graph has no effect on such a call: it is not replayed.
   double train_step(const tensor::Batch& batch, double weight, const Loss& loss, const std::string& model = "");
   /// Runs a pass without gradients or dropout. Returns the result of each micro-batch, a tensor of any sizes, in the
   /// order of the rows. Only the ranks of the last stage get results; other ranks get an empty list. With a pipeline,
