@@ -44,7 +44,7 @@ TEST_F(GenerationOnAccelerator, GivesTheTokensOfTheCpu) {
 
 /// Returns the completions of an engine for prompts of several lengths, with a draft model of the same weights and a KV
 /// cache of `cache_dtype`.
-std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& shape, int64_t guesses,
+std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& shape, int64_t draft_tokens,
                                           std::optional<at::ScalarType> cache_dtype) {
   std::vector<std::vector<int64_t>> all(4);
   comm::run_ranks(1, [&](comm::World& world) {
@@ -55,8 +55,8 @@ std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& 
                           .cache_dtype = cache_dtype,
                           .block_tokens = 16,
                           .step_tokens = 6,
-                          .guesses = guesses,
-                          .draft = guesses > 0 ? &model : nullptr});
+                          .draft_tokens = draft_tokens,
+                          .draft = draft_tokens > 0 ? &model : nullptr});
     for (int64_t i = 0; i < 4; ++i) {
       Request request{.prompt = {3, 1, 4}, .options = {.max_tokens = 8}};
       request.prompt.resize(static_cast<size_t>(1 + 2 * i), 5);
@@ -72,12 +72,12 @@ std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& 
 
 TEST_F(GenerationOnAccelerator, GivesTheCompletionsOfTheCpuInAnEngine) {
   for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama()})
-    for (const int64_t guesses : {0, 3})
+    for (const int64_t draft_tokens : {0, 3})
       for (const std::optional<at::ScalarType> cache :
            {std::optional<at::ScalarType>(), std::optional(at::kChar), std::optional(at::kFloat8_e4m3fn)}) {
-        const auto want = answers(false, shape, guesses, cache);
+        const auto want = answers(false, shape, draft_tokens, cache);
         EXPECT_EQ(want[3].size(), 8U);
-        EXPECT_EQ(answers(true, shape, guesses, cache), want) << shape.architecture->name << " " << guesses;
+        EXPECT_EQ(answers(true, shape, draft_tokens, cache), want) << shape.architecture->name << " " << draft_tokens;
       }
 }
 

@@ -89,7 +89,7 @@ TEST_F(Generate, StopsAndEndsInOneStep) {
   for (size_t length = 1; length < 9; ++length) {
     const std::string line =
         json({{"prompt", "bbbb"}, {"stop", std::string(length, 'b')}, {"logit_bias", {{"98", 1000}}}}).dump();
-    const auto stopped = answers(line, {"--max-tokens", "8", "--guess", "8"});
+    const auto stopped = answers(line, {"--max-tokens", "8", "--draft-tokens", "8"});
     EXPECT_EQ(stopped[0]["ended"], "stop") << length;
     EXPECT_EQ(stopped[0]["text"], "");
     EXPECT_EQ(stopped[0]["tokens"], length);
@@ -140,19 +140,19 @@ TEST_F(Generate, MatchesSchemas) {
       R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}, "s": {"enum": ["x", "yz"]}},
                                  "required": ["n", "s"]})";
   const std::string file = folder.write("schema.json", schema);
-  for (const std::string guesses : {"0", "4"}) {
+  for (const std::string draft_tokens : {"0", "4"}) {
     const auto all = answers(
         "{\"prompt\": \"a\", \"json_schema\": {\"type\": \"array\", \"items\": {\"const\": 7}, \"maxItems\": 3}}\n"
         "{\"prompt\": \"b\", \"temperature\": 3}\n{\"prompt\": \"b\", \"json_schema\": null}",
-        {"--json-schema", file, "--max-tokens", "40", "--guess", guesses, "--logit-bias", "32=-1000", "--logit-bias",
-         "10=-1000"});
+        {"--json-schema", file, "--max-tokens", "40", "--draft-tokens", draft_tokens, "--logit-bias", "32=-1000",
+         "--logit-bias", "10=-1000"});
     EXPECT_TRUE(json::parse(all[0]["text"].get<std::string>()).is_array()) << all[0];
     const json object = json::parse(all[1]["text"].get<std::string>());
     EXPECT_TRUE(object["n"].is_number_integer() && object["s"].is_string()) << object;
     EXPECT_EQ(all[2]["ended"], "positions");
     const Outcome one =
         generate({"--prompt", "b", "--json-schema", file, "--max-tokens", "40", "--logit-bias", "32=-1000",
-                  "--logit-bias", "10=-1000", "--temperature", "3", "--seed", "1", "--guess", guesses});
+                  "--logit-bias", "10=-1000", "--temperature", "3", "--seed", "1", "--draft-tokens", draft_tokens});
     EXPECT_EQ(one.out, "b" + all[1]["text"].get<std::string>() + "\n");
   }
   EXPECT_THAT(refusal("{\"prompt\": \"a\", \"json_schema\": {\"contains\": {}}}"),
@@ -177,11 +177,11 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
   refused({"--memory.placement", "lru"}, "--memory.placement has no effect without --memory.disk");
   refused({"--parallel.tensor.mode", "2d"}, "--parallel.tensor.mode has no effect with --parallel.tensor=1");
   refused({"--parallel.sequence.mode", "ulysses"}, "--parallel.sequence.mode has no effect with --parallel.sequence=1");
-  refused({"--draft", folder / "hf", "--guess", "0"}, "--draft has no effect with --guess 0");
+  refused({"--draft", folder / "hf", "--draft-tokens", "0"}, "--draft has no effect with --draft-tokens 0");
   // The same options are accepted if they have an effect, and so are values that turn options off.
   const std::vector<std::string> alike{"--prompt", "a", "--max-tokens", "1"};
   for (std::vector<std::string> words :
-       {std::vector<std::string>{"--guess", "2", "--cache", "1MiB", "--step-tokens", "7"},
+       {std::vector<std::string>{"--draft-tokens", "2", "--cache", "1MiB", "--step-tokens", "7"},
         {"--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "0"},
         {"--temperature", "1", "--top-k", "4", "--seed", "3"},
         {"--parallel.tensor.mode", "1d"}}) {
@@ -205,11 +205,13 @@ TEST(GenerateT5, RefusesOptionsOfTheEngine) {
     return run_command("generate", words);
   };
   EXPECT_EQ(answer({}).status, 0) << answer({}).err;
-  const Outcome refused = answer({"--guess", "4", "--sinks", "2", "--cache-type", "int8"});
+  const Outcome refused = answer({"--draft-tokens", "4", "--sinks", "2", "--cache-type", "int8"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_EQ(refused.out, "");
-  EXPECT_THAT(refused.err,
-              HasSubstr("t5 does not use cache_type, guess and sinks: leave out --cache-type, --guess and --sinks"));
+  EXPECT_THAT(
+      refused.err,
+      HasSubstr(
+          "t5 does not use cache_type, draft_tokens and sinks: leave out --cache-type, --draft-tokens and --sinks"));
   EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("--cache has no effect on a single --prompt"));
 }
 

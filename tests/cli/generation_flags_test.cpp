@@ -63,7 +63,7 @@ TEST(GenerationFlags, EqualOptionsFromJson) {
     CLI::App app("", "test");
     add_generation_flags(app, by_flag);
     parse(app, sample.words);
-    EXPECT_EQ(given_names(app, {"seed", sample.name, "guess"}),
+    EXPECT_EQ(given_names(app, {"seed", sample.name, "draft_tokens"}),
               sample.name == "seed" ? std::vector<std::string>({"seed", "seed"}) : std::vector{sample.name});
     EXPECT_EQ(read_json({{sample.name, sample.value}}, by_json, "test"), std::vector{sample.name});
     EXPECT_EQ(toml_of(by_flag), toml_of(by_json)) << sample.name;

@@ -51,7 +51,7 @@ class DraftModel : public testing::TestWithParam<std::string> {
 
 struct Said {
   std::vector<Tokens> answers;
-  Engine::Guesses guesses;
+  Engine::DraftCounts draft_counts;
   int64_t preempted;
 };
 
@@ -66,7 +66,7 @@ Said said(DistributedModel& model, const std::vector<Request>& requests, const E
       });
     engine.step();
   }
-  all.guesses = engine.guesses(), all.preempted = engine.counts().preempted;
+  all.draft_counts = engine.draft_counts(), all.preempted = engine.counts().preempted;
   return all;
 }
 
@@ -90,7 +90,7 @@ EngineOptions some_options(DistributedModel& model, DistributedModel& draft, boo
   return {.cache_bytes = is_tight ? block * 4 / model.cache_ranks() : int64_t{1} << 22,
           .block_tokens = 16,
           .step_tokens = is_tight ? 7 : 512,
-          .guesses = 4,
+          .draft_tokens = 4,
           .draft = &draft};
 }
 
@@ -103,8 +103,8 @@ TEST_P(DraftModel, LeavesGreedyCompletionsUnchanged) {
       for (const bool is_tight : {false, true}) {
         const Said got = said(model, requests, some_options(model, draft, is_tight));
         EXPECT_EQ(got.answers, want.answers);
-        EXPECT_GT(got.guesses.accepted, got.guesses.proposed / 4);
-        EXPECT_LT(got.guesses.accepted, got.guesses.proposed);
+        EXPECT_GT(got.draft_counts.accepted, got.draft_counts.proposed / 4);
+        EXPECT_LT(got.draft_counts.accepted, got.draft_counts.proposed);
         if (is_tight && layout.sequence.size == 1) EXPECT_GT(got.preempted, 0);
       }
     });
@@ -149,9 +149,10 @@ TEST_P(DraftModel, PreservesTheDistributionOfTheModel) {
       requests.push_back({.prompt = prompt, .options = {.max_tokens = 4, .sampling = options}});
       requests.back().options.sampling.seed = i;
     }
-    const Said got = said(model, requests, {.cache_bytes = 1 << 24, .block_tokens = 16, .guesses = 3, .draft = &draft});
-    EXPECT_GT(got.guesses.accepted, got.guesses.proposed / 4);
-    EXPECT_LT(got.guesses.accepted, got.guesses.proposed);
+    const Said got =
+        said(model, requests, {.cache_bytes = 1 << 24, .block_tokens = 16, .draft_tokens = 3, .draft = &draft});
+    EXPECT_GT(got.draft_counts.accepted, got.draft_counts.proposed / 4);
+    EXPECT_LT(got.draft_counts.accepted, got.draft_counts.proposed);
     // Counts the third and fourth token after the most frequent first token.
     std::map<int64_t, int64_t> firsts;
     for (const Tokens& answer : got.answers) ++firsts[answer[0]];
@@ -197,7 +198,7 @@ TEST_P(DraftModel, FollowsAGrammar) {
       EXPECT_TRUE(nlohmann::json::parse(tokenizer.decode(answer), nullptr, false).is_string())
           << tokenizer.decode(answer);
     // The draft follows the grammar too, so it can be wrong only if there is a choice.
-    EXPECT_GT(got.guesses.accepted * 10, got.guesses.proposed * 8);
+    EXPECT_GT(got.draft_counts.accepted * 10, got.draft_counts.proposed * 8);
   });
 }
 
@@ -218,7 +219,7 @@ TEST_P(DraftModel, SupportsAnotherVocabularyAndFewerPositions) {
       EXPECT_THAT(drafted[1], testing::IsEmpty()) << "32 positions";
       EXPECT_THAT(drafted[2], testing::IsEmpty()) << "a token it does not know";
     }
-    EXPECT_THAT(test::thrown_message([&] { Engine(draft, {.draft = &draft}); }), testing::HasSubstr("guesses"));
+    EXPECT_THAT(test::thrown_message([&] { Engine(draft, {.draft = &draft}); }), testing::HasSubstr("draft_tokens"));
   });
 }
 

@@ -62,9 +62,9 @@ TEST_F(EngineEvents, ReachTheirCallerWhenAnotherCancels) {
   with_model([&](distributed::DistributedModel& model) {
     const Tokens want = generate(model, request_of(70, 9)), other = generate(model, request_of(80, 9));
     for (const bool alone : {false, true})
-      for (const int64_t guesses : {0, 3}) {
+      for (const int64_t draft_tokens : {0, 3}) {
         EngineOptions options = small;
-        options.alone = alone, options.guesses = alone ? 0 : guesses;
+        options.alone = alone, options.draft_tokens = alone ? 0 : draft_tokens;
         Engine engine(model, options);
         Caller first, cancelled, last, dropped;
         cancelled.add(engine, request_of(80, 9));
@@ -116,7 +116,7 @@ TEST_F(EngineEvents, NameTheEndTokenAndItsLogProbability) {
 TEST_F(EngineEvents, AllowAddCancelAndDropDuringDelivery) {
   with_model([&](distributed::DistributedModel& model) {
     EngineOptions options = small;
-    options.guesses = 4;  // several events of a request in one step
+    options.draft_tokens = 4;  // several events of a request in one step
     Engine engine(model, options);
     const auto repeated = [](int64_t max_tokens) {
       Request request{.prompt = Tokens(8, 98), .options = {.max_tokens = max_tokens}};
@@ -141,7 +141,7 @@ TEST_F(EngineEvents, AllowAddCancelAndDropDuringDelivery) {
     EXPECT_EQ(cancelled.back().token, -1);
     ASSERT_EQ(added.size(), 2U);
     EXPECT_EQ(added[0].id, last + 1);
-    EXPECT_GT(engine.guesses().accepted, 0);
+    EXPECT_GT(engine.draft_counts().accepted, 0);
     engine.add(request_of(70, 2), [&](const Event&) { engine.step(); });
     EXPECT_THAT(complaint([&] { engine.step(); }), HasSubstr("step() must not be called by a function"));
   });
@@ -232,10 +232,12 @@ TEST_F(EngineEvents, RefuseUnusedOptionsIfAlone) {
   const auto refusals = [&](const std::string& who) {
     return [who](distributed::DistributedModel& model) {
       const auto refused = [&](const EngineOptions& options) { return complaint([&] { Engine(model, options); }); };
-      EXPECT_EQ(refused({.guesses = 4, .alone = true}), "[generate] " + who + " does not use guess: leave out --guess");
-      EXPECT_EQ(refused({.cache_dtype = at::kChar, .guesses = 1, .draft = &model, .alone = true}),
-                "[generate] " + who +
-                    " does not use guess, draft and cache_type: leave out --guess, --draft and --cache-type");
+      EXPECT_EQ(refused({.draft_tokens = 4, .alone = true}),
+                "[generate] " + who + " does not use draft_tokens: leave out --draft-tokens");
+      EXPECT_EQ(
+          refused({.cache_dtype = at::kChar, .draft_tokens = 1, .draft = &model, .alone = true}),
+          "[generate] " + who +
+              " does not use draft_tokens, draft and cache_type: leave out --draft-tokens, --draft and --cache-type");
       Engine engine(model, {.alone = true});
       const auto of_request = [&](const GenerationOptions& options) {
         return complaint([&] { engine.add({.prompt = {65}, .options = options}); });

@@ -37,12 +37,13 @@ TEST(EngineWindow, KeepsOnlyTheWindow) {
       want.push_back(generate(*saved.model, request));
       requests.push_back(std::move(request));
     }
-    for (const int64_t guesses : {0, 3}) {
+    for (const int64_t draft_tokens : {0, 3}) {
       const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
       const int64_t block = (int64_t{1} << 22) / whole.blocks();
       // The cache has room for 96 tokens, and the longest sequence has 349.
-      infer::Engine engine(*saved.model,
-                           {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .guesses = guesses});
+      infer::Engine engine(
+          *saved.model,
+          {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .draft_tokens = draft_tokens});
       EXPECT_EQ(answers_of(engine, requests), want);
       EXPECT_GT(engine.counts().preempted, 0);
       EXPECT_THROW(infer::Engine(*saved.model, {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 80})

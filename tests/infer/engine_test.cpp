@@ -204,21 +204,23 @@ TEST_P(Engine, ContinuesEndlesslyWithSinks) {
         want.push_back(endless(model, request, longest));
         requests.push_back(std::move(request));
       }
-      for (const int64_t guesses : {0, 5}) {
+      for (const int64_t draft_tokens : {0, 5}) {
         infer::Engine tight(
-            model, {.cache_bytes = longest / 16 * block, .block_tokens = 16, .step_tokens = 9, .guesses = guesses});
-        EXPECT_EQ(answers_of(tight, requests), want) << longest << " " << guesses;
+            model,
+            {.cache_bytes = longest / 16 * block, .block_tokens = 16, .step_tokens = 9, .draft_tokens = draft_tokens});
+        EXPECT_EQ(answers_of(tight, requests), want) << longest << " " << draft_tokens;
         infer::Engine roomy(
-            model, {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .guesses = guesses});
-        EXPECT_EQ(answers_of(roomy, requests), want) << longest << " " << guesses;
-        if (guesses > 0) EXPECT_GT(roomy.guesses().accepted, 0);
+            model,
+            {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .draft_tokens = draft_tokens});
+        EXPECT_EQ(answers_of(roomy, requests), want) << longest << " " << draft_tokens;
+        if (draft_tokens > 0) EXPECT_GT(roomy.draft_counts().accepted, 0);
       }
       infer::Engine drafted(
           model,
-          {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .guesses = 3, .draft = &model});
+          {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .draft_tokens = 3, .draft = &model});
       const std::vector<Tokens> answers = answers_of(drafted, requests);
       for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(answers[i], want[i]) << longest;
-      EXPECT_EQ(drafted.guesses().accepted, drafted.guesses().proposed);
+      EXPECT_EQ(drafted.draft_counts().accepted, drafted.draft_counts().proposed);
     }
     EXPECT_THAT(test::thrown_message([&] {
                   infer::Engine(model, {.cache_bytes = block, .block_tokens = 16})
@@ -261,7 +263,7 @@ TEST_P(Engine, CancellingLeavesOthersUnchanged) {
       infer::Engine engine(model, {.cache_bytes = 4 * bytes_of_block(model, 16),
                                    .block_tokens = 16,
                                    .step_tokens = 9,
-                                   .guesses = seed % 2 ? 3 : 0});
+                                   .draft_tokens = seed % 2 ? 3 : 0});
       std::map<int64_t, Tokens> running;
       std::vector<Event> events;
       for (const Request& request : requests) running[engine.add(request, into(events))];
@@ -308,10 +310,11 @@ TEST_P(Engine, EndsOnlyTheRequestOfAFailedConstraint) {
     const std::vector<Tokens> want = alone(model, requests);
     const Tokens prompt{70, 71, 72};
     const Tokens whole = generate(model, {.prompt = prompt, .options = {.max_tokens = 6}});
-    for (const int64_t guesses : {0, 3}) {
-      infer::Engine engine(
-          model,
-          {.cache_bytes = 4 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 9, .guesses = guesses});
+    for (const int64_t draft_tokens : {0, 3}) {
+      infer::Engine engine(model, {.cache_bytes = 4 * bytes_of_block(model, 16),
+                                   .block_tokens = 16,
+                                   .step_tokens = 9,
+                                   .draft_tokens = draft_tokens});
       std::vector<Event> events;
       for (const Request& request : requests) engine.add(request, into(events));
       const int64_t failing = engine.add(
@@ -390,11 +393,11 @@ TEST_P(Engine, LeavesCompletionsUnchangedByDraftTokens) {
           const infer::EngineOptions options{.cache_bytes = is_tight ? block * few : int64_t{1} << 22,
                                              .block_tokens = 16,
                                              .step_tokens = is_tight ? 11 : 512,
-                                             .guesses = is_tight ? 5 : 8};
+                                             .draft_tokens = is_tight ? 5 : 8};
           infer::Engine engine(model, options);
           EXPECT_EQ(answers_of(engine, requests), want) << seed << " " << is_tight;
-          EXPECT_GT(engine.guesses().accepted, 20);
-          EXPECT_LT(engine.guesses().accepted, engine.guesses().proposed);
+          EXPECT_GT(engine.draft_counts().accepted, 20);
+          EXPECT_LT(engine.draft_counts().accepted, engine.draft_counts().proposed);
           if (is_tight && layout.sequence.size == 1) EXPECT_GT(engine.counts().preempted, 0);
         }
       }

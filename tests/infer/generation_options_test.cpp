@@ -41,7 +41,7 @@ TEST(GenerationOptions, RefuseInvalidValues) {
 
 TEST(GenerationOptions, RefuseUnusedOptionsByName) {
   EXPECT_EQ(test::complaint([] {
-              refuse_unused({"top_k", "sinks"}, {"sinks", "guess"}, "t5", "generate");
+              refuse_unused({"top_k", "sinks"}, {"sinks", "draft_tokens"}, "t5", "generate");
             }),
             "[generate] t5 does not use sinks: leave out --sinks");
   EXPECT_EQ(test::complaint([] { refuse_unused({"top_k"}, {"sinks"}, "t5", "generate"); }), "no complaint");

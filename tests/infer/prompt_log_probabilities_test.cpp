@@ -115,12 +115,12 @@ TEST_P(PromptLogProbabilities, EqualTrainingForAnyChunksAndBlocks) {
     int64_t preempted = 0;
     for (const int64_t step_tokens : {1, 5, 512})
       for (const int64_t blocks : {3, 40})
-        for (const int64_t guesses : {0, 3})
+        for (const int64_t draft_tokens : {0, 3})
           for (const int64_t max_tokens : {0, 8}) {
             Engine engine(model, {.cache_bytes = blocks * bytes_of_block(model, 16),
                                   .block_tokens = 16,
                                   .step_tokens = step_tokens,
-                                  .guesses = guesses});
+                                  .draft_tokens = draft_tokens});
             const std::vector<Told> told = told_by(engine, texts, max_tokens);
             preempted += engine.counts().preempted;
             expect_those_of_training(told, want);

@@ -137,7 +137,7 @@ TEST(Sampler, ReturnsTheProbabilitiesItDrawsWith) {
 // + 1)) / (1 - a).
 // Source: Leviathan et al., arXiv:2211.17192, equation 1.
 TEST(Sampler, JudgesDraftsByTheRuleOfSpeculativeSampling) {
-  constexpr int64_t kWords = 8, kGuesses = 3, kSteps = 9000;
+  constexpr int64_t kWords = 8, kDraftTokens = 3, kSteps = 9000;
   const at::Tensor table = at::arange(kWords * kWords, at::kDouble).mul(1.7).sin().view({kWords, kWords}).mul(1.2);
   // The draft depends less on the token before. Each row is a circular shift of the first, so that a is the same for
   // all.
@@ -160,17 +160,17 @@ TEST(Sampler, JudgesDraftsByTheRuleOfSpeculativeSampling) {
   for (int64_t step = 0; step < kSteps; ++step) {
     Sampler drafting = sampler.for_draft();
     std::vector<DraftedToken> drafted;
-    for (int64_t word = last; drafted.size() < kGuesses; word = drafted.back().token)
+    for (int64_t word = last; drafted.size() < kDraftTokens; word = drafted.back().token)
       drafted.push_back(drafting.draft(draft[word]));
     size_t right = 0;
-    while (right < kGuesses) {
+    while (right < kDraftTokens) {
       push(sampler.judge(own[last], drafted[right]));
       if (last != drafted[right].token) break;
       ++right;
     }
-    if (right == kGuesses) push(sampler.next(own[last]));
+    if (right == kDraftTokens) push(sampler.next(own[last]));
   }
-  const double mean = static_cast<double>(tokens) / kSteps, expected = (1 - std::pow(a, kGuesses + 1)) / (1 - a);
+  const double mean = static_cast<double>(tokens) / kSteps, expected = (1 - std::pow(a, kDraftTokens + 1)) / (1 - a);
   EXPECT_NEAR(mean, expected, 0.01 * expected);
   double sum = 0;
   int64_t cells = 0;

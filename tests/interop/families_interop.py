@@ -195,7 +195,7 @@ def check_many_prompts(name, model, folder):
                                                     suppress_tokens=no_bytes)[0, length:].tolist())
     (interop.temp_dir / "prompts.jsonl").write_text("\n".join(lines))
     printed = interop.colossal("generate", "--from", folder, "--tokenizer", "bytes", "--prompts", "prompts.jsonl", "--max-tokens", new,
-                               "--step-tokens", 7, "--guess", 3)
+                               "--step-tokens", 7, "--draft-tokens", 3)
     answers = [[token["id"] for token in json.loads(line)["logprobs"]] for line in printed.splitlines()]
     assert answers == wanted, (name, answers, wanted)
 

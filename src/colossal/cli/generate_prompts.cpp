@@ -17,10 +17,10 @@ void print_speed(size_t prompts, int64_t tokens, const infer::Engine& engine, do
       prompts, static_cast<long long>(tokens), seconds, static_cast<double>(tokens) / seconds,
       static_cast<long long>(counts.prompt_tokens), static_cast<long long>(counts.found_tokens),
       static_cast<long long>(counts.preempted));
-  const infer::Engine::Guesses& guesses = engine.guesses();
-  if (guesses.proposed > 0)
-    std::fprintf(stderr, "%lld draft tokens, %lld of them accepted\n", static_cast<long long>(guesses.proposed),
-                 static_cast<long long>(guesses.accepted));
+  const infer::Engine::DraftCounts& draft_counts = engine.draft_counts();
+  if (draft_counts.proposed > 0)
+    std::fprintf(stderr, "%lld draft tokens, %lld of them accepted\n", static_cast<long long>(draft_counts.proposed),
+                 static_cast<long long>(draft_counts.accepted));
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
   app.add_option("--step-tokens", options.step_tokens, "maximum number of tokens per step, over all sequences")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--guess", options.guesses,
+  app.add_option("--draft-tokens", options.draft_tokens,
                  "maximum number of draft tokens per step, from earlier text (prompt lookup) or from --draft; 0 = off; "
                  "with --draft the default is 4")
       ->capture_default_str()
@@ -170,8 +170,9 @@ void check_model_options(const CLI::App& app, const ModelOptions& options) {
     refuse_options(app, {"--memory.placement"}, "without --memory.disk, because all weights stay in host memory");
   if (options.draft.empty()) return;
   if (options.tokenizer.empty()) check_draft_folder(options);
-  if (app.count("--guess") > 0 && app.get_option("--guess")->as<int64_t>() == 0)
-    refuse_options(app, {"--draft"}, "with --guess 0; leave out --guess, or set the number of draft tokens per step");
+  if (app.count("--draft-tokens") > 0 && app.get_option("--draft-tokens")->as<int64_t>() == 0)
+    refuse_options(app, {"--draft"},
+                   "with --draft-tokens 0; leave out --draft-tokens, or set the number of draft tokens per step");
 }
 
 void check_text_model_options(const CLI::App& app, const ModelOptions& options, const char* command) {
@@ -182,7 +183,7 @@ void check_text_model_options(const CLI::App& app, const ModelOptions& options, 
 infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
   if (!draft) return options;
   options.draft = draft->model.get();
-  if (options.guesses == 0) options.guesses = kDraftTokens;
+  if (options.draft_tokens == 0) options.draft_tokens = kDraftTokens;
   return options;
 }
 

@@ -45,7 +45,7 @@ std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const 
   }
   auto runner = std::make_unique<LoneRunner>(model);
   std::vector<std::string> asked;
-  if (options.guesses > 0) asked.emplace_back("guess");
+  if (options.draft_tokens > 0) asked.emplace_back("draft_tokens");
   if (options.draft) asked.emplace_back("draft");
   if (options.cache_dtype) asked.emplace_back("cache_type");
   refuse_unused(asked, runner->unused(), runner->name(), component_of(options));
@@ -66,16 +66,17 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
 
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
     : options_(options), runner_(make_runner(model, options)), scheduler_(scheduler_options(model, options)) {
-  require(options.guesses >= 0, "engine", "guesses must not be negative: got ", options.guesses);
+  require(options.draft_tokens >= 0, "engine", "draft_tokens must not be negative: got ", options.draft_tokens);
   require(options.most_waiting >= 0 && options.most_length >= 0, "engine",
           "limits must not be negative: got most_waiting ", options.most_waiting, ", most_length ",
           options.most_length);
-  require(!options.draft || options.guesses > 0, "engine", "guesses must be at least 1 with a draft model: got 0");
+  require(!options.draft || options.draft_tokens > 0, "engine",
+          "draft_tokens must be at least 1 with a draft model: got 0");
   if (options.draft)
     drafts_.emplace(*options.draft, runner_->shape().vocabulary,
                     DraftModel::Options{.cache = {blocks(), options.block_tokens, options.cache_dtype},
                                         .step_tokens = options.step_tokens,
-                                        .most = options.guesses});
+                                        .most = options.draft_tokens});
 }
 
 void Engine::check(const Request& request) const {
@@ -127,7 +128,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
     const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the model does not read the last new token
     scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
     runner_->begin(id, text, most_new);
-    if (options_.guesses > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.guesses);
+    if (options_.draft_tokens > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
     running_.emplace(id, std::move(running));
     look_up(id);
   }
@@ -223,7 +224,7 @@ void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits) {
   ready_.push_back(advance(run.id, logits[0]));
   while (accepted < run.proposed && ready_.back().ended == Ended::No && ready_.back().token == proposed[accepted])
     ready_.push_back(advance(run.id, logits[++accepted]));
-  guesses_.proposed += run.proposed, guesses_.accepted += accepted;
+  draft_counts_.proposed += run.proposed, draft_counts_.accepted += accepted;
   if (ready_.back().ended != Ended::No) return;
   scheduler_.accept(run.id, accepted);
   shorten(run.id);
@@ -246,7 +247,7 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
 
 // Limits draft tokens to those that can all be accepted and read. A step also yields one token beyond the accepted
 // ones.
-int64_t Engine::most_guesses_of(int64_t id) const {
+int64_t Engine::most_draft_tokens_of(int64_t id) const {
   const Running& running = running_.at(id);
   const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
   return std::max<int64_t>(0, std::min(readable, running.most_new - running.made - 1));
@@ -266,7 +267,7 @@ void Engine::look_up(int64_t id) {
   Running& running = running_.at(id);
   if (!running.lookup) return;
   std::deque<DraftedToken> tokens;
-  for (const int64_t token : running.lookup->propose(most_guesses_of(id))) tokens.push_back({token});
+  for (const int64_t token : running.lookup->propose(most_draft_tokens_of(id))) tokens.push_back({token});
   expect(id, std::move(tokens));
 }
 
@@ -286,7 +287,7 @@ void Engine::write_drafts() {
     }
     wishes.push_back({.id = id,
                       .tokens = scheduler_.tokens(id),
-                      .most = std::min(options_.guesses, most_guesses_of(id)),
+                      .most = std::min(options_.draft_tokens, most_draft_tokens_of(id)),
                       .sampler = running.sampler.for_draft(),
                       .constraint = std::move(copy),
                       .end_ids = running.request.end_ids});

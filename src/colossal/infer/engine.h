@@ -37,7 +37,7 @@ struct EngineOptions {
   int64_t most_waiting = 0;    ///< maximum number of requests that wait for their first step; 0 = no limit
   int64_t most_length = 0;     ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share
-  int64_t guesses = 0;         ///< maximum number of draft tokens of a request per step; 0 = off
+  int64_t draft_tokens = 0;    ///< maximum number of draft tokens of a request per step; 0 = off
   /// Draft model: a smaller model with the same vocabulary and layout (infer/decoding/draft_model.h). Its cache has
   /// room for as many tokens as the model's, and both share cache_bytes. Null = draft tokens come from prompt lookup
   /// (infer/decoding/ngram_lookup.h).
@@ -61,7 +61,7 @@ struct EngineOptions {
 ///                temperature 0, leave the completion unchanged. The same draw chooses each token, from logits that no
 ///                rejected draft token affects. Sampler::judge() accepts or rejects sampled tokens of a draft model:
 ///                the distribution of the completion stays the same, but the draws differ. The completion is then a
-///                function of the request, both models and `guesses`, for any room in a step.
+///                function of the request, both models and `draft_tokens`, for any room in a step.
 /// Positions:     limited to the runner's longest() (models::ModelShape::even_positions), so that no request depends on
 ///                other requests.
 /// Order:         requests start in arrival order, and a started request advances in every step. If blocks run out, the
@@ -78,14 +78,14 @@ struct EngineOptions {
 /// Thread safety: none.
 class Engine {
  public:
-  struct Guesses {
+  struct DraftCounts {
     int64_t proposed = 0, accepted = 0;  ///< draft tokens that the model evaluated; those that it accepted
   };
   /// `model` and EngineOptions::draft must outlive the engine.
   /// Errors ("engine"): a model that does not predict the next token, a cache too small for one block, a negative
-  ///                    limit. Also a draft model without guesses, and block_tokens or a cache_dtype that is not
+  ///                    limit. Also a draft model without draft_tokens, and block_tokens or a cache_dtype that is not
   ///                    allowed.
-  /// With `alone` ("generate"): a model that does not generate text, guesses, a draft model, a cache of another dtype.
+  /// With `alone` ("generate"): a model that does not generate text, draft tokens, a draft model, a cache_dtype.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
   /// Adds a request and returns its id, counted from 0. step() passes the request's events to `on_event`; empty =
@@ -109,7 +109,7 @@ class Engine {
   void step();
   bool has_work() const { return scheduler_.has_work() || !kept_.empty() || !ready_.empty(); }
 
-  const Guesses& guesses() const { return guesses_; }
+  const DraftCounts& draft_counts() const { return draft_counts_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
   /// Returns the number of blocks in the cache; 1 with `alone`.
   int64_t blocks() const { return scheduler_.pool().blocks(); }
@@ -137,7 +137,7 @@ class Engine {
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits);
   void score(const Scheduler::Run& run, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
-  int64_t most_guesses_of(int64_t id) const;
+  int64_t most_draft_tokens_of(int64_t id) const;
   void look_up(int64_t id);
   void shorten(int64_t id);
   void write_drafts();
@@ -146,7 +146,7 @@ class Engine {
   std::unique_ptr<Runner> runner_;
   Scheduler scheduler_;
   std::optional<DraftModel> drafts_;
-  Guesses guesses_;
+  DraftCounts draft_counts_;
   std::map<int64_t, Running> running_;
   std::map<int64_t, std::shared_ptr<const OnEvent>> callers_;  // by id, of requests whose last event was not delivered
   std::deque<Event> ready_;                                    // events of completed steps, in order of delivery

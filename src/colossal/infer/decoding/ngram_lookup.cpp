@@ -45,12 +45,12 @@ std::vector<int64_t> NgramLookup::propose(int64_t most) {
     if (!std::equal(tokens_.end() - static_cast<int64_t>(count), tokens_.end(),
                     tokens_.begin() + static_cast<int64_t>(behind - count)))
       continue;
-    std::vector<int64_t> guessed;
+    std::vector<int64_t> drafted;
     // A sequence that repeats the same few tokens is expected to continue to do so: proposed tokens then repeat
     // proposed ones.
     for (size_t i = 0; i < static_cast<size_t>(most); ++i)
-      guessed.push_back(behind + i < tokens_.size() ? tokens_[behind + i] : guessed[behind + i - tokens_.size()]);
-    return guessed;
+      drafted.push_back(behind + i < tokens_.size() ? tokens_[behind + i] : drafted[behind + i - tokens_.size()]);
+    return drafted;
   }
   return {};
 }

@@ -4,8 +4,8 @@
 // than the cost of one.
 //
 //   infer::NgramLookup lookup(prompt, 8);
-//   const std::vector<int64_t> guessed = lookup.propose(8);
-//   lookup.judge(guessed.size(), accepted);      // as the model finds
+//   const std::vector<int64_t> drafted = lookup.propose(8);
+//   lookup.judge(drafted.size(), accepted);      // as the model finds
 //   lookup.push(token);                          // each token that the text goes on with
 //
 // See: Saxena 2023 (prompt lookup decoding); Leviathan et al. 2023, arXiv:2211.17192, on draft tokens that a model
