@@ -205,25 +205,23 @@ TEST(GenerateT5, RefusesOptionsOfTheEngine) {
     return run_command("generate", words);
   };
   EXPECT_EQ(answer({}).status, 0) << answer({}).err;
-  const Outcome refused = answer({"--draft-tokens", "4", "--sinks", "2", "--cache-type", "int8"});
+  const Outcome refused = answer({"--draft-tokens", "4", "--attention-sinks", "2", "--cache-type", "int8"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_EQ(refused.out, "");
-  EXPECT_THAT(
-      refused.err,
-      HasSubstr(
-          "t5 does not use cache_type, draft_tokens and sinks: leave out --cache-type, --draft-tokens and --sinks"));
+  EXPECT_THAT(refused.err, HasSubstr("t5 does not use cache_type, draft_tokens and attention_sinks: leave out "
+                                     "--cache-type, --draft-tokens and --attention-sinks"));
   EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("--cache has no effect on a single --prompt"));
 }
 
 TEST_F(Generate, ReadsTheSameOptionsFromLinesAndFlags) {
-  const std::vector<std::string> words{"--max-tokens", "9",    "--temperature",        "1.5", "--top-k",      "9",
-                                       "--min-p",      "0.01", "--repetition-penalty", "1.5", "--logit-bias", "98=2",
-                                       "--seed",       "5",    "--logprobs",           "1",   "--sinks",      "2",
-                                       "--stop",       "b"};
+  const std::vector<std::string> words{
+      "--max-tokens",         "9",   "--temperature", "1.5",  "--top-k", "9", "--min-p",    "0.01",
+      "--repetition-penalty", "1.5", "--logit-bias",  "98=2", "--seed",  "5", "--logprobs", "1",
+      "--attention-sinks",    "2",   "--stop",        "b"};
   const auto by_flag = answers("{\"prompt\": \"Hello\"}", words);
   const auto by_line = answers(
       "{\"prompt\": \"Hello\", \"max_tokens\": 9, \"temperature\": 1.5, \"top_k\": 9, \"min_p\": 0.01, "
-      "\"repetition_penalty\": 1.5, \"logit_bias\": {\"98\": 2}, \"seed\": 5, \"logprobs\": 1, \"sinks\": 2, "
+      "\"repetition_penalty\": 1.5, \"logit_bias\": {\"98\": 2}, \"seed\": 5, \"logprobs\": 1, \"attention_sinks\": 2, "
       "\"stop\": \"b\"}");
   EXPECT_EQ(by_line, by_flag);
   EXPECT_GT(by_flag[0]["tokens"], 0);
@@ -300,7 +298,8 @@ TEST_F(Generate, ReportsLogProbabilitiesOfThePrompt) {
       run_command("evaluate", {"--from", folder / "hf", "--tokenizer", "bytes", "--perplexity", text, "--json"});
   EXPECT_NEAR(json::parse(judged.out)["nll"].get<double>(), sum / 4, 1e-5);
   EXPECT_THAT(generate({"--prompt", "a", "--prompt-logprobs", "1"}).err, HasSubstr("need --prompts"));
-  EXPECT_THAT(generate({"--prompts", folder / "prompts.jsonl", "--sinks", "1"}).err, HasSubstr("exclude sinks"));
+  EXPECT_THAT(generate({"--prompts", folder / "prompts.jsonl", "--attention-sinks", "1"}).err,
+              HasSubstr("exclude attention_sinks"));
 }
 
 TEST_F(Generate, AcceptsExtremeValues) {
@@ -312,7 +311,7 @@ TEST_F(Generate, AcceptsExtremeValues) {
   EXPECT_THAT(upper.out, HasSubstr("\"prompt\":\"a\""));
   const std::string line = "{\"prompt\": \"a\", \"temperature\": 1}\n";
   EXPECT_EQ(answers(line + line, {"--seed", "9223372036854775807", "--max-tokens", "1"}).size(), 2U);
-  EXPECT_THAT(generate({"--prompt", "a", "--sinks", "9223372036854775807"}).err,
+  EXPECT_THAT(generate({"--prompt", "a", "--attention-sinks", "9223372036854775807"}).err,
               HasSubstr("less than half of the maximum length"));
   EXPECT_THAT(generate({"--prompt", ""}).err, HasSubstr("the prompt must have at least one token"));
   EXPECT_THAT(generate({}).err, HasSubstr("exactly one of --prompt and --prompts must be given"));

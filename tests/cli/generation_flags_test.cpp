@@ -82,7 +82,7 @@ TEST(GenerationFlags, DifferPerCommand) {
   EXPECT_THAT(help, testing::Not(testing::HasSubstr("--logprobs")));
   EXPECT_THAT(help, testing::HasSubstr("--prompt-logprobs"));
   EXPECT_THROW(parse(app, {"--max-tokens", "0"}), UsageError);
-  EXPECT_THROW(parse(app, {"--sinks", "-1"}), UsageError);
+  EXPECT_THROW(parse(app, {"--attention-sinks", "-1"}), UsageError);
 }
 
 }  // namespace

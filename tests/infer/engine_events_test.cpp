@@ -242,7 +242,8 @@ TEST_F(EngineEvents, RefuseUnusedOptionsIfAlone) {
       const auto of_request = [&](const GenerationOptions& options) {
         return complaint([&] { engine.add({.prompt = {65}, .options = options}); });
       };
-      EXPECT_EQ(of_request({.sinks = 2}), "[generate] " + who + " does not use sinks: leave out --sinks");
+      EXPECT_EQ(of_request({.attention_sinks = 2}),
+                "[generate] " + who + " does not use attention_sinks: leave out --attention-sinks");
       EXPECT_EQ(of_request({.prompt_logprobs = 0}),
                 "[generate] " + who + " does not use prompt_logprobs: leave out --prompt-logprobs");
       EXPECT_EQ(of_request({.max_tokens = -1}), "no complaint") << "as 0";
@@ -260,8 +261,8 @@ TEST_F(EngineEvents, SupportModelsWithAnEncoder) {
       [&](distributed::DistributedModel& model) {
         EXPECT_THAT(complaint([&] { Engine engine(model, small); }), HasSubstr("give it one prompt"));
         Engine engine(model, {.alone = true});
-        EXPECT_EQ(complaint([&] { engine.add({.prompt = {65}, .options = {.sinks = 2}}); }),
-                  "[generate] t5 does not use sinks: leave out --sinks");
+        EXPECT_EQ(complaint([&] { engine.add({.prompt = {65}, .options = {.attention_sinks = 2}}); }),
+                  "[generate] t5 does not use attention_sinks: leave out --attention-sinks");
         Caller first, second;
         first.add(engine, {.prompt = {65, 66}, .options = {.max_tokens = 3}, .prompt_end = 1});
         second.add(engine, {.prompt = {65, 66, 1}, .options = {.max_tokens = 100}});

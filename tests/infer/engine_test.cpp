@@ -180,24 +180,25 @@ Tokens endless(distributed::DistributedModel& model, const Request& request, int
   const at::NoGradGuard no_grad;
   Sampler sampler(request.options.sampling);
   Tokens text = request.prompt, answer;
-  const int64_t sinks = request.options.sinks;
+  const int64_t attention_sinks = request.options.attention_sinks;
   while (static_cast<int64_t>(answer.size()) < request.options.max_tokens) {
-    const int64_t part = (longest - sinks + 1) / 2;
-    while (static_cast<int64_t>(text.size()) > longest) text.erase(text.begin() + sinks, text.begin() + sinks + part);
+    const int64_t part = (longest - attention_sinks + 1) / 2;
+    while (static_cast<int64_t>(text.size()) > longest)
+      text.erase(text.begin() + attention_sinks, text.begin() + attention_sinks + part);
     answer.push_back(sampler.next(logits_of(model, text)));
     text.push_back(answer.back());
   }
   return answer;
 }
 
-TEST_P(Engine, ContinuesEndlesslyWithSinks) {
+TEST_P(Engine, ContinuesEndlesslyWithAttentionSinks) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     const int64_t block = 2 * bytes_of_block(model, 16);  // factor 2: the model has fp64
     for (const int64_t longest : {32, 16}) {
       std::vector<Request> requests;
       std::vector<Tokens> want;
       for (int64_t i = 0; i < 6; ++i) {
-        Request request{.options = {.max_tokens = 50, .sinks = std::min<int64_t>(3 * i, longest / 2 - 1)}};
+        Request request{.options = {.max_tokens = 50, .attention_sinks = std::min<int64_t>(3 * i, longest / 2 - 1)}};
         for (int64_t t = 0; t < 3 + 9 * i; ++t) request.prompt.push_back(60 + t % 5);
         if (i % 2) request.options.sampling = {.temperature = 0.7, .seed = i};
         for (int64_t token = 60; i > 2 && token < 64; ++token) request.options.sampling.logit_bias[token] = 1000;
@@ -224,7 +225,7 @@ TEST_P(Engine, ContinuesEndlesslyWithSinks) {
     }
     EXPECT_THAT(test::thrown_message([&] {
                   infer::Engine(model, {.cache_bytes = block, .block_tokens = 16})
-                      .add({.prompt = {65}, .options = {.sinks = 8}});
+                      .add({.prompt = {65}, .options = {.attention_sinks = 8}});
                 }),
                 testing::HasSubstr("less than half"));
   });

@@ -33,7 +33,7 @@ TEST(GenerationOptions, RefuseInvalidValues) {
   const auto refusal = [](const GenerationOptions& options) { return test::complaint([&] { options.check(); }); };
   EXPECT_EQ(refusal({}), "no complaint");
   EXPECT_THAT(refusal({.max_tokens = -1}), HasSubstr("max_tokens must not be negative"));
-  EXPECT_THAT(refusal({.sinks = -2}), HasSubstr("at least 0, or -1 = off"));
+  EXPECT_THAT(refusal({.attention_sinks = -2}), HasSubstr("at least 0, or -1 = off"));
   EXPECT_THAT(refusal({.sampling = {.top_p = 0}}), HasSubstr("top_p must lie in (0, 1]"));
   EXPECT_THAT(refusal({.stop = {""}}), HasSubstr("a stop string must be UTF-8 text and not empty"));
   EXPECT_THAT(refusal({.json_schema = "[]"}), HasSubstr("must be a JSON object"));
@@ -41,10 +41,10 @@ TEST(GenerationOptions, RefuseInvalidValues) {
 
 TEST(GenerationOptions, RefuseUnusedOptionsByName) {
   EXPECT_EQ(test::complaint([] {
-              refuse_unused({"top_k", "sinks"}, {"sinks", "draft_tokens"}, "t5", "generate");
+              refuse_unused({"top_k", "attention_sinks"}, {"attention_sinks", "draft_tokens"}, "t5", "generate");
             }),
-            "[generate] t5 does not use sinks: leave out --sinks");
-  EXPECT_EQ(test::complaint([] { refuse_unused({"top_k"}, {"sinks"}, "t5", "generate"); }), "no complaint");
+            "[generate] t5 does not use attention_sinks: leave out --attention-sinks");
+  EXPECT_EQ(test::complaint([] { refuse_unused({"top_k"}, {"attention_sinks"}, "t5", "generate"); }), "no complaint");
 }
 
 // Each option has one description for servers, help pages and configs.
@@ -54,21 +54,21 @@ TEST(GenerationOptions, DescribeEachOptionOnce) {
     names.push_back(key.key);
     EXPECT_NE(key.meaning, "") << key.key;
   }
-  EXPECT_THAT(names, ElementsAre("sinks", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-                                 "presence_penalty", "frequency_penalty", "logit_bias", "stop", "seed", "json_schema",
-                                 "logprobs", "prompt_logprobs"));
+  EXPECT_THAT(names, ElementsAre("attention_sinks", "max_tokens", "temperature", "top_k", "top_p", "min_p",
+                                 "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "stop",
+                                 "seed", "json_schema", "logprobs", "prompt_logprobs"));
 }
 
 TEST(PromptLines, AcceptEveryOptionAndCountSeeds) {
   const test::TemporaryFolder folder;
-  const std::string path =
-      folder.write("p.jsonl", "{\"prompt\": \"a\", \"sinks\": 2, \"id\": [1]}\n\n{\"prompt\": \"b\", \"seed\": 9}\n");
+  const std::string path = folder.write(
+      "p.jsonl", "{\"prompt\": \"a\", \"attention_sinks\": 2, \"id\": [1]}\n\n{\"prompt\": \"b\", \"seed\": 9}\n");
   const auto lines = read_prompts(path, {.sampling = {.seed = 4}});
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0].options.sinks, 2);
+  EXPECT_EQ(lines[0].options.attention_sinks, 2);
   EXPECT_EQ(lines[0].options.sampling.seed, 4);
   EXPECT_EQ(lines[0].id.dump(), "[1]");
-  EXPECT_EQ(lines[1].options.sinks, -1);
+  EXPECT_EQ(lines[1].options.attention_sinks, -1);
   EXPECT_EQ(lines[1].options.sampling.seed, 9);
   const auto plain = read_prompts(folder.write("p.txt", "{\"prompt\"\nb\n"), {.sampling = {.seed = 4}});
   EXPECT_EQ(plain[0].prompt, "{\"prompt\"");

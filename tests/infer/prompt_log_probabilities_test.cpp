@@ -170,9 +170,9 @@ TEST_P(PromptLogProbabilities, DoNotReuseCachedPrefixes) {
     engine.add({.prompt = prompt, .options = {.max_tokens = 1}});  // caches its blocks for other requests
     while (engine.has_work()) engine.step();
     EXPECT_GT(engine.counts().found_tokens, 0);
-    EXPECT_THAT(
-        test::thrown_message([&] { engine.add({.prompt = prompt, .options = {.prompt_logprobs = 0, .sinks = 2}}); }),
-        testing::HasSubstr("exclude sinks"));
+    EXPECT_THAT(test::thrown_message(
+                    [&] { engine.add({.prompt = prompt, .options = {.prompt_logprobs = 0, .attention_sinks = 2}}); }),
+                testing::HasSubstr("exclude attention_sinks"));
   });
 }
 

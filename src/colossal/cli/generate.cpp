@@ -34,7 +34,7 @@ struct GenerateRequest {
 
   /// Returns true if one prompt needs the batching engine: for draft tokens, an 8-bit cache or attention sinks.
   bool asks_for_batching() const {
-    return engine.draft_tokens > 0 || !model.draft.empty() || engine.cache_dtype || options.sinks >= 0;
+    return engine.draft_tokens > 0 || !model.draft.empty() || engine.cache_dtype || options.attention_sinks >= 0;
   }
 };
 
@@ -92,10 +92,10 @@ void check_generate_options(const CLI::App& app, GenerateRequest& r) {
     std::vector<std::string> flags;
     for (const std::string& name : r.asked) flags.push_back(infer::flag_of(name));
     if (!r.asks_for_batching())
-      refuse_options(
-          app, flags,
-          "on a single --prompt without --draft-tokens, --draft, --cache-type or --sinks, which runs in one pass "
-          "with a cache of the needed size; use --prompts");
+      refuse_options(app, flags,
+                     "on a single --prompt without --draft-tokens, --draft, --cache-type or --attention-sinks, which "
+                     "runs in one pass "
+                     "with a cache of the needed size; use --prompts");
     refuse_unused_sampling(app, r.options.sampling);
     return;
   }

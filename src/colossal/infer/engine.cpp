@@ -28,10 +28,10 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
   return options.cache_bytes / block;
 }
 
-/// Returns how many tokens after the sinks to drop so that a sequence has at most `longest` tokens. It drops multiples
-/// of half of the non-sink tokens, so that sequences with equal beginnings stay equal.
-int64_t surplus(int64_t length, int64_t longest, int64_t sinks) {
-  const int64_t part = (longest - sinks + 1) / 2;
+/// Returns how many tokens after the attention sinks to drop so that a sequence has at most `longest` tokens. It drops
+/// multiples of half of the other tokens, so that sequences with equal beginnings stay equal.
+int64_t surplus(int64_t length, int64_t longest, int64_t attention_sinks) {
+  const int64_t part = (longest - attention_sinks + 1) / 2;
   return length <= longest ? 0 : (length - longest + part - 1) / part * part;
 }
 
@@ -91,8 +91,9 @@ void Engine::check(const Request& request) const {
   for (const auto& [biased, bias] : request.options.sampling.logit_bias)
     require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
             shape.vocabulary, ": got ", biased);
-  require(request.options.prompt_logprobs < 0 || request.options.sinks < 0, "engine",
-          "log-probabilities of a prompt exclude sinks, which drop prompt tokens: got sinks ", request.options.sinks);
+  require(request.options.prompt_logprobs < 0 || request.options.attention_sinks < 0, "engine",
+          "log-probabilities of a prompt exclude attention_sinks, which drop prompt tokens: got attention_sinks ",
+          request.options.attention_sinks);
   refuse_unused(changed_options(request.options), runner_->unused(), runner_->name(), component);
 }
 
@@ -105,12 +106,13 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   int64_t most_new = std::max<int64_t>(asked.max_tokens, 0);
   const bool is_scored = asked.prompt_logprobs >= 0;
   std::vector<int64_t> text = runner_->text_of(request);
-  if (asked.sinks >= 0) {
+  if (asked.attention_sinks >= 0) {
     if (runner_->shape().window == 0) longest = std::min(longest, blocks() * scheduler_.pool().block_tokens());
-    require(asked.sinks < longest / 2, "engine", "sinks must be less than half of the maximum length of ", longest,
-            " tokens: got ", asked.sinks);
-    const auto first = text.begin() + asked.sinks;
-    text.erase(first, first + surplus(static_cast<int64_t>(text.size()), longest, asked.sinks));
+    require(asked.attention_sinks < longest / 2, "engine",
+            "attention_sinks must be less than half of the maximum length of ", longest, " tokens: got ",
+            asked.attention_sinks);
+    const auto first = text.begin() + asked.attention_sinks;
+    text.erase(first, first + surplus(static_cast<int64_t>(text.size()), longest, asked.attention_sinks));
   }
   const auto length = static_cast<int64_t>(text.size());
   require(
@@ -118,7 +120,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
       request.prompt.size(), " tokens, ", longest, " positions",
       has_all_positions ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
   // The model never reads the last new token, so that token needs no position.
-  if (asked.sinks < 0) most_new = std::min(most_new, longest - length + 1);
+  if (asked.attention_sinks < 0) most_new = std::min(most_new, longest - length + 1);
   const int64_t id = next_id_;
   Sampler sampler(asked.sampling, request.prompt);
   Running running{std::move(request), std::move(sampler), most_new, longest};
@@ -257,9 +259,9 @@ int64_t Engine::most_draft_tokens_of(int64_t id) const {
 void Engine::shorten(int64_t id) {
   const Running& running = running_.at(id);
   const auto length = static_cast<int64_t>(scheduler_.tokens(id).size());
-  const int64_t sinks = running.request.options.sinks;
-  if (sinks < 0 || length <= running.longest) return;
-  scheduler_.cut(id, sinks, surplus(length, running.longest, sinks));
+  const int64_t attention_sinks = running.request.options.attention_sinks;
+  if (attention_sinks < 0 || length <= running.longest) return;
+  scheduler_.cut(id, attention_sinks, surplus(length, running.longest, attention_sinks));
   if (drafts_) drafts_->forget(id);
 }
 

@@ -71,8 +71,8 @@ struct EngineOptions {
 ///                run. Events are ordered by request, and within a request by token. The function may call add(),
 ///                cancel() and drop(), but not step(). If it throws, step() passes the error on, and the next step()
 ///                delivers the remaining events.
-/// Endless texts: GenerationOptions::sinks sets how many first tokens (attention sinks) to keep. After a sequence
-///                exceeds positions, cache or most_length, the engine drops tokens after the sinks. It computes the
+/// Endless texts: GenerationOptions::attention_sinks sets how many first tokens to keep. After a sequence
+///                exceeds positions, cache or most_length, the engine drops tokens after these. It computes the
 ///                remaining ones again as a new sequence. The completion is then what the model generates for that
 ///                sequence, for any kind of positions. Cost: about one prompt token per new token.
 /// Thread safety: none.
@@ -93,8 +93,8 @@ class Engine {
   /// draft tokens.
   /// Errors ("engine"; with `alone` "generate"): an empty prompt or ids outside the vocabulary; a prompt longer than
   ///                                             the model's positions or most_length; more tokens than the cache
-  ///                                             holds; sinks of half the maximum length or more; a full queue; an
-  ///                                             option that the runner does not use, with its name.
+  ///                                             holds; attention sinks of half the maximum length or more; a full
+  ///                                             queue; an option that the runner does not use, with its name.
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
   /// Ends a request. Frees its blocks at once and discards its undelivered events. The next step() delivers an event of

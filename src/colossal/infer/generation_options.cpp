@@ -46,9 +46,10 @@ std::string listed(const std::vector<std::string>& names) {
 
 void GenerationOptions::fields(Fields& f) {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::min();  // check() checks the range of top_k
-  f.integer_or_off("sinks", sinks, "tokens",
-                   "number of first tokens to keep when a sequence outgrows the model's positions or the KV cache: "
-                   "generation continues with them and the newest tokens (attention sinks); default: it ends there");
+  f.previously("sinks").integer_or_off(
+      "attention_sinks", attention_sinks, "tokens",
+      "number of first tokens to keep when a sequence outgrows the model's positions or the KV cache: "
+      "generation continues with them and the newest tokens (attention sinks); default: it ends there");
   f.integer("max_tokens", max_tokens, "tokens", "maximum number of new tokens");
   f.number("temperature", sampling.temperature, "", "sampling temperature; 0 = always the most probable token", 0);
   f.integer("top_k", sampling.top_k, "tokens", "number of most probable tokens to sample from; 0 = all", kAny);
@@ -72,10 +73,10 @@ void GenerationOptions::fields(Fields& f) {
 }
 
 void GenerationOptions::check() const {
-  require(max_tokens >= 0 && logprobs >= -1 && prompt_logprobs >= -1 && sinks >= -1, "generate",
-          "max_tokens must not be negative, and logprobs, prompt_logprobs and sinks must be at least 0, or -1 = off: "
-          "got ",
-          max_tokens, ", ", logprobs, ", ", prompt_logprobs, " and ", sinks);
+  require(max_tokens >= 0 && logprobs >= -1 && prompt_logprobs >= -1 && attention_sinks >= -1, "generate",
+          "max_tokens must not be negative, and logprobs, prompt_logprobs and attention_sinks must be at least 0, or "
+          "-1 = off: got ",
+          max_tokens, ", ", logprobs, ", ", prompt_logprobs, " and ", attention_sinks);
   sampling.check();
   check_stops(stop);
   if (!json_schema.empty()) text::json_grammar(json_schema);

@@ -22,13 +22,13 @@ struct GenerationOptions {
   std::vector<std::string> stop{};
   /// Number of most probable tokens to report with the log-probability of each new token; -1 = off.
   int64_t logprobs = -1;
-  /// Same as logprobs for the tokens of the prompt, reported with the first event. Cannot be combined with sinks. The
-  /// engine then computes the whole prompt and does not reuse cached prefixes. -1 = off.
+  /// Same as logprobs for the tokens of the prompt, reported with the first event. Cannot be combined with
+  /// attention_sinks. The engine then computes the whole prompt and does not reuse cached prefixes. -1 = off.
   int64_t prompt_logprobs = -1;
   /// Number of first tokens to keep (attention sinks) when a sequence exceeds the maximum length that the engine can
   /// read. Generation continues with them and about half of the other tokens, the newest ones. -1 = off: generation
   /// ends there.
-  int64_t sinks = -1;
+  int64_t attention_sinks = -1;
   /// JSON Schema that the completion must match; "" = any completion. Callers that have a tokenizer set
   /// Request::constraint from it (json_constraints()).
   std::string json_schema{};
@@ -42,8 +42,9 @@ struct GenerationOptions {
 /// Returns the names of the options whose values differ from those of a new GenerationOptions.
 std::vector<std::string> changed_options(const GenerationOptions& options);
 
-/// Refuses options that have no effect: "t5 does not use sinks: leave out --sinks". `asked` are the options that the
-/// user set, `unused` those that the runner or caller named `who` ignores. Both hold names as spelled in JSON.
+/// Refuses options that have no effect: "t5 does not use attention_sinks: leave out --attention-sinks". `asked` are
+/// the options that the user set, `unused` those that the runner or caller named `who` ignores. Both hold names as
+/// spelled in JSON.
 /// Errors (with `component`): a name that is in both lists.
 void refuse_unused(const std::vector<std::string>& asked, const std::vector<std::string>& unused,
                    const std::string& who, const char* component);
