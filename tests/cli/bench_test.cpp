@@ -37,8 +37,8 @@ TEST(BenchInference, MeasuresSingleAndBatchedRequestsAndALoad) {
   const test::TemporaryFolder folder;
   test::write_model(folder, "llama-tiny");
   const std::vector<std::string> words{
-      "inference", "--from",      folder / "hf", "--cache",  "1MiB", "--prompt-tokens", "9", "--new-tokens",
-      "6",         "--sequences", "1,3",         "--rounds", "1",    "--requests",      "5"};
+      "inference", "--from",      folder / "hf", "--kv-cache", "1MiB", "--prompt-tokens", "9", "--new-tokens",
+      "6",         "--sequences", "1,3",         "--rounds",   "1",    "--requests",      "5"};
   std::vector<std::string> as_json = words;
   as_json.push_back("--json");
   const auto outcome = bench(as_json);

@@ -17,7 +17,7 @@ Outcome chat(const test::TemporaryFolder& folder, const std::string& input, std:
   const int before = dup(STDIN_FILENO), file = open(path.c_str(), O_RDONLY);
   dup2(file, STDIN_FILENO);
   close(file);
-  words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes", "--cache", "1MiB"});
+  words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes", "--kv-cache", "1MiB"});
   Outcome outcome = run_command("chat", words);
   dup2(before, STDIN_FILENO);
   close(before);

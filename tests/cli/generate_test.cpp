@@ -24,7 +24,7 @@ class Generate : public testing::Test {
   Outcome generate(std::vector<std::string> words) {
     words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes"});
     if (std::find(words.begin(), words.end(), "--prompts") != words.end())
-      words.insert(words.end(), {"--cache", "1MiB"});
+      words.insert(words.end(), {"--kv-cache", "1MiB"});
     return run_command("generate", words);
   }
   std::vector<json> answers(const std::string& lines, std::vector<std::string> words = {}) {
@@ -168,7 +168,8 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
     EXPECT_EQ(outcome.out, "");
     EXPECT_THAT(outcome.err, HasSubstr(what));
   };
-  refused({"--cache", "1MiB", "--step-tokens", "7"}, "--cache and --step-tokens have no effect on a single --prompt");
+  refused({"--kv-cache", "1MiB", "--step-tokens", "7"},
+          "--kv-cache and --step-tokens have no effect on a single --prompt");
   refused({"--top-k", "4", "--seed", "3"}, "--top-k and --seed have no effect at temperature 0");
   refused({"--top-p", "0.5"}, "--top-p has no effect at temperature 0");
   refused({"--min-p", "0.5"}, "--min-p has no effect at temperature 0");
@@ -181,7 +182,7 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
   // The same options are accepted if they have an effect, and so are values that turn options off.
   const std::vector<std::string> alike{"--prompt", "a", "--max-tokens", "1"};
   for (std::vector<std::string> words :
-       {std::vector<std::string>{"--draft-tokens", "2", "--cache", "1MiB", "--step-tokens", "7"},
+       {std::vector<std::string>{"--draft-tokens", "2", "--kv-cache", "1MiB", "--step-tokens", "7"},
         {"--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "0"},
         {"--temperature", "1", "--top-k", "4", "--seed", "3"},
         {"--parallel.tensor.mode", "1d"}}) {
@@ -210,7 +211,7 @@ TEST(GenerateT5, RefusesOptionsOfTheEngine) {
   EXPECT_EQ(refused.out, "");
   EXPECT_THAT(refused.err, HasSubstr("t5 does not use cache_type, draft_tokens and attention_sinks: leave out "
                                      "--cache-type, --draft-tokens and --attention-sinks"));
-  EXPECT_THAT(answer({"--cache", "1MiB"}).err, HasSubstr("--cache has no effect on a single --prompt"));
+  EXPECT_THAT(answer({"--kv-cache", "1MiB"}).err, HasSubstr("--kv-cache has no effect on a single --prompt"));
 }
 
 TEST_F(Generate, ReadsTheSameOptionsFromLinesAndFlags) {

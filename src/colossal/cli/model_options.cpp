@@ -133,7 +133,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 }
 
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& options) {
-  add_size(app, "--cache", options.cache_bytes, "size of the KV cache per rank; default: 1GiB");
+  add_size(app, "--kv-cache", options.cache_bytes, "size of the KV cache per rank; default: 1GiB");
   const auto read_type = [&options](const std::string& type) {
     if (type != "model") options.cache_dtype = type == "int8" ? at::kChar : at::kFloat8_e4m3fn;
   };

@@ -36,7 +36,8 @@ struct ModelOptions {
 
 /// Adds the options to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// Adds --cache, --cache-type, --step-tokens, --draft-tokens and --draft, for commands that run many sequences at once.
+/// Adds --kv-cache, --cache-type, --step-tokens, --draft-tokens and --draft, for commands that run many sequences
+/// at once.
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& engine);
 /// Adds an option that takes bytes, e.g. 2GiB.
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);

@@ -110,7 +110,7 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishe
     const std::vector<Scheduler::Run> step = scheduler_.next();
     const bool has_room = !step.empty() && scheduler_.counts().preempted == preempted;
     require(has_room || make_room(wanted, step) || !step.empty(), "engine",
-            "the draft model's cache must hold a sequence; raise --cache or lower --max-tokens");
+            "the draft model's cache must hold a sequence; raise --kv-cache or lower --max-tokens");
     if (step.empty()) continue;
     const at::Tensor logits = runner_.logits(scheduler_, step);
     int64_t row = 0;

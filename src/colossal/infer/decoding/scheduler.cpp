@@ -28,7 +28,7 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, i
   // in a block.
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
   require(most <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
-          most_new, " tokens, capacity ", room, "; raise --cache or lower --max-tokens");
+          most_new, " tokens, capacity ", room, "; raise --kv-cache or lower --max-tokens");
   sequences_.emplace(id, Sequence{.tokens = std::move(tokens), .to_score = scored});
   waiting_.push_back(id);
 }
