@@ -206,11 +206,11 @@ TEST(GenerateT5, RefusesOptionsOfTheEngine) {
     return run_command("generate", words);
   };
   EXPECT_EQ(answer({}).status, 0) << answer({}).err;
-  const Outcome refused = answer({"--draft-tokens", "4", "--attention-sinks", "2", "--cache-type", "int8"});
+  const Outcome refused = answer({"--draft-tokens", "4", "--attention-sinks", "2", "--kv-cache-dtype", "int8"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_EQ(refused.out, "");
-  EXPECT_THAT(refused.err, HasSubstr("t5 does not use cache_type, draft_tokens and attention_sinks: leave out "
-                                     "--cache-type, --draft-tokens and --attention-sinks"));
+  EXPECT_THAT(refused.err, HasSubstr("t5 does not use kv_cache_dtype, draft_tokens and attention_sinks: leave out "
+                                     "--kv-cache-dtype, --draft-tokens and --attention-sinks"));
   EXPECT_THAT(answer({"--kv-cache", "1MiB"}).err, HasSubstr("--kv-cache has no effect on a single --prompt"));
 }
 

@@ -234,10 +234,10 @@ TEST_F(EngineEvents, RefuseUnusedOptionsIfAlone) {
       const auto refused = [&](const EngineOptions& options) { return complaint([&] { Engine(model, options); }); };
       EXPECT_EQ(refused({.draft_tokens = 4, .alone = true}),
                 "[generate] " + who + " does not use draft_tokens: leave out --draft-tokens");
-      EXPECT_EQ(
-          refused({.cache_dtype = at::kChar, .draft_tokens = 1, .draft = &model, .alone = true}),
-          "[generate] " + who +
-              " does not use draft_tokens, draft and cache_type: leave out --draft-tokens, --draft and --cache-type");
+      EXPECT_EQ(refused({.cache_dtype = at::kChar, .draft_tokens = 1, .draft = &model, .alone = true}),
+                "[generate] " + who +
+                    " does not use draft_tokens, draft and kv_cache_dtype: leave out --draft-tokens, --draft and "
+                    "--kv-cache-dtype");
       Engine engine(model, {.alone = true});
       const auto of_request = [&](const GenerationOptions& options) {
         return complaint([&] { engine.add({.prompt = {65}, .options = options}); });

@@ -86,16 +86,16 @@ int generate_as_rank(const GenerateRequest& request, const LoadedModel& loaded) 
 void check_generate_options(const CLI::App& app, GenerateRequest& r) {
   r.asked = given_names(app, infer::LoneRunner::unused_options());
   std::erase_if(r.asked, [&](const std::string& name) {  // options whose values turn them off
-    return (name == "draft_tokens" && r.engine.draft_tokens == 0) || (name == "cache_type" && !r.engine.cache_dtype);
+    return (name == "draft_tokens" && r.engine.draft_tokens == 0) ||
+           (name == "kv_cache_dtype" && !r.engine.cache_dtype);
   });
   if (r.prompts.empty()) {
     std::vector<std::string> flags;
     for (const std::string& name : r.asked) flags.push_back(infer::flag_of(name));
     if (!r.asks_for_batching())
       refuse_options(app, flags,
-                     "on a single --prompt without --draft-tokens, --draft, --cache-type or --attention-sinks, which "
-                     "runs in one pass "
-                     "with a cache of the needed size; use --prompts");
+                     "on a single --prompt without --draft-tokens, --draft, --kv-cache-dtype or --attention-sinks, "
+                     "which runs in one pass with a cache of the needed size; use --prompts");
     refuse_unused_sampling(app, r.options.sampling);
     return;
   }

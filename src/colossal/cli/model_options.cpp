@@ -137,7 +137,7 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
   const auto read_type = [&options](const std::string& type) {
     if (type != "model") options.cache_dtype = type == "int8" ? at::kChar : at::kFloat8_e4m3fn;
   };
-  app.add_option_function<std::string>("--cache-type", read_type,
+  app.add_option_function<std::string>("--kv-cache-dtype", read_type,
                                        "element type of the KV cache: model = the activations' dtype; int8 or fp8 = "
                                        "quantized, with a scale per token and head; default: model")
       ->check(CLI::IsMember({"model", "int8", "fp8"}));

@@ -36,7 +36,7 @@ struct ModelOptions {
 
 /// Adds the options to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// Adds --kv-cache, --cache-type, --step-tokens, --draft-tokens and --draft, for commands that run many sequences
+/// Adds --kv-cache, --kv-cache-dtype, --step-tokens, --draft-tokens and --draft, for commands that run many sequences
 /// at once.
 void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& engine);
 /// Adds an option that takes bytes, e.g. 2GiB.

@@ -47,7 +47,7 @@ std::unique_ptr<Runner> make_runner(distributed::DistributedModel& model, const 
   std::vector<std::string> asked;
   if (options.draft_tokens > 0) asked.emplace_back("draft_tokens");
   if (options.draft) asked.emplace_back("draft");
-  if (options.cache_dtype) asked.emplace_back("cache_type");
+  if (options.cache_dtype) asked.emplace_back("kv_cache_dtype");
   refuse_unused(asked, runner->unused(), runner->name(), component_of(options));
   return runner;
 }

@@ -19,7 +19,7 @@ LoneRunner::LoneRunner(distributed::DistributedModel& model) : model_(model), ha
 }
 
 std::vector<std::string> LoneRunner::unused_options() {
-  return {"kv_cache", "cache_type", "step_tokens", "draft_tokens", "draft", "attention_sinks", "prompt_logprobs"};
+  return {"kv_cache", "kv_cache_dtype", "step_tokens", "draft_tokens", "draft", "attention_sinks", "prompt_logprobs"};
 }
 
 std::string LoneRunner::name() const { return has_encoder_ ? shape().architecture->name : "a request that runs alone"; }
