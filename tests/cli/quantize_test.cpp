@@ -63,7 +63,7 @@ TEST_F(Quantize, WritesFoldersThatLoadQuantized) {
 
 TEST_F(Quantize, WritesDequantizedWeights) {
   test::write_model(folder, "llama-tiny");
-  ASSERT_EQ(quantize({"--bits", "4", "--minima", "--group", "16", "--numbers"}).status, 0);
+  ASSERT_EQ(quantize({"--bits", "4", "--zero-points", "--group", "16", "--numbers"}).status, 0);
   EXPECT_THAT(run_command("info", {folder / "codes"}).out, ::testing::Not(HasSubstr("qweight")));
   EXPECT_NE(surprise("codes"), surprise("hf"));
 }
@@ -81,7 +81,7 @@ TEST_F(Quantize, RefusesInvalidOptions) {
   EXPECT_THAT(to(folder / "q.gguf"), HasSubstr("--to must be a folder"));
   EXPECT_THAT(run_command("export", {"--from", folder / "hf", "--to", folder / "hf"}).err,
               HasSubstr("--to must not be --from, which would be overwritten"));
-  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("zero points (--minima) need 4 bits (--bits 4): got 8"));
+  EXPECT_THAT(quantize({"--zero-points"}).err, HasSubstr("zero points (--zero-points) need 4 bits (--bits 4): got 8"));
 }
 
 TEST_F(Quantize, RefusesOptionsWithoutEffect) {

@@ -106,7 +106,7 @@ int quantize(const Arguments& arguments, const run::Program* program) {
       ->check(CLI::IsMember({8, 4}));
   app.add_option("--group", r.rounding.group, "number of inputs that share a scale, a multiple of 8")
       ->capture_default_str();
-  app.add_flag("--minima", r.rounding.minima,
+  app.add_flag("--zero-points", r.rounding.minima,
                "asymmetric 4-bit quantization: from the smallest to the largest weight of a group");
   app.add_flag("--numbers", r.as_numbers, "write dequantized fp32 weights instead of quantized values");
   app.add_option("--data", r.data, "calibration file: one text, or .jsonl with a \"text\" per line");

@@ -107,8 +107,8 @@ at::Tensor through_binary16(const at::Tensor& scales) {
 GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& options) {
   require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 && weight.is_floating_point(), "quantization",
           "weights must be floating-point numbers [out, in] on the CPU");
-  require(!options.minima || options.bits == 4, "quantization", "zero points (--minima) need 4 bits (--bits 4): got ",
-          options.bits);
+  require(!options.minima || options.bits == 4, "quantization",
+          "zero points (--zero-points) need 4 bits (--bits 4): got ", options.bits);
   require((options.bits == 8 || options.bits == 4) && options.group >= 8 && options.group % 8 == 0, "quantization",
           "quantized values must have 8 or 4 bits, and a group (--group) a multiple of 8 inputs: got ", options.bits,
           " bits and groups of ", options.group);
