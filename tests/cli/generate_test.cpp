@@ -173,8 +173,8 @@ TEST_F(Generate, RefusesOptionsWithoutEffect) {
   refused({"--top-k", "4", "--seed", "3"}, "--top-k and --seed have no effect at temperature 0");
   refused({"--top-p", "0.5"}, "--top-p has no effect at temperature 0");
   refused({"--min-p", "0.5"}, "--min-p has no effect at temperature 0");
-  refused({"--group", "32"}, "--group has no effect without --quantize int8 or int4");
-  refused({"--quantize", "fp8", "--group", "32"}, "--group has no effect without --quantize int8 or int4");
+  refused({"--group-size", "32"}, "--group-size has no effect without --quantize int8 or int4");
+  refused({"--quantize", "fp8", "--group-size", "32"}, "--group-size has no effect without --quantize int8 or int4");
   refused({"--memory.placement", "lru"}, "--memory.placement has no effect without --memory.disk");
   refused({"--parallel.tensor.mode", "2d"}, "--parallel.tensor.mode has no effect with --parallel.tensor=1");
   refused({"--parallel.sequence.mode", "ulysses"}, "--parallel.sequence.mode has no effect with --parallel.sequence=1");

@@ -40,7 +40,7 @@ TEST_F(Quantize, WritesFoldersThatLoadQuantized) {
     test::write_model(folder, model);
     const double before = surprise("hf");
     for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
-      std::vector<std::string> words{"--method", method, "--group", "32", "--perplexity", text};
+      std::vector<std::string> words{"--method", method, "--group-size", "32", "--perplexity", text};
       if (method != "rtn") words.insert(words.end(), {"--data", text});
       const Outcome outcome = quantize(words);
       ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -63,7 +63,7 @@ TEST_F(Quantize, WritesFoldersThatLoadQuantized) {
 
 TEST_F(Quantize, WritesDequantizedWeights) {
   test::write_model(folder, "llama-tiny");
-  ASSERT_EQ(quantize({"--bits", "4", "--zero-points", "--group", "16", "--numbers"}).status, 0);
+  ASSERT_EQ(quantize({"--bits", "4", "--zero-points", "--group-size", "16", "--numbers"}).status, 0);
   EXPECT_THAT(run_command("info", {folder / "codes"}).out, ::testing::Not(HasSubstr("qweight")));
   EXPECT_NE(surprise("codes"), surprise("hf"));
 }
@@ -71,7 +71,7 @@ TEST_F(Quantize, WritesDequantizedWeights) {
 TEST_F(Quantize, RefusesInvalidOptions) {
   test::write_model(folder, "llama-tiny");
   EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("name a text file with --data"));
-  EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
+  EXPECT_THAT(quantize({"--group-size", "12"}).err, HasSubstr("a multiple of 8"));
   EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
   EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot read the file of texts: "));
   const auto to = [&](const std::string& path) {
@@ -98,8 +98,8 @@ TEST_F(Quantize, RefusesOptionsWithoutEffect) {
   EXPECT_THAT(quantize({"--tokenizer", "bytes"}).err, HasSubstr("--tokenizer has no effect without --data or"));
   EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", text, "--tokenizer", "none"}).err,
               HasSubstr("--tokenizer must be bytes, or a tokenizer's folder or file: got none"));
-  EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", text, "--group", "32"}).err,
-              HasSubstr("--group has no effect without --quantize int8 or int4"));
+  EXPECT_THAT(run_command("evaluate", {"--from", folder / "hf", "--perplexity", text, "--group-size", "32"}).err,
+              HasSubstr("--group-size has no effect without --quantize int8 or int4"));
 }
 
 TEST_F(Quantize, EvaluatesWithBudgetsAndQuantizedWeights) {
@@ -107,7 +107,7 @@ TEST_F(Quantize, EvaluatesWithBudgetsAndQuantizedWeights) {
   const double alone = surprise("hf");
   EXPECT_NEAR(surprise("run"), alone, 1e-6);
   EXPECT_NEAR(surprise("hf", {"--memory.host", "1MiB", "--memory.disk", folder / "disk"}), alone, 1e-4);
-  EXPECT_NEAR(surprise("hf", {"--quantize", "int8", "--group", "32"}), alone, 0.2);
+  EXPECT_NEAR(surprise("hf", {"--quantize", "int8", "--group-size", "32"}), alone, 0.2);
 }
 
 }  // namespace

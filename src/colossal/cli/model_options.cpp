@@ -59,7 +59,8 @@ void add_precision(CLI::App& app, ModelOptions& options) {
                  "weight format, quantized while loading: int8 or int4 with a scale per group of inputs, fp8 (e4m3) "
                  "with a scale per output; default: not quantized")
       ->check(CLI::IsMember({"int8", "int4", "fp8"}));
-  app.add_option("--group", options.group, "number of inputs that share a scale of int8 or int4, a multiple of 8")
+  app.add_option("--group-size", options.group_size,
+                 "number of inputs that share a scale of int8 or int4, a multiple of 8")
       ->capture_default_str();
 }
 
@@ -103,7 +104,7 @@ run::Loading loading_of(const ModelOptions& options) {
   run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
   if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
   const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
-  loading.packing = {.bits = bits, .group = options.group, .floating = options.quantize == "fp8"};
+  loading.packing = {.bits = bits, .group = options.group_size, .floating = options.quantize == "fp8"};
   return loading;
 }
 
@@ -165,7 +166,7 @@ void check_model_options(const CLI::App& app, const ModelOptions& options) {
   if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
     refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1, where each rank has all tokens");
   if (options.quantize != "int8" && options.quantize != "int4")
-    refuse_options(app, {"--group"}, "without --quantize int8 or int4, whose groups share a scale");
+    refuse_options(app, {"--group-size"}, "without --quantize int8 or int4, whose groups share a scale");
   if (options.memory.disk.empty())
     refuse_options(app, {"--memory.placement"}, "without --memory.disk, because all weights stay in host memory");
   if (options.draft.empty()) return;

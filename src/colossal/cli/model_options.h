@@ -29,7 +29,7 @@ struct ModelOptions {
   distributed::ParallelConfig layout;
   run::PrecisionConfig precision{.mode = ""};  ///< empty = the model's own
   std::string quantize;                        ///< int8, int4 or fp8; "" = weights are not quantized
-  int64_t group = 128;                         ///< inputs that share a scale, for int8 and int4
+  int64_t group_size = 128;                    ///< inputs that share a scale, for int8 and int4
   run::MemoryConfig memory;
   std::string draft;  ///< like `from`, for a smaller draft model; "" = none
 };

@@ -104,7 +104,7 @@ int quantize(const Arguments& arguments, const run::Program* program) {
   app.add_option("--bits", r.rounding.bits, "bits per quantized value")
       ->capture_default_str()
       ->check(CLI::IsMember({8, 4}));
-  app.add_option("--group", r.rounding.group, "number of inputs that share a scale, a multiple of 8")
+  app.add_option("--group-size", r.rounding.group, "number of inputs that share a scale, a multiple of 8")
       ->capture_default_str();
   app.add_flag("--zero-points", r.rounding.minima,
                "asymmetric 4-bit quantization: from the smallest to the largest weight of a group");

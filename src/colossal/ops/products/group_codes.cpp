@@ -110,8 +110,8 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   require(!options.minima || options.bits == 4, "quantization",
           "zero points (--zero-points) need 4 bits (--bits 4): got ", options.bits);
   require((options.bits == 8 || options.bits == 4) && options.group >= 8 && options.group % 8 == 0, "quantization",
-          "quantized values must have 8 or 4 bits, and a group (--group) a multiple of 8 inputs: got ", options.bits,
-          " bits and groups of ", options.group);
+          "quantized values must have 8 or 4 bits, and a group (--group-size) a multiple of 8 inputs: got ",
+          options.bits, " bits and groups of ", options.group);
   const at::Tensor w = weight.to(at::kFloat).contiguous();
   const int64_t outputs = w.size(0), inputs = w.size(1), group = options.group, groups = (inputs + group - 1) / group;
   const auto* numbers = w.const_data_ptr<float>();
