@@ -166,10 +166,10 @@ std::string type_of(const Field& field) {
 
 std::string range_of(const Field& field) {
   std::string low, high;
-  if (field.least != std::numeric_limits<int64_t>::min()) low = concat(field.least);
-  if (field.most != kMaxInteger) high = concat(field.most);
-  if (field.is_bytes && !low.empty()) low = print_bytes(field.least);
-  if (field.is_bytes && !high.empty()) high = print_bytes(field.most);
+  if (field.min != std::numeric_limits<int64_t>::min()) low = concat(field.min);
+  if (field.max != kMaxInteger) high = concat(field.max);
+  if (field.is_bytes && !low.empty()) low = print_bytes(field.min);
+  if (field.is_bytes && !high.empty()) high = print_bytes(field.max);
   if (field.low != -kInfinity) low = print_number(field.low);
   if (field.high != kInfinity) high = print_number(field.high);
   if (low.empty() && high.empty()) return "";

@@ -31,13 +31,13 @@ struct FoundText {  // describes a value of the document for an error message
 
 /// Returns the range in words: "at least 1 (steps)". The bounds of byte sizes are printed as sizes.
 std::string range_words(const Field& field, bool integral) {
-  const auto word = [&](double low_or_high, int64_t least_or_most) {
-    if (!integral) return print_number(low_or_high);
-    return field.is_bytes ? print_bytes(least_or_most) : concat(least_or_most);
+  const auto word = [&](double number_bound, int64_t integer_bound) {
+    if (!integral) return print_number(number_bound);
+    return field.is_bytes ? print_bytes(integer_bound) : concat(integer_bound);
   };
-  const bool bounded_below = integral ? field.least != std::numeric_limits<int64_t>::min() : field.low != -kInfinity;
-  const bool bounded_above = integral ? field.most != kMaxInteger : field.high != kInfinity;
-  const std::string low = word(field.low, field.least), high = word(field.high, field.most);
+  const bool bounded_below = integral ? field.min != std::numeric_limits<int64_t>::min() : field.low != -kInfinity;
+  const bool bounded_above = integral ? field.max != kMaxInteger : field.high != kInfinity;
+  const std::string low = word(field.low, field.min), high = word(field.high, field.max);
   std::string words = bounded_below && bounded_above ? "between " + low + " and " + high
                       : bounded_below                ? "at least " + low
                                                      : "at most " + high;
@@ -185,7 +185,7 @@ class Reader : public Fields {
     if (field.is_bytes && text != nullptr) value = parse_bytes(*text);
     if (!value) return wrong_type(key, entry, field.is_bytes ? kSizeRule : "an integer");
     const bool is_off = field.can_be_off && *value == -1;
-    if (!is_off && (*value < field.least || *value > field.most)) {
+    if (!is_off && (*value < field.min || *value > field.max)) {
       return complain(entry, concat("`", key, "` must be ", range_words(field, true), ": got ", found(entry)));
     }
     target = *value;

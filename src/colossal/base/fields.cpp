@@ -18,9 +18,8 @@ void Fields::flag(const char* name, bool& value, const char* help) {
   show({.name = name, .value = &value, .help = help});
 }
 
-void Fields::integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least,
-                     int64_t most) {
-  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
+void Fields::integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t min, int64_t max) {
+  show({.name = name, .value = &value, .unit = unit, .help = help, .min = min, .max = max});
 }
 
 void Fields::number(const char* name, double& value, const char* unit, const char* help, double low, double high) {
@@ -35,13 +34,13 @@ void Fields::choice(const char* name, std::string& value, std::vector<std::strin
   show({.name = name, .value = &value, .help = help, .choices = std::move(choices)});
 }
 
-void Fields::bytes(const char* name, int64_t& value, const char* help, int64_t least, int64_t most) {
-  show({.name = name, .value = &value, .help = help, .least = least, .most = most, .is_bytes = true});
+void Fields::bytes(const char* name, int64_t& value, const char* help, int64_t min, int64_t max) {
+  show({.name = name, .value = &value, .help = help, .min = min, .max = max, .is_bytes = true});
 }
 
-void Fields::integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least,
-                      int64_t most) {
-  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
+void Fields::integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t min,
+                      int64_t max) {
+  show({.name = name, .value = &value, .unit = unit, .help = help, .min = min, .max = max});
 }
 
 void Fields::numbers(const char* name, std::vector<double>& value, const char* unit, const char* help, double low,
@@ -53,8 +52,8 @@ void Fields::texts(const char* name, std::vector<std::string>& value, const char
   show({.name = name, .value = &value, .help = help});
 }
 
-void Fields::integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least) {
-  show({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .can_be_off = true});
+void Fields::integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t min) {
+  show({.name = name, .value = &value, .unit = unit, .help = help, .min = min, .can_be_off = true});
 }
 
 void Fields::numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low,

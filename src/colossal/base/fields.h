@@ -32,7 +32,7 @@ class ConfigDocument;
 inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One member, as a visitor sees it. `least` and `most` bound integers and byte sizes; `low` and `high` bound doubles.
+/// One member, as a visitor sees it. `min` and `max` bound integers and byte sizes; `low` and `high` bound doubles.
 /// The bounds hold for each element of a list.
 struct Field {
   using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
@@ -41,13 +41,13 @@ struct Field {
   Value value;
   const char* unit = "";
   const char* help = "";
-  int64_t least = std::numeric_limits<int64_t>::min();
-  int64_t most = kMaxInteger;
+  int64_t min = std::numeric_limits<int64_t>::min();
+  int64_t max = kMaxInteger;
   double low = -kInfinity;
   double high = kInfinity;
   bool is_bytes = false;                  ///< true for an int64_t that is written as "70GiB"
   std::vector<std::string> choices = {};  ///< the values that a string may have; empty = any
-  bool can_be_off = false;                ///< true for an int64_t that may also be -1 = off, besides least .. most
+  bool can_be_off = false;                ///< true for an int64_t that may also be -1 = off, besides min .. max
   bool is_json = false;                   ///< true for a string that holds one JSON value; an empty string = none
   const char* previous = "";              ///< its name in the previous release, which readers accept; empty = none
 };
@@ -65,22 +65,22 @@ class Fields {
   Fields& previously(const char* name);
 
   void flag(const char* name, bool& value, const char* help);
-  void integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0,
-               int64_t most = kMaxInteger);
+  void integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t min = 0,
+               int64_t max = kMaxInteger);
   void number(const char* name, double& value, const char* unit, const char* help, double low = -kInfinity,
               double high = kInfinity);
   void text(const char* name, std::string& value, const char* help);
   void choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help);
   /// Visits a size in bytes, written "70GiB", "1.5MB" or as a plain integer.
-  void bytes(const char* name, int64_t& value, const char* help, int64_t least = 0, int64_t most = kMaxInteger);
+  void bytes(const char* name, int64_t& value, const char* help, int64_t min = 0, int64_t max = kMaxInteger);
   /// Visits a list. Every element must be in the range.
-  void integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least = 0,
-                int64_t most = kMaxInteger);
+  void integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t min = 0,
+                int64_t max = kMaxInteger);
   void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help,
                double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
   /// Visits an integer that may also be -1 = off. Its default is off.
-  void integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0);
+  void integer_or_off(const char* name, int64_t& value, const char* unit, const char* help, int64_t min = 0);
   /// Visits numbers by non-negative id, written as a table: `{50256 = -100}` in TOML, `{"50256": -100}` in JSON.
   /// A reader adds to the numbers that the map already has.
   void numbers_by_id(const char* name, std::map<int64_t, double>& value, const char* help, double low = -kInfinity,

@@ -76,10 +76,9 @@ class JsonReader : public Fields {
     expect(size || is_whole, field, field.is_bytes ? kSizeRule : "a whole number", value);
     const int64_t number = size ? *size : value.get<int64_t>();
     const bool is_off = field.can_be_off && number == -1;
-    if (field.least == 0) require(is_off || number >= 0, component_, field.name, " must not be negative: got ", number);
-    require(is_off || number >= field.least, component_, field.name, " must be at least ", field.least, ": got ",
-            number);
-    require(number <= field.most, component_, field.name, " must be at most ", field.most, ": got ", number);
+    if (field.min == 0) require(is_off || number >= 0, component_, field.name, " must not be negative: got ", number);
+    require(is_off || number >= field.min, component_, field.name, " must be at least ", field.min, ": got ", number);
+    require(number <= field.max, component_, field.name, " must be at most ", field.max, ": got ", number);
     target = number;
   }
 

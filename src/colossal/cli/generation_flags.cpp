@@ -53,11 +53,11 @@ class FlagAdder : public Fields {
   void add(const Field& field, const std::string& flag, int64_t& value) {
     const bool is_length = flag == "--max-tokens";
     const bool has_help = is_length && !flags_.max_tokens_help.empty();
-    const int64_t least = is_length ? flags_.least_tokens : field.least;
+    const int64_t min = is_length ? flags_.least_tokens : field.min;
     CLI::Option* option = app_.add_option(flag, value, has_help ? flags_.max_tokens_help : field.help);
     if (!field.can_be_off) option->capture_default_str();
-    if (least == 0) option->check(CLI::NonNegativeNumber);
-    if (least == 1) option->check(CLI::PositiveNumber);
+    if (min == 0) option->check(CLI::NonNegativeNumber);
+    if (min == 1) option->check(CLI::PositiveNumber);
   }
   void add(const Field& field, const std::string& flag, std::map<int64_t, double>& value) {
     const auto read = [&value](const std::vector<std::string>& words) {

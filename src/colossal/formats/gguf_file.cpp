@@ -61,10 +61,10 @@ class Cursor {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// Reads a count of items that need at least `least` bytes each.
-  uint64_t count(uint64_t least, const char* what) {
+  /// Reads a count of items that need at least `min_size` bytes each.
+  uint64_t count(uint64_t min_size, const char* what) {
     const auto value = number<uint64_t>();
-    check(value <= left() / least, "is too short for the ", value, " ", what,
+    check(value <= left() / min_size, "is too short for the ", value, " ", what,
           " that it declares: it was cut off or damaged");
     return value;
   }

@@ -19,8 +19,8 @@ class RangeChecker : public Fields {
   static void check(const Field&, bool) {}
   static void check(const Field& field, int64_t value) {
     const bool is_off = field.can_be_off && value == -1;
-    require(is_off || (value >= field.least && value <= field.most), "model", field.name, " must be between ",
-            field.least, " and ", field.most, ": got ", value);
+    require(is_off || (value >= field.min && value <= field.max), "model", field.name, " must be between ", field.min,
+            " and ", field.max, ": got ", value);
   }
   static void check(const Field& field, double value) {
     const bool inside = value >= field.low && value <= field.high;  // false for NaN
