@@ -32,8 +32,8 @@ constexpr GgufType kTypes[] = {
     {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
     {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18}};
 
-/// Returns the least number of bytes of one value in a file. An empty text has the bytes of its length.
-int64_t least_bytes(Kind kind) {
+/// Returns the minimum number of bytes of one value in a file. An empty text has the bytes of its length.
+int64_t min_bytes(Kind kind) {
   static constexpr int64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
   return kBytes[static_cast<uint32_t>(kind)];
 }
@@ -117,7 +117,7 @@ class Cursor {
     }
     value.is_list = true;
     value.kind = kind();
-    const uint64_t size = count(static_cast<uint64_t>(least_bytes(value.kind)), "values of a list");
+    const uint64_t size = count(static_cast<uint64_t>(min_bytes(value.kind)), "values of a list");
     if (value.kind == Kind::Text) value.texts.reserve(size);
     for (uint64_t i = 0; i < size; ++i) this->value(value.kind, value);
     check(value.kind != Kind::List, "has a list within a list, which is not supported");
