@@ -12,8 +12,8 @@
 namespace colossal {
 namespace {
 
-constexpr int64_t kLargestFile = 16 << 20;
-constexpr int64_t kMostDots = 100;
+constexpr int64_t kMaxConfigBytes = 16 << 20;
+constexpr int64_t kMaxDots = 100;
 constexpr int kDeepest = 30;
 constexpr int64_t kFirstFlag = std::numeric_limits<int64_t>::max() / 2;  // above the order of every line of a file
 
@@ -62,7 +62,7 @@ size_t behind_string(std::string_view text, size_t i) {
   return text.size();
 }
 
-/// Returns the line of the first key with more than kMostDots dots, if there is one. The check is needed because the
+/// Returns the line of the first key with more than kMaxDots dots, if there is one. The check is needed because the
 /// TOML library bounds how deep values nest, but recurses for each table that a dotted key opens. Dots within quotes
 /// open no table. Where this function reads a quote differently from the library, the library has already stopped at an
 /// error before that quote.
@@ -71,7 +71,7 @@ std::optional<int64_t> line_of_deep_key(std::string_view text) {
   int64_t dots = 0;
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
-    if (c == '.' && ++dots > kMostDots) return 1 + std::count(text.begin(), text.begin() + i, '\n');
+    if (c == '.' && ++dots > kMaxDots) return 1 + std::count(text.begin(), text.begin() + i, '\n');
     if (kNoKeyGoesOnBehind.find(c) != std::string_view::npos) dots = 0;
     if (c == '"' || c == '\'')
       i = behind_string(text, i);
@@ -97,7 +97,7 @@ void walk(const std::string& key, const toml::node& node, const Add& add, int de
 
 ConfigDocument ConfigDocument::load(const std::string& path) {
   try {
-    return parse(read_file(path, kLargestFile), path);
+    return parse(read_file(path, kMaxConfigBytes), path);
   } catch (const Error& error) {
     if (error.component() != "file") throw;
     throw Error("config", std::string(error.what()).substr(std::string("[file] ").size()));
@@ -106,7 +106,7 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 
 ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& name) {
   const std::optional<int64_t> line = line_of_deep_key(toml);
-  require(!line, "config", name, ":", line.value_or(0), ": a key must have at most ", kMostDots, " dots");
+  require(!line, "config", name, ":", line.value_or(0), ": a key must have at most ", kMaxDots, " dots");
   ConfigDocument document;
   try {
     const toml::table root = toml::parse(toml, std::string_view(name));

@@ -23,8 +23,8 @@ struct FoundText {  // describes a value of the document for an error message
   std::string operator()(int64_t value) const { return concat(value); }
   std::string operator()(double value) const { return "the number " + print_number(value); }
   std::string operator()(const std::string& value) const {
-    constexpr size_t kLongestQuote = 80;
-    return "\"" + (value.size() > kLongestQuote ? value.substr(0, kLongestQuote) + "..." : value) + "\"";
+    constexpr size_t kMaxQuote = 80;
+    return "\"" + (value.size() > kMaxQuote ? value.substr(0, kMaxQuote) + "..." : value) + "\"";
   }
   std::string operator()(const ConfigValue::List& list) const { return concat("a list of ", list.size()); }
 };

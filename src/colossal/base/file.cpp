@@ -101,10 +101,10 @@ void AtomicFile::fail(const char* verb) const {
 
 void AtomicFile::write(const void* bytes, size_t count) {
   require(descriptor_ >= 0, "file", path_, " is already committed");
-  constexpr size_t kLargestWrite = size_t{1} << 30;  // one system call writes less than 2 GiB
+  constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // one system call writes less than 2 GiB
   const char* next = static_cast<const char*>(bytes);
   while (count > 0) {
-    const ssize_t taken = ::write(descriptor_, next, std::min(count, kLargestWrite));
+    const ssize_t taken = ::write(descriptor_, next, std::min(count, kMaxWriteBytes));
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) fail("write");
     next += taken;

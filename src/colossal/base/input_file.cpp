@@ -29,10 +29,10 @@ InputFile::~InputFile() { ::close(descriptor_); }
 void InputFile::read(int64_t begin, int64_t count, void* out) const {
   require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": cannot read ", count,
           " bytes at ", begin, ": the file has ", size_, " bytes");
-  constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call reads less than 2 GiB
+  constexpr int64_t kMaxReadBytes = int64_t{1} << 30;  // one system call reads less than 2 GiB
   char* next = static_cast<char*>(out);
   while (count > 0) {
-    const ssize_t taken = ::pread(descriptor_, next, static_cast<size_t>(std::min(count, kLargestRead)), begin);
+    const ssize_t taken = ::pread(descriptor_, next, static_cast<size_t>(std::min(count, kMaxReadBytes)), begin);
     if (taken < 0 && errno == EINTR) continue;
     require(taken >= 0, "file", "cannot read ", path_, ": ", std::strerror(errno));
     if (taken == 0) fail_as_shortened();

@@ -57,9 +57,9 @@ class JsonReader : public Fields {
 
   /// Returns the start of a value as text, for messages.
   static std::string found(const ordered_json& value) {
-    constexpr size_t kLongest = 80;
+    constexpr size_t kMaxShownBytes = 80;
     const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-    return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+    return text.size() > kMaxShownBytes ? text.substr(0, kMaxShownBytes) + "..." : text;
   }
   void expect(bool is_right, const Field& field, const char* wanted, const ordered_json& value) const {
     require(is_right, component_, field.name, " must be ", wanted, ": got ", found(value));
@@ -72,7 +72,8 @@ class JsonReader : public Fields {
 
   void read(const Field& field, const ordered_json& value, int64_t& target) const {
     const auto size = field.is_bytes && value.is_string() ? parse_bytes(value.get<std::string>()) : std::nullopt;
-    const bool is_whole = value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= kMost);
+    const bool is_whole =
+        value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= kMaxUnsigned);
     expect(size || is_whole, field, field.is_bytes ? kSizeRule : "a whole number", value);
     const int64_t number = size ? *size : value.get<int64_t>();
     const bool is_off = field.can_be_off && number == -1;
@@ -121,7 +122,7 @@ class JsonReader : public Fields {
     }
   }
 
-  static constexpr auto kMost = static_cast<uint64_t>(kMaxInteger);
+  static constexpr auto kMaxUnsigned = static_cast<uint64_t>(kMaxInteger);
   const ordered_json& object_;
   const char* component_;
   std::vector<std::string> known_;

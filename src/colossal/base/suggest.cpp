@@ -23,8 +23,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
   // Bytes. The limit bounds the cost, the product of both lengths, because the word may be from a hostile file.
-  constexpr size_t kLongestWord = 256;
-  if (word.size() > kLongestWord) return "";
+  constexpr size_t kMaxWordLength = 256;
+  if (word.size() > kMaxWordLength) return "";
   int nearest = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   std::string best;
   for (const auto& candidate : candidates) {
