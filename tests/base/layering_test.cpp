@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr int kLongestFile = 600;
-constexpr size_t kLongestFunction = 60;
+constexpr int kMaxFileLines = 600;
+constexpr size_t kMaxFunctionLines = 60;
 constexpr size_t kColumns = 120;
 const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
 
@@ -183,14 +183,14 @@ std::vector<std::string> files_too_long(const fs::path& root) {
       std::ifstream lines(file);
       int count = 0;
       for (std::string line; std::getline(lines, line);) ++count;
-      if (count > kLongestFile)
+      if (count > kMaxFileLines)
         faults.push_back(fs::relative(file, root).string() + " has " + std::to_string(count) + " lines");
     }
   }
   return faults;
 }
 
-/// Returns the functions of more than kLongestFunction lines below `folder`. The sources are formatted, so a function
+/// Returns the functions of more than kMaxFunctionLines lines below `folder`. The sources are formatted, so a function
 /// begins on a line without indentation, or with two spaces in a class. It ends at the brace in the same column.
 std::vector<std::string> functions_too_long(const fs::path& folder) {
   static const std::regex begins(R"rx(( {0,2})[A-Za-z~].*)rx"), is_other(R"rx(\s*(namespace|struct|class|enum)\b.*)rx");
@@ -210,7 +210,7 @@ std::vector<std::string> functions_too_long(const fs::path& folder) {
         head += lines[++i];
       if (head.back() != '{' || head.find('(') == std::string::npos || std::regex_match(head, is_other)) continue;
       while (i < lines.size() && !lines[i].starts_with(indent + "}")) ++i;
-      if (i - first + 1 > kLongestFunction)
+      if (i - first + 1 > kMaxFunctionLines)
         faults.push_back(fs::relative(file, folder).string() + ":" + std::to_string(first + 1) +
                          " begins a function of " + std::to_string(i - first + 1) + " lines");
     }
@@ -413,9 +413,9 @@ TEST_F(PlantedViolations, FindsALongFunction) {
     for (size_t i = 0; i + 2 < lines; ++i) text += indent + "  f();\n";
     return text + indent + "}\n";
   };
-  plant("base/fits.cpp", "namespace a {\nvoid fits() {\n" + body("", kLongestFunction) + "}\n");
-  plant("base/long.cpp", "\nint too_long(int first,\n             int second) {\n" + body("", kLongestFunction) +
-                             "struct Some {\n  void member() {\n" + body("  ", kLongestFunction + 1) + "};\n");
+  plant("base/fits.cpp", "namespace a {\nvoid fits() {\n" + body("", kMaxFunctionLines) + "}\n");
+  plant("base/long.cpp", "\nint too_long(int first,\n             int second) {\n" + body("", kMaxFunctionLines) +
+                             "struct Some {\n  void member() {\n" + body("  ", kMaxFunctionLines + 1) + "};\n");
   EXPECT_THAT(functions_too_long(fs::path(folder_.path()) / "src"),
               ElementsAre("colossal/base/long.cpp:2 begins a function of 61 lines",
                           "colossal/base/long.cpp:64 begins a function of 61 lines"));
@@ -467,7 +467,7 @@ TEST_F(PlantedViolations, FindsAnObjectiveNamedElsewhere) {
 
 TEST_F(PlantedViolations, FindsALongFile) {
   std::string lines;
-  for (int i = 0; i <= kLongestFile; ++i) lines += "\n";
+  for (int i = 0; i <= kMaxFileLines; ++i) lines += "\n";
   plant("base/long.cpp", lines);
   EXPECT_THAT(files_too_long(folder_.path()), ElementsAre("src/colossal/base/long.cpp has 601 lines"));
 }

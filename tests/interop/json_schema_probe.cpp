@@ -20,8 +20,8 @@ namespace {
 
 using namespace colossal;
 
-constexpr size_t kLong = 150;      // bytes after which the walk prefers to close open brackets
-constexpr size_t kLongest = 4000;  // bytes after which the walk is abandoned
+constexpr size_t kLong = 150;       // bytes after which the walk prefers to close open brackets
+constexpr size_t kMaxBytes = 4000;  // bytes after which the walk is abandoned
 
 /// Returns the bytes that may follow a state, grouped by the next state.
 std::map<int, std::string> choices_of(text::GrammarMachine& machine, int state) {
@@ -37,7 +37,7 @@ std::map<int, std::string> choices_of(text::GrammarMachine& machine, int state) 
 /// before the byte, so that a name of the schema is as likely as all other names together.
 std::string random_text(text::GrammarMachine& machine, std::mt19937_64& random) {
   std::string text;
-  for (int state = machine.start(); text.size() < kLongest;) {
+  for (int state = machine.start(); text.size() < kMaxBytes;) {
     const std::map<int, std::string> choices = choices_of(machine, state);
     if (machine.may_end(state) && (choices.empty() || random() % 4 != 0)) return text;
     std::vector<std::string> ways;

@@ -35,7 +35,7 @@ struct Block {
   ucontext_t host;
   std::vector<Thread> threads;
   int turn = 0;
-  alignas(16) std::byte scratch[16 * EmulatedBlock::kMostThreads / EmulatedBlock::kWarp];
+  alignas(16) std::byte scratch[16 * EmulatedBlock::kMaxThreads / EmulatedBlock::kWarp];
   std::unique_ptr<std::byte[]> stacks;  // not initialized, so pages that no thread uses take no memory
 
   std::span<Thread> warp(int number) {
@@ -82,7 +82,7 @@ void run_warp(Block& block, int number) {
 }  // namespace
 
 void EmulatedBlock::run(int threads, bool backwards, const std::function<void()>& thread) {
-  require(threads > 0 && threads <= kMostThreads && threads % kWarp == 0, "emulated block", "of up to ", kMostThreads,
+  require(threads > 0 && threads <= kMaxThreads && threads % kWarp == 0, "emulated block", "of up to ", kMaxThreads,
           " threads, whole warps of ", kWarp, ": got ", threads);
   Block block(threads, backwards, thread);
   for (size_t i = 0; i < block.threads.size(); ++i) {

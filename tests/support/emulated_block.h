@@ -15,7 +15,7 @@ namespace colossal::test {
 /// The emulator. Its warps are smaller than those of a GPU, so a block has several warps but few contexts to switch.
 class EmulatedBlock {
  public:
-  static constexpr int kWarp = 4, kMostThreads = 32 * kWarp;
+  static constexpr int kWarp = 4, kMaxThreads = 32 * kWarp;
 
   /// Runs `thread` once in every thread of a new block of `threads` threads, a multiple of kWarp. Between barriers the
   /// first thread runs first; if `backwards` is true, the last one does.
