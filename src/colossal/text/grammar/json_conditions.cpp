@@ -41,15 +41,15 @@ std::optional<Form> number_condition(const SchemaDocument& document, const Schem
     form.divisors = {&value};
     return form;
   }
-  const bool is_least = keyword == "minimum" || keyword == "exclusiveMinimum";
-  if (!is_least && keyword != "maximum" && keyword != "exclusiveMaximum") return {};
+  const bool is_min = keyword == "minimum" || keyword == "exclusiveMinimum";
+  if (!is_min && keyword != "maximum" && keyword != "exclusiveMaximum") return {};
   const bool is_exclusive = keyword.starts_with("exclusive");
   if (is_exclusive && value.is_boolean()) return {};  // draft 4 has a flag here; the keyword of the bound reads it
   document.check(value.is_number(), schema, keyword, " must be a number: got ", printable(value.dump()));
-  const auto old = schema.find(is_least ? "exclusiveMinimum" : "exclusiveMaximum");
+  const auto old = schema.find(is_min ? "exclusiveMinimum" : "exclusiveMaximum");
   const bool excludes = is_exclusive || (old != schema.end() && *old == true);
-  (is_least ? form.least : form.most) = document.decimal(value);
-  (is_least ? form.excludes_least : form.excludes_most) = excludes;
+  (is_min ? form.min : form.max) = document.decimal(value);
+  (is_min ? form.excludes_min : form.excludes_max) = excludes;
   return form;
 }
 
@@ -153,11 +153,11 @@ std::vector<Form> forms_without(const SchemaDocument& document, const std::vecto
   std::sort(numbers.begin(), numbers.end());
   Form between{.type = JsonType::Number};
   for (const Decimal& number : numbers) {
-    between.most = number, between.excludes_most = true;
+    between.max = number, between.excludes_max = true;
     forms.push_back(between);
-    between.least = number, between.excludes_least = true;
+    between.min = number, between.excludes_min = true;
   }
-  between.most.reset(), between.excludes_most = false;
+  between.max.reset(), between.excludes_max = false;
   forms.push_back(between);
   std::erase_if(forms, is_contradictory);
   return forms;
@@ -174,9 +174,9 @@ std::optional<Form> condition(const SchemaDocument& document, const Schema& sche
   if (sizes.contains(keyword)) {
     const int64_t size = count_of(document, schema, keyword, value);
     if (keyword.starts_with("min"))
-      form.least_size = size;
+      form.min_size = size;
     else
-      form.most_size = size;
+      form.max_size = size;
   } else if (keyword == "pattern") {
     document.check(value.is_string(), schema, "pattern must be a string");
     form.patterns = {value.get<std::string>()};

@@ -13,9 +13,9 @@ void append(List& to, const List& from) {
 
 /// Replaces `bound` by the tighter of the two bounds.
 void tighten(std::optional<Decimal>& bound, bool& excludes, const std::optional<Decimal>& other, bool other_excludes,
-             bool is_least) {
+             bool is_min) {
   if (!other) return;
-  if (!bound || (is_least ? *bound < *other : *other < *bound)) {
+  if (!bound || (is_min ? *bound < *other : *other < *bound)) {
     bound = other, excludes = other_excludes;
   } else if (*bound == *other) {
     excludes = excludes || other_excludes;
@@ -40,19 +40,19 @@ std::vector<Form> all_types_with(const Form& form) {
 }
 
 Form inverse(Form form) {
-  if (form.least || form.most) {
-    std::swap(form.least, form.most);
-    std::swap(form.excludes_least, form.excludes_most);
-    form.excludes_least = form.least && !form.excludes_least;
-    form.excludes_most = form.most && !form.excludes_most;
+  if (form.min || form.max) {
+    std::swap(form.min, form.max);
+    std::swap(form.excludes_min, form.excludes_max);
+    form.excludes_min = form.min && !form.excludes_min;
+    form.excludes_max = form.max && !form.excludes_max;
   } else if (!form.patterns.empty()) {
     std::swap(form.patterns, form.forbidden_patterns);
-  } else if (form.most_size) {
-    form.least_size = *form.most_size + 1;
-    form.most_size.reset();
+  } else if (form.max_size) {
+    form.min_size = *form.max_size + 1;
+    form.max_size.reset();
   } else {
-    form.most_size = form.least_size - 1;  // -1 becomes a maximum that no value meets
-    form.least_size = 0;
+    form.max_size = form.min_size - 1;  // -1 becomes a maximum that no value meets
+    form.min_size = 0;
   }
   return form;
 }
@@ -63,11 +63,11 @@ std::optional<Form> both(const Form& a, const Form& b, const SchemaDocument& doc
   form.is_typed |= b.is_typed, form.is_mentioned |= b.is_mentioned;
   form.may_be_true &= b.may_be_true, form.may_be_false &= b.may_be_false;
   form.is_whole &= b.is_whole, form.is_fraction &= b.is_fraction;
-  tighten(form.least, form.excludes_least, b.least, b.excludes_least, true);
-  tighten(form.most, form.excludes_most, b.most, b.excludes_most, false);
+  tighten(form.min, form.excludes_min, b.min, b.excludes_min, true);
+  tighten(form.max, form.excludes_max, b.max, b.excludes_max, false);
   append(form.divisors, b.divisors);
-  form.least_size = std::max(a.least_size, b.least_size);
-  if (b.most_size) form.most_size = std::min(a.most_size.value_or(*b.most_size), *b.most_size);
+  form.min_size = std::max(a.min_size, b.min_size);
+  if (b.max_size) form.max_size = std::min(a.max_size.value_or(*b.max_size), *b.max_size);
   append(form.patterns, b.patterns);
   append(form.forbidden_patterns, b.forbidden_patterns);
   append(form.forbidden_texts, b.forbidden_texts);
@@ -96,21 +96,20 @@ bool is_contradictory(const Form& form) {
       return !form.may_be_true && !form.may_be_false;
     case JsonType::Number:
       if (!form.is_whole && !form.is_fraction) return true;
-      if (!form.least || !form.most) return false;
-      if (*form.most < *form.least) return true;
-      if (*form.least == *form.most)
-        return form.excludes_least || form.excludes_most ||
-               (form.least->is_whole() ? !form.is_whole : !form.is_fraction);
-      return !form.is_fraction && form.least->ceil() && form.most->floor() && *form.most->floor() < *form.least->ceil();
+      if (!form.min || !form.max) return false;
+      if (*form.max < *form.min) return true;
+      if (*form.min == *form.max)
+        return form.excludes_min || form.excludes_max || (form.min->is_whole() ? !form.is_whole : !form.is_fraction);
+      return !form.is_fraction && form.min->ceil() && form.max->floor() && *form.max->floor() < *form.min->ceil();
     case JsonType::Object:
       if (std::any_of(form.required.begin(), form.required.end(),
                       [&](const std::string& name) { return form.forbidden.contains(name); }))
         return true;
-      if (form.most_size && *form.most_size < static_cast<int64_t>(form.required.size())) return true;
+      if (form.max_size && *form.max_size < static_cast<int64_t>(form.required.size())) return true;
       [[fallthrough]];
     case JsonType::String:
     case JsonType::Array:
-      return form.most_size && (*form.most_size < form.least_size || *form.most_size < 0);
+      return form.max_size && (*form.max_size < form.min_size || *form.max_size < 0);
   }
   return false;
 }

@@ -32,13 +32,13 @@ struct Form {
   std::optional<std::vector<const Schema*>> values{};  ///< the only values allowed; not set = all
   // Conditions on numbers.
   bool is_whole = true, is_fraction = true;  ///< the number may be an integer; it may have a fraction
-  std::optional<Decimal> least{}, most{};
-  bool excludes_least = false, excludes_most = false;
+  std::optional<Decimal> min{}, max{};
+  bool excludes_min = false, excludes_max = false;
   std::vector<const Schema*> divisors{};
   // Conditions on strings. The sizes are the length of a string, the number of items of a list, or of members of an
   // object.
-  int64_t least_size = 0;
-  std::optional<int64_t> most_size{};
+  int64_t min_size = 0;
+  std::optional<int64_t> max_size{};
   std::vector<std::string> patterns{}, forbidden_patterns{}, forbidden_texts{};
   // Conditions on lists and objects. `parts` are schemas whose keywords constrain items and members.
   std::vector<const Schema*> parts{};

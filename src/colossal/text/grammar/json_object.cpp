@@ -17,7 +17,7 @@ class ObjectWriter {
       : grammar_(grammar),
         json_(json),
         object_(object),
-        most_counted_(std::min(object.most.value_or(std::max<int64_t>(object.least, 1)), kMostCounted)),
+        most_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMostCounted)),
         close_(json.space(grammar.literal("}", Grammar::kReturn))) {}
 
   int node() {
@@ -47,7 +47,7 @@ class ObjectWriter {
   /// Returns the count after one more member; no value if no further member is allowed.
   std::optional<int64_t> counted(int64_t count) const {
     if (count < most_counted_) return count + 1;
-    return object_.most ? std::nullopt : std::optional(count);
+    return object_.max ? std::nullopt : std::optional(count);
   }
   int separated(int64_t count, int member) {
     return count > 0 ? grammar_.literal(",", json_.space(member)) : json_.space(member);
@@ -55,11 +55,11 @@ class ObjectWriter {
 
   /// Returns the node that follows the ordered members, after `distinct` names and `count` members.
   int others(int64_t distinct, int64_t count, bool has_extra) {
-    const auto [at, is_new] = others_.try_emplace({std::min(distinct, object_.least), count, has_extra}, 0);
+    const auto [at, is_new] = others_.try_emplace({std::min(distinct, object_.min), count, has_extra}, 0);
     if (!is_new) return at->second;
     const int node = at->second = grammar_.reserve();
     std::vector<int> ways;
-    if (distinct >= object_.least) ways.push_back(close_);
+    if (distinct >= object_.min) ways.push_back(close_);
     const std::optional<int64_t> next = counted(count);
     if (object_.extra && next) {
       const int rest = others(distinct + (has_extra ? 0 : 1), *next, true);

@@ -19,12 +19,12 @@ struct ObjectGrammar {
   };
   std::vector<Member> members{};  ///< in the order of the text
   std::optional<int> extra{};     ///< rule of any further member, including its name; no value = no further members
-  int64_t least = 0;              ///< minimum number of members
-  std::optional<int64_t> most{};  ///< maximum number of members; no value = no limit
+  int64_t min = 0;                ///< minimum number of members
+  std::optional<int64_t> max{};   ///< maximum number of members; no value = no limit
 };
 
 /// Returns the node of the object, which ends its rule. Two further members may have the same name, so all of them
-/// together count as one towards `least`.
+/// together count as one towards `min`.
 int object_node(Grammar& grammar, JsonParts& json, const ObjectGrammar& object);
 
 }  // namespace colossal::text

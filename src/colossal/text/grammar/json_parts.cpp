@@ -182,22 +182,22 @@ int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, i
 // Covers numbers with a given count of decimals, as integers without the decimal point.
 int JsonParts::scaled_range(const Range& range, const Digits& written, int next) {
   // Doubles keep 15 digits, so no fraction may be rounded to an integer or across a bound.
-  const int64_t most_size = written.decimals == 0 ? 999999999999999999 : 999999999999999;
-  int64_t lo = -most_size, hi = most_size;
-  if (range.least) {
-    const std::optional<int64_t> edge = range.least->ceil(written.decimals);
-    if (!edge && !range.least->is_negative()) return grammar_.either({});
-    if (edge) lo = *edge + (range.excludes_least && range.least->floor(written.decimals) == edge ? 1 : 0);
+  const int64_t max_size = written.decimals == 0 ? 999999999999999999 : 999999999999999;
+  int64_t lo = -max_size, hi = max_size;
+  if (range.min) {
+    const std::optional<int64_t> edge = range.min->ceil(written.decimals);
+    if (!edge && !range.min->is_negative()) return grammar_.either({});
+    if (edge) lo = *edge + (range.excludes_min && range.min->floor(written.decimals) == edge ? 1 : 0);
   }
-  if (range.most) {
-    const std::optional<int64_t> edge = range.most->floor(written.decimals);
-    if (!edge && range.most->is_negative()) return grammar_.either({});
-    if (edge) hi = *edge - (range.excludes_most && range.most->ceil(written.decimals) == edge ? 1 : 0);
+  if (range.max) {
+    const std::optional<int64_t> edge = range.max->floor(written.decimals);
+    if (!edge && range.max->is_negative()) return grammar_.either({});
+    if (edge) hi = *edge - (range.excludes_max && range.max->ceil(written.decimals) == edge ? 1 : 0);
   }
-  if (written.decimals > 0) lo = std::max(lo, -most_size), hi = std::min(hi, most_size);
+  if (written.decimals > 0) lo = std::max(lo, -max_size), hi = std::min(hi, max_size);
   // A bound of more than 18 digits is written in full, and the other side gets as many digits.
-  if (!range.least) lo = std::min(lo, hi);
-  if (!range.most) hi = std::max(lo, hi);
+  if (!range.min) lo = std::min(lo, hi);
+  if (!range.max) hi = std::max(lo, hi);
   if (lo > hi) return grammar_.either({});
   const auto size = [](int64_t value) {
     return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -212,7 +212,7 @@ int JsonParts::range(const Range& range, int next) {
   std::vector<int> ways;
   if (range.is_whole) ways.push_back(scaled_range(range, {.step = range.step}, next));
   const auto decimals_of = [](const std::optional<Decimal>& bound) { return bound ? bound->decimals() : 0; };
-  const int64_t most = std::min<int64_t>(15, std::max(decimals_of(range.least), decimals_of(range.most)) + 4);
+  const int64_t most = std::min<int64_t>(15, std::max(decimals_of(range.min), decimals_of(range.max)) + 4);
   for (int decimals = 1; decimals <= most && range.is_fraction && range.step == 1; ++decimals)
     ways.push_back(scaled_range(range, {.decimals = decimals, .ends = !range.is_whole}, next));
   return grammar_.either(std::move(ways));

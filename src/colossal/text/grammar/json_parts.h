@@ -27,8 +27,8 @@ class JsonParts {
   /// Bounds of a number without an exponent. The bounds and `step` are exact. A side without a bound has up to 18
   /// digits, or as many as the other side's bound if that has more.
   struct Range {
-    std::optional<Decimal> least{}, most{};
-    bool excludes_least = false, excludes_most = false;
+    std::optional<Decimal> min{}, max{};
+    bool excludes_min = false, excludes_max = false;
     int64_t step = 1;         ///< divisor; above 1 only integers are written
     bool is_whole = true;     ///< integers are allowed
     bool is_fraction = true;  ///< numbers that are not integers are allowed

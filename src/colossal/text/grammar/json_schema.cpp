@@ -143,12 +143,12 @@ class Compiler {
   }
 
   int number(const Form& form, const Schema& schema) {
-    if (form.is_whole && form.is_fraction && !form.least && !form.most && form.divisors.empty())
+    if (form.is_whole && form.is_fraction && !form.min && !form.max && form.divisors.empty())
       return json_.number(Grammar::kReturn);
-    JsonParts::Range range{.least = form.least,
-                           .most = form.most,
-                           .excludes_least = form.excludes_least,
-                           .excludes_most = form.excludes_most,
+    JsonParts::Range range{.min = form.min,
+                           .max = form.max,
+                           .excludes_min = form.excludes_min,
+                           .excludes_max = form.excludes_max,
                            .step = step_of(form, schema),
                            .is_whole = form.is_whole,
                            .is_fraction = form.is_fraction && form.divisors.empty()};
@@ -158,11 +158,11 @@ class Compiler {
   int string(const Form& form) {
     const int end = Grammar::kReturn;
     if (form.patterns.empty() && form.forbidden_patterns.empty() && form.forbidden_texts.empty())
-      return json_.string(form.least_size, form.most_size, end);
+      return json_.string(form.min_size, form.max_size, end);
     TextAutomaton texts;
     std::vector<int> wanted, unwanted;
-    if (form.least_size > 0 || form.most_size)
-      wanted.push_back(texts.add_lengths(form.least_size, form.most_size.value_or(-1)));
+    if (form.min_size > 0 || form.max_size)
+      wanted.push_back(texts.add_lengths(form.min_size, form.max_size.value_or(-1)));
     for (const std::string& pattern : form.patterns) wanted.push_back(texts.add_pattern(pattern));
     for (const std::string& pattern : form.forbidden_patterns) unwanted.push_back(texts.add_pattern(pattern));
     for (const std::string& text : form.forbidden_texts) unwanted.push_back(texts.add_text(text));
@@ -183,13 +183,13 @@ class Compiler {
       if (is_list) front = std::max(front, (*part)["items"].size());
       says_rest |= is_list ? part->contains("additionalItems") : part->contains("items");
     }
-    const auto least = static_cast<size_t>(form.least_size);
+    const auto least = static_cast<size_t>(form.min_size);
     const bool has_rest = says_rest || front == 0 || least > front;
     const int rest = has_rest ? rule_of(forms_.item(form, front)) : grammar_.declare();
     const int close = json_.space(grammar_.literal("]", Grammar::kReturn));
-    const size_t counted = form.most_size ? static_cast<size_t>(*form.most_size) : std::max(front, least);
+    const size_t counted = form.max_size ? static_cast<size_t>(*form.max_size) : std::max(front, least);
     int node = close;  // the node after `i` items
-    if (!form.most_size) {
+    if (!form.max_size) {
       const int more = grammar_.reserve(), item = json_.space(grammar_.call(rest, more));
       grammar_.define(more, {close, grammar_.literal(",", item)});
       node = counted > 0 ? more : grammar_.either({close, item});
@@ -205,7 +205,7 @@ class Compiler {
   }
 
   int object(const Form& form, const Schema& schema) {
-    ObjectGrammar object{.least = form.least_size, .most = form.most_size};
+    ObjectGrammar object{.min = form.min_size, .max = form.max_size};
     std::set<std::string> named;
     const auto add = [&](const std::string& name) {
       if (!named.insert(name).second || form.forbidden.contains(name)) return;
@@ -227,10 +227,10 @@ class Compiler {
     named.insert(form.forbidden.begin(), form.forbidden.end());
     object.extra = extra_members(form, named, patterns, is_open);
     const auto countable = static_cast<int64_t>(object.members.size()) + (object.extra ? 1 : 0);
-    document_.check(form.least_size <= std::min<int64_t>(countable, 2000), schema,
+    document_.check(form.min_size <= std::min<int64_t>(countable, 2000), schema,
                     "minProperties must be at most the number of named members and one more, because other names may "
                     "be equal: got ",
-                    form.least_size, ", at most ", countable);
+                    form.min_size, ", at most ", countable);
     return object_node(grammar_, json_, object);
   }
 

@@ -34,7 +34,7 @@ bool has_type(const Form& form, const Schema& value) {
 }
 
 bool has_size(const Form& form, int64_t size) {
-  return size >= form.least_size && (!form.most_size || size <= *form.most_size);
+  return size >= form.min_size && (!form.max_size || size <= *form.max_size);
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ bool SchemaForms::is_empty(const Form& form, int depth) {
   if (form.values) return values_of(form).empty();
   if (depth == kDeepestLook) return false;
   if (form.type == JsonType::Array)
-    for (int64_t i = 0; i < std::min(form.least_size, kMostItems); ++i)
+    for (int64_t i = 0; i < std::min(form.min_size, kMostItems); ++i)
       if (is_empty(item(form, static_cast<size_t>(i)), depth + 1)) return true;
   if (form.type == JsonType::Object)
     for (const std::string& name : form.required)
@@ -136,8 +136,8 @@ bool SchemaForms::allows(const Form& form, const Schema& value) {
 bool SchemaForms::allows_number(const Form& form, const Schema& value) {
   const Decimal number = document_.decimal(value);
   if (number.is_whole() ? !form.is_whole : !form.is_fraction) return false;
-  if (form.least && (number < *form.least || (form.excludes_least && number == *form.least))) return false;
-  if (form.most && (*form.most < number || (form.excludes_most && number == *form.most))) return false;
+  if (form.min && (number < *form.min || (form.excludes_min && number == *form.min))) return false;
+  if (form.max && (*form.max < number || (form.excludes_max && number == *form.max))) return false;
   return std::all_of(form.divisors.begin(), form.divisors.end(), [&](const Schema* one) {
     const Decimal divisor = document_.decimal(*one);
     const int64_t scale = std::max(number.decimals(), divisor.decimals());
