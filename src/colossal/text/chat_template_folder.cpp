@@ -60,10 +60,10 @@ std::vector<Source> sources_of_config(const json& config, const std::string& pat
   return sources;
 }
 
-std::vector<Source> sources_of_files(const std::string& folder, int64_t most) {
+std::vector<Source> sources_of_files(const std::string& folder, int64_t max) {
   std::vector<Source> sources;
   const auto read = [&](const std::string& name, const std::string& path) {
-    sources.push_back({name, path, read_file(path, most)});
+    sources.push_back({name, path, read_file(path, max)});
   };
   std::error_code ignored;
   if (fs::exists(folder + "/" + kFile, ignored)) read("default", folder + "/" + kFile);

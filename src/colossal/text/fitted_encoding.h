@@ -14,9 +14,9 @@ struct FittedEncoding {
   bool is_cut = false;  ///< true if tokens were left out
 };
 
-/// Returns the text with its special tokens (Tokenizer::encode_whole), at most `most` tokens in all. As the
+/// Returns the text with its special tokens (Tokenizer::encode_whole), at most `max_tokens` tokens in all. As the
 /// `tokenizers` package does, it truncates the end of the text and keeps the special tokens. If the special tokens
-/// alone exceed `most`, it returns the first `most` tokens.
-FittedEncoding encode_fitted(const Tokenizer& tokenizer, std::string_view text, size_t most);
+/// alone exceed `max_tokens`, it returns the first `max_tokens` tokens.
+FittedEncoding encode_fitted(const Tokenizer& tokenizer, std::string_view text, size_t max_tokens);
 
 }  // namespace colossal::text

@@ -8,16 +8,16 @@
 
 namespace colossal::text {
 
-int repeated(Grammar& grammar, int item, int64_t least, std::optional<int64_t> most, int next) {
+int repeated(Grammar& grammar, int item, int64_t min, std::optional<int64_t> max, int next) {
   int node = next;
-  if (most) {
-    if (*most < least) return grammar.either({});
-    for (int64_t i = least; i < *most; ++i) node = grammar.either({next, grammar.call(item, node)});
+  if (max) {
+    if (*max < min) return grammar.either({});
+    for (int64_t i = min; i < *max; ++i) node = grammar.either({next, grammar.call(item, node)});
   } else {
     node = grammar.reserve();
     grammar.define(node, {next, grammar.call(item, node)});
   }
-  for (int64_t i = 0; i < least; ++i) node = grammar.call(item, node);
+  for (int64_t i = 0; i < min; ++i) node = grammar.call(item, node);
   return node;
 }
 
@@ -66,8 +66,8 @@ int JsonParts::plain_characters(int next) {
                    g.call(wide_, next)});
 }
 
-int JsonParts::string(int64_t least, std::optional<int64_t> most, int next) {
-  return grammar_.literal("\"", repeated(grammar_, character_, least, most, grammar_.literal("\"", next)));
+int JsonParts::string(int64_t min, std::optional<int64_t> max, int next) {
+  return grammar_.literal("\"", repeated(grammar_, character_, min, max, grammar_.literal("\"", next)));
 }
 
 namespace {
@@ -118,23 +118,23 @@ int JsonParts::string_of(const TextAutomaton& texts, const std::function<bool(co
   return g.literal("\"", nodes[0]);
 }
 
-int JsonParts::digits(int least, int most, int next) {
+int JsonParts::digits(int min, int max, int next) {
   int node = next;
-  for (int i = least; i < most; ++i) node = grammar_.either({next, grammar_.byte('0', '9', node)});
-  for (int i = 0; i < least; ++i) node = grammar_.byte('0', '9', node);
+  for (int i = min; i < max; ++i) node = grammar_.either({next, grammar_.byte('0', '9', node)});
+  for (int i = 0; i < min; ++i) node = grammar_.byte('0', '9', node);
   return node;
 }
 
 // Builds the nodes digit by digit, from the last digit to the first, for each number of digits. A node is identified by
 // the number of digits that follow, by the remainder of the digits before it and by two flags. The flags say whether
 // the digits so far equal the first digits of a bound, which limits the next digit.
-int JsonParts::magnitude(uint64_t least, uint64_t most, const Digits& written, int next) {
+int JsonParts::magnitude(uint64_t min, uint64_t max, const Digits& written, int next) {
   const auto step = static_cast<uint64_t>(written.step);
   const size_t shortest = static_cast<size_t>(written.decimals) + 1;
   const auto padded = [](const std::string& digits, size_t length) {
     return std::string(length - std::min(length, digits.size()), '0') + digits;
   };
-  const std::string first = std::to_string(least), last = padded(std::to_string(most), shortest);
+  const std::string first = std::to_string(min), last = padded(std::to_string(max), shortest);
   const int dead = grammar_.either({});
   std::vector<int> ways;
   std::map<std::pair<size_t, uint64_t>, int> free;  // nodes that neither bound limits any more, shared by all lengths
@@ -212,8 +212,8 @@ int JsonParts::range(const Range& range, int next) {
   std::vector<int> ways;
   if (range.is_whole) ways.push_back(scaled_range(range, {.step = range.step}, next));
   const auto decimals_of = [](const std::optional<Decimal>& bound) { return bound ? bound->decimals() : 0; };
-  const int64_t most = std::min<int64_t>(15, std::max(decimals_of(range.min), decimals_of(range.max)) + 4);
-  for (int decimals = 1; decimals <= most && range.is_fraction && range.step == 1; ++decimals)
+  const int64_t max = std::min<int64_t>(15, std::max(decimals_of(range.min), decimals_of(range.max)) + 4);
+  for (int decimals = 1; decimals <= max && range.is_fraction && range.step == 1; ++decimals)
     ways.push_back(scaled_range(range, {.decimals = decimals, .ends = !range.is_whole}, next));
   return grammar_.either(std::move(ways));
 }

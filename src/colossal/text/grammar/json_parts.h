@@ -19,8 +19,8 @@ class JsonParts {
   explicit JsonParts(Grammar& grammar);
   /// Matches no white space, a space, or a new line and up to 16 spaces.
   int space(int next) { return grammar_.call(space_, next); }
-  /// Matches a string of `least` to `most` characters (an escape is one); no `most` = no limit.
-  int string(int64_t least, std::optional<int64_t> most, int next);
+  /// Matches a string of `min` to `max` characters (an escape is one); no `max` = no limit.
+  int string(int64_t min, std::optional<int64_t> max, int next);
   /// Matches a JSON string, escapes included, with a text that `wanted` allows. `wanted` gets the numbers of the sets
   /// of `texts` that contain the text. It is called only during string_of().
   int string_of(const TextAutomaton& texts, const std::function<bool(const std::vector<int>&)>& wanted, int next);
@@ -40,7 +40,7 @@ class JsonParts {
 
  private:
   void make_characters();
-  int digits(int least, int most, int next);
+  int digits(int min, int max, int next);
   /// The spelling of the digits that magnitude() writes.
   struct Digits {
     int64_t step = 1;   // divisor of the digits, read as an integer without the decimal point
@@ -48,7 +48,7 @@ class JsonParts {
     bool ends = false;  // true if the last digit must not be 0
   };
   int plain_characters(int next);
-  int magnitude(uint64_t least, uint64_t most, const Digits& written, int next);
+  int magnitude(uint64_t min, uint64_t max, const Digits& written, int next);
   int scaled_range(const Range& range, const Digits& written, int next);
   int any_rule();
 
@@ -56,7 +56,7 @@ class JsonParts {
   int space_, wide_, character_, any_;
 };
 
-/// Matches the rule `item` between `least` and `most` times (no `most` = no limit), then `next`.
-int repeated(Grammar& grammar, int item, int64_t least, std::optional<int64_t> most, int next);
+/// Matches the rule `item` between `min` and `max` times (no `max` = no limit), then `next`.
+int repeated(Grammar& grammar, int item, int64_t min, std::optional<int64_t> max, int next);
 
 }  // namespace colossal::text

@@ -183,22 +183,22 @@ class Compiler {
       if (is_list) front = std::max(front, (*part)["items"].size());
       says_rest |= is_list ? part->contains("additionalItems") : part->contains("items");
     }
-    const auto least = static_cast<size_t>(form.min_size);
-    const bool has_rest = says_rest || front == 0 || least > front;
+    const auto min = static_cast<size_t>(form.min_size);
+    const bool has_rest = says_rest || front == 0 || min > front;
     const int rest = has_rest ? rule_of(forms_.item(form, front)) : grammar_.declare();
     const int close = json_.space(grammar_.literal("]", Grammar::kReturn));
-    const size_t counted = form.max_size ? static_cast<size_t>(*form.max_size) : std::max(front, least);
+    const size_t counted = form.max_size ? static_cast<size_t>(*form.max_size) : std::max(front, min);
     int node = close;  // the node after `i` items
     if (!form.max_size) {
       const int more = grammar_.reserve(), item = json_.space(grammar_.call(rest, more));
       grammar_.define(more, {close, grammar_.literal(",", item)});
       node = counted > 0 ? more : grammar_.either({close, item});
     }
-    if (least > counted) return nothing();
+    if (min > counted) return nothing();
     for (size_t i = counted; i-- > 0;) {
       const int item = json_.space(grammar_.call(i < front ? rule_of(forms_.item(form, i)) : rest, node));
       std::vector<int> ways{i > 0 ? grammar_.literal(",", item) : item};
-      if (i >= least) ways.push_back(close);
+      if (i >= min) ways.push_back(close);
       node = grammar_.either(ways);
     }
     return grammar_.literal("[", node);

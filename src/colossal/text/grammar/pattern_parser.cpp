@@ -134,10 +134,10 @@ class PatternReader {
     free_way(from, first);
     const int last = atom(first);
     const size_t after_atom = at_;
-    int least = 1, most = 1;
-    if (!quantifier(least, most)) return last;
+    int min = 1, max = 1;
+    if (!quantifier(min, max)) return last;
     const size_t end = at_;
-    return repeated_atom(from, begin, after_atom, end, least, most);
+    return repeated_atom(from, begin, after_atom, end, min, max);
   }
 
   int atom(int from) {
@@ -289,20 +289,20 @@ class PatternReader {
     return value;
   }
 
-  /// Reads a quantifier into `least` and `most` (-1 = no limit). Returns false if there is none.
-  bool quantifier(int& least, int& most) {
+  /// Reads a quantifier into `min` and `max` (-1 = no limit). Returns false if there is none.
+  bool quantifier(int& min, int& max) {
     if (take("*")) {
-      least = 0, most = -1;
+      min = 0, max = -1;
     } else if (take("+")) {
-      least = 1, most = -1;
+      min = 1, max = -1;
     } else if (take("?")) {
-      least = 0, most = 1;
+      min = 0, max = 1;
     } else if (take("{")) {
       const std::optional<int> low = count();
       check(low.has_value(), "a { without a number");
-      least = most = *low;
-      if (take(",")) most = count().value_or(-1);
-      check(take("}") && (most < 0 || least <= most), "a repetition that is not in order");
+      min = max = *low;
+      if (take(",")) max = count().value_or(-1);
+      check(take("}") && (max < 0 || min <= max), "a repetition that is not in order");
     } else {
       return false;
     }
@@ -311,7 +311,7 @@ class PatternReader {
   }
 
   /// Adds the atom at [begin, after) once for each repetition.
-  int repeated_atom(int from, size_t begin, size_t after, size_t end, int least, int most) {
+  int repeated_atom(int from, size_t begin, size_t after, size_t end, int min, int max) {
     // The first reading added the atom from a new state. Removing the link to that state makes its ways unreachable.
     states_.states[static_cast<size_t>(from)].free.pop_back();
     const auto again = [&](int start) {
@@ -324,15 +324,15 @@ class PatternReader {
       return last;
     };
     int node = from;
-    for (int i = 0; i < least; ++i) node = again(node);
+    for (int i = 0; i < min; ++i) node = again(node);
     const int to = states_.add();
-    if (most < 0) {
+    if (max < 0) {
       const int loop = states_.add();
       free_way(node, loop);
       free_way(again(loop), loop);
       free_way(loop, to);
     } else {
-      for (int i = least; i < most; ++i) {
+      for (int i = min; i < max; ++i) {
         free_way(node, to);
         node = again(node);
       }

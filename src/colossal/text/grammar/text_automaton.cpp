@@ -33,15 +33,15 @@ int TextAutomaton::add_text(const std::string& text) {
   return sets_++;
 }
 
-int TextAutomaton::add_lengths(int64_t least, int64_t most) {
-  require(std::max(least, most) < kMostStates, "json schema", "a length with a pattern must be less than ", kMostStates,
-          ": got ", std::max(least, most));
+int TextAutomaton::add_lengths(int64_t min, int64_t max) {
+  require(std::max(min, max) < kMostStates, "json schema", "a length with a pattern must be less than ", kMostStates,
+          ": got ", std::max(min, max));
   int last = nfa_.add();
   nfa_.states[0].free.push_back(last);
   for (int64_t i = 0;; ++i) {
-    if (i >= least) nfa_.states[static_cast<size_t>(last)].accepts = sets_;
-    if (i == most) break;
-    const int next = most < 0 && i >= least ? last : nfa_.add();
+    if (i >= min) nfa_.states[static_cast<size_t>(last)].accepts = sets_;
+    if (i == max) break;
+    const int next = max < 0 && i >= min ? last : nfa_.add();
     add_code_points(nfa_, last, all_code_points(), next);
     if (next == last) break;
     last = next;

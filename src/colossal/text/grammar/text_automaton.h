@@ -41,8 +41,8 @@ class TextAutomaton {
   int add_pattern(const std::string& pattern);
   /// Adds a single text. Returns the set's number.
   int add_text(const std::string& text);
-  /// Adds the texts of at least `least` and at most `most` characters (-1 = no limit). Returns the set's number.
-  int add_lengths(int64_t least, int64_t most);
+  /// Adds the texts of at least `min` and at most `max` characters (-1 = no limit). Returns the set's number.
+  int add_lengths(int64_t min, int64_t max);
 
   /// Builds the automaton after all sets were added.
   /// Errors ("json schema"): more than kMostStates states or kMostWork.

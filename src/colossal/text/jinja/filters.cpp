@@ -59,9 +59,9 @@ Value title(Interpreter& interpreter, const Value& value, Arguments& arguments) 
 Value replace(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_replace", arguments, {"old", "new", "count"}, 2);
   Budget& budget = interpreter.budget();
-  const int64_t most = bound.is_none(2) ? -1 : bound.integer(2, -1);
+  const int64_t max = bound.is_none(2) ? -1 : bound.integer(2, -1);
   return interpreter.make(
-      replaced(budget, str(budget, value), str(budget, bound.at(0)), str(budget, bound.at(1)), most));
+      replaced(budget, str(budget, value), str(budget, bound.at(0)), str(budget, bound.at(1)), max));
 }
 
 Value length(Interpreter&, const Value& value, Arguments&) { return Value::integer(length_of(value)); }
@@ -103,13 +103,13 @@ Value indent(Interpreter& interpreter, const Value& value, Arguments& arguments)
 Value truncate(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_truncate", arguments, {"length", "killwords", "end", "leeway"});
   constexpr int64_t kLongest = int64_t{1} << 40;  // sums of such lengths do not overflow
-  const int64_t most = std::clamp(bound.integer(0, 255), -kLongest, kLongest);
+  const int64_t max = std::clamp(bound.integer(0, 255), -kLongest, kLongest);
   const int64_t leeway = bound.is_none(3) ? 5 : std::min(bound.integer(3, 5), kLongest);
   const std::string end = bound.has(2) ? bound.text(2) : "...";
-  const int64_t kept = most - count_characters(end);
-  if (kept < 0) fail(Cause::Value, "expected length >= ", count_characters(end), ", got ", most);
+  const int64_t kept = max - count_characters(end);
+  if (kept < 0) fail(Cause::Value, "expected length >= ", count_characters(end), ", got ", max);
   if (leeway < 0) fail(Cause::Value, "expected leeway >= 0, got ", leeway);
-  if (length_of(value) <= most + leeway) return value;
+  if (length_of(value) <= max + leeway) return value;
   if (!value.text()) fail(Cause::Type, "only texts can be truncated, got ", type_name(value));
   const String& text = *value.text();
   std::string out = text.bytes.substr(0, byte_of_character(text.bytes, kept, text.is_ascii()));

@@ -50,16 +50,16 @@ Value strip_right(Interpreter& i, const Value& self, Arguments& a) { return stri
 
 Value split(Interpreter& interpreter, const Value& self, Arguments& arguments, bool from_right) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
-  const int64_t most = bound.integer(1, -1);
+  const int64_t max = bound.integer(1, -1);
   std::vector<std::string_view> parts;
   if (bound.is_none(0)) {
     interpreter.budget().step_characters(bytes_of(self).size());
-    parts = split_at_white(interpreter.budget(), bytes_of(self), most, from_right);
+    parts = split_at_white(interpreter.budget(), bytes_of(self), max, from_right);
   } else {
     if (!bound.at(0).text()) fail(Cause::Type, "must be str or None, not ", type_name(bound.at(0)));
     if (bound.text(0).empty()) fail(Cause::Value, "empty separator");
     interpreter.budget().step_characters(bytes_of(self).size());
-    parts = split_at(interpreter.budget(), bytes_of(self), bound.text(0), most, from_right);
+    parts = split_at(interpreter.budget(), bytes_of(self), bound.text(0), max, from_right);
   }
   std::vector<Value> values;
   for (const std::string_view part : parts) values.push_back(made(interpreter, self, part));

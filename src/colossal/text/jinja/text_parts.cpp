@@ -24,12 +24,12 @@ class Parts {
 
 }  // namespace
 
-std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t most, bool from_right) {
+std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t max, bool from_right) {
   Parts parts(budget);
   std::string_view rest = strip_white(text, true, true);
   if (!from_right) {
     while (!rest.empty()) {
-      if (most-- == 0) {
+      if (max-- == 0) {
         parts.add(strip_white(text.substr(static_cast<size_t>(rest.data() - text.data())), true, false));
         break;
       }
@@ -42,20 +42,20 @@ std::vector<std::string_view> split_at_white(Budget& budget, std::string_view te
     return parts.list;
   }
   const std::vector<std::string_view> all = split_at_white(budget, text, -1, false);
-  if (most < 0 || static_cast<size_t>(most) >= all.size()) return all;
-  const size_t first = all.size() - static_cast<size_t>(most);  // index of the first part that is split off
+  if (max < 0 || static_cast<size_t>(max) >= all.size()) return all;
+  const size_t first = all.size() - static_cast<size_t>(max);  // index of the first part that is split off
   const auto end = static_cast<size_t>(all[first - 1].data() - text.data()) + all[first - 1].size();
   parts.add(text.substr(0, end));
   for (size_t i = first; i < all.size(); ++i) parts.add(all[i]);
   return parts.list;
 }
 
-std::vector<std::string_view> split_at(Budget& budget, std::string_view text, std::string_view separator, int64_t most,
+std::vector<std::string_view> split_at(Budget& budget, std::string_view text, std::string_view separator, int64_t max,
                                        bool from_right) {
   Parts parts(budget);
   if (!from_right) {
     size_t at = 0;
-    for (size_t next; most != 0 && (next = find(text, separator, at)) != std::string_view::npos; --most) {
+    for (size_t next; max != 0 && (next = find(text, separator, at)) != std::string_view::npos; --max) {
       parts.add(text.substr(at, next - at));
       at = next + separator.size();
     }
@@ -65,7 +65,7 @@ std::vector<std::string_view> split_at(Budget& budget, std::string_view text, st
   // Splits from the right by splitting the reversed text.
   budget.take_bytes(static_cast<int64_t>(text.size()));
   const std::string turned(text.rbegin(), text.rend()), turned_separator(separator.rbegin(), separator.rend());
-  for (const std::string_view part : split_at(budget, turned, turned_separator, most, false)) {
+  for (const std::string_view part : split_at(budget, turned, turned_separator, max, false)) {
     const auto behind = static_cast<size_t>(part.data() - turned.data()) + part.size();
     parts.add(text.substr(text.size() - behind, part.size()));
   }
@@ -91,15 +91,15 @@ std::vector<std::string_view> lines_of(Budget& budget, std::string_view text, bo
   return lines.list;
 }
 
-std::string replaced(Budget& budget, std::string_view text, std::string_view old, std::string_view with, int64_t most) {
+std::string replaced(Budget& budget, std::string_view text, std::string_view old, std::string_view with, int64_t max) {
   std::string out;
   budget.take_bytes(static_cast<int64_t>(text.size()));
   if (old.empty()) {  // between all characters
     size_t at = 0;
-    while (most != 0) {
+    while (max != 0) {
       budget.take_bytes(static_cast<int64_t>(with.size()) + 1);
       out += with;
-      --most;
+      --max;
       if (at >= text.size()) return out;
       const size_t length = character_length(text, at);
       out += text.substr(at, length);
@@ -108,7 +108,7 @@ std::string replaced(Budget& budget, std::string_view text, std::string_view old
     return out.append(text.substr(at));
   }
   size_t at = 0;
-  for (size_t next; most != 0 && (next = find(text, old, at)) != std::string_view::npos; --most) {
+  for (size_t next; max != 0 && (next = find(text, old, at)) != std::string_view::npos; --max) {
     budget.take_bytes(static_cast<int64_t>(with.size()) + 1);
     out.append(text.substr(at, next - at)).append(with);
     at = next + old.size();

@@ -9,13 +9,13 @@ namespace colossal::text::jinja {
 
 /// Implements str.splitlines(). The views of this function and the next two are valid as long as `text`.
 std::vector<std::string_view> lines_of(Budget& budget, std::string_view text, bool keep_ends);
-/// Implements str.split() and rsplit() at white space, with at most `most` splits; negative = no limit.
-std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t most, bool from_right);
+/// Implements str.split() and rsplit() at white space, with at most `max` splits; negative = no limit.
+std::vector<std::string_view> split_at_white(Budget& budget, std::string_view text, int64_t max, bool from_right);
 /// Implements str.split() and rsplit() at `separator`, which must not be empty.
-std::vector<std::string_view> split_at(Budget& budget, std::string_view text, std::string_view separator, int64_t most,
+std::vector<std::string_view> split_at(Budget& budget, std::string_view text, std::string_view separator, int64_t max,
                                        bool from_right);
-/// Implements str.replace() with at most `most` replacements; -1 = all.
-std::string replaced(Budget& budget, std::string_view text, std::string_view old, std::string_view with, int64_t most);
+/// Implements str.replace() with at most `max` replacements; -1 = all.
+std::string replaced(Budget& budget, std::string_view text, std::string_view old, std::string_view with, int64_t max);
 /// Implements str.ljust() (side '<'), rjust() ('>') and center() ('^').
 std::string justified(Budget& budget, const String& text, int64_t width, std::string_view fill, char side);
 /// Appends `text` `times` times; a negative count appends none. The caller must take the bytes from the budget first.

@@ -215,8 +215,8 @@ class Translation {
 
   /// Returns the end of the escape of `c`; at_ is the position after `c`.
   size_t end_of_escape(char c) const {
-    const auto run = [&](std::string_view of, size_t most) {
-      return std::min({in_.find_first_not_of(of, at_), at_ + most, in_.size()});
+    const auto run = [&](std::string_view of, size_t max) {
+      return std::min({in_.find_first_not_of(of, at_), at_ + max, in_.size()});
     };
     if (std::string_view("pPxgko").find(c) != std::string_view::npos && in_.find_first_of("{<", at_) == at_) {
       const size_t end = in_.find(in_[at_] == '{' ? '}' : '>', at_);

@@ -98,7 +98,7 @@ std::set<std::string> characters_of(const std::vector<CountedWord>& words) {
 }
 
 std::vector<std::pair<std::string, double>> seed_pieces(const std::vector<CountedWord>& words, int64_t longest,
-                                                        int64_t most) {
+                                                        int64_t max) {
   std::map<char32_t, int64_t> counts;
   for (const CountedWord& word : words)
     for (const char32_t c : joined({word}))
@@ -118,7 +118,7 @@ std::vector<std::pair<std::string, double>> seed_pieces(const std::vector<Counte
   for (const auto& [count, character] : characters)
     pieces.emplace_back(utf8_of({&character, 1}), static_cast<double>(count));
   for (const PieceCandidate& string : strings) {
-    if (static_cast<int64_t>(pieces.size()) >= most) break;
+    if (static_cast<int64_t>(pieces.size()) >= max) break;
     pieces.emplace_back(utf8_of(string.text), static_cast<double>(string.score));
   }
   double sum = 0;

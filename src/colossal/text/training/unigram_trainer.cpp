@@ -38,15 +38,15 @@ struct Model {
 
 Model model_of(std::vector<std::pair<std::string, double>> pieces) {
   Model model{.pieces = std::move(pieces), .trie = PieceTrie(std::numeric_limits<int32_t>::max()), .scores = {}};
-  double least = std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& [piece, score] = model.pieces[id];
     model.scores.push_back(score);
     if (id == kUnknownId) continue;
-    least = std::min(least, score);
+    min = std::min(min, score);
     model.trie.add(piece, static_cast<int32_t>(id));
   }
-  model.unknown.score = least - kTrainingPenalty;
+  model.unknown.score = min - kTrainingPenalty;
   return model;
 }
 
@@ -169,13 +169,13 @@ class UnigramTrainer {
   /// Returns all characters, followed by as many other pieces as fit, the most probable first.
   TrainedUnigram finished(const Model& model) const {
     std::unordered_map<std::string, double> known(model.pieces.begin() + 1, model.pieces.end());
-    const double least = model.unknown.score + kTrainingPenalty;
+    const double min = model.unknown.score + kTrainingPenalty;
     constexpr double kApart = 0.0001;  // distance between the scores of characters that were removed
     std::vector<std::pair<std::string, double>> pieces;
     double above = 0;
     for (const std::string& character : characters_) {
       const auto found = known.find(character);
-      pieces.emplace_back(character, found != known.end() ? found->second : least + above);
+      pieces.emplace_back(character, found != known.end() ? found->second : min + above);
       if (found == known.end()) above += kApart;
     }
     for (size_t id = 1; id < model.pieces.size() && static_cast<int64_t>(pieces.size()) < room_; ++id)
