@@ -513,10 +513,10 @@ TEST(TokenMasks, ExcludesBytesWithoutAToken) {
 TEST(TokenMasks, KeepsResultsAfterEviction) {
   const ByteTokenizer tokenizer;
   const json schema = {{"type", "array"}, {"items", {{"type", {"string", "array", "integer"}}, {"maxLength", 40}}}};
-  const auto make = [&](size_t most_states) {
+  const auto make = [&](size_t max_states) {
     JsonGrammar made = json_grammar(schema.dump());
     return std::make_shared<TokenMasks>(std::move(made.grammar), made.rule, TokenTrie(tokenizer),
-                                        std::vector<int64_t>{256}, most_states);
+                                        std::vector<int64_t>{256}, max_states);
   };
   const auto all = make(TokenMasks::kMostStates), few = make(8);
   Random random(3);

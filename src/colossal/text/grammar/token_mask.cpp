@@ -32,11 +32,11 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
   for (const int node : path) nodes_[node].beyond = static_cast<int>(nodes_.size());
 }
 
-TokenMasks::TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t most_states)
+TokenMasks::TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t max_states)
     : trie_(std::move(trie)),
       machine_(std::move(grammar), rule, trie_.alphabet()),
       end_ids_(std::move(end_ids)),
-      most_states_(most_states) {
+      max_states_(max_states) {
   require(!end_ids_.empty(), "grammar", "a grammar needs a tokenizer with an end token");
   for (const int64_t id : end_ids_)
     require(id >= 0 && id < vocabulary_size(), "grammar", "end ids must be in the vocabulary of ", vocabulary_size(),
@@ -89,7 +89,7 @@ int TokenMasks::next(int state, int64_t token) {
 }
 
 void TokenMasks::bound_states() {
-  if (machine_.states() <= most_states_) return;
+  if (machine_.states() <= max_states_) return;
   std::vector<int> states;
   for (const TokenWalk* walk : walks_)
     if (walk->state_ != kEnded) states.push_back(walk->state_);

@@ -52,7 +52,7 @@ class TokenWalk;
 ///
 /// Cost:   The first call of allowed() for a state walks the trie: milliseconds for 100000 tokens. The masks of at most
 ///         kMostMasks states are kept.
-/// Memory: If a TokenWalk finds more than `most_states` states in the machine, it frees those that no TokenWalk is at.
+/// Memory: If a TokenWalk finds more than `max_states` states in the machine, it frees those that no TokenWalk is at.
 ///         The states of start() and next() are valid until then.
 /// Thread safety: none.
 class TokenMasks {
@@ -63,7 +63,7 @@ class TokenMasks {
   static constexpr size_t kMostStates = 16384;
 
   /// Errors ("grammar"): as GrammarMachine; no end id, or an end id outside the vocabulary.
-  TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t most_states = kMostStates);
+  TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t max_states = kMostStates);
   int64_t vocabulary_size() const { return trie_.vocabulary_size(); }
   int start() const { return machine_.start(); }
   /// Returns the bits of the tokens that may follow. End ids are included if the text may end here; after an end token
@@ -82,7 +82,7 @@ class TokenMasks {
   GrammarMachine machine_;
   std::vector<int64_t> end_ids_;
   std::unordered_map<int, std::vector<uint64_t>> masks_;
-  size_t most_states_;
+  size_t max_states_;
   std::set<TokenWalk*> walks_;  // all existing walks
 };
 
