@@ -17,19 +17,19 @@ class ObjectWriter {
       : grammar_(grammar),
         json_(json),
         object_(object),
-        most_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMostCounted)),
+        max_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMostCounted)),
         close_(json.space(grammar.literal("}", Grammar::kReturn))) {}
 
   int node() {
     const auto size = static_cast<int64_t>(object_.members.size());
     std::vector<int> after;  // nodes indexed by the number of members written so far, up to the last count that matters
-    for (int64_t count = 0; count <= std::min(size, most_counted_); ++count)
+    for (int64_t count = 0; count <= std::min(size, max_counted_); ++count)
       after.push_back(others(count, count, false));
     for (int64_t i = size; i-- > 0;) {
       const ObjectGrammar::Member& member = object_.members[static_cast<size_t>(i)];
       const std::string name = nlohmann::json(member.name).dump() + ":";
       std::vector<int> before;
-      for (int64_t count = 0; count <= std::min(i, most_counted_); ++count) {
+      for (int64_t count = 0; count <= std::min(i, max_counted_); ++count) {
         std::vector<int> ways;
         if (!member.is_required) ways.push_back(after[static_cast<size_t>(count)]);
         if (const std::optional<int64_t> next = counted(count)) {
@@ -46,7 +46,7 @@ class ObjectWriter {
  private:
   /// Returns the count after one more member; no value if no further member is allowed.
   std::optional<int64_t> counted(int64_t count) const {
-    if (count < most_counted_) return count + 1;
+    if (count < max_counted_) return count + 1;
     return object_.max ? std::nullopt : std::optional(count);
   }
   int separated(int64_t count, int member) {
@@ -72,7 +72,7 @@ class ObjectWriter {
   Grammar& grammar_;
   JsonParts& json_;
   const ObjectGrammar& object_;
-  int64_t most_counted_;
+  int64_t max_counted_;
   int close_;
   std::map<std::tuple<int64_t, int64_t, bool>, int> others_;
 };
