@@ -39,7 +39,7 @@ std::vector<CountedWord> random_words(int seed, int count) {
 
 /// Trains by definition: all pairs are counted again for each merge. The words must have no overlapping pairs of equal
 /// symbols, because the count of a pair would then depend on whether overlaps count.
-TrainedBpe by_definition(const std::vector<CountedWord>& words, int64_t vocabulary, int64_t least_count) {
+TrainedBpe by_definition(const std::vector<CountedWord>& words, int64_t vocabulary, int64_t min_frequency) {
   std::set<std::string> characters;
   for (const CountedWord& word : words)
     for (const char c : word.text) characters.insert(std::string(1, c));
@@ -58,7 +58,7 @@ TrainedBpe by_definition(const std::vector<CountedWord>& words, int64_t vocabula
     auto best = counts.begin();
     for (auto it = counts.begin(); it != counts.end(); ++it)
       if (it->second > best->second) best = it;
-    if (best == counts.end() || best->second < least_count) break;
+    if (best == counts.end() || best->second < min_frequency) break;
     const auto [left, right] = best->first;
     trained.merges.emplace_back(trained.tokens[left], trained.tokens[right]);
     const std::string token = trained.tokens[left] + trained.tokens[right];
@@ -92,7 +92,7 @@ TEST(BpeTrainer, JoinsTheMostFrequentPair) {
   for (int seed = 0; seed < 20; ++seed) {
     const std::vector<CountedWord> words = words_without_repeats(seed);
     const TrainedBpe want = by_definition(words, 60, 3);
-    const TrainedBpe got = train_bpe(words, {.vocabulary = 60, .least_count = 3});
+    const TrainedBpe got = train_bpe(words, {.vocabulary = 60, .min_frequency = 3});
     EXPECT_EQ(got.tokens, want.tokens) << seed;
     EXPECT_EQ(got.merges, want.merges) << seed;
   }
@@ -100,7 +100,7 @@ TEST(BpeTrainer, JoinsTheMostFrequentPair) {
 
 TEST(BpeTrainer, CountsOverlappingPairsAfterMerges) {
   // "aaaa" becomes two "aa". The third position of "aa" no longer exists.
-  const TrainedBpe trained = train_bpe({{"aaaa", 5}, {"ab", 4}}, {.vocabulary = 10, .least_count = 1});
+  const TrainedBpe trained = train_bpe({{"aaaa", 5}, {"ab", 4}}, {.vocabulary = 10, .min_frequency = 1});
   EXPECT_EQ(trained.tokens, (std::vector<std::string>{"a", "b", "aa", "aaaa", "ab"}));
   EXPECT_EQ(trained.merges.size(), 3u);
 }
@@ -109,7 +109,7 @@ TEST(BpeTrainer, HonoursItsOptions) {
   const std::vector<CountedWord> words{{"low", 5}, {"lower", 2}, {"zz", 1}};
   EXPECT_EQ(train_bpe(words, {.vocabulary = 9, .special = {"<s>"}, .alphabet = {'A'}}).tokens,
             (std::vector<std::string>{"<s>", "A", "e", "l", "o", "r", "w", "z", "lo"}));
-  EXPECT_EQ(train_bpe(words, {.vocabulary = 5, .most_characters = 3}).tokens,
+  EXPECT_EQ(train_bpe(words, {.vocabulary = 5, .max_characters = 3}).tokens,
             (std::vector<std::string>{"l", "o", "w", "lo", "low"}))
       << "of words only the most frequent characters are left";
   const TrainedBpe spelled = train_bpe({{"abab", 3}}, {.vocabulary = 7, .prefix = "##", .suffix = "$"});
@@ -249,7 +249,7 @@ TEST(TokenizerTrainer, SplitsTextLikeAnotherTokenizer) {
                             {"pre_tokenizer", {{"type", "Whitespace"}}},
                             {"decoder", {{"type", "BPEDecoder"}, {"suffix", "</w>"}}},
                             {"model", {{"type", "BPE"}, {"end_of_word_suffix", "</w>"}, {"unk_token", "[UNK]"}}}};
-  TokenizerTrainer trainer({.vocabulary = 30, .special = {"[END]"}, .least_count = 1, .like = like});
+  TokenizerTrainer trainer({.vocabulary = 30, .special = {"[END]"}, .min_frequency = 1, .like = like});
   trainer.add({"Low LOW lower", "low"});
   const nlohmann::ordered_json made = std::move(trainer).trained();
   const auto& vocabulary = made["model"]["vocab"];

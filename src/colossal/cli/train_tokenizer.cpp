@@ -84,7 +84,7 @@ int train_tokenizer(const Arguments& arguments) {
       ->allow_extra_args(false);  // otherwise [CLS] would be a list of CLS, and a file after it a token
   app.add_option("--end", r.end, "special token that ends a document; default: <|endoftext|>, for unigram </s>");
   const CLI::Option* least =
-      app.add_option("--least-count", r.training.least_count, "minimum count of a pair that is merged (bpe)")
+      app.add_option("--least-count", r.training.min_frequency, "minimum count of a pair that is merged (bpe)")
           ->capture_default_str()
           ->check(CLI::NonNegativeNumber);
   app.add_option("--like", r.like, "tokenizer.json, or a folder with one, whose text splitting and spelling to use");

@@ -61,7 +61,7 @@ class BpeTrainer {
         queue_.push(std::move(best));
         continue;
       }
-      if (best.count < std::max<int64_t>(1, training_.least_count)) break;
+      if (best.count < std::max<int64_t>(1, training_.min_frequency)) break;
       joined.push_back(best.pair);
       const uint32_t id = id_of(spelled(best.pair));
       for (const uint32_t word : best.words) join(best.pair, id, word);
@@ -89,9 +89,9 @@ class BpeTrainer {
     for (const uint32_t character : training_.alphabet) counts[character] = kAlways;
     std::vector<std::pair<int64_t, uint32_t>> kept;  // the most frequent character first
     for (const auto& [character, count] : counts) kept.emplace_back(-count, character);
-    if (training_.most_characters > 0 && static_cast<int64_t>(kept.size()) > training_.most_characters) {
+    if (training_.max_characters > 0 && static_cast<int64_t>(kept.size()) > training_.max_characters) {
       std::sort(kept.begin(), kept.end());
-      kept.resize(training_.most_characters);
+      kept.resize(training_.max_characters);
     }
     std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto& [count, character] : kept) {
@@ -111,7 +111,7 @@ class BpeTrainer {
         rest.remove_prefix(character.length);
         std::string symbol;
         append_utf8(symbol, character.value);
-        if (!ids_.contains(symbol)) continue;  // the character exceeds most_characters
+        if (!ids_.contains(symbol)) continue;  // the character exceeds max_characters
         if (!is_first) symbol.insert(0, training_.prefix);
         if (is_last) symbol += training_.suffix;
         symbols.push_back({id_of(symbol), 1});

@@ -100,7 +100,7 @@ ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const 
   const Normalizer normalizer(sections_["normalizer"]);
   const PreTokenizer pre_tokenizer(sections_["pre_tokenizer"], Spelling::Bytes, normalizer.is_byte_level());
   const BpeTraining training{.vocabulary = training_.vocabulary,
-                             .least_count = training_.least_count,
+                             .min_frequency = training_.min_frequency,
                              .special = training_.special,
                              .alphabet = pre_tokenizer.makes_bytes() ? byte_alphabet() : std::vector<uint32_t>(),
                              .prefix = of_model("continuing_subword_prefix"),

@@ -19,7 +19,7 @@ struct TokenizerTraining {
   std::string kind = "bpe";  ///< bpe = byte-level byte pair encoding; unigram = a unigram model of characters
   int64_t vocabulary = 32000;
   std::vector<std::string> special{};  ///< the first tokens; they are never split or merged
-  int64_t least_count = 2;             ///< bpe: minimum count of a pair that is joined
+  int64_t min_frequency = 2;           ///< bpe: minimum number of occurrences of a pair that is joined
   int threads = 1;
   /// A tokenizer.json to imitate: the new tokenizer gets its normalizer, pre_tokenizer and decoder, and its model's
   /// prefix, suffix and unknown token. Null = the usual sections of the kind: for bpe GPT-2's; for unigram NFKC, one
