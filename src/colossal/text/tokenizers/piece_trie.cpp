@@ -19,8 +19,8 @@ void PieceTrie::add(std::string_view key, int32_t value) {
     const auto byte = static_cast<unsigned char>(c);
     int32_t next = child(node, byte);
     if (next < 0) {
-      require(nodes_.size() < most_, "tokenizer",
-              "the pieces of the vocabulary are too long: a tree of them must have ", "at most ", most_, " nodes");
+      require(nodes_.size() < max_nodes_, "tokenizer",
+              "the pieces of the vocabulary are too long: a tree of them must have ", "at most ", max_nodes_, " nodes");
       next = static_cast<int32_t>(nodes_.size());
       nodes_.emplace_back();
       std::vector<Edge>& edges = nodes_[node].edges;

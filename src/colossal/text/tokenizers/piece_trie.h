@@ -11,7 +11,7 @@ namespace colossal::text {
 class PieceTrie {
  public:
   /// Creates a trie of at most `nodes` nodes: a vocabulary of 250,000 tokens needs a tenth of the default.
-  explicit PieceTrie(size_t nodes = size_t{1} << 24) : nodes_(1), most_(nodes) {}
+  explicit PieceTrie(size_t nodes = size_t{1} << 24) : nodes_(1), max_nodes_(nodes) {}
   /// Adds a key, which must not be empty, or replaces the value of an existing key.
   /// Errors: throws Error("tokenizer", ...) if the trie would exceed its number of nodes.
   void add(std::string_view key, int32_t value);
@@ -37,7 +37,7 @@ class PieceTrie {
   };
   int32_t child(int32_t node, unsigned char byte) const;
   std::vector<Node> nodes_;
-  size_t most_;
+  size_t max_nodes_;
 };
 
 }  // namespace colossal::text

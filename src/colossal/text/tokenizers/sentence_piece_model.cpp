@@ -33,7 +33,7 @@ size_t character_length(std::string_view text) {
 }
 
 SentencePieceModel::SentencePieceModel(const SentencePieceFile& file)
-    : file_(file), least_score_(FLT_MAX), most_score_(FLT_MIN) {
+    : file_(file), min_score_(FLT_MAX), max_score_(FLT_MIN) {
   for (size_t i = 0; i < file_.pieces.size(); ++i) {
     const SentencePieceFile::Piece& piece = file_.pieces[i];
     const auto id = static_cast<int32_t>(i);
@@ -43,8 +43,8 @@ SentencePieceModel::SentencePieceModel(const SentencePieceFile& file)
     if (piece.type == Type::UserDefined) user_defined_.add(piece.text, id);
     if (piece.type == Type::Unknown) unknown_ = id;
     if (piece.type != Type::Normal) continue;
-    least_score_ = std::min(least_score_, piece.score);
-    most_score_ = std::max(most_score_, piece.score);
+    min_score_ = std::min(min_score_, piece.score);
+    max_score_ = std::max(max_score_, piece.score);
   }
 }
 
@@ -87,7 +87,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::strin
     Node& node = ends[end];
     if (node.begin < 0 || score > node.score) node = {score, static_cast<int64_t>(begin), id};
   };
-  const float unknown_score = least_score_ - kModelPenalty;
+  const float unknown_score = min_score_ - kModelPenalty;
   for (size_t at = 0; at < text.size();) {
     const float here = ends[at].score;
     const size_t length = character_length(text.substr(at));
@@ -95,7 +95,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::strin
     trie_.prefixes(text.substr(at), [&](size_t size, int32_t id) {
       if (type_of(id) == Type::Unused) return;
       const float score = type_of(id) == Type::UserDefined
-                              ? static_cast<float>(size) * most_score_ - 0.1F  // always chosen
+                              ? static_cast<float>(size) * max_score_ - 0.1F  // always chosen
                               : file_.pieces[id].score;
       offer(at, at + size, id, score + here);
       is_piece |= size == length;

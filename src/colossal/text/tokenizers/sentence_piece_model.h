@@ -63,7 +63,7 @@ class SentencePieceModel {
   StringIds pieces_, reserved_;  // pieces that text is made of; all other pieces
   PieceTrie trie_, user_defined_;
   int32_t unknown_ = -1;
-  float least_score_, most_score_;
+  float min_score_, max_score_;
 };
 
 /// Returns the size in bytes of the first character, derived from the upper half of its first byte; at most
