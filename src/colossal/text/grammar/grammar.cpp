@@ -91,7 +91,7 @@ int GrammarMachine::state_of(std::vector<Way> open) {
     if (seen.size() < static_cast<size_t>(2 * Grammar::kMostNodes) && seen.insert({node, stack}).second)
       open.emplace_back(node, stack);
   };
-  for (size_t at = 0; at < open.size() && ways.size() < kMostWays; ++at) {
+  for (size_t at = 0; at < open.size() && ways.size() < kMaxStateWays; ++at) {
     const auto [id, stack] = open[at];
     const Grammar::Node& node = grammar_.nodes_[id];
     if (node.kind == Grammar::Kind::Byte) {

@@ -71,7 +71,7 @@ class GrammarMachine {
   static constexpr int kDead = -1;
   /// Maximum number of ways in a state; further ways are not followed. Only grammars that describe one text in very
   /// many ways reach the limit. The texts that the machine still accepts belong to the grammar.
-  static constexpr size_t kMostWays = 4096;
+  static constexpr size_t kMaxStateWays = 4096;
 
   /// Errors ("grammar"): the rule matches no text of bytes of `alphabet`.
   GrammarMachine(Grammar grammar, int rule, const std::bitset<256>& alphabet = std::bitset<256>().set());
