@@ -63,8 +63,8 @@ std::vector<Form> SchemaForms::of(const Literals& literals) {
 }
 
 void SchemaForms::expand(State state, std::vector<Form>& found, int depth) {
-  document_.check(++ways_ <= kMostWays, document_.whole(), "anyOf, oneOf, not, if and dependencies make more than ",
-                  kMostWays, " ways; make the schema simpler, and write a oneOf of many const as one enum");
+  document_.check(++ways_ <= kMaxChoices, document_.whole(), "anyOf, oneOf, not, if and dependencies make more than ",
+                  kMaxChoices, " ways; make the schema simpler, and write a oneOf of many const as one enum");
   for (; state.done < state.trail.size() && !state.forms.empty(); ++state.done) {
     state.bring_forward();
     read(state, static_cast<int>(state.done));
@@ -76,10 +76,11 @@ void SchemaForms::expand(State state, std::vector<Form>& found, int depth) {
   }
   const auto [from, ways] = std::move(state.choices.back());
   state.choices.pop_back();
-  document_.check(depth < kMostChoices && found.size() <= static_cast<size_t>(kMostForms),
+  document_.check(depth < kMaxChoiceDepth && found.size() <= static_cast<size_t>(kMostForms),
                   schema_of(state.trail[static_cast<size_t>(from)].literal.schema),
                   "anyOf, oneOf, not, if and dependencies make more than ", kMostForms,
-                  " ways for one value or are more than ", kMostChoices, " within each other; make the schema simpler");
+                  " ways for one value or are more than ", kMaxChoiceDepth,
+                  " within each other; make the schema simpler");
   for (const Choice& way : ways) {
     State next = state;
     if (way.within) restrict_to(next.forms, *way.within);

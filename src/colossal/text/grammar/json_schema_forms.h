@@ -22,8 +22,8 @@ namespace colossal::text {
 class SchemaForms {
  public:
   static constexpr int kMostForms = 2000;
-  static constexpr int kMostWays = 200000;  ///< maximum number of choices that are examined per file
-  static constexpr int kMostChoices = 100;  ///< maximum nesting depth of choices
+  static constexpr int kMaxChoices = 200000;   ///< maximum number of choices that are examined per file
+  static constexpr int kMaxChoiceDepth = 100;  ///< maximum nesting depth of choices
 
   explicit SchemaForms(const SchemaDocument& document) : document_(document) {}
 
