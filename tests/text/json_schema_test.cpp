@@ -518,7 +518,7 @@ TEST(TokenMasks, KeepsResultsAfterEviction) {
     return std::make_shared<TokenMasks>(std::move(made.grammar), made.rule, TokenTrie(tokenizer),
                                         std::vector<int64_t>{256}, max_states);
   };
-  const auto all = make(TokenMasks::kMostStates), few = make(8);
+  const auto all = make(TokenMasks::kMaxStates), few = make(8);
   Random random(3);
   size_t most = 0, steps = 0;  // number of states in the small masks
   for (int round = 0; round < 5; ++round) {

@@ -13,14 +13,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostBytes = 16 << 20;  // maximum size of config.json and similar files, in bytes
+constexpr int64_t kMaxConfigBytes = 16 << 20;  // maximum size of config.json and similar files, in bytes
 constexpr const char* kEndKey = "eos_token_id";
 
 /// Returns the ids that the file defines; empty if it defines none.
 std::set<int64_t> ids_of_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  const json config = read_json_object(path, "end tokens", {.bytes = kMostBytes});
+  const json config = read_json_object(path, "end tokens", {.bytes = kMaxConfigBytes});
   if (!config.contains(kEndKey) || config[kEndKey].is_null()) return {};
   const json& value = config[kEndKey];
   std::set<int64_t> ids;

@@ -13,7 +13,7 @@ constexpr int kUnknownState = -2;
 }  // namespace
 
 int Grammar::add(Node node) {
-  require(nodes_.size() < static_cast<size_t>(kMostNodes), "grammar", "a grammar must have at most ", kMostNodes,
+  require(nodes_.size() < static_cast<size_t>(kMaxNodes), "grammar", "a grammar must have at most ", kMaxNodes,
           " parts; shorten its counts and lists");
   nodes_.push_back(std::move(node));
   return static_cast<int>(nodes_.size()) - 1;
@@ -88,7 +88,7 @@ int GrammarMachine::state_of(std::vector<Way> open) {
   std::vector<Way> ways;
   bool may_end = false;
   const auto follow = [&](int node, int stack) {
-    if (seen.size() < static_cast<size_t>(2 * Grammar::kMostNodes) && seen.insert({node, stack}).second)
+    if (seen.size() < static_cast<size_t>(2 * Grammar::kMaxNodes) && seen.insert({node, stack}).second)
       open.emplace_back(node, stack);
   };
   for (size_t at = 0; at < open.size() && ways.size() < kMaxStateWays; ++at) {

@@ -22,11 +22,11 @@
 namespace colossal::text {
 
 /// A network of nodes. Each node is created after its successors; loops are closed with reserve() and define().
-/// Errors ("grammar"): more than kMostNodes nodes.
+/// Errors ("grammar"): more than kMaxNodes nodes.
 class Grammar {
  public:
   static constexpr int kReturn = 0;  ///< the node that ends a rule
-  static constexpr int kMostNodes = 500000;
+  static constexpr int kMaxNodes = 500000;
 
   Grammar() : nodes_(1) {}
   /// Matches one byte of lo..hi, then `next`.

@@ -13,8 +13,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr size_t kMostExcluded = 200;  // maximum number of excluded numbers; each interval between two of them is a
-                                       // form
+constexpr size_t kMaxExcluded = 200;  // maximum number of excluded numbers; each interval between two of them is a
+                                      // form
 
 JsonType type_of(const Schema& value) {
   if (value.is_object()) return JsonType::Object;
@@ -27,8 +27,8 @@ JsonType type_of(const Schema& value) {
 int64_t count_of(const SchemaDocument& document, const Schema& schema, const std::string& keyword,
                  const Schema& value) {
   const double number = value.is_number() ? value.get<double>() : -1;
-  document.check(number >= 0 && number <= Grammar::kMostNodes && std::trunc(number) == number, schema, keyword,
-                 " must be a whole number of at most ", Grammar::kMostNodes, ": got ", printable(value.dump()));
+  document.check(number >= 0 && number <= Grammar::kMaxNodes && std::trunc(number) == number, schema, keyword,
+                 " must be a whole number of at most ", Grammar::kMaxNodes, ": got ", printable(value.dump()));
   return static_cast<int64_t>(number);
 }
 
@@ -148,8 +148,8 @@ std::vector<Form> forms_without(const SchemaDocument& document, const std::vecto
       std::erase_if(forms, [&](const Form& form) { return form.type == type; });
   }
   std::erase_if(forms, [&](const Form& form) { return form.type == JsonType::Number; });
-  document.check(numbers.size() <= kMostExcluded, document.whole(), "an enum that must not hold may have at most ",
-                 kMostExcluded, " numbers: got ", numbers.size());
+  document.check(numbers.size() <= kMaxExcluded, document.whole(), "an enum that must not hold may have at most ",
+                 kMaxExcluded, " numbers: got ", numbers.size());
   std::sort(numbers.begin(), numbers.end());
   Form between{.type = JsonType::Number};
   for (const Decimal& number : numbers) {

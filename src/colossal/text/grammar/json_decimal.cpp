@@ -8,7 +8,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostPower = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxPower = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
@@ -27,8 +27,8 @@ Decimal::Decimal(const std::string& spelling) {
     const char* begin = spelling.data() + at + 1;
     int64_t exponent = 0;
     const auto parsed = std::from_chars(begin + (*begin == '+' ? 1 : 0), spelling.data() + spelling.size(), exponent);
-    if (parsed.ec != std::errc()) exponent = *begin == '-' ? -kMostPower : kMostPower;
-    power_ += std::clamp(exponent, -kMostPower, kMostPower);
+    if (parsed.ec != std::errc()) exponent = *begin == '-' ? -kMaxPower : kMaxPower;
+    power_ += std::clamp(exponent, -kMaxPower, kMaxPower);
   }
   digits_.erase(0, std::min(digits_.find_first_not_of('0'), digits_.size()));
   while (digits_.ends_with('0')) digits_.pop_back(), ++power_;
@@ -44,8 +44,8 @@ std::optional<std::pair<int64_t, bool>> Decimal::scaled(int64_t scale) const {
   const bool is_exact = length >= static_cast<int64_t>(digits_.size());
   if (is_exact) whole.append(static_cast<size_t>(length) - digits_.size(), '0');
   const uint64_t value = std::stoull(whole);
-  constexpr uint64_t kMost = 1000000000000000000;
-  if (value > kMost) return {};
+  constexpr uint64_t kMaxScaled = 1000000000000000000;
+  if (value > kMaxScaled) return {};
   return std::pair<int64_t, bool>{static_cast<int64_t>(value), is_exact};
 }
 

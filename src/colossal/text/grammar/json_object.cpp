@@ -9,7 +9,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostCounted = 2000;  // maximum number of members that are counted
+constexpr int64_t kMaxCounted = 2000;  // maximum number of members that are counted
 
 class ObjectWriter {
  public:
@@ -17,7 +17,7 @@ class ObjectWriter {
       : grammar_(grammar),
         json_(json),
         object_(object),
-        max_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMostCounted)),
+        max_counted_(std::min(object.max.value_or(std::max<int64_t>(object.min, 1)), kMaxCounted)),
         close_(json.space(grammar.literal("}", Grammar::kReturn))) {}
 
   int node() {

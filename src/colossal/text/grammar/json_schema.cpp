@@ -15,7 +15,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int64_t kMostStep = 1000;  // maximum of step_of() (multipleOf); every remainder needs its own grammar nodes
+constexpr int64_t kMaxStep = 1000;  // maximum of step_of() (multipleOf); every remainder needs its own grammar nodes
 
 /// Returns true if the schema has only `keyword` and annotations.
 bool has_only(const Schema& schema, const std::string& keyword) {
@@ -131,11 +131,11 @@ class Compiler {
     for (const Schema* value : form.divisors) {
       const Decimal divisor = document_.decimal(*value);
       const std::optional<int64_t> scaled = divisor.decimals() <= 18 ? divisor.floor(divisor.decimals()) : std::nullopt;
-      int64_t own = scaled.value_or(kMostStep + 1), unit = 1;
+      int64_t own = scaled.value_or(kMaxStep + 1), unit = 1;
       for (int64_t i = 0; i < divisor.decimals() && scaled; ++i) unit *= 10;
       own /= std::gcd(own, unit);
-      document_.check(own <= kMostStep && std::lcm(own, step) <= kMostStep, schema,
-                      "multipleOf is supported if its integer multiples are those of an integer of at most ", kMostStep,
+      document_.check(own <= kMaxStep && std::lcm(own, step) <= kMaxStep, schema,
+                      "multipleOf is supported if its integer multiples are those of an integer of at most ", kMaxStep,
                       ": got ", document_.spelled(*value));
       step = std::lcm(own, step);
     }

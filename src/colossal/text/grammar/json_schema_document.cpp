@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kSchemaComponent[] = "json schema";
 constexpr char kNoUri[] = "schema:///";  // base URI of a file without $id
-constexpr size_t kMostUriBytes = 2000;   // maximum size of a $id; every $id below a long one has a long URI of its own
+constexpr size_t kMaxUriBytes = 2000;    // maximum size of a $id; every $id below a long one has a long URI of its own
 
 // Keywords whose value is a schema, a list of schemas, or an object of schemas.
 const std::set<std::string> kHoldOne = {
@@ -70,7 +70,7 @@ void SchemaDocument::find(const Schema& schema, const std::string& path, const s
       } else {
         std::string uri = resolved_uri(base, *id);
         uri.resize(std::min(uri.find('#'), uri.size()));
-        check(uri.size() <= kMostUriBytes, schema, "$id must be a URI of at most ", kMostUriBytes,
+        check(uri.size() <= kMaxUriBytes, schema, "$id must be a URI of at most ", kMaxUriBytes,
               " bytes when it is resolved: got ", uri.size(), "; use a shorter one");
         const auto [at, is_new] = resources_.try_emplace(std::move(uri), Resource{&schema});
         check(is_new || at->second.root == &schema, schema, "the $id ", printable(*id), " occurs twice");

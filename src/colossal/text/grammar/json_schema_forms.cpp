@@ -11,7 +11,7 @@
 namespace colossal::text {
 namespace {
 
-constexpr int kMostNestedSearches = 20;
+constexpr int kMaxNestedSearches = 20;
 
 bool holds_anything(const Schema& schema) { return schema == true || (schema.is_object() && schema.empty()); }
 
@@ -76,9 +76,9 @@ void SchemaForms::expand(State state, std::vector<Form>& found, int depth) {
   }
   const auto [from, ways] = std::move(state.choices.back());
   state.choices.pop_back();
-  document_.check(depth < kMaxChoiceDepth && found.size() <= static_cast<size_t>(kMostForms),
+  document_.check(depth < kMaxChoiceDepth && found.size() <= static_cast<size_t>(kMaxForms),
                   schema_of(state.trail[static_cast<size_t>(from)].literal.schema),
-                  "anyOf, oneOf, not, if and dependencies make more than ", kMostForms,
+                  "anyOf, oneOf, not, if and dependencies make more than ", kMaxForms,
                   " ways for one value or are more than ", kMaxChoiceDepth,
                   " within each other; make the schema simpler");
   for (const Choice& way : ways) {
@@ -217,7 +217,7 @@ bool SchemaForms::are_disjoint(const Schema& branches) {
 }
 
 bool SchemaForms::are_disjoint(int a, int b) {
-  if (nested_ > kMostNestedSearches) return false;
+  if (nested_ > kMaxNestedSearches) return false;
   const auto [at, is_new] = disjoint_.try_emplace(std::minmax(a, b), false);  // also false while the search for the
                                                                               // pair is running
   if (!is_new) return at->second;

@@ -21,7 +21,7 @@ namespace colossal::text {
 /// A solver for the schemas of one document, which must outlive it. It caches its results.
 class SchemaForms {
  public:
-  static constexpr int kMostForms = 2000;
+  static constexpr int kMaxForms = 2000;
   static constexpr int kMaxChoices = 200000;   ///< maximum number of choices that are examined per file
   static constexpr int kMaxChoiceDepth = 100;  ///< maximum nesting depth of choices
 

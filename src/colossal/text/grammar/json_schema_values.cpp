@@ -7,8 +7,8 @@
 namespace colossal::text {
 namespace {
 
-constexpr int kDeepestLook = 3;    // maximum depth into values when searching for contradictions
-constexpr int64_t kMostItems = 8;  // maximum number of items of a list that are examined
+constexpr int kDeepestLook = 3;   // maximum depth into values when searching for contradictions
+constexpr int64_t kMaxItems = 8;  // maximum number of items of a list that are examined
 
 const Schema* keyword_of(const Schema& schema, const char* keyword) {
   const auto at = schema.find(keyword);
@@ -92,7 +92,7 @@ bool SchemaForms::is_empty(const Form& form, int depth) {
   if (form.values) return values_of(form).empty();
   if (depth == kDeepestLook) return false;
   if (form.type == JsonType::Array)
-    for (int64_t i = 0; i < std::min(form.min_size, kMostItems); ++i)
+    for (int64_t i = 0; i < std::min(form.min_size, kMaxItems); ++i)
       if (is_empty(item(form, static_cast<size_t>(i)), depth + 1)) return true;
   if (form.type == JsonType::Object)
     for (const std::string& name : form.required)

@@ -11,10 +11,10 @@
 namespace colossal::text {
 namespace {
 
-constexpr uint32_t kMostCodePoint = 0x10FFFF;
-constexpr int kMostRepeats = 1000;
-constexpr int kMostPatternStates = 100000;
-constexpr int kMostGroups = 100;
+constexpr uint32_t kMaxCodePoint = 0x10FFFF;
+constexpr int kMaxRepeats = 1000;
+constexpr int kMaxPatternStates = 100000;
+constexpr int kMaxGroups = 100;
 
 CodePoints merged(CodePoints points) {
   std::sort(points.begin(), points.end());
@@ -34,7 +34,7 @@ CodePoints complement(const CodePoints& points) {
     if (from < lo) out.emplace_back(from, lo - 1);
     from = hi + 1;
   }
-  if (from <= kMostCodePoint) out.emplace_back(from, kMostCodePoint);
+  if (from <= kMaxCodePoint) out.emplace_back(from, kMaxCodePoint);
   return out;
 }
 
@@ -108,7 +108,7 @@ class PatternReader {
   void free_way(int from, int to) { states_.states[static_cast<size_t>(from)].free.push_back(to); }
 
   void alternatives(int from, int to) {
-    check(++depth_ <= kMostGroups, "too many groups within each other");
+    check(++depth_ <= kMaxGroups, "too many groups within each other");
     do {
       int last = states_.add();
       free_way(from, last);
@@ -120,7 +120,7 @@ class PatternReader {
 
   /// Reads an atom and its quantifier. Returns the state after them.
   int term(int from) {
-    check(states_.states.size() < kMostPatternStates, "too many parts");
+    check(states_.states.size() < kMaxPatternStates, "too many parts");
     if (sees("^") || sees("$")) {
       const int to = states_.add();
       PatternStates::State& state = states_.states[static_cast<size_t>(from)];
@@ -184,7 +184,7 @@ class PatternReader {
     for (size_t i = 0; i < digits; ++i, ++at_) {
       check(!is_end() && std::isxdigit(static_cast<uint8_t>(pattern_[at_])), "an escape without its digits");
       value = value * 16 + static_cast<uint32_t>(std::stoi(pattern_.substr(at_, 1), nullptr, 16));
-      check(value <= kMostCodePoint, "a code point that does not exist");
+      check(value <= kMaxCodePoint, "a code point that does not exist");
     }
     return value;
   }
@@ -284,7 +284,7 @@ class PatternReader {
     int value = 0;
     for (; !is_end() && std::isdigit(static_cast<uint8_t>(pattern_[at_])); ++at_) {
       value = value * 10 + (pattern_[at_] - '0');
-      check(value <= kMostRepeats, concat("a repetition of more than ", kMostRepeats));
+      check(value <= kMaxRepeats, concat("a repetition of more than ", kMaxRepeats));
     }
     return value;
   }
@@ -315,7 +315,7 @@ class PatternReader {
     // The first reading added the atom from a new state. Removing the link to that state makes its ways unreachable.
     states_.states[static_cast<size_t>(from)].free.pop_back();
     const auto again = [&](int start) {
-      check(states_.states.size() < kMostPatternStates, "too many parts");
+      check(states_.states.size() < kMaxPatternStates, "too many parts");
       at_ = begin;
       const int first = states_.add();
       free_way(start, first);
@@ -350,7 +350,7 @@ class PatternReader {
 
 }  // namespace
 
-CodePoints all_code_points() { return {{0, 0xD7FF}, {0xE000, kMostCodePoint}}; }
+CodePoints all_code_points() { return {{0, 0xD7FF}, {0xE000, kMaxCodePoint}}; }
 
 void add_code_points(PatternStates& states, int from, const CodePoints& points, int to) {
   for (const auto& [lo, hi] : merged(points)) add_utf8_range(states, from, lo, hi, to);

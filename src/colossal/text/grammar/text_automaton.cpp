@@ -34,7 +34,7 @@ int TextAutomaton::add_text(const std::string& text) {
 }
 
 int TextAutomaton::add_lengths(int64_t min, int64_t max) {
-  require(std::max(min, max) < kMostStates, "json schema", "a length with a pattern must be less than ", kMostStates,
+  require(std::max(min, max) < kMaxStates, "json schema", "a length with a pattern must be less than ", kMaxStates,
           ": got ", std::max(min, max));
   int last = nfa_.add();
   nfa_.states[0].free.push_back(last);
@@ -69,9 +69,9 @@ int TextAutomaton::state_of(std::vector<int> open, bool is_start) {
   const auto [at, is_new] = ids_.try_emplace({members, is_start}, static_cast<int>(made_.size()));
   if (!is_new) return at->second;
   work_ += members.size();
-  require(made_.size() < static_cast<size_t>(kMostStates) && work_ < kMostWork, "json schema",
+  require(made_.size() < static_cast<size_t>(kMaxStates) && work_ < kMaxWork, "json schema",
           "patterns, lengths and names of one object or string must be simpler: together they need more than ",
-          kMostStates, " states");
+          kMaxStates, " states");
   Made made{{}, {}, false};
   made.next.fill(kDead);
   for (const int member : closed(members, is_start, true))

@@ -30,9 +30,9 @@ struct PatternStates {
 /// Several numbered sets of texts as one automaton. Each state knows which sets contain the text so far.
 class TextAutomaton {
  public:
-  static constexpr int kMostStates = 20000;
-  static constexpr size_t kMostWork = 2000000;  ///< limit on the total number of pattern states in all states of the
-                                                ///< automaton
+  static constexpr int kMaxStates = 20000;
+  static constexpr size_t kMaxWork = 2000000;  ///< limit on the total number of pattern states in all states of the
+                                               ///< automaton
   static constexpr int kDead = -1;
 
   TextAutomaton();
@@ -45,7 +45,7 @@ class TextAutomaton {
   int add_lengths(int64_t min, int64_t max);
 
   /// Builds the automaton after all sets were added.
-  /// Errors ("json schema"): more than kMostStates states or kMostWork.
+  /// Errors ("json schema"): more than kMaxStates states or kMaxWork.
   void build();
   size_t states() const { return made_.size(); }
   /// Returns the state after a byte, or kDead if no text of a set continues so. The first state is 0.

@@ -72,7 +72,7 @@ std::vector<uint64_t> TokenMasks::walk(int state) {
 const std::vector<uint64_t>& TokenMasks::allowed(int state) {
   const auto at = masks_.find(state);
   if (at != masks_.end()) return at->second;
-  if (masks_.size() == kMostMasks) masks_.clear();
+  if (masks_.size() == kMaxMasks) masks_.clear();
   return masks_[state] = walk(state);
 }
 

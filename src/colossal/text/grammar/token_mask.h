@@ -51,19 +51,19 @@ class TokenWalk;
 /// is never written, not even within a longer token, so any text can be completed byte by byte.
 ///
 /// Cost:   The first call of allowed() for a state walks the trie: milliseconds for 100000 tokens. The masks of at most
-///         kMostMasks states are kept.
+///         kMaxMasks states are kept.
 /// Memory: If a TokenWalk finds more than `max_states` states in the machine, it frees those that no TokenWalk is at.
 ///         The states of start() and next() are valid until then.
 /// Thread safety: none.
 class TokenMasks {
  public:
-  static constexpr size_t kMostMasks = 1024;
+  static constexpr size_t kMaxMasks = 1024;
   static constexpr int kEnded = -2;  ///< the state after an end token
 
-  static constexpr size_t kMostStates = 16384;
+  static constexpr size_t kMaxStates = 16384;
 
   /// Errors ("grammar"): as GrammarMachine; no end id, or an end id outside the vocabulary.
-  TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t max_states = kMostStates);
+  TokenMasks(Grammar grammar, int rule, TokenTrie trie, std::vector<int64_t> end_ids, size_t max_states = kMaxStates);
   int64_t vocabulary_size() const { return trie_.vocabulary_size(); }
   int start() const { return machine_.start(); }
   /// Returns the bits of the tokens that may follow. End ids are included if the text may end here; after an end token

@@ -102,9 +102,9 @@ Value indent(Interpreter& interpreter, const Value& value, Arguments& arguments)
 
 Value truncate(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_truncate", arguments, {"length", "killwords", "end", "leeway"});
-  constexpr int64_t kLongest = int64_t{1} << 40;  // sums of such lengths do not overflow
-  const int64_t max = std::clamp(bound.integer(0, 255), -kLongest, kLongest);
-  const int64_t leeway = bound.is_none(3) ? 5 : std::min(bound.integer(3, 5), kLongest);
+  constexpr int64_t kMaxLength = int64_t{1} << 40;  // sums of such lengths do not overflow
+  const int64_t max = std::clamp(bound.integer(0, 255), -kMaxLength, kMaxLength);
+  const int64_t leeway = bound.is_none(3) ? 5 : std::min(bound.integer(3, 5), kMaxLength);
   const std::string end = bound.has(2) ? bound.text(2) : "...";
   const int64_t kept = max - count_characters(end);
   if (kept < 0) fail(Cause::Value, "expected length >= ", count_characters(end), ", got ", max);

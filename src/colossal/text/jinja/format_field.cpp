@@ -185,7 +185,7 @@ std::string format_value(Budget& budget, const Value& value, std::string_view sp
     return padded(budget, "", text, field, '<');
   }
   if (!value.is_number()) fail(Cause::Type, "unsupported format string passed to ", type_name(value), ".__format__");
-  if (field.precision > kMostDigits) fail(Cause::Value, "precision too big");
+  if (field.precision > kMaxPrecision) fail(Cause::Value, "precision too big");
   const bool as_real =
       value.is_real() || (field.type && std::string_view("eEfFgG%").find(field.type) != std::string_view::npos);
   if (as_real) {
@@ -205,7 +205,7 @@ std::string format_value(Budget& budget, const Value& value, std::string_view sp
 std::string print_real(double number, char kind, int precision, bool alternate) {
   const char format[] = {
       '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : kind, alternate ? kind : '\0', '\0'};
-  char text[kMostDigits + 400];  // the integer part has at most 309 digits
+  char text[kMaxPrecision + 400];  // the integer part has at most 309 digits
   return std::string(text, static_cast<size_t>(std::snprintf(text, sizeof text, format, precision, number)));
 }
 

@@ -4,7 +4,7 @@
 
 namespace colossal::text::jinja {
 
-constexpr int64_t kMostDigits = 1000;  ///< maximum precision
+constexpr int64_t kMaxPrecision = 1000;  ///< maximum precision
 
 /// A parsed format specification.
 struct Field {

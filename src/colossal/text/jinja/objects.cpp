@@ -8,8 +8,8 @@
 namespace colossal::text::jinja {
 namespace {
 
-constexpr int64_t kLongestRange = 100'000;        // as in jinja2's sandbox
-constexpr size_t kLongestTime = size_t{1} << 16;  // maximum size of a formatted time in bytes
+constexpr int64_t kMaxRange = 100'000;             // as in jinja2's sandbox
+constexpr size_t kMaxTimeBytes = size_t{1} << 16;  // maximum size of a formatted time in bytes
 
 /// Implements cycler(): returns its values in turn.
 class Cycler : public Object {
@@ -81,8 +81,8 @@ Value range(Interpreter& interpreter, const Value&, Arguments& arguments) {
                                      : static_cast<uint64_t>(start) - static_cast<uint64_t>(stop);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
   const uint64_t count = is_empty ? 0 : 1 + (distance - 1) / stride;
-  if (count > kLongestRange)
-    fail(Cause::Overflow, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (", kLongestRange, ").");
+  if (count > kMaxRange)
+    fail(Cause::Overflow, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (", kMaxRange, ").");
   interpreter.budget().step(static_cast<int64_t>(count / 16));
   std::vector<Value> values;
   for (uint64_t i = 0; i < count; ++i)
@@ -158,12 +158,12 @@ Value strftime_now(Interpreter& interpreter, const Value&, Arguments& arguments)
   static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);  // English names, whatever locale the process has
                                                                        // set
   std::string text;
-  for (size_t size = 256; size <= kLongestTime; size *= 4) {
+  for (size_t size = 256; size <= kMaxTimeBytes; size *= 4) {
     text.assign(size, '\0');
     const size_t written = strftime_l(text.data(), size, format.c_str(), &*interpreter.now(), plain);
     if (written > 0) return interpreter.make(text.substr(0, written));
   }
-  if (format.size() > 64) fail(Cause::Limit, "strftime_now must write at most ", kLongestTime, " bytes");
+  if (format.size() > 64) fail(Cause::Limit, "strftime_now must write at most ", kMaxTimeBytes, " bytes");
   return interpreter.make("");
 }
 

@@ -126,7 +126,7 @@ class PercentFormatter {
       return;
     }
     if (field.zero && field.align != '<') field.fill = "0";
-    if (field.precision > kMostDigits) fail(Cause::Value, "precision too large");
+    if (field.precision > kMaxPrecision) fail(Cause::Value, "precision too large");
     if (std::string_view("eEfFgG").find(field.type) != std::string_view::npos) return put_real(field, value);
     if (std::string_view("diuoxXc").find(field.type) == std::string_view::npos)
       fail(Cause::Value, "unsupported format character '", field.type, "' at index ",

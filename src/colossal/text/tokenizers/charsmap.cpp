@@ -11,8 +11,8 @@ namespace {
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
-constexpr size_t kLongestValue = 1024;  // bytes; NFKC needs 33. The limit bounds the output, because each character of
-                                        // a text may be replaced
+constexpr size_t kMaxValueBytes = 1024;  // bytes; NFKC needs 33. The limit bounds the output, because each character of
+                                         // a text may be replaced
 
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
@@ -33,8 +33,8 @@ Charsmap::Charsmap(std::string_view bytes) {
           "the precompiled character map ends within a replacement");
   for (size_t begin = 0, end; begin < values_.size(); begin = end + 1) {
     end = values_.find('\0', begin);
-    require(end - begin <= kLongestValue, "tokenizer", "a replacement of the precompiled character map must be of at ",
-            "most ", kLongestValue, " bytes: got ", end - begin);
+    require(end - begin <= kMaxValueBytes, "tokenizer", "a replacement of the precompiled character map must be of at ",
+            "most ", kMaxValueBytes, " bytes: got ", end - begin);
   }
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLongestPiece = 1024;  // bytes; the limit bounds the cost, because every split of a piece is looked up
+constexpr size_t kMaxPieceBytes = 1024;  // bounds the cost: every split of a piece is looked up
 
 enum TokenType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -144,7 +144,7 @@ class Reader {
     for (const size_t i : order) {
       const std::string_view piece = tokens_[i];
       if (types_[i] != kNormal && types_[i] != kUserDefined && types_[i] != kUnused) continue;
-      check(piece.size() <= kLongestPiece, "tokens must have at most ", kLongestPiece, " bytes: got ", piece.size());
+      check(piece.size() <= kMaxPieceBytes, "tokens must have at most ", kMaxPieceBytes, " bytes: got ", piece.size());
       for (size_t cut = first_character(piece).length; cut < piece.size();
            cut += first_character(piece.substr(cut)).length)
         if (ids.count(piece.substr(0, cut)) && ids.count(piece.substr(cut)))

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kLlama3Ranks = 128000;
-constexpr size_t kLongestToken = 1024;  // bytes; the longest token of o200k_base has 128. The limit bounds the cost:
-                                        // every split is looked up
+constexpr size_t kMaxTokenBytes = 1024;  // bytes; the longest token of o200k_base has 128. The limit bounds the cost:
+                                         // every split is looked up
 
 /// The properties of an encoding that a rank file does not contain.
 struct EncodingRules {
@@ -113,7 +113,7 @@ Vocabulary parse_ranks(std::string_view bytes) {
     const std::string token = from_base64(base64);
     require(!token.empty() && vocabulary.id_of(token) < 0 && vocabulary.token(rank).empty(), "tokenizer", "line ", line,
             ": a token or a rank is empty or occurs twice: rank ", rank);
-    require(token.size() <= kLongestToken, "tokenizer", "line ", line, ": a token must be of at most ", kLongestToken,
+    require(token.size() <= kMaxTokenBytes, "tokenizer", "line ", line, ": a token must be of at most ", kMaxTokenBytes,
             " bytes: got ", token.size());
     vocabulary.add(token, rank);
   });

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int32_t kUnknownId = 0;        // first piece during training
 constexpr double kTrainingPenalty = 10;  // distance of the unknown score below the lowest score
-constexpr double kFewestExpected = 0.5;  // a piece with a lower expected count is removed
+constexpr double kMinExpected = 0.5;     // a piece with a lower expected count is removed
 constexpr size_t kParts = 16;            // fixed partition of the words, so that sums do not depend on the number of
                                          // threads
 
@@ -120,7 +120,7 @@ class UnigramTrainer {
     std::vector<std::pair<std::string, double>> pieces{model.pieces[kUnknownId]};
     double sum = 0;
     for (size_t id = kUnknownId + 1; id < expected.size(); ++id) {
-      if (expected[id] < kFewestExpected) continue;
+      if (expected[id] < kMinExpected) continue;
       pieces.emplace_back(model.pieces[id].first, expected[id]);
       sum += expected[id];
     }
