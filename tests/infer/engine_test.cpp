@@ -77,7 +77,7 @@ TEST_P(Engine, EqualsEachRequestAlone) {
           infer::Engine engine(model, {.cache_bytes = blocks * bytes_of_block(model, 16),
                                        .block_tokens = 16,
                                        .step_tokens = step_tokens,
-                                       .most_running = 6,
+                                       .max_running = 6,
                                        .keeps_prefixes = keeps_prefixes});
           ASSERT_EQ(engine.blocks(), blocks);
           EXPECT_EQ(answers_of(engine, requests), want)
@@ -212,13 +212,13 @@ TEST_P(Engine, ContinuesEndlesslyWithAttentionSinks) {
         EXPECT_EQ(answers_of(tight, requests), want) << longest << " " << draft_tokens;
         infer::Engine roomy(
             model,
-            {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .draft_tokens = draft_tokens});
+            {.cache_bytes = 40 * block, .block_tokens = 16, .max_length = longest, .draft_tokens = draft_tokens});
         EXPECT_EQ(answers_of(roomy, requests), want) << longest << " " << draft_tokens;
         if (draft_tokens > 0) EXPECT_GT(roomy.draft_counts().accepted, 0);
       }
       infer::Engine drafted(
           model,
-          {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .draft_tokens = 3, .draft = &model});
+          {.cache_bytes = 40 * block, .block_tokens = 16, .max_length = longest, .draft_tokens = 3, .draft = &model});
       const std::vector<Tokens> answers = answers_of(drafted, requests);
       for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(answers[i], want[i]) << longest;
       EXPECT_EQ(drafted.draft_counts().accepted, drafted.draft_counts().proposed);
@@ -233,12 +233,12 @@ TEST_P(Engine, ContinuesEndlesslyWithAttentionSinks) {
 
 TEST_P(Engine, EnforcesLimits) {
   with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
-    infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .most_waiting = 2, .most_length = 10});
+    infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .max_waiting = 2, .max_length = 10});
     std::vector<Event> events;
     engine.add({.prompt = {65, 66}}, into(events));
     engine.add({.prompt = {65, 67}}, into(events));
     EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = {65}}); }), testing::HasSubstr("the queue is full"));
-    EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.most_length = 3}).add({.prompt = Tokens(4, 65)}); }),
+    EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.max_length = 3}).add({.prompt = Tokens(4, 65)}); }),
                 testing::HasSubstr("got 4 tokens, 3 positions"));
     EXPECT_EQ(stepped(engine, events).size(), 2U);
     engine.add({.prompt = {65}, .options = {.max_tokens = 1}}, into(events));  // no request waits any more

@@ -48,7 +48,7 @@ TEST(Scheduler, ChunksPromptsBetweenTokensOfOthers) {
 }
 
 TEST(Scheduler, LimitsRunningRequests) {
-  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64, .most_running = 2});
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64, .max_running = 2});
   for (int64_t id = 0; id < 3; ++id) scheduler.add(id, counted(3), 9);
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 3}}));
   scheduler.remove(0);
@@ -101,7 +101,7 @@ TEST(Scheduler, CompletesEveryRequest) {
     const SchedulerOptions options{.blocks = pick(4, 12),
                                    .block_tokens = pick(1, 5),
                                    .step_tokens = pick(1, 9),
-                                   .most_running = pick(1, 5),
+                                   .max_running = pick(1, 5),
                                    .keeps_prefixes = round % 2 == 0};
     Scheduler scheduler(options);
     std::map<int64_t, int64_t> left, held;  // tokens still to generate; tokens computed
@@ -190,7 +190,7 @@ TEST(Scheduler, KeepsEveryEntryThatTokensAttendTo) {
     SchedulerOptions options{.blocks = pick(4, 12),
                              .block_tokens = pick(1, 5),
                              .step_tokens = pick(1, 9),
-                             .most_running = pick(1, 5),
+                             .max_running = pick(1, 5),
                              .keeps_prefixes = round % 4 != 0};
     const int64_t room = options.blocks * options.block_tokens;
     options.window = round % 2 == 0 ? pick(1, 12) : 0;

@@ -57,7 +57,7 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
   return {.blocks = blocks_in(model, options),
           .block_tokens = options.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
-          .most_running = options.most_running,
+          .max_running = options.max_running,
           .keeps_prefixes = options.keeps_prefixes,
           .window = model.decoding_model().shape.window};
 }
@@ -67,9 +67,8 @@ SchedulerOptions scheduler_options(distributed::DistributedModel& model, const E
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
     : options_(options), runner_(make_runner(model, options)), scheduler_(scheduler_options(model, options)) {
   require(options.draft_tokens >= 0, "engine", "draft_tokens must not be negative: got ", options.draft_tokens);
-  require(options.most_waiting >= 0 && options.most_length >= 0, "engine",
-          "limits must not be negative: got most_waiting ", options.most_waiting, ", most_length ",
-          options.most_length);
+  require(options.max_waiting >= 0 && options.max_length >= 0, "engine",
+          "limits must not be negative: got max_waiting ", options.max_waiting, ", max_length ", options.max_length);
   require(!options.draft || options.draft_tokens > 0, "engine",
           "draft_tokens must be at least 1 with a draft model: got 0");
   if (options.draft)
@@ -82,8 +81,8 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
 void Engine::check(const Request& request) const {
   const models::ModelShape& shape = runner_->shape();
   const char* component = component_of(options_);
-  require(options_.most_waiting == 0 || scheduler_.waiting() < options_.most_waiting, "engine",
-          "the queue is full: ", options_.most_waiting, " requests wait; retry later");
+  require(options_.max_waiting == 0 || scheduler_.waiting() < options_.max_waiting, "engine",
+          "the queue is full: ", options_.max_waiting, " requests wait; retry later");
   require(!request.prompt.empty(), component, "the prompt must have at least one token");
   for (const int64_t id : request.prompt)
     require(id >= 0 && id < shape.vocabulary, component, "prompt ids must lie in the model's vocabulary of ",
@@ -102,7 +101,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   const GenerationOptions& asked = request.options;
   const bool has_all_positions = runner_->longest() == runner_->shape().positions;
   int64_t longest = runner_->longest();
-  if (options_.most_length > 0) longest = std::min(longest, options_.most_length);
+  if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
   int64_t most_new = std::max<int64_t>(asked.max_tokens, 0);
   const bool is_scored = asked.prompt_logprobs >= 0;
   std::vector<int64_t> text = runner_->text_of(request);

@@ -33,9 +33,9 @@ struct EngineOptions {
   std::optional<at::ScalarType> cache_dtype{};
   int64_t block_tokens = 64;   ///< tokens that a rank stores of a block; a multiple of ops::kPageUnit
   int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
-  int64_t most_running = 256;  ///< maximum number of requests that hold cache blocks
-  int64_t most_waiting = 0;    ///< maximum number of requests that wait for their first step; 0 = no limit
-  int64_t most_length = 0;     ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
+  int64_t max_running = 256;   ///< maximum number of requests that hold cache blocks
+  int64_t max_waiting = 0;     ///< maximum number of requests that wait for their first step; 0 = no limit
+  int64_t max_length = 0;      ///< maximum tokens of a sequence that the model reads; 0 = positions and cache limit it
   bool keeps_prefixes = true;  ///< reuses the cached blocks of a prefix that requests share
   int64_t draft_tokens = 0;    ///< maximum number of draft tokens of a request per step; 0 = off
   /// Draft model: a smaller model with the same vocabulary and layout (infer/decoding/draft_model.h). Its cache has
@@ -72,7 +72,7 @@ struct EngineOptions {
 ///                cancel() and drop(), but not step(). If it throws, step() passes the error on, and the next step()
 ///                delivers the remaining events.
 /// Endless texts: GenerationOptions::attention_sinks sets how many first tokens to keep. After a sequence
-///                exceeds positions, cache or most_length, the engine drops tokens after these. It computes the
+///                exceeds positions, cache or max_length, the engine drops tokens after these. It computes the
 ///                remaining ones again as a new sequence. The completion is then what the model generates for that
 ///                sequence, for any kind of positions. Cost: about one prompt token per new token.
 /// Thread safety: none.
@@ -92,7 +92,7 @@ class Engine {
   /// events are discarded. The event of an end token has that token. A step may have several events of one request with
   /// draft tokens.
   /// Errors ("engine"; with `alone` "generate"): an empty prompt or ids outside the vocabulary; a prompt longer than
-  ///                                             the model's positions or most_length; more tokens than the cache
+  ///                                             the model's positions or max_length; more tokens than the cache
   ///                                             holds; attention sinks of half the maximum length or more; a full
   ///                                             queue; an option that the runner does not use, with its name.
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.

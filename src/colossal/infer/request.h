@@ -42,7 +42,7 @@ enum class Ended {
   No,
   AtEnd,        ///< one of Request::end_ids
   AtLength,     ///< GenerationOptions::max_tokens tokens
-  AtPositions,  ///< the model's last position or EngineOptions::most_length
+  AtPositions,  ///< the model's last position or EngineOptions::max_length
   AtStop,       ///< a stop string, which the caller finds in the text (infer/prompts/answer_stream.h)
   Cancelled,    ///< a call of Engine::cancel()
   Failed,       ///< an error of the request's constraint or sampler (Event::error)

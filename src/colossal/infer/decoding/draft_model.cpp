@@ -17,8 +17,8 @@ SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftMod
   return {.blocks = options.cache.blocks,
           .block_tokens = options.cache.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
-          .most_running = std::numeric_limits<int64_t>::max(),  // the wishes of write() decide which sequences run
-          .keeps_prefixes = false,                              // rejected draft tokens are overwritten in their blocks
+          .max_running = std::numeric_limits<int64_t>::max(),  // the wishes of write() decide which sequences run
+          .keeps_prefixes = false,                             // rejected draft tokens are overwritten in their blocks
           // the next draft starts before the end of the last one
           .window = window > 0 ? window + options.most : 0};
 }

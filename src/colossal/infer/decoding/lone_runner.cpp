@@ -28,7 +28,7 @@ SchedulerOptions LoneRunner::scheduling(const models::ModelShape& shape) {
   return {.blocks = 1,
           .block_tokens = shape.positions,
           .step_tokens = shape.positions,
-          .most_running = 1,
+          .max_running = 1,
           .keeps_prefixes = false};
 }
 

@@ -8,8 +8,8 @@
 namespace colossal::infer {
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), pool_(options.blocks, options.block_tokens) {
-  require(options.step_tokens > 0 && options.most_running > 0, "engine",
-          "step_tokens and most_running must be positive: got ", options.step_tokens, " and ", options.most_running);
+  require(options.step_tokens > 0 && options.max_running > 0, "engine",
+          "step_tokens and max_running must be positive: got ", options.step_tokens, " and ", options.max_running);
 }
 
 Scheduler::Sequence& Scheduler::at(int64_t id) {
@@ -126,7 +126,7 @@ std::vector<Scheduler::Run> Scheduler::next() {
   // Preemption removes requests only from the end, so the indices stay valid.
   for (size_t i = 0; i < running_.size(); ++i) take_run(running_[i], step, left);
   // Waiting requests start only if free blocks suffice: they never preempt a running request.
-  while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.most_running) {
+  while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.max_running) {
     const int64_t id = waiting_.front();
     Sequence& sequence = at(id);
     begin(sequence);

@@ -4,7 +4,7 @@
 //   Scheduler scheduler({.blocks = 256});
 //   scheduler.add(0, prompt);
 //   while (scheduler.has_work()) {
-//     const auto step = scheduler.next();            // run it
+//     const auto step = scheduler.next(); // run it
 //     for (const Scheduler::Run& run : step)
 //       if (run.is_last) scheduler.append(run.id, token_of(run));
 //   }
@@ -25,7 +25,7 @@ struct SchedulerOptions {
   int64_t blocks = 256;
   int64_t block_tokens = 64;
   int64_t step_tokens = 512;   ///< maximum number of tokens per step, over all requests
-  int64_t most_running = 256;  ///< maximum number of requests that hold blocks
+  int64_t max_running = 256;   ///< maximum number of requests that hold blocks
   bool keeps_prefixes = true;  ///< caches the blocks of prompts and completions for reuse by other requests
   /// Attention window in tokens, including the query's own token. The scheduler returns blocks before the window to the
   /// pool while a request runs. 0 = no window.
@@ -49,7 +49,7 @@ class Scheduler {
     int64_t preempted = 0;
   };
 
-  /// Errors ("engine"): step_tokens or most_running is not positive. Errors of BlockPool.
+  /// Errors ("engine"): step_tokens or max_running is not positive. Errors of BlockPool.
   explicit Scheduler(const SchedulerOptions& options);
 
   /// Adds a request to the end of the queue. `most_new` is the maximum number of tokens that append() adds and the
