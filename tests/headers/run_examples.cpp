@@ -255,11 +255,11 @@ at::Tensor runner(Runner& runner, Scheduler& scheduler) {
 }
 
 at::Tensor lone_runner(distributed::DistributedModel& model, int64_t id, const std::vector<int64_t>& text,
-                       int64_t most_new) {
+                       int64_t max_new_tokens) {
   infer::LoneRunner runner(model);
   infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
-  runner.begin(id, text, most_new);
-  scheduler.add(id, text, most_new - 1);
+  runner.begin(id, text, max_new_tokens);
+  scheduler.add(id, text, max_new_tokens - 1);
   const at::Tensor logits = runner.logits(scheduler, scheduler.next());
   return logits;
 }

@@ -102,7 +102,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   const bool has_all_positions = runner_->longest() == runner_->shape().positions;
   int64_t longest = runner_->longest();
   if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
-  int64_t most_new = std::max<int64_t>(asked.max_tokens, 0);
+  int64_t max_new_tokens = std::max<int64_t>(asked.max_tokens, 0);
   const bool is_scored = asked.prompt_logprobs >= 0;
   std::vector<int64_t> text = runner_->text_of(request);
   if (asked.attention_sinks >= 0) {
@@ -119,16 +119,16 @@ int64_t Engine::add(Request request, OnEvent on_event) {
       request.prompt.size(), " tokens, ", longest, " positions",
       has_all_positions ? "" : " before its frequencies depend on the length of a text; run it alone, as one prompt");
   // The model never reads the last new token, so that token needs no position.
-  if (asked.attention_sinks < 0) most_new = std::min(most_new, longest - length + 1);
+  if (asked.attention_sinks < 0) max_new_tokens = std::min(max_new_tokens, longest - length + 1);
   const int64_t id = next_id_;
   Sampler sampler(asked.sampling, request.prompt);
-  Running running{std::move(request), std::move(sampler), most_new, longest};
-  if (most_new == 0 && !is_scored) {
+  Running running{std::move(request), std::move(sampler), max_new_tokens, longest};
+  if (max_new_tokens == 0 && !is_scored) {
     kept_.push_back({id, -1, Ended::AtLength});
   } else {
-    const int64_t read_again = std::max<int64_t>(most_new - 1, 0);  // the model does not read the last new token
+    const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
     scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
-    runner_->begin(id, text, most_new);
+    runner_->begin(id, text, max_new_tokens);
     if (options_.draft_tokens > 0 && !drafts_) running.lookup.emplace(running.request.prompt, options_.draft_tokens);
     running_.emplace(id, std::move(running));
     look_up(id);
@@ -199,7 +199,7 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
   const GenerationOptions& asked = running.request.options;
   if (std::find(ends.begin(), ends.end(), token) != ends.end())
     event.ended = Ended::AtEnd;
-  else if (running.made == running.most_new)
+  else if (running.made == running.max_new_tokens)
     event.ended = running.made == asked.max_tokens ? Ended::AtLength : Ended::AtPositions;
   if (asked.logprobs >= 0) event.log_probabilities = log_probabilities(logits, token, asked.logprobs);
   if (event.ended == Ended::No) {
@@ -251,7 +251,7 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
 int64_t Engine::most_draft_tokens_of(int64_t id) const {
   const Running& running = running_.at(id);
   const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
-  return std::max<int64_t>(0, std::min(readable, running.most_new - running.made - 1));
+  return std::max<int64_t>(0, std::min(readable, running.max_new_tokens - running.made - 1));
 }
 
 // Draft tokens never exceed the maximum length. So when a token does, all draft tokens were judged already.
@@ -313,7 +313,7 @@ void Engine::run_step() {
     if (!run.is_last) continue;
     const size_t first = ready_.size();
     std::vector<LogProbabilities> scores = std::move(running_.at(run.id).scores);
-    if (running_.at(run.id).most_new > 0) {
+    if (running_.at(run.id).max_new_tokens > 0) {
       advance_all(run, logits.narrow(0, row, 1 + run.proposed));
     } else {
       ready_.push_back({run.id, -1, Ended::AtLength});

@@ -118,8 +118,8 @@ class Engine {
   struct Running {
     Request request;
     Sampler sampler;
-    int64_t most_new;  // maximum number of new tokens, limited by positions
-    int64_t longest;   // maximum number of tokens of the sequence that the model can read
+    int64_t max_new_tokens;  // maximum number of new tokens, limited by positions
+    int64_t longest;         // maximum number of tokens of the sequence that the model can read
     std::optional<NgramLookup> lookup{};
     int64_t made = 0;
     // Draft tokens expected next. A token of -1 stands for a token that is chosen without a draft.

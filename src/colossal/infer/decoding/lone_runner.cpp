@@ -40,10 +40,10 @@ std::vector<int64_t> LoneRunner::text_of(const Request& request) const {
   return text;
 }
 
-void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) {
+void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) {
   const auto length = static_cast<int64_t>(text.size());
   const int64_t source = has_encoder_ ? length - 1 : 0;
-  texts_[id] = {.source = source, .capacity = std::min(shape().positions, length + most_new) - source};
+  texts_[id] = {.source = source, .capacity = std::min(shape().positions, length + max_new_tokens) - source};
 }
 
 void LoneRunner::end(int64_t id) { texts_.erase(id); }

@@ -2,8 +2,8 @@
 //
 //   infer::LoneRunner runner(model);
 //   infer::Scheduler scheduler(LoneRunner::scheduling(runner.shape()));
-//   runner.begin(id, text, most_new);
-//   scheduler.add(id, text, most_new - 1);
+//   runner.begin(id, text, max_new_tokens);
+//   scheduler.add(id, text, max_new_tokens - 1);
 //   const at::Tensor logits = runner.logits(scheduler, scheduler.next());   // [1, V]
 #pragma once
 #include <cstdint>
@@ -45,7 +45,7 @@ class LoneRunner final : public Runner {
   std::vector<int64_t> text_of(const Request& request) const override;
   std::vector<std::string> unused() const override { return unused_options(); }
   std::string name() const override;
-  void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) override;
+  void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
   void end(int64_t id) override;
   /// Errors: errors of the forward pass.
   at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;

@@ -35,8 +35,8 @@ class Runner {
   virtual std::vector<std::string> unused() const = 0;
   virtual std::string name() const = 0;
 
-  /// Announces a request of the scheduler that reads `text` and generates at most `most_new` tokens.
-  virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t most_new) = 0;
+  /// Announces a request of the scheduler that reads `text` and generates at most `max_new_tokens` tokens.
+  virtual void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) = 0;
   /// Ends a request and frees what the runner holds for it. The request may have had no step.
   virtual void end(int64_t id) = 0;
 

@@ -52,13 +52,13 @@ class Scheduler {
   /// Errors ("engine"): step_tokens or max_running is not positive. Errors of BlockPool.
   explicit Scheduler(const SchedulerOptions& options);
 
-  /// Adds a request to the end of the queue. `most_new` is the maximum number of tokens that append() adds and the
+  /// Adds a request to the end of the queue. `max_new_tokens` limits the tokens that append() adds and the
   /// model reads. Each of the first `scored` tokens appears in exactly one Run::scored range, even if the request is
   /// preempted. The request reuses no cached prefix until all of them were scored.
-  /// Errors ("engine"): an id that is in use; no tokens; more tokens, `most_new` included, than all blocks hold. If
+  /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than all blocks hold. If
   ///                    there is a window, that last limit applies only if the blocks do not hold the window and the
   ///                    tokens of a step.
-  void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new, int64_t scored = 0);
+  void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, int64_t scored = 0);
   /// Plans a step and returns its runs. After the step has run, the blocks of the requests hold these tokens. Running
   /// requests come first, in admission order, so that each gets its token. The remaining tokens of the step go to
   /// waiting requests. If a running request finds no free block, the scheduler preempts the request admitted last,
