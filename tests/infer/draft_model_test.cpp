@@ -206,11 +206,11 @@ TEST_P(DraftModel, SupportsAnotherVocabularyAndFewerPositions) {
   with_models({}, [&](DistributedModel&, DistributedModel& draft) {
     const int64_t own = draft.decoding_model().shape.vocabulary;
     for (const int64_t vocabulary : {own - 150, own + 9}) {
-      infer::DraftModel drafts(draft, vocabulary, {.cache = {.blocks = 4, .block_tokens = 16}, .most = 3});
+      infer::DraftModel drafts(draft, vocabulary, {.cache = {.blocks = 4, .block_tokens = 16}, .max_draft_tokens = 3});
       const Sampler sampler({.temperature = 4});
-      const auto drafted = drafts.write({{.id = 1, .tokens = {60, 61}, .most = 3, .sampler = sampler},
-                                         {.id = 2, .tokens = Tokens(30, 65), .most = 3, .sampler = sampler},
-                                         {.id = 3, .tokens = {own}, .most = 3, .sampler = sampler}});
+      const auto drafted = drafts.write({{.id = 1, .tokens = {60, 61}, .max_draft_tokens = 3, .sampler = sampler},
+                                         {.id = 2, .tokens = Tokens(30, 65), .max_draft_tokens = 3, .sampler = sampler},
+                                         {.id = 3, .tokens = {own}, .max_draft_tokens = 3, .sampler = sampler}});
       ASSERT_EQ(drafted[0].size(), 3);
       for (const DraftedToken& token : drafted[0]) {
         EXPECT_LT(token.token, std::min(vocabulary, own));

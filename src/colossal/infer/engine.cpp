@@ -75,7 +75,7 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
     drafts_.emplace(*options.draft, runner_->shape().vocabulary,
                     DraftModel::Options{.cache = {blocks(), options.block_tokens, options.cache_dtype},
                                         .step_tokens = options.step_tokens,
-                                        .most = options.draft_tokens});
+                                        .max_draft_tokens = options.draft_tokens});
 }
 
 void Engine::check(const Request& request) const {
@@ -248,7 +248,7 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
 
 // Limits draft tokens to those that can all be accepted and read. A step also yields one token beyond the accepted
 // ones.
-int64_t Engine::most_draft_tokens_of(int64_t id) const {
+int64_t Engine::max_draft_tokens_of(int64_t id) const {
   const Running& running = running_.at(id);
   const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
   return std::max<int64_t>(0, std::min(readable, running.max_new_tokens - running.made - 1));
@@ -268,7 +268,7 @@ void Engine::look_up(int64_t id) {
   Running& running = running_.at(id);
   if (!running.lookup) return;
   std::deque<DraftedToken> tokens;
-  for (const int64_t token : running.lookup->propose(most_draft_tokens_of(id))) tokens.push_back({token});
+  for (const int64_t token : running.lookup->propose(max_draft_tokens_of(id))) tokens.push_back({token});
   expect(id, std::move(tokens));
 }
 
@@ -288,7 +288,7 @@ void Engine::write_drafts() {
     }
     wishes.push_back({.id = id,
                       .tokens = scheduler_.tokens(id),
-                      .most = std::min(options_.draft_tokens, most_draft_tokens_of(id)),
+                      .max_draft_tokens = std::min(options_.draft_tokens, max_draft_tokens_of(id)),
                       .sampler = running.sampler.for_draft(),
                       .constraint = std::move(copy),
                       .end_ids = running.request.end_ids});

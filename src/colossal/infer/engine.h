@@ -137,7 +137,7 @@ class Engine {
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits);
   void score(const Scheduler::Run& run, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
-  int64_t most_draft_tokens_of(int64_t id) const;
+  int64_t max_draft_tokens_of(int64_t id) const;
   void look_up(int64_t id);
   void shorten(int64_t id);
   void write_drafts();

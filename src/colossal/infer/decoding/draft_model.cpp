@@ -20,7 +20,7 @@ SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftMod
           .max_running = std::numeric_limits<int64_t>::max(),  // the wishes of write() decide which sequences run
           .keeps_prefixes = false,                             // rejected draft tokens are overwritten in their blocks
           // the next draft starts before the end of the last one
-          .window = window > 0 ? window + options.most : 0};
+          .window = window > 0 ? window + options.max_draft_tokens : 0};
 }
 
 /// Returns logits [V] for a vocabulary of another size. Drops ids beyond it; missing ids get minus infinity.
@@ -37,7 +37,7 @@ bool continue_draft(DraftModel::Wish& wish, const at::Tensor& logits, std::vecto
     draft.push_back(wish.sampler.draft(constrained(logits, wish.constraint.get())));
     const int64_t token = draft.back().token;
     const bool is_end = std::find(wish.end_ids.begin(), wish.end_ids.end(), token) != wish.end_ids.end();
-    if (is_end || static_cast<int64_t>(draft.size()) == wish.most) return false;
+    if (is_end || static_cast<int64_t>(draft.size()) == wish.max_draft_tokens) return false;
     if (wish.constraint) wish.constraint->accept(token);
     return true;
   } catch (const std::exception&) {
@@ -58,14 +58,14 @@ bool DraftModel::fits(const Wish& wish) const {
   const auto length = static_cast<int64_t>(wish.tokens.size());
   const bool is_known =
       std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < vocabulary; });
-  return wish.most > 0 && is_known && length + wish.most <= runner_.longest() &&
-         scheduler_.pool().blocks_for(length + wish.most) <= options_.cache.blocks;
+  return wish.max_draft_tokens > 0 && is_known && length + wish.max_draft_tokens <= runner_.longest() &&
+         scheduler_.pool().blocks_for(length + wish.max_draft_tokens) <= options_.cache.blocks;
 }
 
 // Updates the scheduler's copy of the sequence, so that its blocks keep the entries of the unchanged first tokens.
 void DraftModel::follow(const Wish& wish) {
   if (known_.insert(wish.id).second) {
-    scheduler_.add(wish.id, wish.tokens, wish.most);
+    scheduler_.add(wish.id, wish.tokens, wish.max_draft_tokens);
     return;
   }
   const std::vector<int64_t>& own = scheduler_.tokens(wish.id);

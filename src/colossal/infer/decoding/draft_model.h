@@ -2,10 +2,10 @@
 // vocabulary. It generates a few tokens of each sequence one by one, and the target model evaluates them all in one
 // step.
 //
-//   infer::DraftModel drafts(small, vocabulary, {.cache = {.blocks = 256, .block_tokens = 64}, .most = 4});
-//   const auto drafted = drafts.write({{.id = 0, .tokens = text, .most = 4, .sampler = sampler.for_draft()}});
+//   infer::DraftModel drafts(small, vocabulary, {.cache = {.blocks = 256, .block_tokens = 64}, .max_draft_tokens = 4});
+//   auto drafted = drafts.write({{.id = 0, .tokens = text, .max_draft_tokens = 4, .sampler = sampler.for_draft()}});
 //   ...                                          // Sampler::judge() of each token of drafted[0]
-//   drafts.forget(0);                            // the text has come to its end
+//   drafts.forget(0); // the text has come to its end
 //
 // See: Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318.
 #pragma once
@@ -32,16 +32,16 @@ namespace colossal::infer {
 class DraftModel {
  public:
   struct Options {
-    ModelRunner::Cache cache;   ///< KV cache of the draft model alone
-    int64_t step_tokens = 512;  ///< maximum number of tokens per pass
-    int64_t most = 4;           ///< maximum number of draft tokens per sequence and call
+    ModelRunner::Cache cache;      ///< KV cache of the draft model alone
+    int64_t step_tokens = 512;     ///< maximum number of tokens per pass
+    int64_t max_draft_tokens = 4;  ///< maximum number of draft tokens per sequence and call
   };
   /// A request for the draft of one sequence.
   struct Wish {
     int64_t id;
-    std::vector<int64_t> tokens;                    ///< sequence so far
-    int64_t most;                                   ///< number of draft tokens wanted, at most Options::most
-    Sampler sampler;                                ///< result of Sampler::for_draft()
+    std::vector<int64_t> tokens;  ///< sequence so far
+    int64_t max_draft_tokens;     ///< number of draft tokens wanted, at most Options::max_draft_tokens
+    Sampler sampler;              ///< result of Sampler::for_draft()
     std::shared_ptr<TokenConstraint> constraint{};  ///< copy of the sequence's own constraint; null = none
     std::vector<int64_t> end_ids{};                 ///< tokens that end a draft
   };
