@@ -18,8 +18,8 @@ double uniform(int64_t seed, const char* purpose, int64_t index) {
 
 /// Maps `uniform` to an integer between 0.5 and 1.5 times `mean`.
 int64_t about(int64_t mean, double uniform) {
-  const int64_t least = (mean + 1) / 2, most = mean + mean / 2;
-  return least + static_cast<int64_t>(uniform * static_cast<double>(most - least + 1));
+  const int64_t min = (mean + 1) / 2, max = mean + mean / 2;
+  return min + static_cast<int64_t>(uniform * static_cast<double>(max - min + 1));
 }
 
 struct UnderWay {

@@ -11,7 +11,8 @@ constexpr int64_t kLongestPause = 32;
 
 }  // namespace
 
-NgramLookup::NgramLookup(const std::vector<int64_t>& tokens, int64_t most) : most_(most), length_(most) {
+NgramLookup::NgramLookup(const std::vector<int64_t>& tokens, int64_t max_tokens)
+    : max_tokens_(max_tokens), length_(max_tokens) {
   tokens_.reserve(tokens.size());
   for (const int64_t token : tokens) push(token);
 }
@@ -30,13 +31,13 @@ void NgramLookup::push(int64_t token) {
   tokens_.push_back(token);
 }
 
-std::vector<int64_t> NgramLookup::propose(int64_t most) {
+std::vector<int64_t> NgramLookup::propose(int64_t max_tokens) {
   if (left_out_ > 0) {
     --left_out_;
     return {};
   }
-  most = std::min(most, length_);
-  if (most <= 0) return {};
+  max_tokens = std::min(max_tokens, length_);
+  if (max_tokens <= 0) return {};
   for (size_t count = std::min(kLongest, tokens_.size()); count >= kShortest; --count) {
     const auto found = behind_.find(hash_of_last(count));
     if (found == behind_.end()) continue;
@@ -48,7 +49,7 @@ std::vector<int64_t> NgramLookup::propose(int64_t most) {
     std::vector<int64_t> drafted;
     // A sequence that repeats the same few tokens is expected to continue to do so: proposed tokens then repeat
     // proposed ones.
-    for (size_t i = 0; i < static_cast<size_t>(most); ++i)
+    for (size_t i = 0; i < static_cast<size_t>(max_tokens); ++i)
       drafted.push_back(behind + i < tokens_.size() ? tokens_[behind + i] : drafted[behind + i - tokens_.size()]);
     return drafted;
   }
@@ -60,11 +61,11 @@ void NgramLookup::judge(int64_t proposed, int64_t accepted) {
   if (accepted == 0) {
     pause_ = std::min(kLongestPause, pause_ * 2 + 1);
     left_out_ = pause_;
-    length_ = 1 + most_ / 4;
+    length_ = 1 + max_tokens_ / 4;
     return;
   }
   pause_ = 0;
-  length_ = accepted == proposed ? std::min(most_, length_ * 2) : std::max<int64_t>(1, accepted + 1);
+  length_ = accepted == proposed ? std::min(max_tokens_, length_ * 2) : std::max<int64_t>(1, accepted + 1);
 }
 
 }  // namespace colossal::infer

@@ -24,13 +24,13 @@ namespace colossal::infer {
 /// Thread safety: none. Proposals are deterministic: ranks that make the same calls get the same tokens.
 class NgramLookup {
  public:
-  /// `most` is the maximum number of tokens per proposal.
-  NgramLookup(const std::vector<int64_t>& tokens, int64_t most);
+  /// `max_tokens` is the maximum number of tokens per proposal.
+  NgramLookup(const std::vector<int64_t>& tokens, int64_t max_tokens);
 
   /// Returns the tokens that followed the last earlier occurrence of the sequence's last four, three or two tokens.
-  /// Returns at most `most` tokens, perhaps none. Proposals get longer after correct ones and shorter after wrong ones.
+  /// Returns 0 to `max_tokens` tokens. Proposals get longer after correct ones and shorter after wrong ones.
   /// If no token of a proposal was correct, the next calls, up to 32, return none.
-  std::vector<int64_t> propose(int64_t most);
+  std::vector<int64_t> propose(int64_t max_tokens);
   /// Reports that the model accepted the first `accepted` of the `proposed` tokens of the last proposal.
   void judge(int64_t proposed, int64_t accepted);
   void push(int64_t token);
@@ -42,7 +42,7 @@ class NgramLookup {
   std::vector<int64_t> tokens_;
   // Maps the hash of a run of tokens to the index after its last occurrence, if a token follows there.
   std::unordered_map<uint64_t, size_t> behind_;
-  int64_t most_, length_;
+  int64_t max_tokens_, length_;
   int64_t pause_ = 0, left_out_ = 0;
 };
 

@@ -37,8 +37,8 @@ struct Ranked {
     ids = order;
     probable = (sorted.to(at::kDouble) / options.temperature).softmax(-1);
     total = probable.cumsum(-1);
-    const int64_t words = logits.size(0), most = options.top_k > 0 ? std::min(options.top_k, words) : words;
-    last = at::full({1}, most - 1, ids.options());
+    const int64_t words = logits.size(0), kept = options.top_k > 0 ? std::min(options.top_k, words) : words;
+    last = at::full({1}, kept - 1, ids.options());
     if (options.top_p < 1) last = at::minimum(last, total.lt(options.top_p).sum());
     if (options.min_p > 0) last = at::minimum(last, probable.ge(probable.narrow(0, 0, 1) * options.min_p).sum() - 1);
     last = last.clamp_min(0);  // NaN logits would leave no token

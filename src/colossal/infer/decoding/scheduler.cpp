@@ -23,12 +23,12 @@ const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<S
 void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, int64_t scored) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must have at least one token");
-  const int64_t most = static_cast<int64_t>(tokens.size()) + max_new_tokens,
+  const int64_t needed = static_cast<int64_t>(tokens.size()) + max_new_tokens,
                 room = options_.blocks * options_.block_tokens;
   // With a window, a step needs blocks for its own tokens and for the window before them. The window may start anywhere
   // in a block.
   const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
-  require(most <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
+  require(needed <= room || slides, "engine", "prompt + new tokens must fit the KV cache: got ", tokens.size(), " + ",
           max_new_tokens, " tokens, capacity ", room, "; raise --kv-cache or lower --max-tokens");
   sequences_.emplace(id, Sequence{.tokens = std::move(tokens), .to_score = scored});
   waiting_.push_back(id);
