@@ -7,7 +7,7 @@
 namespace colossal::infer {
 namespace {
 
-constexpr int64_t kLongestPause = 32;
+constexpr int64_t kMaxPause = 32;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ uint64_t NgramLookup::hash_of_last(size_t count) const {
 
 void NgramLookup::push(int64_t token) {
   // Adds the runs that ended the sequence until now, because only now a token follows them.
-  for (size_t count = kShortest; count <= std::min(kLongest, tokens_.size()); ++count)
+  for (size_t count = kMinNgram; count <= std::min(kMaxNgram, tokens_.size()); ++count)
     behind_[hash_of_last(count)] = tokens_.size();
   tokens_.push_back(token);
 }
@@ -38,7 +38,7 @@ std::vector<int64_t> NgramLookup::propose(int64_t max_tokens) {
   }
   max_tokens = std::min(max_tokens, length_);
   if (max_tokens <= 0) return {};
-  for (size_t count = std::min(kLongest, tokens_.size()); count >= kShortest; --count) {
+  for (size_t count = std::min(kMaxNgram, tokens_.size()); count >= kMinNgram; --count) {
     const auto found = behind_.find(hash_of_last(count));
     if (found == behind_.end()) continue;
     const size_t behind = found->second;
@@ -59,7 +59,7 @@ std::vector<int64_t> NgramLookup::propose(int64_t max_tokens) {
 void NgramLookup::judge(int64_t proposed, int64_t accepted) {
   if (proposed == 0) return;
   if (accepted == 0) {
-    pause_ = std::min(kLongestPause, pause_ * 2 + 1);
+    pause_ = std::min(kMaxPause, pause_ * 2 + 1);
     left_out_ = pause_;
     length_ = 1 + max_tokens_ / 4;
     return;

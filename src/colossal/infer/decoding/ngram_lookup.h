@@ -36,7 +36,7 @@ class NgramLookup {
   void push(int64_t token);
 
  private:
-  static constexpr size_t kShortest = 2, kLongest = 4;
+  static constexpr size_t kMinNgram = 2, kMaxNgram = 4;
   uint64_t hash_of_last(size_t count) const;
 
   std::vector<int64_t> tokens_;

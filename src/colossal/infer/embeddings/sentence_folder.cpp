@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLargestFile = int64_t{1} << 24;
+constexpr int64_t kMaxFileBytes = int64_t{1} << 24;
 
 /// Returns the value at `key` as the type of `fallback`, or `fallback` if the key is missing or null.
 template <class T>
@@ -37,7 +37,7 @@ std::vector<Module> modules_of(const std::string& folder) {
   const std::string file = folder + "/modules.json";
   // The file is a list, but the reader of untrusted JSON requires an object.
   const json all =
-      parse_json_object("{\"modules\":" + read_file(file, kLargestFile) + "\n}", file, "embed").at("modules");
+      parse_json_object("{\"modules\":" + read_file(file, kMaxFileBytes) + "\n}", file, "embed").at("modules");
   require(all.is_array(), "embed", file, " must be a list of modules");
   std::vector<Module> modules;
   for (const json& module : all) {
