@@ -10,16 +10,16 @@
 namespace colossal::infer::answer_stream_test {
 namespace {
 
-struct Shown {
+struct StreamedText {
   std::vector<std::string> pieces;
   std::string all, rest;
   bool is_stopped;
 };
 
-Shown shown(const std::string& text, std::vector<std::string> stops) {
+StreamedText streamed(const std::string& text, std::vector<std::string> stops) {
   const text::ByteTokenizer tokenizer;
   AnswerStream stream(tokenizer, std::move(stops));
-  Shown result;
+  StreamedText result;
   for (const int64_t id : tokenizer.encode(text)) {
     result.pieces.push_back(stream.push(id));
     result.all += result.pieces.back();
@@ -31,27 +31,27 @@ Shown shown(const std::string& text, std::vector<std::string> stops) {
 }
 
 TEST(AnswerStream, ReturnsAllTextWithoutStops) {
-  const Shown plain = shown("Grüße", {});
+  const StreamedText plain = streamed("Grüße", {});
   EXPECT_EQ(plain.all, "Grüße");
   EXPECT_FALSE(plain.is_stopped);
   EXPECT_EQ(plain.pieces[0], "G");
 }
 
 TEST(AnswerStream, HoldsBackPossibleStops) {
-  const Shown held = shown("ab<x<en", {"<end>"});
+  const StreamedText held = streamed("ab<x<en", {"<end>"});
   EXPECT_EQ(held.pieces, (std::vector<std::string>{"a", "b", "", "<x", "", "", ""}));
   EXPECT_EQ(held.rest, "<en");
   EXPECT_FALSE(held.is_stopped);
 }
 
 TEST(AnswerStream, EndsBeforeAStopString) {
-  const Shown stopped = shown("ab<<end>cd", {"never", "<end>"});
+  const StreamedText stopped = streamed("ab<<end>cd", {"never", "<end>"});
   EXPECT_EQ(stopped.all, "ab<");
   EXPECT_TRUE(stopped.is_stopped);
-  EXPECT_EQ(shown("stop", {"stop"}).all, "");
+  EXPECT_EQ(streamed("stop", {"stop"}).all, "");
   // The stop string that is complete first counts, even inside another one that has started.
-  EXPECT_EQ(shown("xabcd", {"abcde", "bc"}).all, "xa");
-  EXPECT_EQ(shown("ü!", {"ü"}).all, "");
+  EXPECT_EQ(streamed("xabcd", {"abcde", "bc"}).all, "xa");
+  EXPECT_EQ(streamed("ü!", {"ü"}).all, "");
 }
 
 TEST(AnswerStream, ReturnsTextBeforeTheFirstStop) {
@@ -72,15 +72,15 @@ TEST(AnswerStream, ReturnsTextBeforeTheFirstStop) {
       is_stopped = found != std::string::npos;
       if (is_stopped) want = so_far.substr(0, found);
     }
-    const Shown got = shown(text, stops);
+    const StreamedText got = streamed(text, stops);
     ASSERT_EQ(got.all, want) << text << " " << stops[0] << " " << stops[1];
     ASSERT_EQ(got.is_stopped, is_stopped);
   }
 }
 
 TEST(AnswerStream, RefusesInvalidStops) {
-  EXPECT_THROW(shown("a", {""}), Error);
-  EXPECT_THROW(shown("a", {"\xff"}), Error);
+  EXPECT_THROW(streamed("a", {""}), Error);
+  EXPECT_THROW(streamed("a", {"\xff"}), Error);
 }
 
 }  // namespace
