@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kPagedKeys = 64;
 
 template <class T>
-int64_t most_paged_rows(const PagedTask<T>& a) {
+int64_t max_paged_rows(const PagedTask<T>& a) {
   const int64_t group = a.heads / a.kv_heads;
   return group > kPagedRows ? group : kPagedRows;
 }
@@ -40,15 +40,15 @@ struct PagedState {
   using W = WideOf<T>;
   PagedState(const PagedTask<T>& a, W* memory)
       : sums(memory),
-        largest(sums + whole_lines<W>(most_paged_rows(a) * a.padded)),
-        total(largest + whole_lines<W>(most_paged_rows(a))) {}
+        largest(sums + whole_lines<W>(max_paged_rows(a) * a.padded)),
+        total(largest + whole_lines<W>(max_paged_rows(a))) {}
   W *sums, *largest, *total;  // [rows, padded], [rows], [rows]
 };
 
 template <class T>
 int64_t paged_state(const PagedTask<T>& a) {
   using W = WideOf<T>;
-  return whole_lines<W>(most_paged_rows(a) * a.padded) + 2 * whole_lines<W>(most_paged_rows(a));
+  return whole_lines<W>(max_paged_rows(a) * a.padded) + 2 * whole_lines<W>(max_paged_rows(a));
 }
 
 /// Scratch memory of a thread: queries, scores, and the states of one part and of all parts before it.
@@ -57,15 +57,15 @@ struct PagedMemory {
   using W = WideOf<T>;
   PagedMemory(const PagedTask<T>& a, W* scratch)
       : q(scratch),
-        scores(q + whole_lines<W>(most_paged_rows(a) * a.size)),
-        part(scores + most_paged_rows(a) * kPagedKeys),
+        scores(q + whole_lines<W>(max_paged_rows(a) * a.size)),
+        part(scores + max_paged_rows(a) * kPagedKeys),
         whole(part + paged_state(a)) {}
   W *q, *scores, *part, *whole;
 };
 
 template <class T>
 int64_t paged_scratch(const PagedTask<T>& a) {
-  return whole_lines<WideOf<T>>(most_paged_rows(a) * a.size) + most_paged_rows(a) * kPagedKeys + 2 * paged_state(a);
+  return whole_lines<WideOf<T>>(max_paged_rows(a) * a.size) + max_paged_rows(a) * kPagedKeys + 2 * paged_state(a);
 }
 
 template <class W>
