@@ -34,7 +34,7 @@ struct Simd<float> {
   static constexpr int kMantissaBits = 23, kExponentBias = 127, kSeriesTerms = 7;
   // 1.5 * 2^23: adding it rounds to an integer in the low bits
   static constexpr float kRoundingMagic = 12582912.0f;
-  static constexpr float kSmallestExponent = -87.0f, kLargestExponent = 88.0f;
+  static constexpr float kMinExponent = -87.0f, kMaxExponent = 88.0f;
   static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 };
 template <>
@@ -43,7 +43,7 @@ struct Simd<double> {
   typedef int64_t Integers __attribute__((vector_size(kVectorBytes)));
   static constexpr int kMantissaBits = 52, kExponentBias = 1023, kSeriesTerms = 13;
   static constexpr double kRoundingMagic = 6755399441055744.0;
-  static constexpr double kSmallestExponent = -708.0, kLargestExponent = 709.0;
+  static constexpr double kMinExponent = -708.0, kMaxExponent = 709.0;
   static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
 };
 /// 1 / k!: coefficients of the series of e^x.
@@ -217,7 +217,7 @@ inline W max_of(Vec<W> v) {
 template <class W>
 inline Vec<W> exp_of(Vec<W> x) {
   using S = Simd<W>;
-  const Vec<W> low = splat<W>(S::kSmallestExponent), high = splat<W>(S::kLargestExponent);
+  const Vec<W> low = splat<W>(S::kMinExponent), high = splat<W>(S::kMaxExponent);
   const auto underflow = x < low;
   x = x > high ? high : (underflow ? low : x);
   const Vec<W> shifted = x * W(1.44269504088896340736) + S::kRoundingMagic;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kFetched = int64_t{1} << 20;  // bytes, about a core's private cache
 constexpr int64_t kLine = 64, kLinesAtOnce = 32;
-constexpr int kTurns = 2000;               // spins before a thread sleeps
-constexpr size_t kMostRemembered = 16384;  // loops: more than the layers of any model
+constexpr int kTurns = 2000;              // spins before a thread sleeps
+constexpr size_t kMaxRemembered = 16384;  // loops: more than the layers of any model
 
 thread_local bool inside_team = false;
 
@@ -130,7 +130,7 @@ void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, St
   }
   require(items <= int64_t{0xFFFFFFFF}, "threads", "a loop has at most 2^32 - 1 items: got ", items);
   if (streamed.begin) {
-    if (shared.behind.size() > kMostRemembered) shared.behind.clear();
+    if (shared.behind.size() > kMaxRemembered) shared.behind.clear();
     if (shared.last.begin) shared.behind[shared.last.begin] = streamed;
     shared.last = streamed;
     const auto next = shared.behind.find(streamed.begin);

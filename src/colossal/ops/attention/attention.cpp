@@ -20,7 +20,7 @@ namespace colossal::ops {
 namespace {
 
 // Packing the keys costs more than it saves with fewer queries.
-constexpr int64_t kFewestQueries = 8;
+constexpr int64_t kMinQueries = 8;
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
@@ -135,7 +135,7 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   if (q.numel() == 0 || k.numel() == 0) has_kernel = false;
   // LibTorch supports neither caps nor queries that see no key.
   const bool ours = mask.soft_cap != 0 || !mask.queries.empty();
-  if (has_kernel && (ours || queries >= kFewestQueries)) return AttentionPath::Kernel;
+  if (has_kernel && (ours || queries >= kMinQueries)) return AttentionPath::Kernel;
   if (ours) return AttentionPath::Reference;
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;

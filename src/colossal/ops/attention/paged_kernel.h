@@ -164,10 +164,11 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   int64_t row = 0;
   const auto take = [&](auto count) __attribute__((always_inline)) {
     constexpr int kRows = decltype(count)::value;
-    constexpr int kMost = kRows >= 4 ? (kVectorBytes == 64 ? 4 : 2) : 4;
+    constexpr int kMaxVectors = kRows >= 4 ? (kVectorBytes == 64 ? 4 : 2) : 4;
     for (; row + kRows <= rows; row += kRows) {
       int64_t v = 0;
-      for (; v + kMost <= vectors; v += kMost) part(row, count, v, std::integral_constant<int, kMost>());
+      for (; v + kMaxVectors <= vectors; v += kMaxVectors)
+        part(row, count, v, std::integral_constant<int, kMaxVectors>());
       for (; v < vectors; ++v) part(row, count, v, std::integral_constant<int, 1>());
     }
   };

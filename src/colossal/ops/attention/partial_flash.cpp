@@ -13,7 +13,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kLargestPartHead = 256, kPartHeadStep = 8;  // limits of LibTorch's kernel
+constexpr int64_t kMaxPartHead = 256, kPartHeadStep = 8;  // limits of LibTorch's kernel
 
 /// Number of leading keys that the kernel gets, and how many positions each query sees to either side. The kernel
 /// aligns the last query to the last key. -1 = no limit.
@@ -60,7 +60,7 @@ at::Tensor part_by_token(const at::Tensor& heads) {
 bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
   if (!is_elsewhere(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
-  if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kLargestPartHead || q.numel() == 0 || k.numel() == 0) return false;
+  if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kMaxPartHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || mask.documents.defined()) return false;
   return part_window(q, k, mask) && runs(DeviceOperator::FlashAttention, q.device());
 }

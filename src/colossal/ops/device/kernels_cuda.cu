@@ -12,7 +12,7 @@ namespace colossal::ops {
 namespace {
 
 constexpr int kThreads = 256;  // threads per block, unless it asks for fewer
-constexpr int64_t kMostBlocks = 0x7FFFFFFF;
+constexpr int64_t kMaxBlocks = 0x7FFFFFFF;
 
 template <class Body, class... Arguments>
 __global__ void __launch_bounds__(kThreads) every_block(Body body, int64_t blocks, Arguments... arguments) {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) every_block(Body body, int64_t block
 template <class Body, class... Arguments>
 void launch(const Blocks& blocks, Body body, const Arguments&... arguments) {
   if (blocks.count == 0) return;
-  const auto grid = static_cast<unsigned>(blocks.count < kMostBlocks ? blocks.count : kMostBlocks);
+  const auto grid = static_cast<unsigned>(blocks.count < kMaxBlocks ? blocks.count : kMaxBlocks);
   const int threads = blocks.threads > 0 ? blocks.threads : kThreads;
   every_block<<<grid, threads, 0, static_cast<cudaStream_t>(blocks.stream)>>>(body, blocks.count, arguments...);
   if (const cudaError_t failed = cudaGetLastError(); failed != cudaSuccess) refuse_launch(cudaGetErrorString(failed));

@@ -10,7 +10,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr double kSmallestAmax = 1e-12;
+constexpr double kMinAmax = 1e-12;
 constexpr int32_t kExponentBits = 0x7f800000;  // exponent bits of fp32
 
 void check_float(const at::Tensor& x, const char* what) {
@@ -35,7 +35,7 @@ at::Tensor largest_magnitude(const at::Tensor& x) {
 
 at::Tensor scale_of(const at::Tensor& amax, Fp8 format, double margin) {
   const at::Tensor room = at::full({}, largest(format), amax.options());
-  return room / (amax.clamp_min(kSmallestAmax) * std::exp2(margin));
+  return room / (amax.clamp_min(kMinAmax) * std::exp2(margin));
 }
 
 at::Tensor power_of_two_below(const at::Tensor& scale) {

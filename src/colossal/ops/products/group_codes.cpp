@@ -12,7 +12,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr double kLargestHalf = 65504;
+constexpr double kMaxHalf = 65504;
 
 /// Expands one value per group to one value per input.
 at::Tensor spread(const at::Tensor& of_groups, const GroupCodes& codes) {
@@ -96,7 +96,7 @@ void GroupCodes::check() const {
 float binary16_factor(const at::Tensor& scales) {
   const double largest = scales.numel() == 0 ? 0 : scales.abs().max().item<double>();
   if (!(largest > 0) || !std::isfinite(largest)) return 1;
-  return static_cast<float>(std::exp2(std::ceil(std::log2(largest / kLargestHalf))));
+  return static_cast<float>(std::exp2(std::ceil(std::log2(largest / kMaxHalf))));
 }
 
 at::Tensor through_binary16(const at::Tensor& scales) {

@@ -14,7 +14,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kSide = 1024, kLargestSide = 8192;
+constexpr int64_t kSide = 1024, kMaxSide = 8192;
 constexpr double kLongEnough = 2e-3;  // seconds; the microseconds of a launch are then negligible
 
 struct Product {
@@ -52,7 +52,7 @@ double matmul_peak(at::ScalarType dtype, at::Device device, double seconds) {
   Product product(side, dtype, device);
   once(product);
   double best = once(product);
-  while (!device.is_cpu() && best < kLongEnough && side < kLargestSide) {
+  while (!device.is_cpu() && best < kLongEnough && side < kMaxSide) {
     product = Product(side *= 2, dtype, device);
     once(product);
     best = once(product);

@@ -10,7 +10,7 @@ namespace {
 constexpr int kOutputs = static_cast<int>(kPanelOutputs);
 constexpr int kPanelVectors = kOutputs / kLanes<float>;
 /// Number of accumulators that fit the registers: 24 of 32, or 12 of 16.
-constexpr int kMostSums = kVectorBytes == 64 ? 24 : 12;
+constexpr int kMaxSums = kVectorBytes == 64 ? 24 : 12;
 
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef uint8_t PanelBytes __attribute__((vector_size(kVectorBytes)));
@@ -35,7 +35,7 @@ inline int32_t load_four(const void* p) {
 // Number of a panel's vectors that are computed at a time with `Rows` rows.
 template <int Rows>
 constexpr int vectors_with() {
-  const int room = kMostSums / Rows;
+  const int room = kMaxSums / Rows;
   return room >= kPanelVectors ? kPanelVectors : room >= 2 ? 2 : 1;
 }
 
