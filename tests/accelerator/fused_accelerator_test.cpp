@@ -157,7 +157,7 @@ TEST_F(FusedOnAccelerator, UpdatesAllElementsInSlices) {
 
 /// Returns the peak memory of the accelerator while `body` runs, in bytes, less the memory in use before.
 template <class Body>
-int64_t most_bytes_of(const Body& body) {
+int64_t peak_bytes_of(const Body& body) {
   memory::restart_peak(test::accelerator());
   const int64_t before = memory::peak_bytes(test::accelerator());
   body();
@@ -185,7 +185,7 @@ TEST_F(FusedOnAccelerator, RunsFactoredPassesInSlices) {
     if (where.is_cpu())
       passes();
     else  // per element of a slice at most one fp32 and two fp64 values
-      EXPECT_LE(most_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
+      EXPECT_LE(peak_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
     return Tensors{rows, columns, to, total};
   };
   const Tensors there = run(test::accelerator()), host = run(at::kCPU);

@@ -187,8 +187,8 @@ TEST(GroupCodes, RoundsToTheNearestValue) {
     const at::Tensor scale = codes.scales.repeat_interleave(32, 1).narrow(1, 0, 100);
     // Half a step, plus the rounding of scale and minimum to the 11 bits of binary16. The error of the scale is largest
     // for the largest code.
-    const double most_codes = options.bits == 8 ? 127 : 15;
-    EXPECT_TRUE(((codes.values() - w).abs() <= scale * (0.5 + most_codes * 0x1p-10)).all().item<bool>());
+    const double max_code = options.bits == 8 ? 127 : 15;
+    EXPECT_TRUE(((codes.values() - w).abs() <= scale * (0.5 + max_code * 0x1p-10)).all().item<bool>());
     EXPECT_TRUE(at::equal(through_binary16(codes.scales), codes.scales));
   }
 }
