@@ -12,7 +12,7 @@ struct Rule {
   std::vector<double> betas;      ///< default betas; empty = the rule has none
   std::vector<std::string> keys;  ///< keys of OptimizerConfig that it uses, in addition to betas and to common_keys()
   /// Minimum number of state values per element of a large matrix, each as wide as the updated values.
-  double least_states = 0;
+  double min_states = 0;
 };
 
 const std::vector<Rule>& rules() {
@@ -55,8 +55,8 @@ std::vector<std::string> rule_names() {
   return names;
 }
 
-double least_state_bytes(const OptimizerConfig& config, double value_bytes) {
-  return rule_of(config).least_states * value_bytes;
+double min_state_bytes(const OptimizerConfig& config, double value_bytes) {
+  return rule_of(config).min_states * value_bytes;
 }
 
 std::vector<double> betas_of(const OptimizerConfig& config) {

@@ -44,7 +44,7 @@ std::vector<double> betas_of(const OptimizerConfig& config);
 
 /// Returns a lower bound of the bytes of optimizer state per element of a large matrix, if each updated value has
 /// `value_bytes` bytes. Errors ("optimizer"): an unknown optimizer.
-double least_state_bytes(const OptimizerConfig& config, double value_bytes);
+double min_state_bytes(const OptimizerConfig& config, double value_bytes);
 
 /// Returns the names of all rules.
 std::vector<std::string> rule_names();

@@ -133,7 +133,7 @@ Total least_of(const run::Config& config, const Elements& elements) {
   const double exact = has_masters ? 4 : size;
   return {.parameters = elements.all * size,
           .gradients = elements.trained * size,
-          .states = elements.trained * ((has_masters ? exact : 0) + optim::least_state_bytes(config.optimizer, exact))};
+          .states = elements.trained * ((has_masters ? exact : 0) + optim::min_state_bytes(config.optimizer, exact))};
 }
 
 /// Ranks of one stage have the same needs; stages differ.
