@@ -25,7 +25,7 @@ class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  Takes takes() const override { return {.directions = true, .shards = std::max<size_t>(1, owners_.most_shards())}; }
+  Takes takes() const override { return {.directions = true, .shards = std::max<size_t>(1, owners_.max_shards())}; }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

@@ -30,7 +30,7 @@ class Muon : public TensorwiseOptimizer {
   Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   Takes takes() const override {
-    return {.directions = true, .shards = std::max<size_t>(1, owners_.most_shards()), .of_directions = true};
+    return {.directions = true, .shards = std::max<size_t>(1, owners_.max_shards()), .of_directions = true};
   }
 
  private:

@@ -39,7 +39,7 @@ std::set<size_t> OwnerComputes::shards_of(size_t window) const {
   return numbers;
 }
 
-size_t OwnerComputes::most_shards() const {
+size_t OwnerComputes::max_shards() const {
   size_t most = 0;
   for (size_t w = 0; w + 1 < windows_.size(); ++w) most = std::max(most, shards_of(w).size());
   return most;

@@ -53,7 +53,7 @@ class OwnerComputes {
   OwnerComputes(comm::Group& group, std::vector<Matrix> matrices);
   const std::vector<Matrix>& matrices() const { return matrices_; }
   /// Returns the maximum number of shards that run() leases at one time.
-  size_t most_shards() const;
+  size_t max_shards() const;
   /// Runs `work` on all matrices. `options` are the options of matrices and results. Collective among the group.
   void run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options, const Work& work) const;
 
