@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kIterations = 5;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
-constexpr double kLeastNorm = 1e-7;
+constexpr double kMinNorm = 1e-7;
 
 /// Returns the options of gathered matrices: on the model's device even if shards are leased on the host, because an
 /// accelerator multiplies them many times as fast.
@@ -39,7 +39,7 @@ double cost_of(int64_t rows, int64_t columns) {
 at::Tensor newton_schulz(const at::Tensor& x) {
   const bool is_tall = x.size(0) > x.size(1);
   at::Tensor y = (is_tall ? x.t() : x).contiguous();
-  y = y / at::linalg_vector_norm(y).clamp_min(kLeastNorm);
+  y = y / at::linalg_vector_norm(y).clamp_min(kMinNorm);
   for (int i = 0; i < kIterations; ++i) {
     const at::Tensor a = ops::matmul_nt(y, y);
     const at::Tensor polynomial = ops::matmul_nn(a, a).mul_(kC).add_(a, kB);
