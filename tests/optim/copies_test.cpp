@@ -31,12 +31,12 @@ class SampledHome final : public Home {
   }
   void sample() {
     const TieredHome::Counts counts = tiers.counts();
-    most_kept = std::max(most_kept, counts.host_bytes + counts.disk_bytes);
-    most_on_disk = std::max(most_on_disk, tiers.disk()->counts().used_bytes);
+    peak_kept = std::max(peak_kept, counts.host_bytes + counts.disk_bytes);
+    peak_on_disk = std::max(peak_on_disk, tiers.disk()->counts().used_bytes);
   }
 
   TieredHome tiers;
-  int64_t most_kept = 0, most_on_disk = 0;
+  int64_t peak_kept = 0, peak_on_disk = 0;
 
  private:
   struct Sampled final : Kept {
@@ -127,10 +127,10 @@ TEST_P(Copies, TakeFourteenBytesPerParameterWithGradients) {
         for (Training* training : {&here, &there}) training->backward(), training->update();
         home->tiers.end_step();
       }
-      EXPECT_GE(home->most_kept, all);
-      EXPECT_LE(home->most_kept, all + both) << host_bytes;
-      EXPECT_LE(home->most_on_disk, all + both) << host_bytes;
-      EXPECT_EQ(home->most_on_disk > 0, host_bytes < all);
+      EXPECT_GE(home->peak_kept, all);
+      EXPECT_LE(home->peak_kept, all + both) << host_bytes;
+      EXPECT_LE(home->peak_on_disk, all + both) << host_bytes;
+      EXPECT_EQ(home->peak_on_disk > 0, host_bytes < all);
       expect_equal(there.values(), here.values(), concat(host_bytes));
     }
   });
