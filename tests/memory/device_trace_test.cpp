@@ -67,7 +67,7 @@ TEST(DeviceTrace, PredictsTheMaximumThatRanksAgreedOn) {
     EXPECT_EQ(known(trace, timeline, {0, 1, 0}), (std::vector<int64_t>{-1, -1, -1})) << "the ranks may know others";
     EXPECT_TRUE(trace.agree(mesh));
     EXPECT_EQ(known(trace, timeline, {0, 1, 0}), (std::vector<int64_t>{7, 5, 2})) << "the most of both";
-    EXPECT_EQ(trace.least(), 30) << "what is outside of passes counts, too";
+    EXPECT_EQ(trace.min_bytes(), 30) << "what is outside of passes counts, too";
     EXPECT_EQ(known(trace, timeline, {0, 2, 2}), (std::vector<int64_t>{7, 7, 7})) << "of what is not foretold the most";
 
     pass(trace, timeline, told, {0, 1, 0}, {4, 5, 2});
@@ -75,7 +75,7 @@ TEST(DeviceTrace, PredictsTheMaximumThatRanksAgreedOn) {
     pass(trace, timeline, told, {0, 1, 0}, {4, is_first ? 25 : 5, 2});
     EXPECT_TRUE(trace.agree(mesh));
     EXPECT_EQ(known(trace, timeline, {0, 1, 0}), (std::vector<int64_t>{7, 25, 2}));
-    EXPECT_EQ(trace.least(), 25 + kChunk);
+    EXPECT_EQ(trace.min_bytes(), 25 + kChunk);
     EXPECT_EQ(trace.peak(), is_first ? 35 : 15);
     EXPECT_EQ(trace.peak_model(), kChunk);
 
@@ -106,7 +106,7 @@ TEST(DeviceTrace, IgnoresUsesOutsideOfSteps) {
 struct Outcome {
   std::vector<at::Tensor> gradients;
   std::vector<int64_t> gathers, brought;  // counts of each step
-  int64_t least = 0;
+  int64_t min_bytes = 0;
 };
 
 constexpr int64_t kLayers = 6, kSteps = 4;
@@ -152,7 +152,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
       if (world.rank() != 0) continue;
       outcome.gathers.push_back(store.counts().gathers - before.gathers);
       outcome.brought.push_back(store.counts().brought - before.brought);
-      outcome.least = trace->least();
+      outcome.min_bytes = trace->min_bytes();
     }
   });
   return outcome;
@@ -165,13 +165,13 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
   EXPECT_EQ(all.gathers, (std::vector<int64_t>{2 * up_and_down, kLayers, kLayers, kLayers}))
       << "the first step keeps nothing, of which nothing is known; then each comes once";
   for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(all.brought[step], part * all.gathers[step]);
-  const Outcome none = outcome_of(all.least, Leaves::UsedLast);
-  EXPECT_EQ(none.least, all.least) << "the smallest does not depend on what there is";
+  const Outcome none = outcome_of(all.min_bytes, Leaves::UsedLast);
+  EXPECT_EQ(none.min_bytes, all.min_bytes) << "the smallest does not depend on what there is";
   std::vector<int64_t> best;  // gathers of Belady's policy for each budget
   for (const Leaves leaves : {Leaves::UsedLast, Leaves::LongestUsed, Leaves::LastComer}) {
     int64_t last = 2 * up_and_down;
     size_t i = 0;
-    for (const int64_t bytes : {all.least, all.least + 2048, all.least + 4096}) {
+    for (const int64_t bytes : {all.min_bytes, all.min_bytes + 2048, all.min_bytes + 4096}) {
       const Outcome got = outcome_of(bytes, leaves);
       EXPECT_LE(got.gathers.back(), last) << bytes << ": more room, more stays";
       last = got.gathers.back();
@@ -189,9 +189,9 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
 TEST(GatherWithinDevice, CountsTheWorkspaceOfGathers) {
   const int64_t part = 64 * 8 / 2;
   const Outcome one = outcome_of(1 << 20, Leaves::UsedLast, 64, 1), cut = outcome_of(1 << 20, Leaves::UsedLast, 16, 1);
-  EXPECT_GT(cut.least, one.least);
-  EXPECT_LE(cut.least, one.least + part);
-  for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.least + more, Leaves::UsedLast, 16, 1);
+  EXPECT_GT(cut.min_bytes, one.min_bytes);
+  EXPECT_LE(cut.min_bytes, one.min_bytes + part);
+  for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.min_bytes + more, Leaves::UsedLast, 16, 1);
 }
 
 TEST(DeviceTrace, CountsAChangeForTheNextMomentAndEarlyGathers) {
@@ -219,7 +219,7 @@ TEST(DeviceTrace, CountsAChangeForTheNextMomentAndEarlyGathers) {
     EXPECT_TRUE(trace.agree(mesh));
   });
   EXPECT_EQ(known(trace, timeline, {0, 1}), (std::vector<int64_t>{6, 9}));
-  EXPECT_EQ(trace.least(), kChunk + 9);
+  EXPECT_EQ(trace.min_bytes(), kChunk + 9);
   timeline.used(0);
   EXPECT_EQ(trace.next_change(timeline), 9) << "what comes for the second moment now needs that now";
   timeline.used(1);

@@ -88,7 +88,7 @@ void DeviceTrace::end_pass(const Timeline& timeline) {
     order_ = timeline.orders();
     for (const Moment& moment : known_) {  // an earlier order may return, so its needs still count
       worst_ = std::max(worst_, moment.others);
-      least_before_ = std::max(least_before_, moment.others + moment.in_use);
+      min_before_ = std::max(min_before_, moment.others + moment.in_use);
     }
     known_ = measured;
     agreed_.clear();
@@ -139,9 +139,9 @@ bool DeviceTrace::agree(comm::Mesh& mesh) {
     agreed_rest_ = rest_.others;
     has_agreed_ = true;
   }
-  int64_t least = std::max(least_before_, rest_.others + rest_.in_use);
-  for (const Moment& moment : known_) least = std::max(least, moment.others + moment.in_use);
-  least_ = largest({least}, mesh.all())[0];
+  int64_t min_bytes = std::max(min_before_, rest_.others + rest_.in_use);
+  for (const Moment& moment : known_) min_bytes = std::max(min_bytes, moment.others + moment.in_use);
+  min_bytes_ = largest({min_bytes}, mesh.all())[0];
   return true;
 }
 

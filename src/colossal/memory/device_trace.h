@@ -10,7 +10,7 @@
 //     forward_and_backward();              // the placement reports each change to the trace
 //     trace->end_passes();
 //     store.end_pass();                    // releases all chunks
-//     if (trace->agree(mesh)) require(trace->least() <= bytes, ...);
+//     if (trace->agree(mesh)) require(trace->min_bytes() <= bytes, ...);
 //     update();
 //     trace->end_step();
 //   }
@@ -82,7 +82,7 @@ class DeviceTrace {
   bool agree(comm::Mesh& mesh);
   /// Returns the smallest number of bytes that suffices for all moments of all ranks, with only the chunks gathered
   /// that operators read. It is the same on all ranks.
-  int64_t least() const { return least_; }
+  int64_t min_bytes() const { return min_bytes_; }
   /// Return the peaks of the current or last step on this rank in bytes: of model data, and of all memory.
   int64_t peak_model() const { return peak_model_; }
   int64_t peak() const { return peak_; }
@@ -99,7 +99,7 @@ class DeviceTrace {
   std::unique_ptr<DeviceMeter> meter_;
   std::shared_ptr<std::atomic<int64_t>> on_device_ = std::make_shared<std::atomic<int64_t>>(0);
   int64_t reserved_ = 0, resident_ = 0;  // resident_: on_device_ when the step began
-  int64_t peak_ = 0, peak_model_ = 0, least_ = 0;
+  int64_t peak_ = 0, peak_model_ = 0, min_bytes_ = 0;
   bool in_step_ = false, in_passes_ = false, is_changing_ = false;
 
   struct Open {
@@ -111,7 +111,7 @@ class DeviceTrace {
   std::vector<Moment> measured_;  // moments of the current pass
   std::vector<Moment> known_;     // moments of the order learnt last
   Moment rest_;                   // outside of passes
-  int64_t least_before_ = 0;      // bytes that earlier orders need at least
+  int64_t min_before_ = 0;        // minimum bytes of earlier orders
   uint64_t order_ = 0;            // order of known_: Timeline::orders()
   bool has_news_ = false;
 

@@ -229,7 +229,7 @@ void Optimization::settle_states() {
   const bool may_move = optimizer_->takes_shards_on(store_->chunks().front()->options().device());
   const bool is_static = config_.memory.placement == "static";
   // Only the steady share of the fullest moment is used, because the next chunk may be prefetched then, too.
-  const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->least()) -
+  const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->min_bytes()) -
                         static_cast<double>(largest);
   const auto room =
       static_cast<int64_t>(is_static ? std::ceil(config_.memory.states_on_device * static_cast<double>(all)) : margin);
@@ -243,7 +243,7 @@ void Optimization::settle_states() {
     (fits ? here : there).push_back(chunk_home);
   }
   // States may differ between ranks. With the same room, all ranks that share chunks make the same plan.
-  at::Tensor most = at::tensor({trace_->least() + (is_static ? bytes : 0), bytes}, at::kLong);
+  at::Tensor most = at::tensor({trace_->min_bytes() + (is_static ? bytes : 0), bytes}, at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t least = most[0].item<int64_t>();
   require(device >= least, "memory", "device = \"", print_bytes(device), "\" is too small: in step ", steps_done_ + 1,
