@@ -41,10 +41,10 @@ struct DiskTransfers::Stretch {
 };
 
 DiskTransfers::DiskTransfers(BlockFile& file, const DiskOptions& options)
-    : file_(file), request_bytes_(options.request_bytes), most_requests_(options.file.requests) {
+    : file_(file), request_bytes_(options.request_bytes), max_requests_(options.file.requests) {
   require(request_bytes_ > 0 && request_bytes_ % kBlock == 0, "disk", "requests must be multiples of ", kBlock,
           " bytes: got ", request_bytes_);
-  require(most_requests_ > 0, "disk", "at least one request must be in flight: got ", most_requests_);
+  require(max_requests_ > 0, "disk", "at least one request must be in flight: got ", max_requests_);
   feeder_ = std::thread([this] { feed(); });
 }
 
@@ -126,7 +126,7 @@ void DiskTransfers::depart(const JourneyPointer& journey) {
 /// Waits until a request may be issued. Returns false if the transfer has failed, so that further requests are useless.
 bool DiskTransfers::may_request(Journey& journey) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return journey.failure || requests_ < most_requests_; });
+  changed_.wait(lock, [&] { return journey.failure || requests_ < max_requests_; });
   if (journey.failure) return false;
   ++requests_;
   ++journey.left;

@@ -59,7 +59,7 @@ class DiskTransfers {
 
   BlockFile& file_;
   const int64_t request_bytes_;
-  const int most_requests_;
+  const int max_requests_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<JourneyPointer> waiting_;

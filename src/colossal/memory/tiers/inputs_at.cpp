@@ -94,8 +94,8 @@ struct InputsAt::Inputs final : nn::KeptInputs {
   std::vector<at::Device> devices;
 };
 
-InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes, int64_t others)
-    : home_(std::move(home)), failure_(std::make_shared<Failure>()), most_bytes_(most_bytes), others_(others) {}
+InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t max_bytes, int64_t others)
+    : home_(std::move(home)), failure_(std::make_shared<Failure>()), max_bytes_(max_bytes), others_(others) {}
 InputsAt::~InputsAt() = default;
 
 void InputsAt::rethrow() {
@@ -115,8 +115,8 @@ std::unique_ptr<nn::KeptInputs> InputsAt::keep(const std::vector<at::Tensor>& in
 std::unique_ptr<nn::KeptInputs> InputsAt::kept(const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& x : inputs) {
     const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
-    require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
-            ", but this rank's part of memory.host has ", readable_bytes(most_bytes_), ": \"",
+    require(bytes <= max_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
+            ", but this rank's part of memory.host has ", readable_bytes(max_bytes_), ": \"",
             print_bytes(bytes + others_),
             "\" per rank of this machine is the smallest that works; more micro-batches (training.accumulate) make "
             "inputs smaller, or leave them out of memory.host with memory.recompute = \"none\"");

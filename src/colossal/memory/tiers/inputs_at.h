@@ -23,14 +23,14 @@ namespace colossal::memory {
 /// Errors:        wait for rethrow(), because other ranks go on. If Home::keep() fails, the input remains where it is.
 ///                If it cannot be loaded (Kept::copy_to()), backward gets NaN, or 0 for integers. Errors ("memory") of
 ///                this class: an input that could be stored but not loaded, because it is larger than
-///                `most_bytes` - `others`. The message has the smallest budget that works.
+///                `max_bytes` - `others`. The message has the smallest budget that works.
 /// Thread safety: as `home`.
 class InputsAt final : public nn::InputHome {
  public:
   /// `home` must not change the tensors that it is given, because the block still reads them; TieredHome copies them.
-  /// `most_bytes`: bytes of this rank that `home` can load at a time. `others`: bytes of these that may be borrowed in
+  /// `max_bytes`: bytes of this rank that `home` can load at a time. `others`: bytes of these that may be borrowed in
   /// addition to an input.
-  explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max(),
+  explicit InputsAt(std::shared_ptr<Home> home, int64_t max_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override;
@@ -46,7 +46,7 @@ class InputsAt final : public nn::InputHome {
   struct Failure;
   std::shared_ptr<Home> home_;
   std::shared_ptr<Failure> failure_;
-  int64_t most_bytes_, others_;
+  int64_t max_bytes_, others_;
   std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;
   std::weak_ptr<Place> last_;
