@@ -16,7 +16,7 @@
 namespace colossal::memory {
 namespace {
 
-constexpr size_t kSmallest = size_t{256} << 10;
+constexpr size_t kMinPooledBytes = size_t{256} << 10;
 constexpr size_t kUnit = size_t{4} << 10;      // unit of the sizes of blocks
 constexpr size_t kSegment = size_t{32} << 20;  // bytes taken from the system at a time, unless a tensor is larger
 
@@ -42,7 +42,7 @@ class HostCache final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     const size_t size = round_up(bytes, kUnit);
-    void* data = bytes < kSmallest ? nullptr : take(size);
+    void* data = bytes < kMinPooledBytes ? nullptr : take(size);
     // Also if the system has no more memory, because the small allocator words the error.
     if (!data) return small_->allocate(bytes);
     c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(size), 0, 0, c10::Device(c10::DeviceType::CPU));

@@ -7,7 +7,7 @@ namespace colossal::memory {
 
 namespace {
 
-constexpr size_t kMostSkipped = 16, kMostPassedOver = 32;
+constexpr size_t kMaxSkipped = 16, kMaxPassedOver = 32;
 
 }  // namespace
 
@@ -23,14 +23,14 @@ bool Timeline::finds_place(size_t chunk) {
   if (chunk < last_uses_.size()) {
     const std::vector<size_t>& uses = last_uses_[chunk];
     const auto next = std::lower_bound(uses.begin(), uses.end(), place_);
-    if (next != uses.end() && *next - place_ <= kMostSkipped) {
+    if (next != uses.end() && *next - place_ <= kMaxSkipped) {
       place_ = *next + 1;
       passed_over_ = 0;
       ++revision_;  // the next uses of the skipped chunks have changed
       return true;
     }
   }
-  return ++passed_over_ <= kMostPassedOver;
+  return ++passed_over_ <= kMaxPassedOver;
 }
 
 void Timeline::used(size_t chunk) {
