@@ -110,7 +110,7 @@ TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
       EXPECT_GT(others->lent(), 0) << "what is whole is lent";
       store.end_pass();
     }
-    EXPECT_LE(others->most_lent, 2 * 1024) << "the chunk in use and the next one";
+    EXPECT_LE(others->peak_borrowed, 2 * 1024) << "the chunk in use and the next one";
     EXPECT_EQ(others->brought(), 3 * 4);
     others->broken = 2;
     for (const nn::Parameter& p : parameters) at::sum(p.value);

@@ -48,7 +48,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
         EXPECT_GT(home->brought(), 0);
         EXPECT_GT(home->expected(), 0) << "the next segment while one is copied";
       }
-      if (is_elsewhere && world.size() == 1) EXPECT_EQ(home->most_lent, 32);
+      if (is_elsewhere && world.size() == 1) EXPECT_EQ(home->peak_borrowed, 32);
       reducer.zero();
       reducer.begin(true);
       (module.forward(input()) / world.size()).backward();

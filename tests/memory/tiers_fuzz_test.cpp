@@ -45,7 +45,7 @@ struct Tiers {
 /// Tensors of one value each in a store, and a model of their values.
 class Player {
  public:
-  Player(Home& home, unsigned seed, int64_t most_lent) : home_(home), random_(seed), most_lent_(most_lent) {}
+  Player(Home& home, unsigned seed, int64_t max_borrowed) : home_(home), random_(seed), max_borrowed_(max_borrowed) {}
 
   /// Makes one legal call, or two.
   void play() {
@@ -67,7 +67,7 @@ class Player {
       tensor.value.reset();
     } else if (what == 4 || !tensor.value) {
       replace(tensor);
-    } else if (lent_blocks_ + tensor.blocks <= most_lent_) {
+    } else if (lent_blocks_ + tensor.blocks <= max_borrowed_) {
       bring(tensor);
       if (what < 10) put(tensor);
     }
@@ -119,7 +119,7 @@ class Player {
 
   Home& home_;
   std::mt19937 random_;
-  int64_t most_lent_, lent_blocks_ = 0;
+  int64_t max_borrowed_, lent_blocks_ = 0;
   std::list<Tensor> tensors_;
 };
 

@@ -23,7 +23,7 @@ class CountingHome final : public memory::Home {
     bool is_lent = false, is_gone = false;
   };
   std::vector<Count> counts;  ///< counts of the tensors, in the order of keep()
-  int64_t most_lent = 0;      ///< maximum number of elements borrowed at one time
+  int64_t peak_borrowed = 0;  ///< maximum number of elements borrowed at one time
   /// The number of the tensor whose bring() throws.
   size_t broken = static_cast<size_t>(-1);
 
@@ -52,7 +52,7 @@ class CountingHome final : public memory::Home {
   }
   void forget_counts() {
     for (Count& count : counts) count.expected = count.brought = count.written = 0;
-    most_lent = 0;
+    peak_borrowed = 0;
   }
 
  private:
@@ -69,7 +69,7 @@ class CountingHome final : public memory::Home {
       EXPECT_FALSE(count().is_lent) << "tensor " << number << " is brought twice";
       ++count().brought;
       count().is_lent = true;
-      home.most_lent = std::max(home.most_lent, home.lent());
+      home.peak_borrowed = std::max(home.peak_borrowed, home.lent());
       return value.clone();
     }
     void put(const at::Tensor& lent, bool changed) override {

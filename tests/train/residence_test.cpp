@@ -58,7 +58,7 @@ struct Model {
 
 TEST(StateElsewhere, LoadsOneShardAtATime) {
   for (const std::string& optimizer : optim::rule_names()) {
-    std::vector<int64_t> most_saved, most_loaded;
+    std::vector<int64_t> peak_saved, peak_loaded;
     for (const int64_t count : {4, 12})
       comm::run_ranks(1, [&](comm::World& world) {
         test::TemporaryFolder folder;
@@ -67,14 +67,14 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         model.step();
         model.home->forget_counts();
         checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.place(), 0);
-        most_saved.push_back(model.home->most_lent);
+        peak_saved.push_back(model.home->peak_borrowed);
         for (const auto& tensor : model.home->counts)  // directions are not stored after an update
           EXPECT_EQ(tensor.brought, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
         EXPECT_EQ(model.home->written(), 0);
         model.saved_brought = model.home->brought();
         resumed.home->forget_counts();
         resumed.load(folder.path());
-        most_loaded.push_back(resumed.home->most_lent);
+        peak_loaded.push_back(resumed.home->peak_borrowed);
         EXPECT_EQ(resumed.loaded_brought, model.saved_brought) << optimizer << ": once each";
         EXPECT_EQ(resumed.home->written(), model.saved_brought);
         for (Model* m : {&model, &resumed}) m->step();  // continues from the loaded state
@@ -82,10 +82,10 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         ASSERT_EQ(got.size(), want.size());
         for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << optimizer << ", " << i;
       });
-    EXPECT_EQ(most_saved[0], most_saved[1]) << optimizer;
-    EXPECT_EQ(most_loaded[0], most_loaded[1]) << optimizer;
-    EXPECT_LE(most_loaded[0], 4 * kNumel) << optimizer << ": two moments of a shard, and of the next";
-    EXPECT_GT(most_loaded[0], 0);
+    EXPECT_EQ(peak_saved[0], peak_saved[1]) << optimizer;
+    EXPECT_EQ(peak_loaded[0], peak_loaded[1]) << optimizer;
+    EXPECT_LE(peak_loaded[0], 4 * kNumel) << optimizer << ": two moments of a shard, and of the next";
+    EXPECT_GT(peak_loaded[0], 0);
   }
 }
 
