@@ -14,7 +14,7 @@ using Kind = TierEvent::Kind;
 
 /// Returns the fewest bytes that a host of `budget` bytes reads. It searches everything that the host may hold after
 /// each event: any number of bytes of each tensor. The tensors have a few bytes each.
-int64_t least_of_all_ways(const std::vector<TierEvent>& events, int64_t budget, size_t tensors) {
+int64_t exhaustive_optimum(const std::vector<TierEvent>& events, int64_t budget, size_t tensors) {
   using Held = std::vector<int64_t>;
   std::map<Held, int64_t> cost{{Held(tensors), 0}};
   for (const TierEvent& event : events) {
@@ -67,7 +67,7 @@ TEST(OfflineOptimum, EqualsAnExhaustiveSearch) {
     for (const OptimalPass& one : offline_optimum(pass, budget, 3)) {
       read += one.bytes_read;
       all.insert(all.end(), pass.begin(), pass.end());
-      ASSERT_EQ(read, least_of_all_ways(all, budget, kTensors)) << "round " << round;
+      ASSERT_EQ(read, exhaustive_optimum(all, budget, kTensors)) << "round " << round;
     }
   }
 }
