@@ -39,7 +39,7 @@ class StreamedGenerationOnAccelerator : public test::AcceleratorTest {
   static std::string refusal(const Asked& asked) {
     return test::thrown_message([&] { generated(asked); });
   }
-  int64_t least_device(const run::MemoryConfig& memory) const {
+  int64_t min_device(const run::MemoryConfig& memory) const {
     return test::least_in(refusal({folder / "run", memory}), "is too small for the weights of a rank");
   }
   test::TemporaryFolder folder;
@@ -64,7 +64,7 @@ TEST_F(StreamedGenerationOnAccelerator, GivesTheTokensOfAResidentModel) {
     write(name);
     const Continued want = with({});
     ASSERT_EQ(want.tokens.size(), static_cast<size_t>(kNew));
-    const int64_t all = want.all, least = least_device(budgets(4096, 0, false));
+    const int64_t all = want.all, least = min_device(budgets(4096, 0, false));
     EXPECT_LT(least, all / 2) << name;
     struct Case {
       int64_t device, host;
@@ -119,7 +119,7 @@ TEST_F(StreamedGenerationOnAccelerator, CopiesStreamedWeightsOncePerToken) {
 // The allocator's counts decide. Except for weights, both models need the same memory.
 TEST_F(StreamedGenerationOnAccelerator, SavesDeviceMemoryOfStreamedWeights) {
   write("gpt2-tiny");
-  const run::MemoryConfig least = budgets(least_device(budgets(4096, 0, false)), 0, false);
+  const run::MemoryConfig least = budgets(min_device(budgets(4096, 0, false)), 0, false);
   with({}), with(least);  // a warm-up, because libraries allocate workspaces once
   const auto peak = [&](const run::MemoryConfig& memory, Continued& text) {
     memory::restart_peak(test::accelerator());

@@ -76,10 +76,12 @@ TEST(WeightBudget, FitsAcceleratorAndNamesSmallest) {
     Random random(seed, at::kMeta);  // any device except the CPU
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
-    if (random.plan().least_device > memory.device)
-      expect_smallest(random, memory.device, 1, [&] { return random.plan().least_device; }, what);
-    if (memory.host > 0 && random.plan().least_host * random.ranks > memory.host)
-      expect_smallest(random, memory.host, random.ranks, [&] { return random.plan().least_host; }, what);
+    if (random.plan().min_device > memory.device)
+      expect_smallest(
+          random, memory.device, 1, [&] { return random.plan().min_device; }, what);
+    if (memory.host > 0 && random.plan().min_host * random.ranks > memory.host)
+      expect_smallest(
+          random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
     const WeightBudget budget = random.plan();
     int64_t there = 0;
     for (const nn::Parameter* p : budget.on_device) there += bytes_of(*p);
@@ -103,8 +105,9 @@ TEST(WeightBudget, FitsCpuAndNamesSmallest) {
     Random random(seed, at::kCPU);
     run::MemoryConfig& memory = random.memory;
     const std::string what = "seed " + std::to_string(seed);
-    if (memory.host > 0 && random.plan().least_host * random.ranks > memory.host)
-      expect_smallest(random, memory.host, random.ranks, [&] { return random.plan().least_host; }, what);
+    if (memory.host > 0 && random.plan().min_host * random.ranks > memory.host)
+      expect_smallest(
+          random, memory.host, random.ranks, [&] { return random.plan().min_host; }, what);
     const WeightBudget budget = random.plan();
     EXPECT_TRUE(budget.on_device.empty()) << what;
     EXPECT_EQ(budget.residence.stays + budget.travelling, budget.host) << what;

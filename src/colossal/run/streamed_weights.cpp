@@ -27,9 +27,9 @@ memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dt
 
 /// Returns the smallest budgets that work for every rank, because stages of a pipeline need different amounts.
 WeightBudget least_of_all(WeightBudget budget, comm::Mesh& mesh) {
-  at::Tensor most = at::tensor({budget.least_device, budget.least_host}, at::kLong);
+  at::Tensor most = at::tensor({budget.min_device, budget.min_host}, at::kLong);
   mesh.all().all_reduce(most, comm::Reduce::Max).wait();
-  budget.least_device = most[0].item<int64_t>(), budget.least_host = most[1].item<int64_t>();
+  budget.min_device = most[0].item<int64_t>(), budget.min_host = most[1].item<int64_t>();
   return budget;
 }
 
@@ -37,12 +37,11 @@ void check_budgets(const WeightBudget& least, const MemoryConfig& memory, int64_
   require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
           "\" needs an accelerator, because on the CPU weights are read directly from host memory; limit them with "
           "memory.host and leave memory.device out");
-  require(memory.device == 0 || memory.device >= least.least_device, "memory", "device = \"",
-          print_bytes(memory.device),
+  require(memory.device == 0 || memory.device >= least.min_device, "memory", "device = \"", print_bytes(memory.device),
           "\" is too small for the weights of a rank: those of an operator and of the next one must fit at once; the "
           "smallest that works is \"",
-          print_bytes(least.least_device), "\"");
-  const int64_t host = least.least_host * ranks;
+          print_bytes(least.min_device), "\"");
+  const int64_t host = least.min_host * ranks;
   require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: ",
           !memory.disk.empty() ? "the weights of an operator and those of the next one must fit at once"

@@ -108,7 +108,7 @@ WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64
   if (sizes.all <= host) {
     budget.host = sizes.all, budget.travelling = may_stay ? 0 : sizes.all;
   } else {
-    budget.least_host = memory.disk.empty() ? sizes.all : least(host);
+    budget.min_host = memory.disk.empty() ? sizes.all : least(host);
     const int64_t ahead = kAhead * std::min(parts.largest, parts.chunk);
     budget.travelling = may_stay ? std::min(host - parts.tables, parts.travelling + ahead) : host;
   }
@@ -135,7 +135,7 @@ WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, c
   }
   const Split parts = split(sizes, memory.device, true, most);
   budget.chunk = parts.chunk;
-  budget.least_device = least_that_works(sizes, memory.device, true, most);
+  budget.min_device = least_that_works(sizes, memory.device, true, most);
   const int64_t share = memory.device - parts.travelling - parts.tables;
   memory::EvenShare spread(share, sizes.all - parts.tables);
   for (const nn::Parameter& p : parameters)
@@ -159,7 +159,7 @@ WeightBudget plan_copied(const nn::Parameters& parameters, const Sizes& sizes, c
     budget.host = all, budget.travelling = may_stay ? 0 : all;
   } else {
     // If a budget does not hold the chunks at once, its chunks have the minimum size of one block already.
-    budget.least_host = memory.disk.empty() ? all : std::max(std::min(at_once, all), budget.host);
+    budget.min_host = memory.disk.empty() ? all : std::max(std::min(at_once, all), budget.host);
     budget.travelling = may_stay ? std::min(budget.host, with_ahead) : budget.host;
   }
   budget.residence = {.all = all, .stays = budget.host - budget.travelling, .largest = all};

@@ -1,7 +1,7 @@
 // Plans how the budgets of [memory] are used for the weights of a model that generates.
 //
 //   const run::WeightBudget budget = run::plan_weights(model.parameters(), memory, ranks_of_this_machine);
-//   require(memory.device >= budget.least_device, "memory", "the smallest that works is ", budget.least_device);
+//   require(memory.device >= budget.min_device, "memory", "the smallest that works is ", budget.min_device);
 #pragma once
 #include <cstdint>
 #include <set>
@@ -24,8 +24,8 @@ namespace colossal::run {
 /// eviction policy decides on all of them.
 struct WeightBudget {
   /// Smallest budgets of this rank that work; at most the given ones if those work. 0 = none is needed, because
-  /// memory.device is not set or all weights fit. least_host without memory.host: at most `host`
-  int64_t least_device = 0, least_host = 0;
+  /// memory.device is not set or all weights fit. min_host without memory.host: at most `host`
+  int64_t min_device = 0, min_host = 0;
   std::set<const nn::Parameter*> on_device{};  ///< parameters that are always on the accelerator
   int64_t chunk = 0;                           ///< bytes of a chunk; larger parameters have a chunk each
   /// Bytes of host memory in use, at most the bytes of the weights stored there
@@ -34,7 +34,7 @@ struct WeightBudget {
   memory::LoadedHome::Residence residence{};  ///< residence of the other weights
 
   /// True = not all weights that are off the accelerator fit into host memory
-  bool needs_disk() const { return least_host > 0; }
+  bool needs_disk() const { return min_host > 0; }
 };
 
 /// Plans the budgets of one of `ranks` ranks, which share memory.host, for its `parameters` on their device. Without
