@@ -17,7 +17,7 @@ using memory::kBlock;
 
 // small chunks, because the part of the budget for chunks in transit is then small
 constexpr int64_t kChunksOfBudget = 64;
-constexpr int64_t kLargestChunk = int64_t{64} << 20;
+constexpr int64_t kMaxChunk = int64_t{64} << 20;
 /// Number of chunks that may be whole at once: the one in use, the next one, and another that the same operator reads.
 constexpr size_t kAtOnce = 3;
 /// Number of further chunks that are read ahead, so that the disk is busy during computation.
@@ -51,8 +51,8 @@ int64_t bytes_at_once(std::vector<int64_t> sizes, int64_t chunk) {
   return bytes;
 }
 
-int64_t chunk_of(int64_t budget, int64_t most) {
-  return std::clamp(budget / kChunksOfBudget / kBlock * kBlock, kBlock, most);
+int64_t chunk_of(int64_t budget, int64_t max_chunk) {
+  return std::clamp(budget / kChunksOfBudget / kBlock * kBlock, kBlock, max_chunk);
 }
 
 /// A division of a budget for whole parameters.
@@ -63,8 +63,8 @@ struct Split {
   int64_t travelling = 0;  ///< minimum for the parameters that are transferred
 };
 
-Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
-  Split parts{.chunk = chunk_of(budget, most_of_chunk)};
+Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t max_chunk) {
+  Split parts{.chunk = chunk_of(budget, max_chunk)};
   parts.largest = std::max(sizes.others.empty() ? 0 : sizes.others.front(), parts.chunk);
   std::vector<int64_t> travel = sizes.others, without = sizes.others;
   for (const int64_t table : sizes.tables) {
@@ -86,9 +86,9 @@ Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_c
 }
 
 /// Returns the smallest budget that works if `budget` is too small, else `budget`.
-int64_t least_that_works(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
+int64_t min_working_budget(const Sizes& sizes, int64_t budget, bool may_stay, int64_t max_chunk) {
   for (;;) {
-    const Split parts = split(sizes, budget, may_stay, most_of_chunk);
+    const Split parts = split(sizes, budget, may_stay, max_chunk);
     const int64_t more = memory::whole_blocks(std::min(parts.tables + parts.travelling, sizes.all));
     if (more <= budget) return budget;
     budget = more;
@@ -98,17 +98,17 @@ int64_t least_that_works(const Sizes& sizes, int64_t budget, bool may_stay, int6
 /// Plans weights that are read directly from host memory.
 WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64_t ranks) {
   const bool may_stay = memory.placement == "auto";
-  const auto least = [&](int64_t host) { return least_that_works(sizes, host, may_stay, kLargestChunk); };
+  const auto min_budget = [&](int64_t host) { return min_working_budget(sizes, host, may_stay, kMaxChunk); };
   // As little as transfers need: the minimum for chunks that are read at once, and as much again for reading ahead.
   const int64_t host = memory.host > 0       ? memory.host / ranks
                        : memory.disk.empty() ? sizes.all
-                                             : std::min(2 * least(kBlock), sizes.all);
-  const Split parts = split(sizes, host, may_stay, kLargestChunk);
+                                             : std::min(2 * min_budget(kBlock), sizes.all);
+  const Split parts = split(sizes, host, may_stay, kMaxChunk);
   WeightBudget budget{.chunk = parts.chunk, .host = host};
   if (sizes.all <= host) {
     budget.host = sizes.all, budget.travelling = may_stay ? 0 : sizes.all;
   } else {
-    budget.min_host = memory.disk.empty() ? sizes.all : least(host);
+    budget.min_host = memory.disk.empty() ? sizes.all : min_budget(host);
     const int64_t ahead = kAhead * std::min(parts.largest, parts.chunk);
     budget.travelling = may_stay ? std::min(host - parts.tables, parts.travelling + ahead) : host;
   }
@@ -122,20 +122,20 @@ WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64
 /// Plans parameters that are copied to an accelerator: which are always on it, and the size of chunks.
 WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, const MemoryConfig& memory,
                          int64_t ranks) {
-  const int64_t largest = std::min(sizes.others.empty() ? kBlock : sizes.others.front(), kLargestChunk);
+  const int64_t largest = std::min(sizes.others.empty() ? kBlock : sizes.others.front(), kMaxChunk);
   // Without a disk, host memory holds all others, in chunks of any size.
   const bool is_cut = memory.host > 0 && !memory.disk.empty();
-  const int64_t most = is_cut ? chunk_of(memory.host / ranks, largest) : largest;
-  if (memory.device == 0) return {.chunk = most};
+  const int64_t max_chunk = is_cut ? chunk_of(memory.host / ranks, largest) : largest;
+  if (memory.device == 0) return {.chunk = max_chunk};
   WeightBudget budget;
   if (sizes.all <= memory.device) {
     for (const nn::Parameter& p : parameters) budget.on_device.insert(&p);
-    budget.chunk = most;
+    budget.chunk = max_chunk;
     return budget;
   }
-  const Split parts = split(sizes, memory.device, true, most);
+  const Split parts = split(sizes, memory.device, true, max_chunk);
   budget.chunk = parts.chunk;
-  budget.min_device = least_that_works(sizes, memory.device, true, most);
+  budget.min_device = min_working_budget(sizes, memory.device, true, max_chunk);
   const int64_t share = memory.device - parts.travelling - parts.tables;
   memory::EvenShare spread(share, sizes.all - parts.tables);
   for (const nn::Parameter& p : parameters)
