@@ -26,22 +26,22 @@ memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dt
 }
 
 /// Returns the smallest budgets that work for every rank, because stages of a pipeline need different amounts.
-WeightBudget least_of_all(WeightBudget budget, comm::Mesh& mesh) {
-  at::Tensor most = at::tensor({budget.min_device, budget.min_host}, at::kLong);
-  mesh.all().all_reduce(most, comm::Reduce::Max).wait();
-  budget.min_device = most[0].item<int64_t>(), budget.min_host = most[1].item<int64_t>();
+WeightBudget max_over_ranks(WeightBudget budget, comm::Mesh& mesh) {
+  at::Tensor maxima = at::tensor({budget.min_device, budget.min_host}, at::kLong);
+  mesh.all().all_reduce(maxima, comm::Reduce::Max).wait();
+  budget.min_device = maxima[0].item<int64_t>(), budget.min_host = maxima[1].item<int64_t>();
   return budget;
 }
 
-void check_budgets(const WeightBudget& least, const MemoryConfig& memory, int64_t ranks, at::Device device) {
+void check_budgets(const WeightBudget& needed, const MemoryConfig& memory, int64_t ranks, at::Device device) {
   require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
           "\" needs an accelerator, because on the CPU weights are read directly from host memory; limit them with "
           "memory.host and leave memory.device out");
-  require(memory.device == 0 || memory.device >= least.min_device, "memory", "device = \"", print_bytes(memory.device),
+  require(memory.device == 0 || memory.device >= needed.min_device, "memory", "device = \"", print_bytes(memory.device),
           "\" is too small for the weights of a rank: those of an operator and of the next one must fit at once; the "
           "smallest that works is \"",
-          print_bytes(least.min_device), "\"");
-  const int64_t host = least.min_host * ranks;
+          print_bytes(needed.min_device), "\"");
+  const int64_t host = needed.min_host * ranks;
   require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: ",
           !memory.disk.empty() ? "the weights of an operator and those of the next one must fit at once"
@@ -59,9 +59,9 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
   for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
   const at::Device device = parameters.options().device;
   const int64_t ranks = mesh.world().local_size();
-  const WeightBudget budget = plan_weights(parameters, memory, ranks), least = least_of_all(budget, mesh);
+  const WeightBudget budget = plan_weights(parameters, memory, ranks), needed = max_over_ranks(budget, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
-    check_budgets(least, memory, ranks, device);
+    check_budgets(needed, memory, ranks, device);
     memory::TieredHome::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
     options.eviction = memory::make_eviction(memory.placement);
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
