@@ -104,7 +104,7 @@ std::vector<MemoryNeed> needs_of(distributed::DistributedModel& model, comm::Mes
   };
   if (has_tiers) {
     const TierNeeds needs = tier_needs(parameters, mesh, chunks, gradients, config.optimizer);
-    rows.push_back({{}, "at once", needs.least, "host"});
+    rows.push_back({{}, "at once", needs.min_host_bytes, "host"});
     rows.push_back({{}, "without a disk", needs.whole, "host"});
     rows.push_back({{}, "largest chunk", needs.largest_chunk, "device"});
   }

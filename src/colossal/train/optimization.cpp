@@ -49,7 +49,7 @@ std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const 
   if (config.memory.host > 0)
     options.host_bytes = config.memory.host / ranks_here;
   else if (!config.memory.disk.empty())
-    options.host_bytes = kTransfers * needs.least;
+    options.host_bytes = kTransfers * needs.min_host_bytes;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredHome>(std::move(options));
 }

@@ -80,7 +80,7 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
       const memory::Shard& shard = planned.trained[next];
       const OfUpdate beside = of_update(shard, chunks.sharing.gradients, gradients.sums, takes.directions);
       kept += shard.bytes(), of_chunk += beside.gradients, in_update += beside.gradients + beside.directions;
-      needs.least = std::max(needs.least, shard.bytes() + beside.gradients + beside.directions);
+      needs.min_host_bytes = std::max(needs.min_host_bytes, shard.bytes() + beside.gradients + beside.directions);
       largest = std::max(largest, beside.gradients);
       together.push_back(takes.of_directions && beside.directions > 0 ? beside.directions : beside.gradients);
     }
@@ -88,22 +88,22 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
   }
   for (const memory::Shard& shard : planned.frozen) {
     kept += shard.bytes();
-    needs.least = std::max(needs.least, shard.bytes());
+    needs.min_host_bytes = std::max(needs.min_host_bytes, shard.bytes());
   }
-  needs.least = std::max(needs.least, needs.of_gathers + largest);
+  needs.min_host_bytes = std::max(needs.min_host_bytes, needs.of_gathers + largest);
   const int64_t window = sum_of_largest(std::move(together), takes.shards);
-  needs.is_of_window = window > needs.least;
-  needs.least = std::max(needs.least, window);
-  needs.whole = std::max(needs.least, kept + std::max(in_passes, in_update));
+  needs.is_of_window = window > needs.min_host_bytes;
+  needs.min_host_bytes = std::max(needs.min_host_bytes, window);
+  needs.whole = std::max(needs.min_host_bytes, kept + std::max(in_passes, in_update));
   return needs;
 }
 
 void TierNeeds::agree(comm::Mesh& mesh) {
   at::Tensor most =
-      at::tensor({least, whole, largest_chunk, of_gathers, static_cast<int64_t>(is_of_window)}, at::kLong);
+      at::tensor({min_host_bytes, whole, largest_chunk, of_gathers, static_cast<int64_t>(is_of_window)}, at::kLong);
   mesh.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t* numbers = most.const_data_ptr<int64_t>();
-  *this = {.least = numbers[0],
+  *this = {.min_host_bytes = numbers[0],
            .whole = numbers[1],
            .largest_chunk = numbers[2],
            .of_gathers = numbers[3],
@@ -117,7 +117,7 @@ void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_
           " while it is read, and a step needs more, which the first step measures and reports; raise memory.device, "
           "or use smaller chunks (parallel.chunk_mib), down to the largest parameter");
   if (host == 0) return;
-  const int64_t least = needs.least * ranks_here, whole = needs.whole * ranks_here;
+  const int64_t least = needs.min_host_bytes * ranks_here, whole = needs.whole * ranks_here;
   require(!config.memory.disk.empty() || host >= whole, "memory", "host = \"", print_bytes(host),
           "\" is too small for the ", ranks_here,
           " rank(s) of this machine: without memory.disk it must hold all parameters, "

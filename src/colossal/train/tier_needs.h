@@ -1,7 +1,7 @@
 // The part of the budgets of [memory] that training needs on a rank, computed before a weight is drawn or written.
 //
 //   train::TierNeeds needs = train::tier_needs(parameters, mesh, chunk_options, gradient_options, config.optimizer);
-//   needs.agree(mesh);                       // the most of all ranks
+//   needs.agree(mesh);                       // the maximum over all ranks
 //   train::check_budgets(needs, config, mesh.world().local_size());
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace colossal::train {
 struct TierNeeds {
   /// minimum of host memory at one time if all other tensors are on a disk: the leases of an update, or the gathers of
   /// a pass together with the gradients of a chunk or segment
-  int64_t least = 0;
+  int64_t min_host_bytes = 0;
   /// host memory if there is no disk: parameters, states, and the gradients and directions that exist at one time. With
   /// master weights this may be up to one parameter more than an undisturbed step uses, because a parameter is freed
   /// for its gradient
@@ -27,7 +27,7 @@ struct TierNeeds {
   int64_t largest_chunk = 0;
   /// host memory of gathers while other tensors are loaded
   int64_t of_gathers = 0;
-  /// true: `least` is the need of several shards (optim::Optimizer::Takes)
+  /// true: `min_host_bytes` is the need of several shards (optim::Optimizer::Takes)
   bool is_of_window = false;
 
   /// Replaces every number by the maximum of all ranks. Communication: an all_reduce of 40 bytes over all ranks.
