@@ -127,7 +127,7 @@ struct Total {
 };
 
 /// Counts each element once, independent of sharding: the minimum of any layout.
-Total least_of(const run::Config& config, const Elements& elements) {
+Total min_total(const run::Config& config, const Elements& elements) {
   const auto size = static_cast<double>(c10::elementSize(config.precision.dtype()));
   const bool has_masters = config.precision.has_masters();
   const double exact = has_masters ? 4 : size;
@@ -213,7 +213,7 @@ void check_memory(const run::Config& config, const std::vector<NamedModel>& mode
             config.parallel.zero < 3 && config.parallel.copies() > 1 ? "shard more (parallel.zero = 3), " : "",
             "fewer replicas here (parallel.data) or more machines");
   };
-  check(least_of(config, elements));  // first, because a config with a billion layers must not be built
+  check(min_total(config, elements));  // first, because a config with a billion layers must not be built
   check(total_of(config, models));
 }
 
