@@ -7,7 +7,7 @@
 namespace colossal::train {
 namespace {
 
-constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow at much smaller scales
+constexpr double kMaxScale = 1 << 24;  // gradients of ordinary losses overflow at much smaller scales
 
 }  // namespace
 
@@ -26,7 +26,7 @@ bool LossScale::accepts(double norm) {
     return false;
   }
   if (++good_ < growth_) return true;
-  value_ = std::min(value_ * 2, std::max(value_, kLargest));
+  value_ = std::min(value_ * 2, std::max(value_, kMaxScale));
   good_ = 0;
   return true;
 }

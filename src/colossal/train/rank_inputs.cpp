@@ -25,8 +25,8 @@ using nlohmann::json;
 
 using Values = std::vector<std::pair<std::string, std::string>>;
 
-constexpr size_t kMostNamed = 5;
-constexpr size_t kMostShown = 160, kShownBefore = 40;  // maximum bytes of a shown value, and before a difference
+constexpr size_t kMaxNamed = 5;
+constexpr size_t kMaxShownBytes = 160, kShownBefore = 40;  // maximum bytes of a shown value, and before a difference
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 /// Formats a number of a config in the usual notation: 0.0001 for 1e-04.
@@ -43,10 +43,10 @@ std::string readable(const std::string& toml) {
 /// Returns `value`, or if it is long the part around `difference`, the first byte that differs.
 std::string shown(const std::string& value, size_t difference) {
   if (value.empty()) return "nothing";
-  if (value.size() <= kMostShown) return printable(value);
+  if (value.size() <= kMaxShownBytes) return printable(value);
   const size_t start = difference > kShownBefore ? difference - kShownBefore : 0;
-  return concat(start > 0 ? "..." : "", printable(value.substr(start, kMostShown)),
-                start + kMostShown < value.size() ? "..." : "");
+  return concat(start > 0 ? "..." : "", printable(value.substr(start, kMaxShownBytes)),
+                start + kMaxShownBytes < value.size() ? "..." : "");
 }
 
 /// Describes the difference if each name has the same value on both ranks.
@@ -65,7 +65,7 @@ std::string describe(const comm::TextDifference& difference) {
   std::string text;
   size_t count = 0;
   const auto see = [&](const std::string& name, const std::string& one, const std::string& two) {
-    if (one == two || ++count > kMostNamed) return;
+    if (one == two || ++count > kMaxNamed) return;
     const auto ends = std::mismatch(one.begin(), one.end(), two.begin(), two.end());
     const auto at = static_cast<size_t>(ends.first - one.begin());
     text += concat(count > 1 ? ", " : "", printable(name), " is ", shown(one, at), " on rank 0 and ", shown(two, at),
@@ -77,7 +77,7 @@ std::string describe(const comm::TextDifference& difference) {
   }
   for (const auto& [name, value] : rest) see(name, "", value);
   if (count == 0) return describe_order(first, other, difference.rank);
-  return count > kMostNamed ? concat(text, ", and ", count - kMostNamed, " more differ") : text;
+  return count > kMaxNamed ? concat(text, ", and ", count - kMaxNamed, " more differ") : text;
 }
 
 /// Appends the leaves of `traits`, each with its path starting at `name`: "files[0].size".
