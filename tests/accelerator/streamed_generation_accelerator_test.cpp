@@ -40,7 +40,7 @@ class StreamedGenerationOnAccelerator : public test::AcceleratorTest {
     return test::thrown_message([&] { generated(asked); });
   }
   int64_t min_device(const run::MemoryConfig& memory) const {
-    return test::least_in(refusal({folder / "run", memory}), "is too small for the weights of a rank");
+    return test::min_budget_in(refusal({folder / "run", memory}), "is too small for the weights of a rank");
   }
   test::TemporaryFolder folder;
 };
@@ -145,7 +145,7 @@ TEST_F(StreamedGenerationOnAccelerator, GivesTheSameTokensOverRanksAndPrecisions
       const std::string what = concat("tensor ", layout.tensor.size, ", pipeline ", layout.pipeline.size);
       const Continued want = generated(asked);
       asked.memory = budgets(4096, 24 << 10, true);
-      asked.memory.device = test::least_in(refusal(asked), "is too small for the weights of a rank");
+      asked.memory.device = test::min_budget_in(refusal(asked), "is too small for the weights of a rank");
       const Continued got = generated(asked);
       EXPECT_EQ(got.tokens, want.tokens) << what;
       EXPECT_GT(got.counts.bytes_read, 0) << what;

@@ -130,7 +130,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     return config;
   }
   /// Returns the smallest budget of the device, in bytes, as named in the error of the first step.
-  static int64_t least_of(run::Config config) {
+  static int64_t min_budget_of(run::Config config) {
     config.memory.device = int64_t{16} << 10;  // more than one chunk
     const std::string refused = test::thrown_message([&] { run(config, true, kAll); });
     const size_t begin = refused.find("works is \"") + 10;
@@ -200,7 +200,7 @@ TEST_F(TiersOnAccelerator, KeepsEveryBitOnADeviceOfLimitedMemory) {
   const Course all = run(config, true, kAll);
   expect_equal(all, want, "all of it is whole");
   EXPECT_EQ(all.device.states, 0);
-  config.memory.device = least_of(config);
+  config.memory.device = min_budget_of(config);
   const Course least = run(config, true, kAll);
   expect_equal(least, want, "the smallest");
   EXPECT_LE(least.device.peak, config.memory.device);
@@ -243,7 +243,7 @@ TEST_F(TiersOnAccelerator, FillsTheMarginOfTheDeviceWithTheFirstShards) {
   EXPECT_EQ(all.counts.host_bytes, 0);
   // The budget is chosen so that, of nine tenths of it, half of the states or a little more remain after the peak and
   // one chunk.
-  config.memory.device = (least_of(config) + all.device.states / 2 + (int64_t{16} << 10)) * 10 / 9;
+  config.memory.device = (min_budget_of(config) + all.device.states / 2 + (int64_t{16} << 10)) * 10 / 9;
   const Course some = run(config, true, kAll);
   expect_same_course(some, want, "some of them");
   EXPECT_GT(some.device.states, 0);

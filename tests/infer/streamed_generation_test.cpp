@@ -23,9 +23,9 @@ using test::in_tiers;
 using test::kNew;
 
 /// Returns the minimum budget that the error for a too small one names; `ranks` share it.
-int64_t least_of(Asked asked) {
+int64_t min_budget_of(Asked asked) {
   asked.memory.host = 4096;
-  return test::least_in(test::thrown_message([&] { generated(asked); }), "host = \"4KiB\" is too small for the");
+  return test::min_budget_in(test::thrown_message([&] { generated(asked); }), "host = \"4KiB\" is too small for the");
 }
 
 class StreamedGeneration : public testing::TestWithParam<std::string> {
@@ -40,7 +40,7 @@ TEST_P(StreamedGeneration, EqualsAModelInMemory) {
   ASSERT_EQ(want.tokens.size(), static_cast<size_t>(kNew));
   EXPECT_EQ(generated({folder / "hf"}).tokens, want.tokens);
   for (const std::string placement : {"auto", "lru", "static"}) {
-    const int64_t least = least_of({folder / "run", in_tiers(0, folder / "disk", placement)});
+    const int64_t least = min_budget_of({folder / "run", in_tiers(0, folder / "disk", placement)});
     ASSERT_LT(least, all / 2);
     for (const auto& [from, host] :
          std::vector<std::pair<std::string, int64_t>>{{"run", least}, {"hf", all / 2}, {"hf", 2 * all}}) {
@@ -61,7 +61,7 @@ TEST_P(StreamedGeneration, EqualsOneProcessOverRanksAndInEveryPrecision) {
     Asked asked{folder / "run", {}, layouts[i], i == 1 ? at::kFloat : at::kBFloat16};
     const Continued want = generated(asked);
     asked.memory = in_tiers(0, folder / "disk");
-    asked.memory.host = least_of(asked);
+    asked.memory.host = min_budget_of(asked);
     const Continued got = generated(asked);
     EXPECT_EQ(got.tokens, want.tokens) << i;
     EXPECT_GT(got.counts.bytes_read, 0) << i;
@@ -104,7 +104,7 @@ TEST_P(StreamedGeneration, CompletesManyPromptsWithOneReadOfTheWeights) {
     asked.layout.tensor.size = ranks;
     const Together want = together(asked);
     asked.memory = in_tiers(0, folder / "disk");
-    asked.memory.host = least_of(asked);
+    asked.memory.host = min_budget_of(asked);
     const Together got = together(asked);
     EXPECT_EQ(got.tokens, want.tokens) << ranks;
     EXPECT_EQ(got.steps, kNew) << "the texts, one beside another";
@@ -124,7 +124,7 @@ class StreamedLoading : public testing::Test {
 };
 
 TEST_F(StreamedLoading, UsesTheMinimumForTransfersWithoutABudget) {
-  const int64_t least = least_of({folder / "hf", in_tiers(0, folder / "disk")});
+  const int64_t least = min_budget_of({folder / "hf", in_tiers(0, folder / "disk")});
   const Continued text = generated({folder / "hf", in_tiers(0, folder / "disk")});
   EXPECT_EQ(text.tokens, generated({folder / "hf"}).tokens);
   EXPECT_GT(text.counts.bytes_read, 0);

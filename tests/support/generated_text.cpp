@@ -77,7 +77,7 @@ run::MemoryConfig in_tiers(int64_t host, const std::string& disk, const std::str
   return memory;
 }
 
-int64_t least_in(const std::string& message, const std::string& what) {
+int64_t min_budget_in(const std::string& message, const std::string& what) {
   EXPECT_NE(message.find(what), std::string::npos) << message;
   const std::string before = "works is \"";
   const size_t begin = message.find(before);

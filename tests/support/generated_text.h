@@ -51,6 +51,6 @@ Continued generated(const Asked& asked);
 run::MemoryConfig in_tiers(int64_t host, const std::string& disk, const std::string& placement = "auto");
 
 /// Returns the smallest budget that works, in bytes, as named in an error `message`, which must contain `what`.
-int64_t least_in(const std::string& message, const std::string& what);
+int64_t min_budget_in(const std::string& message, const std::string& what);
 
 }  // namespace colossal::test

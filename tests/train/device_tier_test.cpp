@@ -93,7 +93,7 @@ int64_t bytes_behind(const std::string& message, const std::string& words) {
 }
 
 /// Returns the smallest device budget that the first step of a run with a smaller one names, on all ranks.
-int64_t least_of(run::Config config, const models::ModelShape& shape) {
+int64_t min_budget_of(run::Config config, const models::ModelShape& shape) {
   std::mutex mutex;
   std::vector<int64_t> named;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
@@ -119,7 +119,7 @@ TEST_P(DeviceTier, EqualsTrainingInMemoryUnderEveryPolicyAndBudget) {
   run::Config config = config_of(c, folder.path());
   const models::ModelShape shape = shape_of(c);
   const Course want = run(in_memory(config), 4, shape);
-  const int64_t least = least_of(config, shape);
+  const int64_t least = min_budget_of(config, shape);
   constexpr int64_t kAll = 1 << 30;
   for (const auto& [placement, bytes] : std::vector<std::pair<std::string, int64_t>>{{"auto", least},
                                                                                      {"auto", least + least / 2},
@@ -165,7 +165,7 @@ TEST(DeviceTier, AddsItsBudgetToTheHosts) {
   run::Config config = config_of(c, folder.path());
   const models::ModelShape shape = shape_of(c);
   const Course want = run(in_memory(config), 4, shape);
-  config.memory.device = least_of(config, shape);
+  config.memory.device = min_budget_of(config, shape);
   Moved all, alone, both;
   config.memory.host = 1 << 30;
   run_on_device(config, shape, 2, all);
@@ -193,7 +193,7 @@ TEST(DeviceTier, StoresAStaticShareOfStates) {
   expect_equal(run_on_device(config, shape, 4, half), want, "half");
   EXPECT_LE(half.states, (all.states + 1) / 2);
   EXPECT_GT(half.states, all.states / 4);
-  const int64_t least = least_of(config, shape);
+  const int64_t least = min_budget_of(config, shape);
   config.memory.device = least;
   Moved smallest;
   expect_equal(run_on_device(config, shape, 4, smallest), want, "the smallest");
@@ -208,7 +208,7 @@ TEST(DeviceTier, PlansAlikeForDifferentStates) {
   config.optimizer.name = "muon";
   const models::ModelShape shape = shape_of(c);
   const Course want = run(in_memory(config), 3, shape);
-  const int64_t least = least_of(config, shape);
+  const int64_t least = min_budget_of(config, shape);
   for (const int64_t quarters : {5, 6, 7, 8, 10, 12}) {
     config.memory.device = least * quarters / 4;
     Moved moved;
@@ -235,7 +235,7 @@ TEST(DeviceTier, EvaluatesBetweenSteps) {
     return found;
   };
   const std::vector<double> want = course(in_memory(config));
-  config.memory.device = least_of(config, shape);
+  config.memory.device = min_budget_of(config, shape);
   EXPECT_EQ(course(config), want);
 }
 

@@ -153,7 +153,7 @@ int64_t bytes_behind(const std::string& message, const std::string& words) {
 }
 
 /// Returns the smallest host budget for which a run of `config` is not refused.
-int64_t least_of(const run::Config& config, const std::string& folder) {
+int64_t min_budget_of(const run::Config& config, const std::string& folder) {
   std::string message;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.data), [&](comm::World& world) {
@@ -166,7 +166,7 @@ int64_t least_of(const run::Config& config, const std::string& folder) {
 }
 
 /// Returns the smallest device budget for which the first step is not refused.
-int64_t least_device_of(run::Config config) {
+int64_t min_device_of(run::Config config) {
   std::string message;
   std::mutex mutex;
   const auto refused = [&](const auto& act) {
@@ -201,7 +201,7 @@ TEST_P(ModuleInTiers, EqualsTrainingInMemory) {
   const run::Config config = config_of(ranks, zero, precision);
   const Course want = course_of(in_memory(config));
   test::TemporaryFolder folder;
-  const int64_t least = least_of(config, folder / "disk");
+  const int64_t least = min_budget_of(config, folder / "disk");
   for (const auto& [placement, host] : std::vector<std::pair<std::string, int64_t>>{
            {"auto", least}, {"lru", 2 * least}, {"static", 2 * least}, {"auto", 1 << 30}})
     expect_equal(course_of(in_tiers(config, folder / "disk", host, placement)), want,
@@ -215,7 +215,7 @@ TEST_P(ModuleInTiers, EqualsTrainingInMemoryWithMoreGathered) {
   config.parallel.max_gathered_mib = 3 * config.parallel.chunk_mib;
   const Course want = course_of(in_memory(config));
   test::TemporaryFolder folder;
-  expect_equal(course_of(in_tiers(config, folder / "disk", least_of(config, folder / "disk"))), want,
+  expect_equal(course_of(in_tiers(config, folder / "disk", min_budget_of(config, folder / "disk"))), want,
                "max_gathered_mib");
 }
 
@@ -224,7 +224,7 @@ TEST_P(ModuleInTiers, EqualsTrainingInMemoryOnASmallDevice) {
   if (zero == 1) GTEST_SKIP() << "parameters are whole for good";
   run::Config config = config_of(ranks, zero, precision);
   const Course want = course_of(in_memory(config));
-  const int64_t least = least_device_of(config);  // measured with a finite loss; the course also has one that is not
+  const int64_t least = min_device_of(config);  // measured with a finite loss; the course also has one that is not
   test::TemporaryFolder folder;
   for (const auto& [placement, device] : std::vector<std::pair<std::string, int64_t>>{
            {"auto", least + 64}, {"lru", least + least / 2}, {"auto", 1 << 30}}) {
@@ -238,7 +238,7 @@ TEST_P(ModuleInTiers, ResumesUnderAnotherPlacement) {
   const auto [ranks, zero, precision] = GetParam();
   const run::Config config = config_of(ranks, zero, precision), whole = in_memory(config);
   test::TemporaryFolder folder;
-  const int64_t least = least_of(config, folder / "disk");
+  const int64_t least = min_budget_of(config, folder / "disk");
   const run::Config small = in_tiers(config, folder / "disk", least),
                     other = in_tiers(config, folder / "b", 2 * least, "lru");
   const auto run = [&](const run::Config& first, const run::Config& then, const std::string& saved) {

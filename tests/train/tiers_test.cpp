@@ -54,7 +54,7 @@ Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
 
 /// Host bytes of a rank that hold all tensors, and the smallest budget for which a run of `config` is not refused.
 struct Budgets {
-  int64_t all = 0, least = 0;
+  int64_t all = 0, min = 0;
 };
 
 Budgets budgets_of(const run::Config& config, const models::ModelShape& shape = test::tiny_gpt2()) {
@@ -70,7 +70,7 @@ Budgets budgets_of(const run::Config& config, const models::ModelShape& shape = 
     const size_t begin = message.find("works is \"") + 10;
     const int64_t least = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value_or(0);
     const std::lock_guard lock(mutex);
-    budgets.least = std::max(budgets.least, least / world.local_size());
+    budgets.min = std::max(budgets.min, least / world.local_size());
   });
   return budgets;
 }
@@ -92,10 +92,10 @@ TEST_P(TieredTraining, EqualsTrainingInMemoryUnderEveryPolicyAndBudget) {
   config.training.accumulate = layout.pipeline == 1 && layout.data < 3 ? 2 : 1;
   const Course want = run(in_memory(config), 5);
   const Budgets budgets = budgets_of(config);
-  const int64_t half = (budgets.least + budgets.all) / 2;
-  ASSERT_LT(budgets.least, half);
+  const int64_t half = (budgets.min + budgets.all) / 2;
+  ASSERT_LT(budgets.min, half);
   for (const auto& [placement, budget] : std::vector<std::pair<std::string, int64_t>>{
-           {"auto", 2 * budgets.all}, {"auto", half}, {"auto", budgets.least}, {"lru", half}, {"static", half}}) {
+           {"auto", 2 * budgets.all}, {"auto", half}, {"auto", budgets.min}, {"lru", half}, {"static", half}}) {
     test::TemporaryFolder folder;
     Tiers tiers;
     const run::Config split = in_tiers(config, folder.path(), budget, placement);
@@ -142,10 +142,10 @@ TEST(TieredTraining, NeedsNoBudgetForAWholeLargeParameter) {
     const Course want = run(in_memory(config), 3, shape);
     const Budgets budgets = budgets_of(config, shape);
     // 8-bit moments are four tensors per piece, and small pieces are many. Each tensor takes a block of the disk.
-    if (layout.optimizer != "adam8bit") EXPECT_LT(budgets.least, values_and_gradients) << layout.name;
+    if (layout.optimizer != "adam8bit") EXPECT_LT(budgets.min, values_and_gradients) << layout.name;
     test::TemporaryFolder folder;
     Tiers tiers;
-    expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets.least), 3, tiers, shape), want, layout.name);
+    expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets.min), 3, tiers, shape), want, layout.name);
   }
 }
 
@@ -157,7 +157,7 @@ TEST(TieredTraining, ContinuesAfterSkippedSteps) {
   const Course want = run(in_memory(config), 12);
   test::TemporaryFolder folder;
   Tiers tiers;
-  expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets_of(config).least), 12, tiers), want, "fp16");
+  expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets_of(config).min), 12, tiers), want, "fp16");
 }
 
 // Parameters and gradients that are not sharded stay in memory and do not count against the budget.
@@ -169,12 +169,12 @@ TEST(TieredTraining, NeedsABudgetOnlyForOffloadedTensors) {
     for (const memory::Shard& shard : engine->store().shards())
       if (world.rank() == 0) longest = std::max(longest, shard.length());
   });
-  EXPECT_EQ(budgets_of(config).least, 2 * memory::whole_blocks(4 * longest)) << "two moments";
+  EXPECT_EQ(budgets_of(config).min, 2 * memory::whole_blocks(4 * longest)) << "two moments";
 }
 
 TEST(TieredTraining, RefusesBudgetsBelowTheNamedMinimum) {
   const run::Config config = config_of({.pipeline = 2});  // the stages have unequal needs
-  const int64_t least = budgets_of(config).least;
+  const int64_t least = budgets_of(config).min;
   test::TemporaryFolder folder;
   comm::run_ranks(2, [&](comm::World& world) {
     const std::string works = print_bytes(least * world.local_size());
@@ -233,7 +233,7 @@ TEST(TieredTraining, KeepsDirectionsWithinItsBudget) {
     config.parallel.chunk_mib = 4.0 / 1024;
     models::ModelShape shape = test::tiny_gpt2();
     shape.layers = 8, shape.hidden = 48, shape.head_dim = 12, shape.ffn = 96;
-    const int64_t least = budgets_of(config, shape).least;
+    const int64_t least = budgets_of(config, shape).min;
     const Course want = run(in_memory(config), 2, shape);
     test::TemporaryFolder folder;
     const run::Config small = in_tiers(config, folder.path(), least);
@@ -262,7 +262,7 @@ TEST(TieredTraining, KeepsPipelineGradientsWithinItsBudget) {
     models::ModelShape shape = test::tiny_gpt2();
     shape.layers = 12;
     const Course want = run(in_memory(config), 2, shape);
-    const int64_t least = budgets_of(config, shape).least;
+    const int64_t least = budgets_of(config, shape).min;
     test::TemporaryFolder folder;
     const run::Config small = in_tiers(config, folder.path(), least);
     comm::run_ranks(2, [&](comm::World& world) {
@@ -288,7 +288,7 @@ TEST(TieredTraining, RefusesInputsLargerThanItsBudgetInForward) {
   config.training.batch_size = 192;
   const test::Text text{.rows = 192, .vocabulary = 37};
   const int64_t input = memory::whole_blocks(192 * 6 * test::tiny_gpt2().hidden * 4);
-  ASSERT_LT(budgets_of(config).least, input);
+  ASSERT_LT(budgets_of(config).min, input);
   test::TemporaryFolder folder;
   comm::run_ranks(1, [&](comm::World& world) {
     const auto small = initialize(world, in_tiers(config, folder.path(), input - memory::kBlock), test::tiny_gpt2());
@@ -322,8 +322,8 @@ TEST(TieredTraining, LoadsCheckpointsOfOtherPlacements) {
   run::Config config = config_of({});
   config.parallel.chunk_mib = 4.0 / 1024;  // some parameters are larger than a chunk
   const Budgets budgets = budgets_of(config);
-  const run::Config whole = in_memory(config), small = in_tiers(config, folder / "a", budgets.least),
-                    other = in_tiers(config, folder / "b", (budgets.least + budgets.all) / 2, "lru");
+  const run::Config whole = in_memory(config), small = in_tiers(config, folder / "a", budgets.min),
+                    other = in_tiers(config, folder / "b", (budgets.min + budgets.all) / 2, "lru");
   const Course want = run(whole, 6);
   for (const auto& [first, then] :
        std::vector<std::pair<run::Config, run::Config>>{{whole, small}, {small, whole}, {small, other}}) {
