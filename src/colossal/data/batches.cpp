@@ -16,7 +16,7 @@ namespace colossal::data {
 namespace {
 
 constexpr size_t kAhead = 2;  // number of batches kept ready
-constexpr size_t kMostNamed = 3;
+constexpr size_t kMaxNamed = 3;
 
 std::string text_of(const nlohmann::json& value) {
   return printable(value.is_string() ? value.get<std::string>() : value.dump());
@@ -36,8 +36,8 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
   for (const auto& [key, value] : mine.items())
     if (!stored.contains(key)) parts.push_back(printable(key) + " is new");
   std::string text;
-  for (size_t i = 0; i < std::min(parts.size(), kMostNamed); ++i) text += (i > 0 ? "; " : "") + parts[i];
-  return parts.size() > kMostNamed ? concat(text, "; and ", parts.size() - kMostNamed, " more") : text;
+  for (size_t i = 0; i < std::min(parts.size(), kMaxNamed); ++i) text += (i > 0 ? "; " : "") + parts[i];
+  return parts.size() > kMaxNamed ? concat(text, "; and ", parts.size() - kMaxNamed, " more") : text;
 }
 
 /// A reader of batches of Samples, which it may read in any order.

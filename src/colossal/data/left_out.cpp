@@ -12,7 +12,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr size_t kMostEndings = 10;
+constexpr size_t kMaxEndings = 10;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::optional<std::string> LeftOut::notice(const std::string& folder) const {
   for (const auto& [ending, count] : endings) files += count;
   if (files == 0) return std::nullopt;
   std::string text;
-  for (size_t i = 0; i < std::min(kMostEndings, endings.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMaxEndings, endings.size()); ++i) {
     text += concat(text.empty() ? "" : ", ", endings[i].second, " ", endings[i].first);
     listed += endings[i].second;
   }

@@ -27,7 +27,7 @@ class ThriftReader {
 
  private:
   static constexpr int kDeepest = 16;
-  static constexpr int64_t kMostValues = 4'000'000;
+  static constexpr int64_t kMaxValues = 4'000'000;
 
   std::string_view take(uint64_t count) {
     require(count <= bytes_.size(), "data", "a structure is damaged or cut short");
@@ -51,7 +51,7 @@ class ThriftReader {
   }
 
   ThriftValue read(int type, int depth, bool in_list) {
-    require(depth < kDeepest && ++values_ <= kMostValues, "data", "a structure is damaged: too deep or too large");
+    require(depth < kDeepest && ++values_ <= kMaxValues, "data", "a structure is damaged: too deep or too large");
     ThriftValue value;
     if (type == kTrue || type == kFalse)  // a list has a byte for each boolean; in a struct the type is the value
       value.number = (in_list ? byte() : type) == kTrue ? 1 : 0;

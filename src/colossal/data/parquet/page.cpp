@@ -10,7 +10,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kLargestPage = 256 << 20;
+constexpr int64_t kMaxPageBytes = 256 << 20;
 
 [[noreturn]] void page_is_damaged() { throw Error("data", "a page is damaged or cut short; fetch the file again"); }
 
@@ -77,7 +77,7 @@ std::string unpack_page(std::string_view packed, int64_t codec, int64_t size) {
   constexpr int64_t kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6;
   require(codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd, "data", "compression codec number ",
           codec, " of pages is not supported; write the file with compression=\"zstd\", \"snappy\", \"gzip\" or none");
-  require(size >= 0 && size <= kLargestPage, "data", "a page has ", size, " bytes, more than ", kLargestPage,
+  require(size >= 0 && size <= kMaxPageBytes, "data", "a page has ", size, " bytes, more than ", kMaxPageBytes,
           "; write the file with smaller pages");
   if (codec == kNone) {
     if (static_cast<int64_t>(packed.size()) != size) page_is_damaged();

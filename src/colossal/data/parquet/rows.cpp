@@ -15,8 +15,8 @@ namespace {
 constexpr int kSchema = 2, kGroups = 4, kElementType = 1, kRepetition = 3, kElementName = 4, kChildren = 5;
 constexpr int kChunks = 1, kRows = 3, kMeta = 3, kPath = 3;
 constexpr int64_t kOptional = 1, kRepeated = 2;
-constexpr int64_t kLargestFooter = 16 << 20;
-constexpr int64_t kMostRows = int64_t{1} << 48;
+constexpr int64_t kMaxFooterBytes = 16 << 20;
+constexpr int64_t kMaxRows = int64_t{1} << 48;
 
 const std::vector<formats::ThriftValue>& list_of(const formats::ThriftValue& value, int field) {
   const formats::ThriftValue* list = value.find(field);
@@ -45,7 +45,7 @@ ParquetRows::ParquetRows(const std::string& path, int64_t longest, LinePosition 
     const auto& groups = list_of(footer_, kGroups);
     for (; group_ < groups.size(); ++group_) {  // whole groups before the start are not read
       const int64_t rows = groups[group_].number_of(kRows);
-      require(rows >= 0 && rows <= kMostRows && row_ <= kMostRows, "data", "the footer is damaged: ", rows, " rows");
+      require(rows >= 0 && rows <= kMaxRows && row_ <= kMaxRows, "data", "the footer is damaged: ", rows, " rows");
       if (start.offset < row_ + rows) break;
       row_ += rows;
     }
@@ -69,7 +69,7 @@ void ParquetRows::read_footer() {
   require(std::string_view(head, 4) == "PAR1" && mark == "PAR1", "data", "it is not a Parquet file, or cut short");
   uint32_t size = 0;
   std::memcpy(&size, tail, sizeof size);
-  require(size <= kLargestFooter && size <= file_->size() - kTail - 4, "data", "the footer is damaged: ", size,
+  require(size <= kMaxFooterBytes && size <= file_->size() - kTail - 4, "data", "the footer is damaged: ", size,
           " bytes");
   footer_bytes_.resize(size);
   file_->read(file_->size() - kTail - size, size, footer_bytes_.data());
@@ -107,7 +107,7 @@ void ParquetRows::choose_columns() {
 void ParquetRows::begin_group() {
   const formats::ThriftValue& group = list_of(footer_, kGroups)[group_++];
   left_ = group.number_of(kRows);
-  require(left_ >= 0 && left_ <= kMostRows, "data", "the footer is damaged: ", left_, " rows");
+  require(left_ >= 0 && left_ <= kMaxRows, "data", "the footer is damaged: ", left_, " rows");
   columns_.clear();
   for (size_t i = 0; i < names_.size() && left_ > 0; ++i) {
     const formats::ThriftValue* meta = chunk_of(group, names_[i]);

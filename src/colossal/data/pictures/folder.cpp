@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLargestPicture = int64_t{256} << 20;  // maximum bytes of a file
+constexpr int64_t kMaxPictureBytes = int64_t{256} << 20;  // maximum bytes of a file
 constexpr double kShown = 7.0 / 8;                       // fraction of the shorter side shown without augmentation
 constexpr int kTries = 10;
 
@@ -135,7 +135,7 @@ tensor::Batch PictureSamples::make(int64_t rows) const {
 void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
   const std::string path = folder_.path + "/" + folder_.names[index];
   const auto file = InputFile::open(path);
-  require(file->size() <= kLargestPicture, "data", path, " has more than ", kLargestPicture, " bytes");
+  require(file->size() <= kMaxPictureBytes, "data", path, " has more than ", kMaxPictureBytes, " bytes");
   const int64_t side = options_.side;
   Box box{};
   const Picture picture = decode_picture(file->content(), path, [&](int64_t width, int64_t height) {

@@ -52,7 +52,7 @@ struct PictureOptions {
 /// Errors: the constructor throws Error("data", ...) if there are no pictures, side is below 1, mean or deviation do
 ///         not have three values, or a deviation is not above 0. fill() names the file that cannot be read; with
 ///         OnError::Skip it throws only if no file can be read.
-/// Memory: the pictures that are being decoded, at most kMostPixels each, and the names of all pictures.
+/// Memory: the pictures that are being decoded, at most kMaxPixels each, and the names of all pictures.
 class PictureSamples final : public Samples {
  public:
   PictureSamples(PictureFolder folder, PictureOptions options);

@@ -14,7 +14,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int kMostScans = 500;  // limits the time, because each scan of a hostile file covers the whole picture
+constexpr int kMaxScans = 500;  // limits the time, because each scan of a hostile file covers the whole picture
 constexpr int kExifMarker = JPEG_APP0 + 1;
 
 /// The state of libjpeg's callbacks. libjpeg's struct is the base, so a pointer to it is a pointer to this struct. No
@@ -83,9 +83,9 @@ void jpeg_skips(j_decompress_ptr jpeg, long count) {
 }
 
 void jpeg_counts_scans(j_common_ptr jpeg) {
-  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMostScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
   auto* errors = static_cast<JpegErrors*>(jpeg->err);
-  std::snprintf(errors->message, sizeof errors->message, "more than %d scans", kMostScans);
+  std::snprintf(errors->message, sizeof errors->message, "more than %d scans", kMaxScans);
   longjmp(errors->back, 1);
 }
 
@@ -172,7 +172,7 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& sh
   jpeg_read_header(jpeg, TRUE);
   Picture& picture = reading.picture;
   const int64_t full_width = picture.width = jpeg->image_width, full_height = picture.height = jpeg->image_height;
-  reading.is_too_large = full_width * full_height > kMostPixels;
+  reading.is_too_large = full_width * full_height > kMaxPixels;
   if (reading.is_too_large) return false;
   reading.orientation = orientation_of(jpeg);
   const bool has_inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
@@ -219,7 +219,7 @@ Picture decode_jpeg(std::string_view bytes, const std::string& name, const Shown
   const bool is_cut_short = reading.source.is_cut_short;
   jpeg_destroy_decompress(&reading.jpeg);
   require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,
-          " pixels, more than ", kMostPixels);
+          " pixels, more than ", kMaxPixels);
   require(done, "data", name, " cannot be read as JPEG: ", static_cast<const char*>(reading.errors.message));
   require(!is_cut_short, "data", name, " is cut short");
   require(!reading.errors.is_damaged, "data", name, " is damaged: ", static_cast<const char*>(reading.errors.message));

@@ -8,9 +8,9 @@
 
 namespace colossal::data {
 
-constexpr int64_t kMostPixels = int64_t{1} << 26;  ///< maximum pixels of a picture; they take 192 MiB decoded
+constexpr int64_t kMaxPixels = int64_t{1} << 26;  ///< maximum pixels of a picture; they take 192 MiB decoded
 
-constexpr int64_t kLongestSide = 65535;  ///< maximum pixels in a row or column, the largest size that a JPEG can have
+constexpr int64_t kMaxSide = 65535;  ///< maximum pixels in a row or column, the largest size that a JPEG can have
 
 /// A picture of 8-bit red, green and blue, row by row from the top left. It is the picture of a file, at its size or
 /// reduced. It may be a part of that: the pixels [left, left + width) x [top, top + height).
@@ -46,7 +46,7 @@ using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 /// This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded in
 /// full. Without `shown`, all pixels of the full picture are decoded.
 /// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, or are damaged or cut short. The picture
-/// has more than kMostPixels or a side above kLongestSide (found before the allocation), or more than 500 scans. A JPEG
+/// has more than kMaxPixels or a side above kMaxSide (found before the allocation), or more than 500 scans. A JPEG
 /// counts as damaged if libjpeg finds invalid codes or markers within its scans.
 Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown = {});
 

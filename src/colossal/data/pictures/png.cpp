@@ -54,11 +54,11 @@ bool read_rows(png_structp png, png_infop info, PngReading& reading) {
   const int64_t width = png_get_image_width(png, info), height = png_get_image_height(png, info);
   reading.picture.width = width;
   reading.picture.height = height;
-  reading.is_too_large = width > kMostPixels / height || std::max(width, height) > kLongestSide;
+  reading.is_too_large = width > kMaxPixels / height || std::max(width, height) > kMaxSide;
   if (reading.is_too_large) return false;
-  // The size is checked before the allocation: one byte of a deflate stream expands to at most kMostUnpacked bytes.
-  constexpr size_t kMostUnpacked = 1032;
-  if (png_get_rowbytes(png, info) * height / kMostUnpacked > reading.bytes.size()) png_error(png, "cut short");
+  // The size is checked before the allocation: one byte of a deflate stream expands to at most kMaxExpansion bytes.
+  constexpr size_t kMaxExpansion = 1032;
+  if (png_get_rowbytes(png, info) * height / kMaxExpansion > reading.bytes.size()) png_error(png, "cut short");
   ask_for_rgb(png);
   const int passes = png_set_interlace_handling(png);
   png_read_update_info(png, info);
@@ -83,7 +83,7 @@ Picture decode_png(std::string_view bytes, const std::string& name, int& orienta
   const bool done = info != nullptr && read_rows(png, info, reading);
   png_destroy_read_struct(&png, &info, nullptr);
   require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,
-          " pixels, more than ", kMostPixels, " or ", kLongestSide, " in a row or column");
+          " pixels, more than ", kMaxPixels, " or ", kMaxSide, " in a row or column");
   require(done, "data", name, " cannot be read as PNG: ", reading.error);
   orientation = reading.orientation;
   return std::move(reading.picture);

@@ -17,7 +17,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr size_t kMostFilesListed = 1000;
+constexpr size_t kMaxFilesListed = 1000;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ nlohmann::json StreamSource::contents() const {
     contents[names[i]] = content;
     all += concat(names[i], "\n", content, "\n");
   }
-  if (paths.size() <= kMostFilesListed) return contents;
+  if (paths.size() <= kMaxFilesListed) return contents;
   return {{concat(paths.size(), " files"), "checksum " + checksum(all).substr(0, 16)}};
 }
 

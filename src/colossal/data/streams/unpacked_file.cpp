@@ -14,7 +14,7 @@ namespace colossal::data {
 namespace {
 
 constexpr int64_t kPiece = 1 << 18;
-constexpr int kLargestWindow = 27;  // log2 of bytes, the default limit of zstd
+constexpr int kMaxWindowLog = 27;  // log2 of bytes, the default limit of zstd
 
 /// The stored bytes of a file, held one piece at a time.
 class StoredBytes {
@@ -122,7 +122,7 @@ class ZstdFile final : public UnpackedFile {
  public:
   explicit ZstdFile(const std::string& path) : bytes_(path), stream_(ZSTD_createDStream()) {
     require(stream_ != nullptr, "data", "no memory to unpack ", path);
-    ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, kLargestWindow);
+    ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
     wanted_ = ZSTD_initDStream(stream_.get());
   }
 

@@ -42,11 +42,11 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int64_t kChecked = 1'000'000;  // number of tokens that open() checks
-constexpr int64_t kMostTokens = int64_t{1} << 60;
+constexpr int64_t kMaxTokens = int64_t{1} << 60;
 constexpr int64_t kMaxSidecarBytes = 1 << 20;
 constexpr int64_t kJsonStart = 1 << 16;  // number of bytes in which JSON is recognized
 constexpr int64_t kMaxEncodedBytes = int64_t{16} << 30;
-constexpr size_t kMostListed = 1000;  // maximum number of documents that a checkpoint lists
+constexpr size_t kMaxListed = 1000;  // maximum number of documents that a checkpoint lists
 
 /// Replaces bytes that are not UTF-8 by `?`, because a file name may be any bytes and a checkpoint must be UTF-8.
 std::string as_utf8(const std::string& name) {
@@ -112,7 +112,7 @@ std::vector<int64_t> held_out_ends(const std::vector<int64_t>& sizes, double fra
 
 void Corpus::add(Run run) {
   if (run.count() == 0) return;
-  require(run.count() <= kMostTokens - size_, "data", run.stored->name(), ": the data must have at most 2^60 tokens");
+  require(run.count() <= kMaxTokens - size_, "data", run.stored->name(), ": the data must have at most 2^60 tokens");
   starts_.push_back(size_);
   size_ += run.count();
   runs_.push_back(std::make_shared<const Run>(std::move(run)));
@@ -237,7 +237,7 @@ std::map<std::string, std::string> Corpus::contents() const {
     std::string& content = contents[as_utf8(run->name)];  // several names may become equal; the entry lists them all
     content += (content.empty() ? "" : ", then ") + run->stored->description() + part;
   }
-  if (contents.size() <= kMostListed) return contents;
+  if (contents.size() <= kMaxListed) return contents;
   std::string all;
   for (const auto& [name, content] : contents) all += name + "\n" + content + "\n";
   return {{concat(contents.size(), " documents"), "checksum " + checksum(all).substr(0, 16)}};

@@ -22,8 +22,8 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kLargestFile = int64_t{1} << 30;
-constexpr int64_t kMostClasses = 1 << 24;
+constexpr int64_t kMaxTextFileBytes = int64_t{1} << 30;
+constexpr int64_t kMaxClasses = 1 << 24;
 constexpr std::string_view kUnnamed = "LABEL_";  // transformers calls class 3 LABEL_3 in a model without names
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -57,7 +57,7 @@ std::optional<int64_t> number_of_unnamed(std::string_view label) {
   int64_t number = -1;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   const bool is_number = parsed.ec == std::errc() && std::to_string(number) == digits;
-  return is_number && number >= 0 && number < kMostClasses ? std::optional(number) : std::nullopt;
+  return is_number && number >= 0 && number < kMaxClasses ? std::optional(number) : std::nullopt;
 }
 
 /// Returns true if the label is an integer of any size, even one that is no valid label.
@@ -80,8 +80,8 @@ bool are_numbers(const std::vector<std::string>& labels, const std::vector<std::
   for (size_t i = 0; i < labels.size(); ++i) {
     int64_t value = -1;
     const auto parsed = std::from_chars(labels[i].data(), labels[i].data() + labels[i].size(), value);
-    require(parsed.ec == std::errc() && value >= 0 && value < kMostClasses, "data", places[i],
-            ": a label that is a number must be in [0, ", kMostClasses, "): got ", printable(labels[i]),
+    require(parsed.ec == std::errc() && value >= 0 && value < kMaxClasses, "data", places[i],
+            ": a label that is a number must be in [0, ", kMaxClasses, "): got ", printable(labels[i]),
             "; remove the texts that have no label");
   }
   return true;
@@ -131,7 +131,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
   for (std::string line; next_line(line);) {
     const int64_t number = lines->position().lines;
     bytes += static_cast<int64_t>(line.size()) + 1;
-    require(bytes <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
+    require(bytes <= kMaxTextFileBytes, "data", path, " has more than ", kMaxTextFileBytes, " bytes unpacked");
     sum.update(line.data(), line.size());
     sum.update("\n", 1);
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());

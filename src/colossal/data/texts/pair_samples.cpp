@@ -16,7 +16,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kLargestPairFile = int64_t{1} << 30;
+constexpr int64_t kMaxPairFileBytes = int64_t{1} << 30;
 
 using SourceAndTarget = std::pair<std::string, std::string>;
 
@@ -54,7 +54,7 @@ TextPairs read_text_pairs(const std::string& path, const PairOptions& options) {
   for (std::string line; lines->next(line);) {
     const int64_t number = lines->position().lines;
     bytes += static_cast<int64_t>(line.size()) + 1;
-    require(bytes <= kLargestPairFile, "data", path, " has more than ", kLargestPairFile, " bytes unpacked");
+    require(bytes <= kMaxPairFileBytes, "data", path, " has more than ", kMaxPairFileBytes, " bytes unpacked");
     sum.update(line.data(), line.size());
     sum.update("\n", 1);
     if (!line.empty() && line.back() == '\r') line.pop_back();

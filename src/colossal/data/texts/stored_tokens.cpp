@@ -10,7 +10,7 @@ namespace colossal::data {
 namespace {
 
 // A sparse file may claim more bytes. Products of this limit and kPieces must fit int64_t.
-constexpr int64_t kMostBytes = int64_t{1} << 56;
+constexpr int64_t kMaxStoredBytes = int64_t{1} << 56;
 constexpr int64_t kPieces = 64, kPieceBytes = 16 << 10;  // 1 MiB in all, as much as of the largest file in memory
 
 template <class Stored>
@@ -29,7 +29,7 @@ StoredTokens::StoredTokens(const std::string& path, int width) : name_(path), wi
   const auto file = InputFile::open(path);
   require(file->size() % width == 0, "data", path, " must hold whole tokens of ", width, " bytes: got ", file->size(),
           " bytes");
-  require(file->size() <= kMostBytes, "data", path, " must have at most 2^56 bytes: got ", file->size());
+  require(file->size() <= kMaxStoredBytes, "data", path, " must have at most 2^56 bytes: got ", file->size());
   count_ = file->size() / width;
   if (file->size() <= kKept)
     memory_ = std::make_shared<const std::string>(file->content());
