@@ -175,14 +175,14 @@ TEST(Picture, DecodesAPartLikeTheWholePicture) {
       const Picture part = decode_picture(bytes, "a", [&](int64_t width, int64_t height) {
         EXPECT_EQ(width, 203);
         EXPECT_EQ(height, 157);
-        return Shown{box, side};
+        return Crop{box, side};
       });
       EXPECT_LE(part.rgb.size(), whole.rgb.size());
       ASSERT_EQ(resample(part, box, side).rgb, resample(whole, box, side).rgb)
           << i << ": " << box.left << " " << box.top << " " << box.width << " " << box.height << " to " << side;
     }
     const Box all{0, 0, 200, 150};
-    const Picture small = decode_picture(bytes, "a", [&](int64_t, int64_t) { return Shown{all, 30}; });
+    const Picture small = decode_picture(bytes, "a", [&](int64_t, int64_t) { return Crop{all, 30}; });
     EXPECT_EQ(small.height, 40);
     const Picture one = resample(small, all, 30), other = resample(whole, all, 30);
     double difference = 0;
@@ -200,7 +200,7 @@ TEST(Picture, RefusesADamagedScan) {
   std::string lost = bytes;
   lost.erase(marker - 20, 20);
   EXPECT_THAT(refusal(lost), HasSubstr("a-file is damaged: Corrupt JPEG data"));
-  const auto top_of = [](int64_t, int64_t) { return Shown{{0, 0, 96, 8}, 8}; };
+  const auto top_of = [](int64_t, int64_t) { return Crop{{0, 0, 96, 8}, 8}; };
   EXPECT_THAT(test::thrown_message([&] { decode_picture(lost, "b", top_of); }), HasSubstr("b is damaged"))
       << "below the part that is shown";
   std::string odd = bytes;
@@ -223,7 +223,7 @@ TEST(Picture, DecodesOrRefusesMutatedFiles) {
     try {
       const Picture picture = decode_picture(bytes, "m", [](int64_t width, int64_t height) {
         const auto wide = static_cast<double>(width), high = static_cast<double>(height);
-        return Shown{{wide / 3, high / 4, wide / 2, high / 3}, 4};
+        return Crop{{wide / 3, high / 4, wide / 2, high / 3}, 4};
       });
       EXPECT_EQ(static_cast<int64_t>(picture.rgb.size()), picture.width * picture.height * 3);
     } catch (const Error&) {
@@ -346,7 +346,7 @@ TEST(Picture, RequestsTheShownPartOnce) {
     int asked = 0;
     const Picture picture = decode_picture(bytes, "a", [&](int64_t width, int64_t height) {
       ++asked;
-      return Shown{{0, 0, static_cast<double>(width), static_cast<double>(height)}, 1};
+      return Crop{{0, 0, static_cast<double>(width), static_cast<double>(height)}, 1};
     });
     EXPECT_EQ(asked, 1);
   }

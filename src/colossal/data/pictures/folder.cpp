@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxPictureBytes = int64_t{256} << 20;  // maximum bytes of a file
-constexpr double kShown = 7.0 / 8;                       // fraction of the shorter side shown without augmentation
+constexpr double kMiddleCrop = 7.0 / 8;                   // fraction of the shorter side shown without augmentation
 constexpr int kTries = 10;
 
 bool is_picture(const std::string& path) {
@@ -35,7 +35,7 @@ bool is_other_picture(const std::string& path) {
 }
 
 /// Returns the part of a picture of this size that a sample shows.
-Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOptions& options) {
+Box crop_box(int64_t width, int64_t height, uint64_t seed, const PictureOptions& options) {
   const auto whole_width = static_cast<double>(width), whole_height = static_cast<double>(height);
   const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };
   for (int i = 0; options.augment && i < kTries; ++i) {
@@ -45,7 +45,7 @@ Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOption
     if (wide <= whole_width && high <= whole_height)
       return {(whole_width - wide) * draw(4 * i + 3), (whole_height - high) * draw(4 * i + 4), wide, high};
   }
-  const double side = std::min(whole_width, whole_height) * (options.augment ? 1 : kShown);
+  const double side = std::min(whole_width, whole_height) * (options.augment ? 1 : kMiddleCrop);
   return {(whole_width - side) / 2, (whole_height - side) / 2, side, side};
 }
 
@@ -139,7 +139,7 @@ void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
   const int64_t side = options_.side;
   Box box{};
   const Picture picture = decode_picture(file->content(), path, [&](int64_t width, int64_t height) {
-    return Shown{box = shown_part(width, height, seed, options_), side};
+    return Crop{box = crop_box(width, height, seed, options_), side};
   });
   const Picture part = resample(picture, box, side);
   const bool mirrored = options_.augment && derive_seed(seed, uint64_t{0}) % 2 == 1;

@@ -123,11 +123,11 @@ Span needed(double begin, double length, int64_t side, int64_t limit) {
 }
 
 /// Sets the smallest size at which the part still has at least as many pixels per side as the result.
-void set_scale(j_decompress_ptr jpeg, const Shown& shown) {
-  const double shorter = std::min(shown.box.width, shown.box.height);
+void set_scale(j_decompress_ptr jpeg, const Crop& crop) {
+  const double shorter = std::min(crop.box.width, crop.box.height);
   jpeg->scale_num = 8;
   jpeg->scale_denom = 8;
-  while (jpeg->scale_num > 1 && shorter * (jpeg->scale_num / 2) / 8 >= static_cast<double>(shown.side))
+  while (jpeg->scale_num > 1 && shorter * (jpeg->scale_num / 2) / 8 >= static_cast<double>(crop.side))
     jpeg->scale_num /= 2;
 }
 
@@ -160,7 +160,7 @@ bool has_end(const JpegSource& source) {
 }
 
 /// Does all work that may jump back to setjmp. Returns false after an error.
-bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& shown) {
+bool read_jpeg(JpegReading& reading, std::string_view bytes, const CropFunction& crop) {
   if (setjmp(reading.errors.back) != 0) return false;
   j_decompress_ptr jpeg = &reading.jpeg;
   jpeg_create_decompress(jpeg);
@@ -178,13 +178,13 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& sh
   const bool has_inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
   jpeg->out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   const bool swaps = reading.orientation >= 5;
-  Shown part{};
-  if (shown) set_scale(jpeg, part = swaps ? shown(full_height, full_width) : shown(full_width, full_height));
+  Crop part{};
+  if (crop) set_scale(jpeg, part = swaps ? crop(full_height, full_width) : crop(full_width, full_height));
   jpeg_start_decompress(jpeg);
   Span columns{0, jpeg->output_width}, rows{0, jpeg->output_height};
   picture.scale_x = static_cast<double>(columns.end) / static_cast<double>(full_width);
   picture.scale_y = static_cast<double>(rows.end) / static_cast<double>(full_height);
-  if (shown && reading.orientation == 1) {  // with another orientation the whole picture is decoded and turned
+  if (crop && reading.orientation == 1) {  // with another orientation the whole picture is decoded and turned
     columns = needed(part.box.left * picture.scale_x, part.box.width * picture.scale_x, part.side, columns.end);
     rows = needed(part.box.top * picture.scale_y, part.box.height * picture.scale_y, part.side, rows.end);
     auto left = static_cast<JDIMENSION>(columns.first), width = static_cast<JDIMENSION>(columns.end - columns.first);
@@ -204,7 +204,7 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& sh
 
 }  // namespace
 
-Picture decode_jpeg(std::string_view bytes, const std::string& name, const ShownPart& shown, int& orientation) {
+Picture decode_jpeg(std::string_view bytes, const std::string& name, const CropFunction& crop, int& orientation) {
   JpegReading reading;
   reading.jpeg.err = jpeg_std_error(&reading.errors);
   reading.errors.error_exit = jpeg_fails;
@@ -215,7 +215,7 @@ Picture decode_jpeg(std::string_view bytes, const std::string& name, const Shown
   reading.source.resync_to_restart = jpeg_resync_to_restart;
   reading.source.term_source = jpeg_begins;
   reading.progress.progress_monitor = jpeg_counts_scans;
-  const bool done = read_jpeg(reading, bytes, shown);
+  const bool done = read_jpeg(reading, bytes, crop);
   const bool is_cut_short = reading.source.is_cut_short;
   jpeg_destroy_decompress(&reading.jpeg);
   require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,

@@ -62,7 +62,7 @@ int exif_orientation(std::string_view bytes) {
   return 1;
 }
 
-Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown) {
+Picture decode_picture(std::string_view bytes, const std::string& name, const CropFunction& crop) {
   int orientation = 1;
   Picture picture;
   const bool is_png = bytes.starts_with("\x89PNG\r\n\x1a\n");
@@ -70,10 +70,10 @@ Picture decode_picture(std::string_view bytes, const std::string& name, const Sh
     picture = decode_png(bytes, name, orientation);
   } else {
     require(bytes.starts_with("\xff\xd8"), "data", name, " is neither a PNG nor a JPEG file");
-    picture = decode_jpeg(bytes, name, shown, orientation);
+    picture = decode_jpeg(bytes, name, crop, orientation);
   }
   if (orientation != 1) picture = turn(picture, orientation);
-  if (is_png && shown) shown(picture.width, picture.height);  // a PNG is decoded whole, but the caller expects the call
+  if (is_png && crop) crop(picture.width, picture.height);  // a PNG is decoded whole, but the caller expects the call
   return picture;
 }
 

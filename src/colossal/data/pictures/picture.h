@@ -27,13 +27,13 @@ struct Box {
 };
 
 /// The request of a caller: a part of the picture, to be resampled to `side` x `side` pixels.
-struct Shown {
+struct Crop {
   Box box;
   int64_t side;
 };
 /// A function that returns the requested part of an upright picture of a given size. decode_picture() calls it once for
 /// every picture that it returns, for both formats.
-using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
+using CropFunction = std::function<Crop(int64_t width, int64_t height)>;
 
 /// Decodes the picture in the bytes of a file and turns it by its EXIF orientation. The bytes decide the format; the
 /// file's name does not.
@@ -41,19 +41,19 @@ using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 /// The result is the same as Pillow's convert("RGB"). Gray, palettes and 1 to 16 bits per sample become 8-bit RGB (the
 /// high byte). CMYK becomes (255 - C) (255 - K) / 255 and so on. Alpha is dropped, and colour profiles are ignored.
 ///
-/// If `shown` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
+/// If `crop` requests a part, at least the pixels that resample() needs for it are decoded. A JPEG is then decoded at
 /// 1/2, 1/4 or 1/8 of its size if the part still has at least `side` pixels per side; the smallest such size is used.
 /// This is much cheaper than averaging the full picture, and close to it, but not equal. A PNG is always decoded in
-/// full. Without `shown`, all pixels of the full picture are decoded.
+/// full. Without `crop`, all pixels of the full picture are decoded.
 /// Errors ("data"), with the file's name: the bytes are neither PNG nor JPEG, or are damaged or cut short. The picture
 /// has more than kMaxPixels or a side above kMaxSide (found before the allocation), or more than 500 scans. A JPEG
 /// counts as damaged if libjpeg finds invalid codes or markers within its scans.
-Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown = {});
+Picture decode_picture(std::string_view bytes, const std::string& name, const CropFunction& crop = {});
 
 /// Decodes one of the two formats like decode_picture(), but does not turn the picture. `orientation` is set to the
 /// EXIF orientation, 1 to 8.
 Picture decode_png(std::string_view bytes, const std::string& name, int& orientation);
-Picture decode_jpeg(std::string_view bytes, const std::string& name, const ShownPart& shown, int& orientation);
+Picture decode_jpeg(std::string_view bytes, const std::string& name, const CropFunction& crop, int& orientation);
 
 /// Returns the orientation in an EXIF block. `tiff` are the bytes after `Exif\0\0`. Returns 1 if the block has no
 /// orientation or is damaged.
