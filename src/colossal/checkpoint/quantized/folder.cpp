@@ -109,9 +109,9 @@ void QuantizedFolder::add_weight(const std::string& base) {
             ": got ", describe(its.dtype, its.shape));
   };
   const TensorEntry& words = entry(base + kCodes);
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMaxSide = int64_t{1} << 40;
   require(words.shape.size() == 2 && words.dtype == at::kInt && words.shape[0] > 0 && words.shape[1] > 0 &&
-              words.shape[0] < kMost && words.shape[1] < kMost,
+              words.shape[0] < kMaxSide && words.shape[1] < kMaxSide,
           kFormat, path_, ": ", printable(words.name), " must be a matrix of int32: got ",
           describe(words.dtype, words.shape));
   Sizes sizes{words.shape[0], words.shape[1], format_.group};
