@@ -15,7 +15,7 @@ namespace {
 using Format = Compression::Format;
 
 constexpr int64_t kScaleBytes = 4;
-constexpr double kLargestInt8 = 127, kSmallestAmax = 1e-12;
+constexpr double kMaxInt8 = 127, kMinAmax = 1e-12;
 
 struct Blocks {
   int64_t count, size;
@@ -38,7 +38,7 @@ void check(const at::Tensor& x, const char* what, const Compression& compression
 
 at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {
   // The scale of the block restores a NaN; this line only keeps NaN out of the integer conversion.
-  return (x * scale).round_().clamp_(-kLargestInt8, kLargestInt8).nan_to_num_(0).to(at::kChar);
+  return (x * scale).round_().clamp_(-kMaxInt8, kMaxInt8).nan_to_num_(0).to(at::kChar);
 }
 
 /// Rows of numbers [n, k] -> messages [n, compressed_bytes(k)].
@@ -49,7 +49,7 @@ at::Tensor compress(const at::Tensor& rows, const Compression& compression) {
   const at::Tensor amax = at::maximum(blocks.amax(-1, true), blocks.amin(-1, true).neg());
   const bool is_fp8 = compression.format == Format::E4m3;
   const at::Tensor scale = is_fp8 ? ops::power_of_two_below(ops::scale_of(amax, ops::Fp8::E4m3))
-                                  : at::full_like(amax, kLargestInt8) / amax.clamp_min(kSmallestAmax);
+                                  : at::full_like(amax, kMaxInt8) / amax.clamp_min(kMinAmax);
   const at::Tensor codes = is_fp8 ? ops::quantize(blocks, ops::Fp8::E4m3, scale) : int8_codes(blocks, scale);
   const at::Tensor scales = scale.view({rows.size(0), count}).view(at::kByte);
   return at::cat({scales, codes.view(at::kByte).view({rows.size(0), count * size})}, 1);

@@ -18,8 +18,8 @@
 namespace colossal::comm {
 namespace {
 
-constexpr size_t kMostCallers = 256;  // limit of callers that have connected but sent no data; one more replaces the
-                                      // oldest
+constexpr size_t kMaxCallers = 256;  // limit of callers that have connected but sent no data; one more replaces the
+                                     // oldest
 
 /// Returns the result of a system call, which it repeats when a signal interrupts it.
 template <class Call>
@@ -109,7 +109,7 @@ void Handover::serve() {
     Descriptor caller(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (caller.is_open() && is_of_this_user(caller)) callers.push_back(std::move(caller));
     const bool is_short_of_descriptors = !caller.is_open() && (errno == EMFILE || errno == ENFILE);
-    if (callers.size() > kMostCallers || (is_short_of_descriptors && !callers.empty()))
+    if (callers.size() > kMaxCallers || (is_short_of_descriptors && !callers.empty()))
       callers.pop_front();
     else if (is_short_of_descriptors)
       poll(entries.data(), 1, 50);  // pauses, because the caller keeps trying and this would be a busy loop
