@@ -9,7 +9,7 @@ namespace colossal::comm {
 
 /// A time limit for libraries that require one. It exceeds every wait that the watchdog allows and every time for
 /// which ranks are busy. (In milliseconds it fits the int that poll() takes.)
-inline constexpr std::chrono::milliseconds kFarOff = std::chrono::hours(24 * 14);
+inline constexpr std::chrono::milliseconds kBackendTimeout = std::chrono::hours(24 * 14);
 
 class Backend : public Group {
  public:

@@ -14,7 +14,7 @@ struct GlooOptions {
   std::string name;
   int rank = 0, size = 1;
   std::string address;  ///< address of this host's interface that the peers can reach; GLOO_SOCKET_IFNAME overrides it
-  std::chrono::milliseconds limit = kFarOff;  ///< limit of Gloo itself, so long that only the watchdog limits waits
+  std::chrono::milliseconds limit = kBackendTimeout;  ///< limit of Gloo itself: only the watchdog limits waits
 };
 
 /// Makes the group; collective among the members. Opens a connection to each peer. `store` belongs to the group alone

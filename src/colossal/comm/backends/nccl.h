@@ -19,9 +19,9 @@ std::string pci_id_of_gpu(int index);
 struct NcclOptions {
   std::string name;
   int rank = 0, size = 1;
-  std::vector<int> world_ranks;               ///< ranks of the members in the world, for NCCL's own diagnostics
-  int device = 0;                             ///< index of this rank's GPU, which no other rank may use
-  std::chrono::milliseconds limit = kFarOff;  ///< limit of NCCL itself, so long that only the watchdog limits waits
+  std::vector<int> world_ranks;                       ///< ranks of the members in the world, for NCCL's own diagnostics
+  int device = 0;                                     ///< index of this rank's GPU, which no other rank may use
+  std::chrono::milliseconds limit = kBackendTimeout;  ///< limit of NCCL itself: only the watchdog limits waits
 };
 
 /// Makes the group; collective among the members. NCCL carries CUDA tensors. Work::wait() makes the current stream
