@@ -7,16 +7,16 @@ namespace colossal::models {
 void ModelConfig::common_fields(Fields& f) {
   f.text("name", name, "preset, such as gpt2-tiny; `colossal models` lists all");
   f.text("from", from, "Hugging Face folder to take sizes and initial weights from; replaces `name`");
-  f.integer("vocabulary", vocabulary, "tokens", "vocabulary size; 0 = the tokenizer's", 0, kLargestSize);
-  f.integer("hidden", hidden, "features", "width of the hidden state; 0 = the preset's", 0, kLargestSize);
-  f.integer("layers", layers, "layers", "number of transformer blocks; 0 = the preset's", 0, kLargestSize);
-  f.integer("heads", heads, "heads", "number of attention heads; 0 = the preset's", 0, kLargestSize);
+  f.integer("vocabulary", vocabulary, "tokens", "vocabulary size; 0 = the tokenizer's", 0, kMaxSize);
+  f.integer("hidden", hidden, "features", "width of the hidden state; 0 = the preset's", 0, kMaxSize);
+  f.integer("layers", layers, "layers", "number of transformer blocks; 0 = the preset's", 0, kMaxSize);
+  f.integer("heads", heads, "heads", "number of attention heads; 0 = the preset's", 0, kMaxSize);
   f.integer("kv_heads", kv_heads, "heads",
             "number of key and value heads; 0 = the preset's, or the value of heads if that was changed and the preset "
             "has several",
-            0, kLargestSize);
-  f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0 = the preset's", 0, kLargestSize);
-  f.integer("positions", positions, "tokens", "maximum sequence length; 0 = the preset's", 0, kLargestSize);
+            0, kMaxSize);
+  f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0 = the preset's", 0, kMaxSize);
+  f.integer("positions", positions, "tokens", "maximum sequence length; 0 = the preset's", 0, kMaxSize);
   f.number("dropout", dropout, "probability",
            "dropout probability after the embedding and on each residual branch; -1 = the preset's", -1, 0.999);
 }

@@ -55,7 +55,7 @@ ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_
           .heads = heads,
           .kv_heads = heads,
           .head_dim = hidden / std::max<int64_t>(1, heads),  // validate() refuses values that do not fit
-          .ffn = 4 * std::clamp<int64_t>(hidden, 0, kLargestSize),
+          .ffn = 4 * std::clamp<int64_t>(hidden, 0, kMaxSize),
           .positions = positions};
 }
 

@@ -61,7 +61,7 @@ void RotaryKeys::fields(Fields& f) {
   f.choice("rope_type", type, type_names(), "method that extends rotary positions beyond rope_original_positions");
   f.number("rope_factor", s.factor, "", "context extension factor, for all types but default", 1e-3, 1e6);
   f.integer("rope_original_positions", s.original_positions, "tokens",
-            "maximum sequence length before the extension, for all types but default and linear", 0, kLargestSize);
+            "maximum sequence length before the extension, for all types but default and linear", 0, kMaxSize);
   f.number("rope_low_frequency_factor", s.low_freq_factor, "",
            "bound of low frequencies (llama3): wavelengths above rope_original_positions / this are extended fully",
            1e-3, 1e6);

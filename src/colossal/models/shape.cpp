@@ -31,7 +31,7 @@ void ModelShape::validate() const {
   sizes.emplace_back("positions", positions);
   for (const auto& [name, size] : sizes) {
     require(size > 0 || (size == 0 && !architecture->uses(name)), "model", name, " must be positive: got ", size);
-    require(size <= kLargestSize, "model", name, " must be at most ", kLargestSize, ": got ", size);
+    require(size <= kMaxSize, "model", name, " must be at most ", kMaxSize, ": got ", size);
   }
   if (heads > 0) nn::HeadSplit(attention(), 1);
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);

@@ -7,7 +7,7 @@
 namespace colossal::models {
 
 /// The largest value of any size. With this limit, no product of two sizes in a run overflows.
-inline constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;
+inline constexpr int64_t kMaxSize = (int64_t{1} << 40) - 1;
 
 /// Keys of [model] that one family has.
 using OwnSizes = OwnKeys;

@@ -21,7 +21,7 @@ namespace colossal::models {
 /// Standard deviation of the initial weights of all our families.
 inline constexpr double kDeviation = 0.02;
 /// Maximum number of classes of a model; labels in data must be below it.
-inline constexpr int64_t kMostClasses = 1 << 24;
+inline constexpr int64_t kMaxClasses = 1 << 24;
 
 /// The kind of a norm and its options.
 struct NormVariant {

@@ -43,7 +43,7 @@ WindowKeys made_of(const std::vector<std::string>& types, const FolderConfig& co
 void WindowKeys::fields(Fields& f) {
   f.integer("window", window, "tokens",
             "attention window of layers that have one, including the token itself; 0 = no layer has a window", 0,
-            kLargestSize);
+            kMaxSize);
   f.texts("layer_types", layer_types,
           "type of each layer, sliding_attention (a window) or full_attention; empty = the family's default");
 }

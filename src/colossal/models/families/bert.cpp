@@ -18,10 +18,10 @@ namespace colossal::models {
 void BertSizes::fields(Fields& f) {
   f.choice("objective", objective, {"masked-token", "class"},
            "training objective: masked-token = predict masked tokens, class = classify the text");
-  f.integer("classes", classes, "classes", "number of classes (objective class)", 1, kMostClasses);
+  f.integer("classes", classes, "classes", "number of classes (objective class)", 1, kMaxClasses);
   f.texts("class_names", class_names,
           "names of the classes, in order (objective class); empty = the labels in the run's data");
-  f.integer("types", types, "types", "number of token types; a single text has the first", 1, kLargestSize);
+  f.integer("types", types, "types", "number of token types; a single text has the first", 1, kMaxSize);
   activation_field(f, activation);
 }
 

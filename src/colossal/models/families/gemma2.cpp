@@ -10,7 +10,7 @@ namespace colossal::models {
 void Gemma2Sizes::fields(Fields& f) {
   layout.fields(f);
   f.flag("attention_bias", attention_bias, "biases in the projections of attention");
-  f.integer("query_scale", query_scale, "", "square of the divisor of attention scores", 1, kLargestSize);
+  f.integer("query_scale", query_scale, "", "square of the divisor of attention scores", 1, kMaxSize);
   f.number("score_cap", score_cap, "", "soft cap of attention scores, which stay within +- this; 0 = no cap", 0, 1e6);
   f.number("logit_cap", logit_cap, "", "soft cap of logits, which stay within +- this; 0 = no cap", 0, 1e6);
   windows.fields(f);

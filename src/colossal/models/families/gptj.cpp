@@ -17,7 +17,7 @@ namespace colossal::models {
 void GptjSizes::fields(Fields& f) {
   activation_field(f, activation);
   f.integer("rotary_features", rotary_features, "of each head", "number of features that rotary positions rotate", 2,
-            kLargestSize);
+            kMaxSize);
 }
 
 namespace gptj {  // a namespace of its own, because every family has functions of these names

@@ -12,7 +12,7 @@ void LlamaSizes::fields(Fields& f) {
   f.flag("attention_bias", attention_bias, "biases in the projections of attention");
   f.flag("mlp_bias", mlp_bias, "biases in the feed-forward layer");
   f.integer("window", window, "tokens", "attention window, including the token itself (Mistral); 0 = no limit", 0,
-            kLargestSize);
+            kMaxSize);
 }
 
 namespace llama {  // a namespace of its own, because every family has functions of these names

@@ -17,8 +17,7 @@ void OptSizes::fields(Fields& f) {
   f.flag("final_norm", final_norm, "norm in front of the head, with norm_first");
   f.flag("bias", bias, "biases in linear layers");
   f.integer("word_features", word_features, "",
-            "width of the embedding's rows, which are projected to hidden features and back; 0 = hidden", 0,
-            kLargestSize);
+            "width of the embedding's rows, which are projected to hidden features and back; 0 = hidden", 0, kMaxSize);
 }
 
 namespace opt {  // a namespace of its own, because every family has functions of these names

@@ -10,7 +10,7 @@ namespace colossal::models {
 void Phi3Sizes::fields(Fields& f) {
   layout.fields(f);
   f.number("rotary", rotary, "of each head", "share of the features that rotary positions rotate", 0, 1);
-  f.integer("window", window, "tokens", "attention window, including the token itself; 0 = no limit", 0, kLargestSize);
+  f.integer("window", window, "tokens", "attention window, including the token itself; 0 = no limit", 0, kMaxSize);
 }
 
 namespace phi3 {  // a namespace of its own, because every family has functions of these names

@@ -18,14 +18,14 @@ namespace colossal::models {
 
 void T5Sizes::fields(Fields& f) {
   f.integer("decoder_layers", decoder_layers, "blocks", "number of layers that belong to the decoder; 0 = half", 0,
-            kLargestSize);
+            kMaxSize);
   f.integer("source_tokens", source_tokens, "tokens",
-            "part of data.sequence that the encoder reads; the rest is the target; 0 = half", 0, kLargestSize);
+            "part of data.sequence that the encoder reads; the rest is the target; 0 = half", 0, kMaxSize);
   f.integer("start_id", start_id, "", "id of the token that starts the target in the decoder and pads rows", 0,
-            kLargestSize);
-  f.integer("buckets", buckets, "buckets", "number of buckets of relative positions", 4, kLargestSize);
+            kMaxSize);
+  f.integer("buckets", buckets, "buckets", "number of buckets of relative positions", 4, kMaxSize);
   f.previously("farthest")
-      .integer("max_distance", max_distance, "tokens", "distance at which the last bucket begins", 2, kLargestSize);
+      .integer("max_distance", max_distance, "tokens", "distance at which the last bucket begins", 2, kMaxSize);
   activation_field(f, activation);
   f.flag("gated", gated, "gated feed-forward layers (v1.1)");
   f.flag("scaled_head", scaled_head, "division of the head's input by the square root of hidden (v1.0)");

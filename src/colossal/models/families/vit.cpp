@@ -18,10 +18,10 @@
 namespace colossal::models {
 
 void VitSizes::fields(Fields& f) {
-  f.integer("side", side, "pixels", "side of the square images", 1, kLargestSide);
-  f.integer("channels", channels, "channels", "number of color channels of the images", 1, kLargestSize);
-  f.integer("patch", patch, "pixels", "side of a patch", 1, kLargestSide);
-  f.integer("classes", classes, "classes", "number of classes", 1, kMostClasses);
+  f.integer("side", side, "pixels", "side of the square images", 1, kMaxSide);
+  f.integer("channels", channels, "channels", "number of color channels of the images", 1, kMaxSize);
+  f.integer("patch", patch, "pixels", "side of a patch", 1, kMaxSide);
+  f.integer("classes", classes, "classes", "number of classes", 1, kMaxClasses);
   f.texts("class_names", class_names, "names of the classes, in order; empty = numbers only");
   activation_field(f, activation);
   f.flag("qkv_bias", qkv_bias, "bias in the projection to queries, keys and values");
@@ -198,7 +198,7 @@ ModelShape from_json(const nlohmann::json& j) {
                        .activation = read_activation(c, "hidden_act", "gelu"),
                        .qkv_bias = c.value("qkv_bias", true),
                        .distillation_head = std::find(made.begin(), made.end(), kWithTeacher) != made.end()};
-  require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
+  require(image.side > 0 && image.side <= kMaxSide, "model", "image_size must be in [1, ", kMaxSide, "]: got ",
           image.side);
   require(image.patch <= 0 || image.side % image.patch == 0, "model",
           "image_size of config.json must be a multiple of patch_size: got ", image.side, " and ", image.patch);

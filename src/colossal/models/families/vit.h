@@ -5,7 +5,7 @@
 
 namespace colossal::models {
 
-inline constexpr int64_t kLargestSide = 1 << 16;  ///< largest side of an image, in pixels
+inline constexpr int64_t kMaxSide = 1 << 16;  ///< largest side of an image, in pixels
 
 /// The sizes of a ViT: square images in square patches, and the classes that it predicts.
 struct VitSizes {
