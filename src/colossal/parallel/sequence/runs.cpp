@@ -105,7 +105,7 @@ nn::SequenceCut dealt_by_pairs(const std::vector<double>& sums, const std::vecto
 }
 
 // Shorter pieces would cost more in kernel calls than they gain in balance.
-constexpr int64_t kLeastPiece = 16, kMostPieces = 64;
+constexpr int64_t kMinPiece = 16, kMaxPieces = 64;
 
 }  // namespace
 
@@ -120,9 +120,9 @@ nn::SequenceCut balanced(const at::Tensor& documents, const AttentionLayers& lay
   std::vector<int64_t> counts;
   for (int64_t i = 0; i < ranks * shares; ++i) counts.push_back(size_of(runs_of(best, i, ranks * shares)));
   double least = unevenness(pairs_by(best, sums), shares);
-  for (int64_t each = 2; least > kUneven && each <= kMostPieces; each *= 2) {
+  for (int64_t each = 2; least > kUneven && each <= kMaxPieces; each *= 2) {
     const int64_t length = tokens / (ranks * each) / shares * shares;
-    if (length < kLeastPiece) break;
+    if (length < kMinPiece) break;
     nn::SequenceCut cut = dealt_by_pairs(sums, counts, shares, each, length);
     const double uneven = unevenness(pairs_by(cut, sums), shares);
     if (uneven < least) best = std::move(cut), least = uneven;
