@@ -9,7 +9,7 @@ namespace colossal::schedule {
 namespace {
 
 constexpr int kInterval = 6;  // two chunks, each with a forward, a BackwardInput and a BackwardWeight
-constexpr int kMostWaiting = 8;
+constexpr int kMaxWaiting = 8;
 
 size_t in_block(int slot) { return static_cast<size_t>(slot % kInterval); }
 
@@ -66,16 +66,16 @@ std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, We
 
 }  // namespace
 
-std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t most) {
+std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t max_plans) {
   std::vector<Plan> plans;
-  for (int waiting = 0; waiting <= kMostWaiting; ++waiting) {
+  for (int waiting = 0; waiting <= kMaxWaiting; ++waiting) {
     for (int first = 0; first < kInterval; ++first) {
       for (int second = 0; second < kInterval; ++second) {
         const int third = waiting - first - second;
         if (third < 0 || third >= kInterval) continue;
         Plan plan = plan_of(ranks, slopes, {first, second, third});
         if (fits(plan)) plans.push_back(std::move(plan));
-        if (plans.size() == most) return plans;
+        if (plans.size() == max_plans) return plans;
       }
     }
   }

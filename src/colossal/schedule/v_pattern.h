@@ -16,10 +16,10 @@ struct Slopes {
 };
 
 /// Returns plans with these slopes and waits of 0 to 5 slots at each of the three turns (last rank, rank 0, last rank).
-/// No two forwards or backwards of a rank share a slot, also after the block is repeated. Returns at most `most` plans,
+/// No two forwards or backwards of a rank share a slot, also after the block is repeated. Returns at most `max_plans` plans,
 /// those with the least waiting first, and none with more than 8 slots of waiting in total; empty if no plan fits.
 /// See: Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3.
-std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t most);
+std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t max_plans);
 
 /// The choice of the free slot after a BackwardInput in which its weight gradients (BackwardWeight) are computed.
 enum class Weights {

@@ -6,7 +6,7 @@
 namespace colossal::schedule {
 namespace {
 
-constexpr size_t kMostPlans = 12;  // limit per slope, because later plans wait longer at the turns
+constexpr size_t kMaxPlans = 12;  // limit per slope, because later plans wait longer at the turns
 
 std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::zigzag(options.stages, 2); }
@@ -24,7 +24,7 @@ Lists plan(const Options& options, const Placement& placement, double limit, Slo
     const auto guides = v_plans(options.stages, guide, 1);
     if (!guides.empty()) search.propose(Policy{.plan = &guides.front()});
   }
-  for (const Plan& plan : v_plans(options.stages, slopes, kMostPlans)) {
+  for (const Plan& plan : v_plans(options.stages, slopes, kMaxPlans)) {
     for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock})
       search.propose(repeat(plan, options.micro_batches, weights));
   }
