@@ -86,10 +86,10 @@ void add_means(ChartSeries& out, const Series& all) {
   }
 }
 
-ChartSeries chart_series(const Series& all, size_t most, bool smooth, ChartRows& rows) {
-  ChartSeries out{.points = thin(all, most)};
+ChartSeries chart_series(const Series& all, size_t max_points, bool smooth, ChartRows& rows) {
+  ChartSeries out{.points = thin(all, max_points)};
   out.bad = std::count_if(all.y.begin(), all.y.end(), [](double y) { return !std::isfinite(y); });
-  if (smooth && all.x.size() > most) add_means(out, all);
+  if (smooth && all.x.size() > max_points) add_means(out, all);
   for (const double step : out.points.x) rows.use(static_cast<size_t>(step));
   if (out.means)
     for (const double step : out.means->x) rows.use(static_cast<size_t>(step));
@@ -143,9 +143,9 @@ std::vector<ChartSeries> rank_series(const RecordedRun& run, std::vector<Number>
       all[i].y.push_back(values[i]);
     }
   }
-  const size_t most = std::clamp<size_t>(kRankPoints / all.size(), 200, kSeriesPoints);
+  const size_t max_points = std::clamp<size_t>(kRankPoints / all.size(), 200, kSeriesPoints);
   std::vector<ChartSeries> out;
-  for (const Series& series : all) out.push_back(chart_series(series, most, true, rows));
+  for (const Series& series : all) out.push_back(chart_series(series, max_points, true, rows));
   return out;
 }
 

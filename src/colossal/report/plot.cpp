@@ -245,15 +245,15 @@ double largest_difference(const std::vector<Series>& series) {
   return largest;
 }
 
-Series thin(const Series& series, size_t most) {
+Series thin(const Series& series, size_t max_points) {
   const size_t count = series.x.size();
-  if (count <= most) return series;
+  if (count <= max_points) return series;
   Series thinned{series.name, series.style, {}, {}};
   const auto keep = [&](size_t i) {
     thinned.x.push_back(series.x[i]);
     thinned.y.push_back(series.y[i]);
   };
-  const size_t stretches = most / 2;
+  const size_t stretches = max_points / 2;
   for (size_t stretch = 0; stretch < stretches; ++stretch) {
     const size_t begin = stretch * count / stretches, end = (stretch + 1) * count / stretches;
     size_t low = begin, high = begin, bad = end;

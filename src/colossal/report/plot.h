@@ -40,8 +40,8 @@ std::string render_svg(const Plot& plot, const std::string& note);
 /// none. Values that are not finite are skipped.
 double largest_difference(const std::vector<Series>& series);
 
-/// Returns `series` thinned to at most `most` points, as render_plot() draws it.
-Series thin(const Series& series, size_t most);
+/// Returns `series` thinned to at most `max_points` points, as render_plot() draws it.
+Series thin(const Series& series, size_t max_points);
 
 /// Returns multiples of 1, 2 or 5 times a power of ten inside [low, high], about `count` of them.
 std::vector<double> round_ticks(double low, double high, int count);
