@@ -61,7 +61,7 @@ TEST(RecordFile, RetriesOnDestruction) {
 TEST(RecordFile, ReportsLostRecords) {
   const test::TemporaryFolder folder;
   RecordFile file(folder / "f", "test", true);
-  file.add(std::string(RecordFile::kMostPending, 'x'));
+  file.add(std::string(RecordFile::kMaxPendingBytes, 'x'));
   file.add("one");
   file.add("two");
   std::string message;
@@ -71,10 +71,10 @@ TEST(RecordFile, ReportsLostRecords) {
     message = error.what();
   }
   EXPECT_THAT(message, testing::HasSubstr("2 records are lost"));
-  EXPECT_EQ(std::filesystem::file_size(folder / "f"), RecordFile::kMostPending);
+  EXPECT_EQ(std::filesystem::file_size(folder / "f"), RecordFile::kMaxPendingBytes);
   file.add("three");
   file.flush();
-  EXPECT_EQ(std::filesystem::file_size(folder / "f"), RecordFile::kMostPending + 5);
+  EXPECT_EQ(std::filesystem::file_size(folder / "f"), RecordFile::kMaxPendingBytes + 5);
 }
 
 TEST(RecordFile, RefusesUnopenablePaths) { EXPECT_THROW(RecordFile("/nonexistent/f", "test", true), Error); }

@@ -42,10 +42,10 @@ TEST(RecordedSteps, DropsTheValuesOfRemovedSteps) {
 
 TEST(RecordedSteps, LimitsTheNumberOfNames) {
   RecordedSteps::Values values;
-  for (size_t i = 0; i < RecordedSteps::kMostNames + 5; ++i) values.emplace_back("m" + std::to_string(i), 1);
+  for (size_t i = 0; i < RecordedSteps::kMaxNames + 5; ++i) values.emplace_back("m" + std::to_string(i), 1);
   RecordedSteps steps;
   steps.add(1, values);
-  EXPECT_EQ(steps.columns().size(), RecordedSteps::kMostNames);
+  EXPECT_EQ(steps.columns().size(), RecordedSteps::kMaxNames);
   EXPECT_EQ(steps.value("m9999", 0), 1);
   EXPECT_FALSE(steps.value("m10000", 0));
 }

@@ -14,7 +14,7 @@ namespace {
 // The layout of one plot in drawing units: margins around the frame hold the title and the labels.
 constexpr double kWidth = 380, kHeight = 220, kLeft = 58, kRight = 14, kTop = 46, kBottom = 30;
 constexpr double kCurveFont = 11;
-constexpr size_t kMostPoints = 400;
+constexpr size_t kMaxCurvePoints = 400;
 constexpr const char* kStyle =
     "text{font:11px "
     "system-ui,sans-serif;fill:#555}.title{font-size:13px;font-weight:600;fill:#222}.end{text-anchor:end}.mid{text-"
@@ -46,7 +46,7 @@ std::string line(const char* style, double x1, double y1, double x2, double y2) 
 std::string draw_plot(const Curve& curve, double top) {
   Series series{curve.title, "", {}, curve.values};
   for (size_t i = 0; i < curve.values.size(); ++i) series.x.push_back(static_cast<double>(i + 1));
-  series = thin(series, kMostPoints);
+  series = thin(series, kMaxCurvePoints);
   const double last = std::max<double>(2, static_cast<double>(curve.values.size()));
   const auto x = [&](double step) { return kLeft + (step - 1) / (last - 1) * (kWidth - kLeft - kRight); };
   const auto y = [&](double value) { return kHeight - kBottom - value / (1.04 * top) * (kHeight - kTop - kBottom); };

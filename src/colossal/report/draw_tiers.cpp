@@ -12,7 +12,7 @@ namespace {
 
 // The layout of the drawing in drawing units.
 constexpr double kTiersWidth = 1200, kTiersLeft = 16, kTiersTop = 40, kTiersTitle = 24, kTiersGap = 22;
-constexpr double kTiersMost = 330;  // maximum height of the rows of one timeline
+constexpr double kMaxTiersHeight = 330;  // maximum height of the rows of one timeline
 
 constexpr const char* kTiersStyle =
     "text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:13px;font-weight:600}.back{fill:#f1f1ee}"
@@ -65,7 +65,7 @@ std::string draw_tiers(const std::vector<TierTimeline>& timelines) {
   size_t longest = 1;
   for (const TierTimeline& timeline : timelines) longest = std::max(longest, timeline.uses);
   const double across = (kTiersWidth - 2 * kTiersLeft) / static_cast<double>(longest),
-               row = std::min(9.0, kTiersMost / static_cast<double>(std::max<size_t>(1, rows.size()))),
+               row = std::min(9.0, kMaxTiersHeight / static_cast<double>(std::max<size_t>(1, rows.size()))),
                rows_height = row * static_cast<double>(rows.size()), thick = row * 0.85,
                mark = std::max(1.5, across / 3);
   const double height = kTiersTop + static_cast<double>(timelines.size()) * (kTiersTitle + rows_height + kTiersGap);

@@ -9,13 +9,13 @@
 namespace colossal::report {
 namespace {
 
-constexpr int64_t kLargestNames = 16 << 20;
+constexpr int64_t kMaxNamesBytes = 16 << 20;
 
 }  // namespace
 
 MetricNames read_metric_names(const std::string& path) {
   MetricNames names;
-  const nlohmann::json object = read_json_object(path, "metrics", {.bytes = kLargestNames});
+  const nlohmann::json object = read_json_object(path, "metrics", {.bytes = kMaxNamesBytes});
   for (const auto& [name, entry] : object.items()) {
     const auto text = [&](const char* member) {
       require(entry.is_object() && (!entry.contains(member) || entry.at(member).is_string()), "metrics", path, ": `",

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kLargestFile = int64_t{4} << 30;  // bytes; about 15 million steps
+constexpr int64_t kMaxMetricsBytes = int64_t{4} << 30;  // bytes; about 15 million steps
 
 Json to_json_number(const Metric::Value& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
@@ -89,7 +89,7 @@ std::string_view next_line(std::string_view text, size_t& begin) {
 std::string regular_file(const std::string& path) {
   require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path,
           " must be a regular file");
-  return read_file(path, kLargestFile);
+  return read_file(path, kMaxMetricsBytes);
 }
 
 /// Removes lines of steps after `last` and an incomplete last line from the file, and returns `path`. Does not change
@@ -143,7 +143,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
 }
 
 RecordedSteps salvage_metrics(const std::string& path, DamagedLines& damaged) {
-  const std::string text = read_file(path, kLargestFile);
+  const std::string text = read_file(path, kMaxMetricsBytes);
   RecordedSteps steps;
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {

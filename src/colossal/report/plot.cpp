@@ -18,9 +18,9 @@ namespace {
 constexpr double kWidth = 560, kHeight = 250;
 constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
 constexpr double kTickFont = 12;
-constexpr size_t kMostPoints = 800;
+constexpr size_t kMaxPlotPoints = 800;
 constexpr const char* kColours[] = {"#2f6fde", "#e07b1f", "#1d9e6e", "#8d5bd6", "#d64f88", "#2297ab", "#a5951b"};
-constexpr size_t kMostMarks = 200;  // maximum number of marks for values that are not finite
+constexpr size_t kMaxMarks = 200;  // maximum number of marks for values that are not finite
 
 std::string coordinate(double value) {
   char text[32];
@@ -105,7 +105,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   std::string path, dots, marks;
   bool open = false;
   size_t run = 0, marked = 0;
-  const size_t mark_every = series.x.size() / kMostMarks + 1;
+  const size_t mark_every = series.x.size() / kMaxMarks + 1;
   const auto close_run = [&](size_t end) {
     if (run == 1) {  // a point between two gaps: a path of one point is invisible
       dots += "<circle class='" + series.style + "' r='3' cx='" + coordinate(x(series.x[end - 1])) + "' cy='" +
@@ -167,7 +167,7 @@ std::string render_plot(const Plot& plot) {
     bad += series.style == "faint"
                ? 0
                : std::count_if(series.y.begin(), series.y.end(), [](double y) { return !std::isfinite(y); });
-    series = thin(series, kMostPoints);
+    series = thin(series, kMaxPlotPoints);
   }
   const Scale x = x_scale(plot), y = y_scale(plot);
   const bool drawable = y.low < y.high;
@@ -200,7 +200,7 @@ std::string render_svg(const Plot& plot, const std::string& note) {
   double left = kLeft;
   for (size_t i = 0; i < drawn.series.size(); ++i) {
     Series& series = drawn.series[i];
-    series = thin(series, kMostPoints);
+    series = thin(series, kMaxPlotPoints);
     series.style = concat("s", i);
     const double width = 1.5 + 1.8 * static_cast<double>(drawn.series.size() - 1 - i);
     style +=

@@ -45,7 +45,7 @@ RecordFile::~RecordFile() {
 }
 
 void RecordFile::add(std::string_view record) {
-  if (pending_.size() + record.size() > kMostPending) {
+  if (pending_.size() + record.size() > kMaxPendingBytes) {
     ++dropped_;
   } else {
     pending_ += record;

@@ -6,11 +6,11 @@
 
 namespace colossal::report {
 
-/// A file to which records are appended. Records that cannot be written are kept in memory, up to kMostPending bytes,
+/// A file to which records are appended. Records that cannot be written are kept in memory, up to kMaxPendingBytes,
 /// and written with the next ones. Readers see complete records only, except for the last one after a kill.
 class RecordFile {
  public:
-  static constexpr size_t kMostPending = 16 << 20;
+  static constexpr size_t kMaxPendingBytes = 16 << 20;
 
   /// Opens the file for appending; `anew` empties it first. Errors (`component`): it cannot be opened.
   RecordFile(std::string path, const char* component, bool anew);
@@ -19,7 +19,7 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  /// Adds a record to the pending ones; flush() writes it. If it exceeds kMostPending, it is dropped.
+  /// Adds a record to the pending ones; flush() writes it. If it exceeds kMaxPendingBytes, it is dropped.
   void add(std::string_view record);
   /// Passes all added records to the system.
   /// Errors (`component`): the file cannot be written, and the records remain pending. Or it was written, but add() had

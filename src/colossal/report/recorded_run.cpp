@@ -10,7 +10,7 @@
 namespace colossal::report {
 namespace {
 
-constexpr int64_t kLargestConfig = 16 << 20;
+constexpr int64_t kMaxConfigBytes = 16 << 20;
 
 /// Returns true if the file exists. Errors: it is not a regular file; a pipe, for instance, has no end.
 bool is_there(const std::string& path) {
@@ -77,7 +77,7 @@ void read_config_of(RecordedRun& run, const std::string& path) {
     run.missing.push_back("config.toml is missing");
     return;
   }
-  run.config = read_file(path, kLargestConfig);
+  run.config = read_file(path, kMaxConfigBytes);
   try {
     ConfigDocument::parse(run.config, "config.toml");
   } catch (const Error& error) {

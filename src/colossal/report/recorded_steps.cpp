@@ -9,7 +9,7 @@ MetricColumn* RecordedSteps::column(const std::string& name, size_t guess) {
   // Most steps have the names of the previous step in the same order; the guess saves the look-up in the map.
   if (guess < columns_.size() && columns_[guess].name == name) return &columns_[guess];
   if (const auto place = places_.find(name); place != places_.end()) return &columns_[place->second];
-  if (columns_.size() == kMostNames) return nullptr;
+  if (columns_.size() == kMaxNames) return nullptr;
   places_.emplace(name, columns_.size());
   columns_.push_back({.name = name});
   return &columns_.back();

@@ -30,9 +30,9 @@ class RecordedSteps {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
 
-  static constexpr size_t kMostNames = 10'000;
+  static constexpr size_t kMaxNames = 10'000;
 
-  /// Appends a step. If a name occurs twice, its last value counts. Names beyond the first kMostNames are dropped, so
+  /// Appends a step. If a name occurs twice, its last value counts. Names beyond the first kMaxNames are dropped, so
   /// that a damaged file cannot cause a page with a million plots.
   void add(int64_t step, const Values& values);
   /// Removes the last step, which must exist.

@@ -21,7 +21,7 @@
 namespace colossal::report {
 namespace {
 
-constexpr int64_t kMostCells = 512;  // maximum number of ranks that are drawn individually
+constexpr int64_t kMaxCells = 512;  // maximum number of ranks that are drawn individually
 
 std::string tile(const std::string& value, const std::string& name, const std::string& note = "") {
   return "<div class='card tile'><b>" + html_text(value) + "</b><span>" + html_text(name) + "</span>" +
@@ -72,12 +72,12 @@ std::string layout_of(const std::vector<MeshAxis>& mesh) {
   int64_t count = 1;
   for (const auto& axis : rows) count = std::min<int64_t>(count * axis.size, int64_t{1} << 40);
   std::string out = "<section class='card'><h2>Layout</h2><p>" + html_text(layout_text(mesh)) + "</p>";
-  if (columns.size > kMostCells) return out + "</section>\n";
+  if (columns.size > kMaxCells) return out + "</section>\n";
   out += "<div class='scroll'><table class='mesh'><tr><th></th>";
   for (int c = 0; c < columns.size && columns.size > 1; ++c)
     out += "<th>" + html_text(concat(columns.name, " ", c)) + "</th>";
   out += "</tr>";
-  const int64_t shown = std::min(count, kMostCells / columns.size);
+  const int64_t shown = std::min(count, kMaxCells / columns.size);
   for (int64_t r = 0; r < shown; ++r) {
     out += "<tr><th>" + html_text(row_name(rows, r)) + "</th>";
     for (int64_t c = 0; c < columns.size; ++c)

@@ -16,7 +16,7 @@ namespace {
 
 using RecordJson = nlohmann::ordered_json;
 
-constexpr int64_t kLargestRecords = int64_t{4} << 30;
+constexpr int64_t kMaxRecordsBytes = int64_t{4} << 30;
 constexpr int64_t kRanksOfEachStep = 64;  // with more ranks, fewer steps are recorded
 
 std::string dumped(const RecordJson& object) {
@@ -45,7 +45,7 @@ StartRecord start_of(const nlohmann::json& object) {
 /// Calls `read` with the object of each line, and counts lines that it rejects.
 void for_each_record(const std::string& path, DamagedLines& damaged,
                      const std::function<void(const nlohmann::json& object)>& read) {
-  const std::string text = read_file(path, kLargestRecords);
+  const std::string text = read_file(path, kMaxRecordsBytes);
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

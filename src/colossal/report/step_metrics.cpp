@@ -11,15 +11,15 @@
 namespace colossal::report {
 namespace {
 
-constexpr size_t kLongestName = 200;
+constexpr size_t kMaxNameBytes = 200;
 constexpr std::array<std::string_view, 2> kFirstOnTheLine{"loss", "tokens_per_second"};
 
 void check_name(const std::string& name) {
   const std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-  const bool is_plain = name.find_first_not_of(allowed) == std::string::npos && name.size() <= kLongestName;
+  const bool is_plain = name.find_first_not_of(allowed) == std::string::npos && name.size() <= kMaxNameBytes;
   const bool has_parts = !name.empty() && name.front() != '.' && name.back() != '.' && name.find("..") == name.npos;
   require(is_plain && has_parts, "metrics", "the name of a metric must be letters, digits, _ and - with dots between, ",
-          kLongestName, " at most: got `", name, "`; rename it");
+          kMaxNameBytes, " at most: got `", name, "`; rename it");
 }
 
 bool has_the_same_description(Metric a, Metric b) {
