@@ -11,8 +11,8 @@ using testing::HasSubstr;
 
 constexpr int64_t kMuch = int64_t{1} << 40;
 
-LimitedRun shell(const std::string& script, double seconds, int64_t most_resident = kMuch) {
-  return run_limited({"/bin/sh", "-c", script}, most_resident, seconds);
+LimitedRun shell(const std::string& script, double seconds, int64_t max_resident = kMuch) {
+  return run_limited({"/bin/sh", "-c", script}, max_resident, seconds);
 }
 
 TEST(LimitedProcess, ReportsOutputAndStatus) {

@@ -19,7 +19,7 @@ const Words kInTiers{"--memory.host=" + std::to_string(kHost)};
 
 struct Outcome {
   Finished finished;
-  int64_t most_resident = 0;  ///< maximum in bytes, which the system records
+  int64_t peak_resident = 0;  ///< maximum in bytes, which the system records
 };
 
 /// Runs `command` in a process that may have `bytes` of memory.
@@ -34,8 +34,8 @@ Outcome run_within(int64_t bytes, const Words& command) {
                                     std::ifstream status("/proc/" + std::to_string(process) + "/status");
                                     for (std::string line; std::getline(status, line);)
                                       if (line.starts_with("VmHWM:"))
-                                        outcome.most_resident =
-                                            std::max<int64_t>(outcome.most_resident, 1024 * std::stoll(line.substr(6)));
+                                        outcome.peak_resident =
+                                            std::max<int64_t>(outcome.peak_resident, 1024 * std::stoll(line.substr(6)));
                                   }});
   return outcome;
 }
@@ -51,8 +51,8 @@ void expect_to_need_tiers(int64_t bytes, const Words& command, const std::string
   EXPECT_THAT(plain.output, testing::HasSubstr("memory"));
   const Outcome tiers = run_within(bytes, with(with(command, kInTiers), {"--memory.disk=" + scratch}));
   EXPECT_EQ(tiers.finished.status, 0) << tiers.finished.output;
-  EXPECT_GT(tiers.most_resident, kHost);
-  EXPECT_LT(tiers.most_resident, bytes);
+  EXPECT_GT(tiers.peak_resident, kHost);
+  EXPECT_LT(tiers.peak_resident, bytes);
 }
 
 TEST_F(TrainProgram, TrainsInLessMemoryThanTheModelsDataTakes) {

@@ -91,7 +91,7 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, double seconds) {
+LimitedRun run_limited(std::vector<std::string> command, int64_t max_resident, double seconds) {
   std::vector<char*> words;
   for (std::string& word : command) words.push_back(word.data());
   words.push_back(nullptr);
@@ -109,19 +109,19 @@ LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, 
   while (!has_ended(process, status)) {
     read_both(out, run.output, error, said, kMilliseconds);
     run.resident_bytes = std::max(run.resident_bytes, peak_of(process));
-    run.took_too_much = run.took_too_much || run.resident_bytes > most_resident;
+    run.took_too_much = run.took_too_much || run.resident_bytes > max_resident;
     run.took_too_long = run.took_too_long || watch.seconds() > seconds;
     if (run.took_too_much || run.took_too_long) kill(process, SIGKILL);
   }
   for (int i = 0; i < kReads && read_both(out, run.output, error, said, 0);) ++i;  // reads what the ended process wrote
   run.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   run.last_words = last_line(std::move(said));
-  run.most_resident = most_resident, run.seconds = seconds;
+  run.max_resident = max_resident, run.seconds = seconds;
   return run;
 }
 
 std::string LimitedRun::why_not() const {
-  if (took_too_much) return concat("more than ", readable_bytes(most_resident), " resident");
+  if (took_too_much) return concat("more than ", readable_bytes(max_resident), " resident");
   if (took_too_long) return concat("more than ", seconds, " seconds");
   if (status == 0) return {};
   return last_words.empty() ? concat("ended with status ", status) : last_words;

@@ -16,7 +16,7 @@ struct LimitedRun {
   int64_t resident_bytes = 0;  ///< peak resident memory in bytes, read every 20 ms
   std::string output;          ///< output on stdout
   /// Limits of the run: bytes of resident memory, and seconds.
-  int64_t most_resident = 0;
+  int64_t max_resident = 0;
   double seconds = 0;
   std::string last_words;  ///< last line on stderr
 
@@ -24,11 +24,11 @@ struct LimitedRun {
   std::string why_not() const;
 };
 
-/// Runs `command` (a path and its arguments) to its end. Kills it if it has more than `most_resident` bytes of resident
+/// Runs `command` (a path and its arguments) to its end. Kills it if it has more than `max_resident` bytes of resident
 /// memory or takes longer than `seconds`, whether or not it closes its output. It is killed too if this process dies.
 /// Does not wait for processes that the command started. If the system runs out of memory, it is the first process that
 /// the kernel kills. A command that cannot be executed has status 127. Errors ("bench"): no process or pipe can be
 /// made.
-LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, double seconds);
+LimitedRun run_limited(std::vector<std::string> command, int64_t max_resident, double seconds);
 
 }  // namespace colossal::cli
