@@ -75,7 +75,7 @@ TEST(GenerationFlags, DifferPerCommand) {
   infer::GenerationOptions options{.max_tokens = 1024};
   CLI::App app("", "test");
   add_generation_flags(app, options,
-                       {.left_out = {"logprobs"}, .max_tokens_help = "tokens of an answer", .least_tokens = 1});
+                       {.left_out = {"logprobs"}, .max_tokens_help = "tokens of an answer", .min_tokens = 1});
   const std::string help = app.help();
   EXPECT_THAT(help, testing::HasSubstr("tokens of an answer"));
   EXPECT_THAT(help, testing::HasSubstr("--max-tokens INT:POSITIVE=1024"));

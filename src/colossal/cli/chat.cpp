@@ -145,7 +145,7 @@ int chat(const Arguments& arguments, const run::Program* program) {
   add_generation_flags(app, options,
                        {.left_out = infer::Conversation::unused(),
                         .max_tokens_help = "maximum number of tokens of an answer",
-                        .least_tokens = 1});
+                        .min_tokens = 1});
   app.add_option("--chat-template", r.template_file, "Jinja file to use instead of the folder's template");
   app.add_option("--variables", r.variables,
                  "variables of the template, as a JSON object: '{\"enable_thinking\": false}'");

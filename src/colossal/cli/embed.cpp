@@ -73,7 +73,7 @@ class TextEmbedder {
       : request_(request), tokenizer_(*saved.tokenizer), embedder_(embedder), output_(output) {
     prompt_ = prompt_of(request, folder);
     const int64_t positions = saved.model->model().shape.positions;
-    most_ = std::min(positions, request.tokens.value_or(folder.tokens.value_or(positions)));
+    max_tokens_ = std::min(positions, request.tokens.value_or(folder.tokens.value_or(positions)));
   }
 
   void take(const NumberedLine& line) {
@@ -87,14 +87,14 @@ class TextEmbedder {
     embed_held();
     if (output_) output_->finish();
     if (output_ && cut_ > 0)
-      say(concat(cut_, " texts have more than ", most_, " tokens and were truncated, first text ", first_cut_));
+      say(concat(cut_, " texts have more than ", max_tokens_, " tokens and were truncated, first text ", first_cut_));
   }
 
  private:
   void embed_held() {
     std::vector<text::FittedEncoding> encoded(lines_.size());
     text::for_each_index(lines_.size(), at::get_num_threads(), [&](size_t i) {
-      encoded[i] = text::encode_fitted(tokenizer_, prompt_ + lines_[i].text, static_cast<size_t>(most_));
+      encoded[i] = text::encode_fitted(tokenizer_, prompt_ + lines_[i].text, static_cast<size_t>(max_tokens_));
     });
     std::vector<std::vector<int64_t>> ids;
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -116,7 +116,7 @@ class TextEmbedder {
   infer::Embedder& embedder_;
   EmbeddingOutput* output_;  // null = another rank writes
   std::string prompt_;
-  int64_t most_ = 0, cut_ = 0, first_cut_ = 0;
+  int64_t max_tokens_ = 0, cut_ = 0, first_cut_ = 0;
   std::vector<NumberedLine> lines_;
   size_t held_ = 0;
 };

@@ -53,7 +53,7 @@ class FlagAdder : public Fields {
   void add(const Field& field, const std::string& flag, int64_t& value) {
     const bool is_length = flag == "--max-tokens";
     const bool has_help = is_length && !flags_.max_tokens_help.empty();
-    const int64_t min = is_length ? flags_.least_tokens : field.min;
+    const int64_t min = is_length ? flags_.min_tokens : field.min;
     CLI::Option* option = app_.add_option(flag, value, has_help ? flags_.max_tokens_help : field.help);
     if (!field.can_be_off) option->capture_default_str();
     if (min == 0) option->check(CLI::NonNegativeNumber);

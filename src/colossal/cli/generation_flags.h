@@ -18,7 +18,7 @@ namespace colossal::cli {
 struct GenerationFlags {
   std::vector<std::string> left_out{};  ///< fields that have no flag
   std::string max_tokens_help{};        ///< help of --max-tokens; "" = the help of the field
-  int64_t least_tokens = 0;             ///< minimum value of --max-tokens
+  int64_t min_tokens = 0;               ///< minimum value of --max-tokens
 };
 
 /// Adds a flag for each field of `options`: --max-tokens for "max_tokens", with the field's help and its value as

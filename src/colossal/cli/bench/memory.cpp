@@ -30,7 +30,7 @@ struct MemoryBench {
   Arguments words;  // unparsed arguments, for the tries
   run::Config config;
   Growth growth = Growth::Layers;
-  int64_t limit = 0, steps = 3, most_tries = 40;
+  int64_t limit = 0, steps = 3, max_tries = 40;
   double seconds = 3600, resolution = 0.05;
 };
 
@@ -50,7 +50,7 @@ class Tries {
 
   bool works(int64_t size) {
     const double left = bench_.seconds - watch_.seconds();
-    if (count_++ == bench_.most_tries || left <= 0) throw OutOfPatience{};
+    if (count_++ == bench_.max_tries || left <= 0) throw OutOfPatience{};
     const LimitedRun run = carry_out(size, {}, left);
     if (run.status != 0) {
       why_not_ = said_by_program(run.why_not());
@@ -225,7 +225,7 @@ int bench_memory(const Arguments& arguments) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--limit", limit, "resident memory of the process, such as \"2GiB\"; default: 90 % of the machine's");
   app.add_option("--steps", bench.steps, "training steps per trial")->capture_default_str()->check(CLI::Range(2, 1000));
-  app.add_option("--tries", bench.most_tries, "maximum number of trials")
+  app.add_option("--tries", bench.max_tries, "maximum number of trials")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   app.add_option("--seconds", bench.seconds, "time limit of the search; with --baseline, of each of the two searches")
