@@ -20,7 +20,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kMostTemplate = 1 << 20;  // bytes
+constexpr int64_t kMaxTemplateBytes = 1 << 20;  // bytes
 constexpr const char* kHelp =
     "/clear        start over\n/system TEXT  start over with another system message; without TEXT: with none\n/help    "
     "     show this list\n/exit         quit, as at the end of the input\nCtrl-C stops an answer.\n";
@@ -127,7 +127,7 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
 
 text::ChatTemplate template_of(const ChatRequest& request) {
   if (!request.template_file.empty())
-    return text::ChatTemplate(read_file(request.template_file, kMostTemplate), request.template_file);
+    return text::ChatTemplate(read_file(request.template_file, kMaxTemplateBytes), request.template_file);
   require(text::has_chat_template(request.model.from), "chat", request.model.from,
           " has no chat template; name one with --chat-template, or use `colossal generate`");
   return text::ChatTemplate::read(request.model.from);

@@ -12,7 +12,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 20;
+constexpr size_t kMaxLineBytes = 16 << 20;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::optional<std::string> InputLines::next() {
   size_t searched = 0, end;
   while ((end = held_.find('\n', searched)) == std::string::npos && !is_at_end_) {
     searched = held_.size();
-    require(searched <= kMostBytes, "input", "a line must have at most ", kMostBytes, " bytes");
+    require(searched <= kMaxLineBytes, "input", "a line must have at most ", kMaxLineBytes, " bytes");
     if (stop_requested() || !read_more()) return std::nullopt;
   }
   if (end == std::string::npos && held_.empty()) return std::nullopt;

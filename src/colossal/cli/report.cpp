@@ -14,7 +14,7 @@
 namespace colossal::cli {
 namespace {
 
-constexpr size_t kMostRuns = 32;
+constexpr size_t kMaxRuns = 32;
 
 bool is_same_folder(const std::string& a, const std::string& b) {
   std::error_code ignored;
@@ -35,7 +35,7 @@ int report(const Arguments& arguments) {
   std::string svg;
   app.add_option("--svg", svg, "SVG file for the loss curves of at most seven runs, drawn over one another");
   parse(app, arguments);
-  require(folders.size() <= kMostRuns, "report", "a page shows at most ", kMostRuns, " runs: got ", folders.size(),
+  require(folders.size() <= kMaxRuns, "report", "a page shows at most ", kMaxRuns, " runs: got ", folders.size(),
           "; name fewer");
   for (size_t i = 0; i < folders.size(); ++i)
     for (size_t j = 0; j < i; ++j)

@@ -15,8 +15,8 @@
 namespace colossal::cli {
 namespace {
 
-constexpr int64_t kMostSteps = 10'000'000;  // maximum steps of a picture
-constexpr int kAcross = 2;                  // number of plots side by side in a terminal
+constexpr int64_t kMaxSteps = 10'000'000;  // maximum steps of a picture
+constexpr int kAcross = 2;                 // number of plots side by side in a terminal
 
 struct RateWishes {
   run::Config config;
@@ -128,7 +128,7 @@ int schedule_lr(const Arguments& arguments, const run::Program* program) {
   wishes.config = given.config;
   run::refuse_other_tables(wishes.config, own_table_names(program));
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
-  require(wishes.config.training.steps <= kMostSteps, "training", "steps of a picture must be at most ", kMostSteps,
+  require(wishes.config.training.steps <= kMaxSteps, "training", "steps of a picture must be at most ", kMaxSteps,
           ": got ", wishes.config.training.steps);
   wishes.compare ? compare_rates(wishes) : show_rates(wishes);
   return 0;
