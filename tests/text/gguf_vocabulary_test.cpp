@@ -191,17 +191,17 @@ std::string unpacked(const std::string& path) {
   return bytes;
 }
 
-/// Compares the ids of 300 texts with llama.cpp's. `most_off` is the number of texts that may differ, because llama.cpp
+/// Compares the ids of 300 texts with llama.cpp's. `max_differences`: number of texts that differ, because llama.cpp
 /// finds other tokens than the model's own tokenizer. It drops marks of some scripts in WordPiece and splits composed
 /// characters in unigram. It also reads "</s>" of Qwen2, an ordinary token, as a special token.
 TEST(GgufVocabulary, EqualsLlamaCpp) {
   const std::string folder = kShared + "gguf-vocab/";
   if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
-  const std::vector<std::pair<std::string, int>> most_off{{"bert-bge", 5},      {"falcon", 0},    {"gpt-2", 0},
-                                                          {"llama-bpe", 0},     {"llama-spm", 0}, {"qwen2", 1},
-                                                          {"nomic-bert-moe", 3}};
+  const std::vector<std::pair<std::string, int>> max_differences{{"bert-bge", 5},      {"falcon", 0},    {"gpt-2", 0},
+                                                                 {"llama-bpe", 0},     {"llama-spm", 0}, {"qwen2", 1},
+                                                                 {"nomic-bert-moe", 3}};
   test::TemporaryFolder temporary;
-  for (const auto& [name, most] : most_off) {
+  for (const auto& [name, max] : max_differences) {
     std::string file = folder + "ggml-vocab-" + name + ".gguf";
     if (!fs::exists(file)) file = temporary.write(name + ".gguf", unpacked(file + ".gz"));
     const auto tokenizer = make_tokenizer(file);
@@ -212,7 +212,7 @@ TEST(GgufVocabulary, EqualsLlamaCpp) {
       off += tokenizer->encode_whole(vector["text"].get<std::string>()).ids != vector["ids_special"].get<Ids>();
     }
     EXPECT_EQ(count, 300) << name;
-    EXPECT_LE(off, most) << name;
+    EXPECT_LE(off, max) << name;
   }
 }
 
