@@ -38,8 +38,8 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
   EXPECT_THAT(train({"--to", folder / "c", "--vocabulary", "9", lines}).err, HasSubstr("which are 257: got 9"));
   EXPECT_THAT(train({"--to", folder / "c", "--special", "\xFF", lines}).err,
               HasSubstr("must be UTF-8: got \xEF\xBF\xBD"));
-  EXPECT_THAT(train({"--to", folder / "c", "--kind", "unigram", "--least-count", "3", lines}).err,
-              HasSubstr("--least-count needs --kind bpe"));
+  EXPECT_THAT(train({"--to", folder / "c", "--kind", "unigram", "--min-frequency", "3", lines}).err,
+              HasSubstr("--min-frequency needs --kind bpe"));
   const std::string packed = folder.write("texts.txt.gz", "\x1f\x8b\x08packed\n");
   EXPECT_THAT(train({"--to", folder / "c", packed}).err, HasSubstr(packed + " must be a text file: got a gzip file"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c")) << "nothing is written of what could not be learned";

@@ -198,7 +198,7 @@ for size, least in ((1500, 0), (100000, 2)):
         vocab_size=size, min_frequency=least, special_tokens=SPECIAL, initial_alphabet=P.ByteLevel.alphabet(), show_progress=False))
     folder = interop.temp_dir / f"learnt{size}"
     special = [word for token in SPECIAL for word in ("--special", token)]
-    interop.colossal("tokenizer", "train", "--vocabulary", size, "--least-count", least, "--to", folder, "--threads", 2, *special, "--end",
+    interop.colossal("tokenizer", "train", "--vocabulary", size, "--min-frequency", least, "--to", folder, "--threads", 2, *special, "--end",
                      SPECIAL[0], interop.temp_dir / "learn.txt")
     got, model = json.loads((folder / "tokenizer.json").read_text()), json.loads(wanted.to_str())["model"]
     assert got["model"]["merges"] == model["merges"] and got["model"]["vocab"] == model["vocab"], size

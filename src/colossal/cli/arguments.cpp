@@ -20,8 +20,10 @@ struct RenamedOption {
 
 /// Options whose previous names are accepted for one release.
 constexpr RenamedOption kRenamedOptions[] = {
-    {"--guess", "--draft-tokens"},        {"--sinks", "--attention-sinks"}, {"--cache", "--kv-cache"},
-    {"--cache-type", "--kv-cache-dtype"}, {"--minima", "--zero-points"},    {"--group", "--group-size"},
+    {"--least-count", "--min-frequency"}, {"--guess", "--draft-tokens"},
+    {"--sinks", "--attention-sinks"},     {"--cache", "--kv-cache"},
+    {"--cache-type", "--kv-cache-dtype"}, {"--minima", "--zero-points"},
+    {"--group", "--group-size"},
 };
 
 bool names(const std::string& word, const std::string& option) {

@@ -83,18 +83,18 @@ int train_tokenizer(const Arguments& arguments) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // otherwise [CLS] would be a list of CLS, and a file after it a token
   app.add_option("--end", r.end, "special token that ends a document; default: <|endoftext|>, for unigram </s>");
-  const CLI::Option* least =
-      app.add_option("--least-count", r.training.min_frequency, "minimum count of a pair that is merged (bpe)")
-          ->capture_default_str()
-          ->check(CLI::NonNegativeNumber);
+  const CLI::Option* min_frequency = app.add_option("--min-frequency", r.training.min_frequency,
+                                                    "minimum number of occurrences of a pair that is merged (bpe)")
+                                         ->capture_default_str()
+                                         ->check(CLI::NonNegativeNumber);
   app.add_option("--like", r.like, "tokenizer.json, or a folder with one, whose text splitting and spelling to use");
   app.add_flag("--json", r.as_json, "read each line as a JSON string, or an object with a string in \"text\"");
   app.add_option("--threads", r.training.threads, "number of threads that read")
       ->default_str("all cores")
       ->check(CLI::Range(1, 1024));
   parse(app, arguments);
-  if (least->count() > 0 && r.training.kind != "bpe")
-    throw UsageError("colossal tokenizer train: --least-count needs --kind bpe");
+  if (min_frequency->count() > 0 && r.training.kind != "bpe")
+    throw UsageError("colossal tokenizer train: --min-frequency needs --kind bpe");
   if (r.end.empty()) r.end = r.training.kind == "bpe" ? "<|endoftext|>" : "</s>";
   auto& special = r.training.special;
   if (std::find(special.begin(), special.end(), r.end) == special.end()) special.push_back(r.end);
