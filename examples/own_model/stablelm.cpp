@@ -47,7 +47,7 @@ class Block {
     drop_2_ = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
   }
 
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     const at::Tensor normed = norm_1_->forward(x);
     const at::Tensor h = x + drop_1_->forward(attended(normed, step), step);
     const at::Tensor fed = is_parallel_ ? normed : norm_2_->forward(h);
@@ -56,7 +56,7 @@ class Block {
   }
 
  private:
-  at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor attended(const at::Tensor& x, const nn::ForwardContext& step) const {
     nn::Heads heads = qkv_->forward(x, step);
     nn::turn(heads, step, rotary_);
     return out_->forward(attention_->forward(heads, step), step);
@@ -77,15 +77,16 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   model.fields = {"ids", "positions"};
-  model.embed = [tokens](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [tokens](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const Block>(s, i, layers);
-    model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
+    model.blocks.push_back(
+        [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});
   return model;

@@ -24,7 +24,7 @@ class Pair {
       : up_(make.expand(name + ".up", in, inside, {.deviation = kDeviation})),
         down_(make.contract(name + ".down", inside, out, {.deviation = kDeviation})) {}
 
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     return down_->forward(up_->forward(x).map([](const at::Tensor& inside) { return ops::gelu(inside); }, step));
   }
 
@@ -40,20 +40,21 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   model.fields = {"inputs"};
   const auto first = std::make_shared<const Pair>("inputs", sizes.inputs, s.ffn, s.hidden, layers);
   // A layout may split rows and features of hidden states, and the inputs must be split in the same way.
-  model.embed = [first, dtype, part = layers.field_part()](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [first, dtype, part = layers.field_part()](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return first->forward(part(batch.field("inputs"), step).to(dtype), step);
   };
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string name = concat("blocks.", i);
     const std::shared_ptr<nn::Norm> norm = layers.layer_norm(name + ".norm", s.hidden, {s.norm_epsilon});
     const auto pair = std::make_shared<const Pair>(name, s.hidden, s.ffn, s.hidden, layers);
-    model.blocks.push_back(
-        [norm, pair](const at::Tensor& x, const nn::Step& step) { return x + pair->forward(norm->forward(x), step); });
+    model.blocks.push_back([norm, pair](const at::Tensor& x, const nn::ForwardContext& step) {
+      return x + pair->forward(norm->forward(x), step);
+    });
   }
   const std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   const std::shared_ptr<nn::Outputs> outputs =
       layers.outputs("head", s.hidden, sizes.outputs, {.deviation = kDeviation});
-  model.norm = [norm, outputs](const at::Tensor& x, const nn::Step& step) {
+  model.norm = [norm, outputs](const at::Tensor& x, const nn::ForwardContext& step) {
     return outputs->forward(norm->forward(x), step);
   };
   return model;

@@ -54,7 +54,7 @@ class Regression : public run::Objective {
 
   double weight(const tensor::Batch& batch) const override { return batch.at("counts").sum().item<double>(); }
 
-  at::Tensor loss(const models::Model&, const models::States& end, const nn::Step& step) const override {
+  at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext& step) const override {
     const at::Tensor predicted = end.at(0).squeeze(1);  // [B, 1, 1] -> [B, 1]
     const at::Tensor error = predicted - step.batch->at("targets").to(predicted.scalar_type());
     return (error * error * step.batch->at("counts").to(predicted.scalar_type())).sum();

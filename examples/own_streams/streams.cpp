@@ -26,7 +26,7 @@ class Mlp {
       : norm_(make.layer_norm(name + ".norm", in, {})),
         up_(make.expand(name + ".up", in, inner, {.deviation = kDeviation})),
         down_(make.contract(name + ".down", inner, out, {.deviation = kDeviation})) {}
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     return down_->forward(up_->forward(norm_->forward(x)).map(ops::gelu, step));
   }
 
@@ -58,7 +58,7 @@ class StreamsBlock {
     loss_ = make.reports().add_loss({.name = name + ".distance", .weight = 0.1, .over = nn::Over::Mean});
   }
 
-  void forward(models::States& states, const nn::Step& step) const {
+  void forward(models::States& states, const nn::ForwardContext& step) const {
     at::Tensor &hidden = states[kHidden], &pair = states[kPair];
     nn::Heads heads = qkv_->forward(norm_->forward(hidden), step);
     hidden = hidden + out_->forward(attention_->forward(heads, step), step);
@@ -90,7 +90,7 @@ class StreamsBlock {
   }
 
   /// Returns the mean squared error of the predicted distances, over this rank's rows, as a scalar.
-  at::Tensor distance_loss(const at::Tensor& pair, const nn::Step& step) const {
+  at::Tensor distance_loss(const at::Tensor& pair, const nn::ForwardContext& step) const {
     using tensor::Dim;
     const at::Tensor all = distance_->forward(pair.flatten(1, 2), step);  // [B, N * N, 1] of all rows, on every rank
     const at::Tensor own = rows_of_({all, {Dim::Row, Dim::Other, Dim::Other}}, step);
@@ -114,7 +114,7 @@ models::State pair_state(const StreamsSizes& own) {
   using tensor::Dim;
   return {.name = "pair",
           .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
-          .sizes = [own](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+          .sizes = [own](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
             return {step.batch->rows(), own.slots, own.slots, own.pair};
           }};
 }
@@ -125,7 +125,7 @@ models::Embed make_embedding(const models::ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> pairs =
       layers.positions("pair_positions", own.slots * own.slots, own.pair, kDeviation);
-  const auto embed = [=](models::States& states, const tensor::Batch& batch, const nn::Step& step) {
+  const auto embed = [=](models::States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
     const at::Tensor& ids = batch.at("ids");
     require(step.cache == nullptr, "model", "a model of streams reads whole rows: got a cache; it does not generate");
     require(ids.size(1) % own.slots == 0, "model", "the tokens of a row must be divisible by the ", own.slots,
@@ -148,11 +148,11 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   model.embed = make_embedding(s, layers);
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const StreamsBlock>(s, i, layers);
-    const auto run = [block](models::States& states, const nn::Step& step) { block->forward(states, step); };
+    const auto run = [block](models::States& states, const nn::ForwardContext& step) { block->forward(states, step); };
     model.blocks.push_back({{kHidden, kPair}, {kHidden, kPair}, run});
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.deviation = kDeviation});
   return model;
 }

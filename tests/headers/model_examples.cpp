@@ -62,9 +62,9 @@ TEST(HeaderExamples, BatchStep) {
   const at::Tensor ids = at::ones({4, 8}, at::kLong), positions = ids;
   const tensor::Batch micro_batch = data::text_batch(ids, ids);
   const std::unique_ptr<nn::AttentionCache> cache;
-  nn::Step step = nn::step_of(micro_batch);
+  nn::ForwardContext step = nn::step_of(micro_batch);
   step.training = true;
-  nn::Step decoding = nn::step_of(nn::token_batch(ids, positions));
+  nn::ForwardContext decoding = nn::step_of(nn::token_batch(ids, positions));
   decoding.cache = cache.get();
   EXPECT_EQ(step.batch->rows(), 4);
   EXPECT_FALSE(step.positions.defined());
@@ -117,7 +117,7 @@ TEST(HeaderExamples, Reports) {
     Router(const std::string& name, int64_t experts, nn::Layers& make)
         : load(make.reports().add({.name = name + ".load", .size = experts, .over = nn::Over::Sum})),
           balance(make.reports().add_loss({.name = name + ".balance", .weight = 0.01})) {}
-    at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+    at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) {
       step.report(load, tokens_of_each_expert(x));
       return step.attach_loss(balance, balance_loss(x), x);
     }
@@ -150,7 +150,7 @@ void adapter(comm::World& world, const run::Config& config, const models::ModelS
 }
 
 at::Tensor mean_loss(const models::Model& model, const tensor::Batch& batch, const at::Tensor& hidden,
-                     const nn::Step& step) {
+                     const nn::ForwardContext& step) {
   models::check_batch(model.shape, batch);
   const double labels = tensor::host_value(models::counted_labels(batch));
   at::Tensor loss = models::loss_sum(model, hidden, step) / labels;
@@ -168,16 +168,18 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   model.fields = {"ids", "positions"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const tensor::Batch& b, const nn::Step& step) { return tokens->forward(b.at("ids"), step); };
+  model.embed = [=](const tensor::Batch& b, const nn::ForwardContext& step) {
+    return tokens->forward(b.at("ids"), step);
+  };
   add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.norm = [=](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
   return model;
 }
 
 struct Mixer {
-  at::Tensor forward(const at::Tensor& hidden, const nn::Step&) const {
+  at::Tensor forward(const at::Tensor& hidden, const nn::ForwardContext&) const {
     return at::full({hidden.size(0), 8, 8, 32}, hidden.size(1), hidden.options());
   }
 };
@@ -192,11 +194,11 @@ TEST(HeaderExamples, Model) {
   const auto block = std::make_shared<const Mixer>();
   const State pair{.name = "pair",
                    .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
-                   .sizes = [](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+                   .sizes = [](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
                      return {step.batch->rows(), 8, 8, 32};
                    }};
   model.states = {hidden_state(s.hidden, s.positions), pair};
-  model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::Step& step) {
+  model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::ForwardContext& step) {
                             states[1] = states[1] + block->forward(states[0], step);
                           }});
   States states{at::zeros({2, 3, 8}), at::ones({2, 8, 8, 32})};
@@ -226,7 +228,7 @@ TEST(HeaderExamples, PassedStates) {
 // This example is compiled, but not run.
 
 at::Tensor values_of(nn::Parameters& parameters, const std::shared_ptr<const Layout>& layout, int64_t hidden_size,
-                     const at::Tensor& hidden, const nn::Step& step) {
+                     const at::Tensor& hidden, const nn::ForwardContext& step) {
   TensorOutputs values(parameters, layout, "head.value", hidden_size, 1, {});
   const at::Tensor y = values.forward(hidden, step);
   return y;

@@ -68,7 +68,7 @@ TEST(HeaderExamples, Objective) {
     tensor::Batch example(int64_t rows) const override { return table_batch(rows); }
     void check(const tensor::Batch& batch) const override { batch.at("targets"); }
     double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
-    at::Tensor loss(const models::Model&, const models::States& end, const nn::Step& step) const override {
+    at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext& step) const override {
       return (end[0] - step.batch->at("targets")).square().sum();
     }
   };

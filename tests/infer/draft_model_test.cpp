@@ -130,7 +130,7 @@ at::Tensor following(DistributedModel& model, const at::Tensor& texts) {
   return model
       .everywhere(
           nn::step_of(nn::token_batch(texts, at::arange(texts.size(1)).expand_as(texts))),
-          [&](int, const models::States& end, const nn::Step& step) {
+          [&](int, const models::States& end, const nn::ForwardContext& step) {
             return model.decoding_model().head->logits(end[0].select(1, -1), step);
           },
           at::Tensor())

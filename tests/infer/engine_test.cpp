@@ -115,7 +115,7 @@ at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   return model.everywhere(
       nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
-      [&](int, const models::States& end, const nn::Step& step) {
+      [&](int, const models::States& end, const nn::ForwardContext& step) {
         return model.decoding_model().head->logits(end[0].select(1, -1), step)[0];
       },
       at::Tensor());

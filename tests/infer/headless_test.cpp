@@ -40,8 +40,9 @@ TEST(HeadlessModel, RefusesToComputeLogits) {
     refused([&] { Engine(model, {.alone = true}); });
     refused([&] { likelihood(model, {{1, 2, 3}}, {}); });
     const std::unique_ptr<nn::AttentionCache> cache = model.make_cache(4);
-    const nn::Step step = nn::step_of(nn::token_batch(at::ones({1, 2}, at::kLong), at::arange(2).unsqueeze(0)));
-    nn::Step decoding = step;
+    const nn::ForwardContext step =
+        nn::step_of(nn::token_batch(at::ones({1, 2}, at::kLong), at::arange(2).unsqueeze(0)));
+    nn::ForwardContext decoding = step;
     decoding.cache = cache.get();
     refused([&] { model.next_logits(decoding); });
     EXPECT_EQ(sent(), before);

@@ -43,7 +43,7 @@ std::vector<double> in_training(distributed::DistributedModel& model, const Toke
   const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
   const at::Tensor all = model.everywhere(
       nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).unsqueeze(0))),
-      [&](int, const models::States& end, const nn::Step& step) {
+      [&](int, const models::States& end, const nn::ForwardContext& step) {
         return model.decoding_model().head->logits(end[0], step)[0];
       },
       at::Tensor());

@@ -99,7 +99,7 @@ Results step(const std::string& folder, const tensor::Batch& batch, const run::C
     engine->weights_loaded();
     engine->zero_grad();
     const double loss = engine->train_step(batch);
-    const auto head = [&](int, const models::States& end, const nn::Step& its_step) {
+    const auto head = [&](int, const models::States& end, const nn::ForwardContext& its_step) {
       return engine->distributed().decoding_model().head->logits(end[0], its_step);
     };
     const at::NoGradGuard no_grad;

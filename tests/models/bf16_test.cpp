@@ -28,7 +28,7 @@ at::Tensor logits_in(at::ScalarType dtype, const ModelShape& shape) {
   }
   const auto ids = at::TensorOptions(at::kLong);
   const at::Tensor tokens = at::randint(0, shape.vocabulary, {2, kTokens}, at::detail::createCPUGenerator(99), ids);
-  const nn::Step step{.positions = at::arange(kTokens, ids).expand({2, kTokens})};
+  const nn::ForwardContext step{.positions = at::arange(kTokens, ids).expand({2, kTokens})};
   const at::Tensor logits = model.head->logits(hidden_states(model, tokens, step), step);
   EXPECT_EQ(logits.scalar_type(), dtype) << shape.architecture->name;
   return logits.detach().to(at::kDouble);

@@ -153,7 +153,7 @@ void expect_formulas(const ModelShape& shape, const DecoderVariant& variant, con
   SCOPED_TRACE(what);
   Decoder decoder(shape, variant);
   const at::Tensor ids = at::randint(0, shape.vocabulary, {2, 9}, at::detail::createCPUGenerator(7), at::kLong);
-  const nn::Step step{.positions = at::arange(9, at::kLong).expand({2, 9})};
+  const nn::ForwardContext step{.positions = at::arange(9, at::kLong).expand({2, 9})};
   const at::Tensor want = decoder.hidden_by_hand(ids), weights = random(want.sizes(), 5);
   const at::Tensor want_logits = decoder.logits_by_hand(want);
   (want * weights).sum().backward();

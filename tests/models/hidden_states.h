@@ -7,7 +7,7 @@
 namespace colossal::models {
 
 /// Returns the input of the head, this rank's part, for token ids [B, S] or images [B, C, side, side].
-inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, nn::Step step) {
+inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, nn::ForwardContext step) {
   using tensor::Dim;
   tensor::Batch batch;
   if (inputs.dim() == 2)

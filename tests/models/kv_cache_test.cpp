@@ -31,8 +31,10 @@ struct Asked {
         ids((at::arange(rows * tokens, at::kLong) * 7).remainder(shape.vocabulary).view({rows, tokens})) {}
 
   /// Returns the whole logits [rows, S, V].
-  at::Tensor logits(const at::Tensor& inputs, const nn::Step& step) {
-    const auto head = [&](int, const States& end, const nn::Step& s) { return model.model().head->logits(end[0], s); };
+  at::Tensor logits(const at::Tensor& inputs, const nn::ForwardContext& step) {
+    const auto head = [&](int, const States& end, const nn::ForwardContext& s) {
+      return model.model().head->logits(end[0], s);
+    };
     return model.forward({nn::step_of(nn::token_batch(inputs, step.positions), step)}, head).front();
   }
   /// Returns the logits of tokens [from, to) of the rows, without a cache.
@@ -69,7 +71,7 @@ TEST_P(KvCache, EqualsFullRecomputation) {
     nn::KvCache cache(12);
     // The first step has 5 tokens, each later step one.
     for (int64_t from = 0, to = 5; from < 12; from = to, ++to) {
-      const nn::Step step{.positions = positions.slice(1, from, to), .cache = &cache};
+      const nn::ForwardContext step{.positions = positions.slice(1, from, to), .cache = &cache};
       a.expect_close(a.logits(a.ids.slice(1, from, to), step).select(1, -1), a.alone(0, to).select(1, -1),
                      concat("logits at ", to));
       EXPECT_EQ(cache.lengths(), Lengths{to});
@@ -109,7 +111,7 @@ TEST_P(KvCache, DecodesUnequalSequencesTogether) {
          {Lengths{5, 9, 2}, Lengths{1, 1, 1}, Lengths{1, 0, 3}, Lengths{2, 1, 0}, Lengths{0, 0, 1}, Lengths{1, 1, 1}}) {
       std::vector<at::Tensor> inputs;
       for (int i = 0; i < 3; ++i) inputs.push_back(a.ids.narrow(1, first[i] + held[i], added[i]));
-      const nn::Step step{
+      const nn::ForwardContext step{
           .positions = positions_of(held, added).expand({a.rows, -1}), .sequences = {added}, .cache = &cache};
       const at::Tensor got = a.logits(at::cat(inputs, 1), step);
       int64_t start = 0;

@@ -59,7 +59,7 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
       const at::Tensor positions = at::arange(static_cast<int64_t>(prompt.size()), at::kLong).repeat({rows, 1});
       const at::Tensor logits = loaded->everywhere(
           nn::step_of(nn::token_batch(at::tensor(prompt, at::kLong).repeat({rows, 1}), positions)),
-          [&](int, const States& end, const nn::Step& s) {
+          [&](int, const States& end, const nn::ForwardContext& s) {
             return model.head->logits(end[0].select(1, -1), s)[rows - 1];
           },
           at::empty({model.shape.vocabulary}, at::kDouble));

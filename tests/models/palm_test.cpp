@@ -67,7 +67,7 @@ TEST(Palm, EqualsFormulasOfItsPaper) {
   EXPECT_EQ(weights.size(), 2U + 2 * 5) << "one norm a block, one table for both ends";
   const at::Tensor ids = at::arange(2 * kSequence, at::kLong).remainder(s.vocabulary).view({2, kSequence});
   const at::Tensor labels = (ids * 5 + 1).remainder(s.vocabulary);
-  const nn::Step step{.positions = at::arange(kSequence, at::kLong).expand({2, kSequence}).contiguous()};
+  const nn::ForwardContext step{.positions = at::arange(kSequence, at::kLong).expand({2, kSequence}).contiguous()};
 
   at::Tensor x = weights.at("embedding.weight").index_select(0, ids.flatten()).view({2, kSequence, s.hidden});
   for (int64_t i = 0; i < s.layers; ++i) x = block(x, s, weights, concat("blocks.", i, "."));

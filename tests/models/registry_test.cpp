@@ -42,11 +42,11 @@ BlockVariant variant_of(const ModelShape& s) {
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
   add_transformer_blocks(model, s, variant_of(s), layers);
-  model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
+  model.norm = [](const at::Tensor& x, const nn::ForwardContext&) { return x; };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
 }
@@ -187,7 +187,7 @@ TEST(Registry, RefusesCostsOfBlocksThatReadValues) {
   Architecture row = strange();
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
-    model.blocks.back() = [](const at::Tensor& x, const nn::Step&) { return x * x.sum().item<double>(); };
+    model.blocks.back() = [](const at::Tensor& x, const nn::ForwardContext&) { return x * x.sum().item<double>(); };
     return model;
   };
   Registry registry = built_in();
@@ -196,7 +196,7 @@ TEST(Registry, RefusesCostsOfBlocksThatReadValues) {
               HasSubstr("the blocks of strange must run on tensors without data (at::kMeta)"));
   row.make = [](const ModelShape& s, nn::Layers& layers) {
     Model model = make(s, layers);
-    model.blocks.back() = [](const at::Tensor& x, const nn::Step&) { return x.abs(); };
+    model.blocks.back() = [](const at::Tensor& x, const nn::ForwardContext&) { return x.abs(); };
     return model;
   };
   Registry other = built_in();
@@ -250,7 +250,7 @@ TEST(Registry, RefusesUseOfMissingHead) {
   nn::Parameters parameters(tensor::Place{}, {});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
-  const nn::Step step = nn::step_of(test::batch_of_ones(shape, 1, 4));
+  const nn::ForwardContext step = nn::step_of(test::batch_of_ones(shape, 1, 4));
   const at::Tensor hidden = at::zeros({1, 4, shape.hidden});
   for (const auto& use : {loss_sum, found_labels})
     EXPECT_THAT(test::thrown_message([&] { use(model, hidden, step); }),
@@ -265,9 +265,9 @@ Architecture network() {
               [](const ModelShape& s, nn::Layers& layers) {
                 Model model;
                 std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {1e-5});
-                model.embed = [](const tensor::Batch& batch, const nn::Step&) { return batch.at("numbers"); };
-                model.blocks.assign(s.layers, [](const at::Tensor& x, const nn::Step&) { return x; });
-                model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+                model.embed = [](const tensor::Batch& batch, const nn::ForwardContext&) { return batch.at("numbers"); };
+                model.blocks.assign(s.layers, [](const at::Tensor& x, const nn::ForwardContext&) { return x; });
+                model.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
                 return model;
               },
           .task = [](const ModelShape&) { return Task{.reads = Reads::Fields, .writes = Writes::Nothing}; },

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 State state(const std::string& name, std::vector<int64_t> sizes_of_a_row) {
   std::vector<Dim> dims(sizes_of_a_row.size() + 1, Dim::Other);
   dims[0] = Dim::Row;
-  return {.name = name, .dims = dims, .sizes = [=](const nn::Step& step, int64_t) {
+  return {.name = name, .dims = dims, .sizes = [=](const nn::ForwardContext& step, int64_t) {
             std::vector<int64_t> sizes = sizes_of_a_row;
             sizes.insert(sizes.begin(), step.batch->rows());
             return sizes;
@@ -30,7 +30,7 @@ State state(const std::string& name, std::vector<int64_t> sizes_of_a_row) {
 /// Returns a block that adds up the states that it reads, and writes the sum times `factor` to all states that it
 /// writes.
 Block sum(std::vector<int> reads, std::vector<int> writes, at::Tensor factor = at::ones({}, at::kDouble)) {
-  return {reads, writes, [=](States& states, const nn::Step&) {
+  return {reads, writes, [=](States& states, const nn::ForwardContext&) {
             at::Tensor all = at::zeros({2, 3}, at::kDouble);
             for (const int read : reads) all = all + states[read];
             for (const int write : writes) states[write] = (all * factor).sin() + write;
@@ -41,14 +41,15 @@ Block sum(std::vector<int> reads, std::vector<int> writes, at::Tensor factor = a
 Model with_skip(const std::vector<at::Tensor>& factors = std::vector<at::Tensor>(5, at::ones({}, at::kDouble))) {
   Model model;
   model.states = {state("a", {3}), state("b", {3})};
-  model.embed = {{0}, [](States& states, const tensor::Batch& batch, const nn::Step&) { states[0] = batch.at("x"); }};
+  model.embed = {
+      {0}, [](States& states, const tensor::Batch& batch, const nn::ForwardContext&) { states[0] = batch.at("x"); }};
   model.blocks = {sum({0}, {0}, factors[0]), sum({0}, {0, 1}, factors[1]), sum({0}, {0}, factors[2]),
                   sum({0}, {0}, factors[3]), sum({0, 1}, {0}, factors[4])};
-  model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
+  model.norm = [](const at::Tensor& x, const nn::ForwardContext&) { return x; };
   return model;
 }
 
-nn::Step step_of_x() {
+nn::ForwardContext step_of_x() {
   tensor::Batch batch;
   batch.add("x", {at::arange(6, at::kDouble).view({2, 3}), {Dim::Row, Dim::Other}});
   return nn::step_of(std::move(batch));
@@ -78,7 +79,7 @@ TEST(States, PassesStatesThatLaterStagesRead) {
 
 TEST(States, LivesFromFirstWriteToLastRead) {
   const Model model = with_skip();
-  const nn::Step step = step_of_x();
+  const nn::ForwardContext step = step_of_x();
   const auto first = [&](int64_t last) { return run_stage(model, {.last = last, .ends = false}, {}, step); };
   for (int64_t blocks = 0; blocks <= 5; ++blocks) {
     const States states = first(blocks);
@@ -109,7 +110,7 @@ TEST(States, KeepsOnlyReadStatesOfRecomputedBlocks) {
     std::vector<at::Tensor> factors;
     for (int i = 0; i < 5; ++i) factors.push_back(at::full({}, 0.5 + 0.1 * i, at::kDouble).requires_grad_());
     const Model model = with_skip(factors);
-    nn::Step step = step_of_x();
+    nn::ForwardContext step = step_of_x();
     step.training = true;
     const auto home = std::make_shared<Counting>();
     if (is_recomputed) step.recompute = nn::Recompute::Block, step.inputs = home;
@@ -176,12 +177,12 @@ TEST(States, RefusesInvalidStatesByName) {
 
 TEST(States, NamesBlockThatLeavesStateUndefined) {
   Model model = with_skip();
-  model.blocks[1] = {{0}, {0, 1}, [](States&, const nn::Step&) {}};
+  model.blocks[1] = {{0}, {0, 1}, [](States&, const nn::ForwardContext&) {}};
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, {.last = 5}, {}, step_of_x()); }),
               HasSubstr("block 1 must write state `b`: got an undefined tensor"));
   // A block gets only the states that it declares as read.
   model.blocks[1] = sum({0}, {0, 1});
-  model.blocks[2] = {{0}, {0}, [](States& states, const nn::Step&) { states[0] = states[1]; }};
+  model.blocks[2] = {{0}, {0}, [](States& states, const nn::ForwardContext&) { states[0] = states[1]; }};
   EXPECT_THAT(test::thrown_message([&] { run_stage(model, {.last = 5}, {}, step_of_x()); }),
               HasSubstr("block 2 must write state `a`: got an undefined tensor"));
 }
@@ -203,14 +204,14 @@ Model make_paired(const ModelShape& s, nn::Layers& layers) {
   model.states = {hidden_state(s.hidden, s.positions), state("pair", {4, 4})};
   if (in_double) model.states[1].dtype = at::kDouble;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
-  model.blocks.push_back({{0}, {1}, [](States& states, const nn::Step&) {
+  model.blocks.push_back({{0}, {1}, [](States& states, const nn::ForwardContext&) {
                             states[1] = at::ones({states[0].size(0), 4, width}, states[0].options());
                           }});
-  model.blocks.push_back({{0, 1}, {0}, [](States& states, const nn::Step&) { states[0] = states[0] * 2; }});
-  model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
+  model.blocks.push_back({{0, 1}, {0}, [](States& states, const nn::ForwardContext&) { states[0] = states[0] * 2; }});
+  model.norm = [](const at::Tensor& x, const nn::ForwardContext&) { return x; };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
 }

@@ -108,10 +108,10 @@ TEST(T5, EncodesAloneAsWithAnswer) {
   const Model model = make_model(s, layers);
   const at::Tensor row = at::arange(9, at::kLong).view({1, 9});
   const Stage encoder{.last = 2, .ends = false};
-  const auto read = [&](const nn::Step& step) { return run_stage(model, encoder, {}, step)[1]; };
+  const auto read = [&](const nn::ForwardContext& step) { return run_stage(model, encoder, {}, step)[1]; };
   const at::Tensor with_answer = read(nn::step_of(nn::token_batch(row)));
   EXPECT_EQ(with_answer.size(1), 4);
-  nn::Step step = nn::step_of(nn::token_batch(row.narrow(1, 0, 4)), {.source_tokens = 4});
+  nn::ForwardContext step = nn::step_of(nn::token_batch(row.narrow(1, 0, 4)), {.source_tokens = 4});
   EXPECT_TRUE(at::equal(read(step), with_answer));
   step = nn::step_of(nn::token_batch(row), {.source_tokens = 10});
   EXPECT_THAT(test::thrown_message([&] { read(step); }),
@@ -127,10 +127,10 @@ TEST(T5, IgnoresPaddingOfSource) {
   const Stage all{.last = 5};
   const at::Tensor answer = at::arange(5, at::kLong) + 20;
   const at::Tensor filled = at::cat({at::tensor({3, 1, 9, 9}, at::kLong), answer}).unsqueeze(0);
-  nn::Step step = nn::step_of(nn::token_batch(filled));
+  nn::ForwardContext step = nn::step_of(nn::token_batch(filled));
   step.documents = at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).unsqueeze(0);
   const at::Tensor alone = at::cat({filled.narrow(1, 0, 2), filled.narrow(1, 4, 5)}, 1);
-  const nn::Step exact = nn::step_of(nn::token_batch(alone), {.source_tokens = 2});
+  const nn::ForwardContext exact = nn::step_of(nn::token_batch(alone), {.source_tokens = 2});
   EXPECT_TRUE(at::allclose(run_stage(model, all, {}, step)[0], run_stage(model, all, {}, exact)[0], 1e-12, 1e-12));
 }
 
@@ -154,7 +154,7 @@ std::vector<int64_t> answer(const ModelShape& shape, const distributed::Parallel
       row.push_back(0);
       for (; found.size() < 6; row.push_back(found.back())) {
         const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(0);
-        const nn::Step step = nn::step_of(nn::token_batch(ids), {.source_tokens = 6});
+        const nn::ForwardContext step = nn::step_of(nn::token_batch(ids), {.source_tokens = 6});
         const at::Tensor hidden = run_stage(model.model(), {.last = shape.layers}, {}, step)[0];
         found.push_back(model.model().head->logits(hidden, step)[0][-1].argmax().item<int64_t>());
         if (found.back() == 1) break;

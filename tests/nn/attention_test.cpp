@@ -96,7 +96,7 @@ TEST(AttentionLayer, EqualsWholeSequenceWithCache) {
       const Heads first = run_of(all, held[0], added[0]), second = run_of(all, kSequence + held[1], added[1]);
       const Heads step{at::cat({first.q, second.q}, 1), at::cat({first.k, second.k}, 1),
                        at::cat({first.v, second.v}, 1)};
-      const Step carried{.sequences = {added}, .cache = &cache};
+      const ForwardContext carried{.sequences = {added}, .cache = &cache};
       const at::Tensor got = layer->forward(step, carried).tensor;
       cache.advance(carried, step.q.size(1));
       for (int i = 0, start = 0; i < 2; start += static_cast<int>(added[i++])) {
@@ -126,23 +126,23 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
   for (const SequenceCut& known : {cut, given}) {
     Heads part = run_of(all, 0, 4);
     part.tokens.sequence = known.share(0, 2);
-    const Step step{.positions = known.given.empty() ? positions : positions.narrow(1, 0, 4),
-                    .cut = std::make_shared<const SequenceCut>(known)};
+    const ForwardContext step{.positions = known.given.empty() ? positions : positions.narrow(1, 0, 4),
+                              .cut = std::make_shared<const SequenceCut>(known)};
     turn(part, step, table);
     EXPECT_TRUE(at::equal(part.q, q.narrow(1, 0, 4)) && at::equal(part.k, k.narrow(1, 0, 4)));
   }
   // Two sequences in a row, the longer with 5 tokens and then 8, because cached tokens count.
   KvCache cache(kSequence);
-  const Step prompt{.positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4}, at::kLong).unsqueeze(0),
-                    .sequences = {{3, 5}},
-                    .cache = &cache};
+  const ForwardContext prompt{.positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4}, at::kLong).unsqueeze(0),
+                              .sequences = {{3, 5}},
+                              .cache = &cache};
   const Heads row = random_heads(1, 8);
   Heads turned = row;
   turn(turned, prompt, table);
   EXPECT_TRUE(at::equal(turned.q, ops::rotary(row.q, prompt.positions, table, 5)));
   cache.append(0, turned.k, turned.v, prompt);
   cache.advance(prompt, 8);
-  Step next = prompt;
+  ForwardContext next = prompt;
   next.positions = at::tensor({3, 5, 6, 7}, at::kLong).unsqueeze(0);
   next.sequences = {{1, 3}};
   Heads more = run_of(row, 0, 4);
@@ -154,7 +154,7 @@ TEST(AttentionLayer, RotatesByLengthOfWholeSequence) {
 TEST(AttentionLayer, RefusesDocumentsWithCache) {
   const at::Tensor documents = at::zeros({kBatch, kSequence}, at::kLong);
   KvCache cache(kSequence);
-  const Step carried{.documents = documents, .cache = &cache};
+  const ForwardContext carried{.documents = documents, .cache = &cache};
   EXPECT_THAT(test::complaint([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
               testing::HasSubstr("a step must not have both documents and a cache"));
   EXPECT_TRUE(cache.lengths().empty());

@@ -87,7 +87,7 @@ TEST(BiasedAttention, AnnouncesFlopsOfUnmaskedPairs) {
 TEST(EncoderDecoderCache, KeepsSourceAndAppendsTarget) {
   EncoderDecoderCache cache(2);
   const auto ones = [](int64_t tokens) { return at::ones({2, tokens, 1, 1}); };
-  Step first, next;
+  ForwardContext first, next;
   first.source_tokens = 3, next.source_tokens = 0;
   cache.append(0, ones(1), ones(1), first);
   cache.append(1, ones(3), ones(3), first);
@@ -98,7 +98,8 @@ TEST(EncoderDecoderCache, KeepsSourceAndAppendsTarget) {
   cache.advance(next, 1);
   EXPECT_THAT(test::thrown_message([&] { cache.advance(next, 1); }),
               HasSubstr("the target must fit the cache: got 3 tokens"));
-  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }), HasSubstr("a step must set Step::source_tokens"));
+  EXPECT_THAT(test::thrown_message([&] { cache.advance({}, 1); }),
+              HasSubstr("a step must set ForwardContext::source_tokens"));
   EXPECT_THAT(test::thrown_message([&] { cache.append(0, ones(1).narrow(0, 0, 1), ones(1), next); }),
               HasSubstr("as many rows as the first, 2: got 1"));
   next.sequences = {{1, 1}};

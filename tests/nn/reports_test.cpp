@@ -97,13 +97,13 @@ struct Reporting {
     step.reports->begin(1);
   }
   /// Returns 2 x; reports the sum of x and attaches the loss of x^2.
-  at::Tensor block(const at::Tensor& x, const Step& of) const {
+  at::Tensor block(const at::Tensor& x, const ForwardContext& of) const {
     of.report(value, x.sum());
     return of.attach_loss(term, x.square().sum(), x * 2);
   }
   Reports reports;
   Report value = reports.add({.name = "value"}), term = reports.add_loss({.name = "term"});
-  Step step;
+  ForwardContext step;
 };
 
 TEST(StepReport, ReportsRecomputedBlockOnce) {
@@ -146,7 +146,7 @@ TEST(Reports, RefuseUndeclaredReports) {
   Reporting reporting;
   const char* undeclared = "[model] a report must be declared when its layer is made";
   const at::Tensor one = at::ones({}, at::kDouble);
-  for (const Step& step : {reporting.step, Step{}}) {
+  for (const ForwardContext& step : {reporting.step, ForwardContext{}}) {
     EXPECT_THAT(test::complaint([&] { step.report({}, one); }), HasSubstr(undeclared)) << "also in evaluation";
     EXPECT_THAT(test::complaint([&] { step.attach_loss({}, one, one); }), HasSubstr(undeclared));
   }

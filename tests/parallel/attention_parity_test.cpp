@@ -40,7 +40,7 @@ struct Results {
 
 template <class Part>
 Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape,
-                      const nn::AttentionOptions& options, int64_t batch, nn::Step step, const Part& part) {
+                      const nn::AttentionOptions& options, int64_t batch, nn::ForwardContext step, const Part& part) {
   nn::Parameters& parameters = make.parameters();
   const auto qkv = make.heads("qkv", shape, {});
   const auto norm_q = make.head_norm("norm_q", shape.head_dim, {1e-6});
@@ -86,7 +86,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn
     parallel::Layout layout = parallel::make_layout(config, mesh);
     layout.cut = cut;
     parallel::TensorLayers make(parameters, layout);
-    const nn::Step step = layout.with_cut({}, kSequence);
+    const nn::ForwardContext step = layout.with_cut({}, kSequence);
     const auto part = [&](const at::Tensor& whole) {
       return parallel::part_of(layout, layout.outside, whole, step).contiguous();
     };
@@ -176,7 +176,7 @@ TEST(SequenceCut, RefusesUnequalSharesOfLogitsBeforeSending) {
     layout.outside.sequence = layout.inside.sequence = {"sequence"};
     layout.cut = [](auto...) { return nn::SequenceCut{.lengths = {7, 5}, .held = {{0}, {1}}}; };
     const auto head = parallel::TensorLayers(parameters, layout).lm_head("head", kHidden, 5, {});
-    const nn::Step step = layout.with_cut({}, kSequence);
+    const nn::ForwardContext step = layout.with_cut({}, kSequence);
     const at::Tensor own = at::ones({2, world.rank() == 0 ? 7 : 5, kHidden}, at::kDouble);
     EXPECT_THAT(thrown_message([&] { head->logits(own, step); }),
                 testing::HasSubstr("must hold the same number of tokens"));

@@ -38,7 +38,7 @@ TEST(FieldPart, DividesTokensByTheCutAndOtherLengthsEvenly) {
     nn::Parameters parameters(mesh.place(), {});
     const nn::FieldPart part = TensorLayers(parameters, layout).field_part();
     const tensor::Batch whole = batch();
-    const nn::Step step = layout.with_cut(nn::step_of(whole), 8);
+    const nn::ForwardContext step = layout.with_cut(nn::step_of(whole), 8);
     const nn::Share own = layout.tokens_read(step);
     const auto of = [&](const char* name) { return part(whole.field(name), step); };
     EXPECT_FALSE(at::equal(of("ids"), whole.at("ids").narrow(1, world.rank() * 4, 4))) << "not in equal runs";
@@ -64,7 +64,7 @@ TEST(FieldPart, DividesRowsAndFeaturesLikeHiddenStates) {
     nn::Parameters parameters(mesh.place(), {});
     const nn::FieldPart part = TensorLayers(parameters, layout).field_part();
     const tensor::Batch whole = batch();
-    const nn::Step step = nn::step_of(whole);
+    const nn::ForwardContext step = nn::step_of(whole);
     const int64_t row = mesh.place().index(layout.outside.batch), column = mesh.place().index(layout.outside.columns);
     EXPECT_TRUE(at::equal(part(whole.field("features"), step),
                           whole.at("features").narrow(0, 2 * row, 2).narrow(1, 3 * column, 3)));

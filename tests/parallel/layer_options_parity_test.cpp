@@ -36,7 +36,8 @@ struct Results {
 };
 
 template <class Part>
-Results run_layers(nn::Layers& make, comm::Mesh& mesh, int64_t batch, const nn::Step& step, const Part& part) {
+Results run_layers(nn::Layers& make, comm::Mesh& mesh, int64_t batch, const nn::ForwardContext& step,
+                   const Part& part) {
   nn::Parameters& parameters = make.parameters();
   const auto rms = make.rms_norm("rms", kHidden, {.epsilon = 1e-6, .unit_offset = true});
   const auto centred = make.layer_norm("centred", kHidden, {.unit_offset = true});
@@ -85,7 +86,7 @@ void check(const TensorConfig& config, bool collectives_off = false) {
                     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
                     parallel::Layout layout = parallel::make_layout(config, mesh);
                     parallel::TensorLayers make(parameters, layout);
-                    const nn::Step step = layout.with_cut({}, kSequence);
+                    const nn::ForwardContext step = layout.with_cut({}, kSequence);
                     const auto part = [&](const at::Tensor& whole) {
                       return parallel::part_of(layout, layout.outside, whole, step).contiguous();
                     };

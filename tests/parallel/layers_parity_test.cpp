@@ -50,12 +50,12 @@ struct Chain {
     dense = make.dense("dense", width, width, {});
     classifier = make.classifier("classifier", width, kClasses, 1);
   }
-  at::Tensor embed(const at::Tensor& ids, const at::Tensor& images, const nn::Step& step) {
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor& images, const nn::ForwardContext& step) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
     const at::Tensor words = embedding->forward(ids, step) + positions->forward(where, step);
     return patches ? at::cat({patches->forward(images, step), words}, 1) : words;
   }
-  at::Tensor hidden(const at::Tensor& x, const nn::Step& step) {
+  at::Tensor hidden(const at::Tensor& x, const nn::ForwardContext& step) {
     const nn::Heads h = heads->forward(x, step);
     const int64_t group = h.q.size(2) / h.k.size(2);  // q heads that share a kv head
     const at::Tensor mixed = h.q + h.k.repeat_interleave(group, 2) - 2 * h.v.repeat_interleave(group, 2);
@@ -95,7 +95,7 @@ using ParameterMutation = std::function<void(nn::Parameter&)>;
 /// Runs the chain. `step` has the cut of the layout; `part` cuts a whole hidden state to this rank's part.
 template <class Part>
 Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch,
-                  bool is_sequence_split, const nn::Step& step, const Part& part,
+                  bool is_sequence_split, const nn::ForwardContext& step, const Part& part,
                   const ParameterMutation& mutate = {}) {
   nn::Parameters& parameters = make.parameters();
   Chain chain(make, shape, is_sequence_split);
@@ -146,7 +146,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
         Layout layout = parallel::make_layout(config, mesh);
         if (mutate) mutate(layout);
         parallel::TensorLayers make(parameters, layout);
-        const nn::Step step = layout.with_cut({}, kSequence);
+        const nn::ForwardContext step = layout.with_cut({}, kSequence);
         const auto part = [&](const at::Tensor& whole) {
           return parallel::part_of(layout, layout.outside, whole, step).contiguous();
         };
@@ -200,7 +200,9 @@ TEST(SequenceCut, EqualsOneProcessBitwiseInEveryLayer) {
     for (const int64_t ranks : {2, 3}) {
       const TensorConfig config{.size = ranks, .keep_gathered = keep_gathered, .sequence = true};
       const auto cut = [](Layout& l) {
-        l.cut = [ranks = l.mesh->size("tensor")](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+        l.cut = [ranks = l.mesh->size("tensor")](int64_t tokens, const nn::ForwardContext&) {
+          return zigzag(tokens, ranks);
+        };
       };
       EXPECT_NO_THROW(check(config, kShape, false, cut));
       EXPECT_THROW(check(config, kShape, true, cut), ParityError);
@@ -215,7 +217,7 @@ TEST(SequenceCut, EqualsOneProcessBitwiseAlongASeparateAxis) {
     const auto along = [=](Layout& l) {
       l = parallel::make_layout({}, *l.mesh);
       l.outside.sequence = l.inside.sequence = {"sequence"};
-      l.cut = [=](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+      l.cut = [=](int64_t tokens, const nn::ForwardContext&) { return zigzag(tokens, ranks); };
     };
     const std::vector<comm::Mesh::Axis> axes{comm::Mesh::sequence("sequence", ranks)};
     EXPECT_NO_THROW(check(config, kShape, false, along, {}, axes));
@@ -226,15 +228,15 @@ TEST(SequenceCut, EqualsOneProcessBitwiseAlongASeparateAxis) {
 
 TEST(SequenceCut, KeepsTheDropoutMasksOfTheWholeBatch) {
   const at::Tensor whole = at::ones({2, kSequence, 8}, at::kDouble);
-  nn::Step step{.training = true, .dropout_seed = 5, .first_row = 3};
+  nn::ForwardContext step{.training = true, .dropout_seed = 5, .first_row = 3};
   nn::Parameters none(tensor::Place{}, {});
   const at::Tensor want = nn::SerialLayers(none).dropout("site", 8, 0.5)->forward(whole, step);
   for (const int ranks : {2, 3})
     comm::run_ranks(ranks, [&](comm::World& world) {
       comm::Mesh mesh(world, {{"tensor", ranks}});
       Layout layout = parallel::make_layout({.size = ranks, .sequence = true}, mesh);
-      layout.cut = [=](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
-      const nn::Step cut = layout.with_cut(step, kSequence);
+      layout.cut = [=](int64_t tokens, const nn::ForwardContext&) { return zigzag(tokens, ranks); };
+      const nn::ForwardContext cut = layout.with_cut(step, kSequence);
       nn::Parameters parameters(mesh.place(), {});
       const auto dropout = parallel::TensorLayers(parameters, layout).dropout("site", 8, 0.5);
       const auto part = [&](const at::Tensor& x) { return parallel::part_of(layout, layout.outside, x, cut); };

@@ -52,14 +52,16 @@ at::Tensor labels_of(int64_t batch, int64_t sequence) {
 }
 
 /// A scalar loss of the tensor that the head reads.
-using LossOf =
-    std::function<at::Tensor(nn::LossHead&, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step&)>;
+using LossOf = std::function<at::Tensor(nn::LossHead&, const at::Tensor& hidden, const at::Tensor& labels,
+                                        const nn::ForwardContext&)>;
 
-at::Tensor fused(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor fused(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                 const nn::ForwardContext& step) {
   return head.loss_sum(hidden, labels, step);
 }
 
-at::Tensor plain(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor plain(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                 const nn::ForwardContext& step) {
   return -head.log_probabilities(hidden, labels, step).sum();
 }
 
@@ -69,13 +71,14 @@ at::Tensor of_rows(const at::Tensor& log_probabilities) {
   return (log_probabilities * weights).sum(1).square().sum();
 }
 
-at::Tensor weighted(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor weighted(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
+                    const nn::ForwardContext& step) {
   return of_rows(head.log_probabilities(hidden, labels, step));
 }
 
 /// Returns the same value on one process, computed by LibTorch's operators from whole logits.
 at::Tensor weighted_by_formula(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels,
-                               const nn::Step& step) {
+                               const nn::ForwardContext& step) {
   return of_rows(ops::log_probabilities(head.logits(hidden, step), labels));
 }
 
@@ -87,8 +90,8 @@ struct Results {
 /// The head after the embedding: a tied one, which shares its weight, or a classifier of each row's first token.
 enum class Head { Tied, Classifier };
 
-Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor& labels, const nn::Step& step,
-                 const LossOf& loss) {
+Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor& labels,
+                 const nn::ForwardContext& step, const LossOf& loss) {
   nn::Parameters& parameters = make.parameters();
   const auto embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
   const bool classifies = kind == Head::Classifier;
@@ -145,7 +148,7 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
                     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
                     const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
                     parallel::TensorLayers make(parameters, layout);
-                    const nn::Step step = layout.with_cut({}, c.tokens);
+                    const nn::ForwardContext step = layout.with_cut({}, c.tokens);
                     const Results got = run_head(make, mesh, c.head, labels, step, loss);
                     expect_same(got.loss, want.loss, "loss");
                     expect_same(got.hidden_gradient,

@@ -34,7 +34,7 @@ struct Inputs {
     step.dropout_seed = 3;
   }
   at::Tensor labels;
-  nn::Step step;
+  nn::ForwardContext step;
 };
 
 /// Returns loss, logits, correctly predicted labels, and the gradient of every parameter.

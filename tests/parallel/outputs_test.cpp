@@ -38,7 +38,8 @@ struct Results {
 };
 
 /// Computes the outputs; `x` is this rank's part of the hidden states.
-Results run_outputs(nn::Layers& make, comm::Mesh& mesh, bool bias, const at::Tensor& x, const nn::Step& step) {
+Results run_outputs(nn::Layers& make, comm::Mesh& mesh, bool bias, const at::Tensor& x,
+                    const nn::ForwardContext& step) {
   nn::Parameters& parameters = make.parameters();
   const auto outputs = make.outputs("head.values", kHidden, kOutputs, {.bias = bias});
   {
@@ -83,7 +84,7 @@ void check(const Case& c, bool collectives_off = false) {
         nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
         const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
         parallel::TensorLayers make(parameters, layout);
-        const nn::Step step = layout.with_cut({}, c.tokens);
+        const nn::ForwardContext step = layout.with_cut({}, c.tokens);
         const auto part = [&](const at::Tensor& whole) {
           return parallel::part_of(layout, layout.outside, whole, step).clone();
         };

@@ -50,7 +50,7 @@ int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& s
     parallel::TensorLayers make(parameters, layout);
     const models::Model model = models::make_model(wide_gpt2(), make);
     const auto longs = at::TensorOptions().dtype(at::kLong);
-    const nn::Step step = layout.with_cut(
+    const nn::ForwardContext step = layout.with_cut(
         nn::step_of(nn::token_batch(at::ones({kBatch, kSequence}, longs),
                                     at::arange(kSequence, longs).expand({kBatch, kSequence}).contiguous()),
                     {.training = true, .dropout_seed = 1}),

@@ -86,19 +86,20 @@ TEST(SequenceLimits, ExplainsLimitsOfAttention) {
   const parallel::Layout layout = parallel::with_sequence(parallel::make_layout({}, mesh), config);
   const auto attention = layout.attention(0, {8, 2, 2, 4}, {});
   const at::Tensor x = at::ones({1, 4, 2, 4});
-  const nn::Step step = layout.with_cut({}, 8);
-  const auto refused = [&](const nn::Step& of) {
+  const nn::ForwardContext step = layout.with_cut({}, 8);
+  const auto refused = [&](const nn::ForwardContext& of) {
     return thrown_message([&] { attention->forward({x, x, x, {}}, of); });
   };
   EXPECT_THAT(
       refused({}),
       HasSubstr("[parallel] a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it"));
-  nn::Step several = step;
+  nn::ForwardContext several = step;
   several.sequences.lengths = {3, 5};
-  EXPECT_THAT(refused(several), HasSubstr("[parallel] with tokens split by parallel.sequence a row must be one "
-                                          "sequence: got 2; separate them by documents (nn::Step::documents)"));
+  EXPECT_THAT(refused(several),
+              HasSubstr("[parallel] with tokens split by parallel.sequence a row must be one "
+                        "sequence: got 2; separate them by documents (nn::ForwardContext::documents)"));
   nn::KvCache cache(16);
-  nn::Step decoding = step;
+  nn::ForwardContext decoding = step;
   decoding.cache = &cache;
   decoding.documents = at::zeros({1, 8}, at::kLong);
   EXPECT_THAT(refused(decoding), HasSubstr("a cache must be filled by one prompt of one document: got documents; "

@@ -201,13 +201,14 @@ struct Filled {
   Filled(const parallel::SequenceConfig& config, int64_t rank, int64_t prompt, int64_t more, int64_t capacity)
       : cache(capacity, rank, config.size) {
     const memory::Account account;
-    const nn::Step dealt{.cut = std::make_shared<const nn::SequenceCut>(parallel::sequence_cut(config, prompt, {}))};
+    const nn::ForwardContext dealt{
+        .cut = std::make_shared<const nn::SequenceCut>(parallel::sequence_cut(config, prompt, {}))};
     share = parallel::size_of(parallel::runs_of(*dealt.cut, rank, config.size));
     append(dealt, share, prompt);
     for (int64_t i = 0; i < more; ++i) append({}, 1, 1);
     bytes = account.usage().total;
   }
-  void append(const nn::Step& step, int64_t own, int64_t tokens) {
+  void append(const nn::ForwardContext& step, int64_t own, int64_t tokens) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       const at::Tensor x = at::ones({kRows, own, kHeads, kSize}, at::kDouble);
       const nn::KeysValues held = cache.append(layer, x, x, step);
@@ -247,7 +248,7 @@ TEST(SpreadCache, TakesAShareOfTheBytesAndFillsEvenly) {
 
 TEST(SpreadCache, RefusesUnsupportedSteps) {
   parallel::SpreadCache cache(4, 0, 2);
-  const auto refused = [&](int64_t tokens, const nn::Step& step) {
+  const auto refused = [&](int64_t tokens, const nn::ForwardContext& step) {
     const at::Tensor x = at::zeros({1, tokens, 2, 8});
     return complaint([&] { cache.append(0, x, x, step); });
   };
@@ -285,10 +286,11 @@ TEST(SpreadDecodingLimits, ExplainsItsLimits) {
     EXPECT_THAT(pass(cache.get(), 9, {}),
                 testing::HasSubstr("the sequence must fit the cache: got 9 tokens, capacity 8"));
     EXPECT_EQ(pass(cache.get(), 4, {}), "no complaint");
-    const nn::Step more =
+    const nn::ForwardContext more =
         nn::step_of(nn::token_batch(at::ones({1, 4}, at::kLong), at::arange(4).unsqueeze(0)), {.cache = cache.get()});
     EXPECT_THAT(complaint([&] {
-                  decoder.model.forward({more}, [](int, const models::States& end, const nn::Step&) { return end[0]; });
+                  decoder.model.forward(
+                      {more}, [](int, const models::States& end, const nn::ForwardContext&) { return end[0]; });
                 }),
                 testing::HasSubstr("got a cache that holds tokens"));
   });

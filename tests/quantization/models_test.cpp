@@ -44,7 +44,8 @@ struct Made {
   }
   at::Tensor logits(const at::Tensor& ids) {
     const at::NoGradGuard no_grad;
-    const nn::Step step = nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).expand({ids.size(0), -1})));
+    const nn::ForwardContext step =
+        nn::step_of(nn::token_batch(ids, at::arange(ids.size(1)).expand({ids.size(0), -1})));
     at::Tensor x = model.embed(*step.batch, step);
     for (const models::Block& block : model.blocks) x = block(x, step);
     return model.head->logits(model.norm(x, step), step);

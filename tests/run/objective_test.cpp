@@ -35,7 +35,7 @@ class Ranking : public Objective {
   tensor::Batch example(int64_t) const override { return {}; }
   void check(const tensor::Batch&) const override {}
   double weight(const tensor::Batch&) const override { return 1; }
-  at::Tensor loss(const models::Model&, const models::States& end, const nn::Step&) const override {
+  at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext&) const override {
     return end.at(0).sum();
   }
   const RankingKeys keys;

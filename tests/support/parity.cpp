@@ -69,7 +69,7 @@ tensor::Batch rows_of(const tensor::Batch& b, int64_t part, int64_t parts) {
 /// Returns d(sum of losses) / d(embedded input) of one pass. The gradients of the parameters are zero afterwards.
 at::Tensor input_gradient(train::Engine& engine, const tensor::Batch& batch) {
   models::Model& model = engine.model();
-  const nn::Step step = engine.distributed().ready(nn::step_of(batch));
+  const nn::ForwardContext step = engine.distributed().ready(nn::step_of(batch));
   models::States embedded = models::run_stage(model, {.ends = false}, {}, step);
   for (at::Tensor& x : embedded) x = x.detach().requires_grad_();
   const models::Stage rest{.last = static_cast<int64_t>(model.blocks.size()), .embeds = false};

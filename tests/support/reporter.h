@@ -34,7 +34,7 @@ struct Probe {
         average(make.reports().add({.name = name + ".average", .over = nn::Over::Mean})),
         largest(make.reports().add({.name = name + ".largest", .over = nn::Over::Max})),
         loss(make.reports().add_loss({.name = name + ".probe_loss", .weight = probe_weight(block)})) {}
-  at::Tensor forward(const at::Tensor& y, const nn::Step& step) {
+  at::Tensor forward(const at::Tensor& y, const nn::ForwardContext& step) {
     const at::Tensor values = widened(y.detach());
     step.report(tokens, at::full({}, y.size(0) * y.size(1), values.options()));
     step.report(signs, at::stack({(values > 0).sum(), (values < 0).sum()}));
@@ -61,7 +61,8 @@ inline models::Model make_reporter(const models::ModelShape& s, nn::Layers& laye
   std::vector<std::shared_ptr<Probe>> probes;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     probes.push_back(std::make_shared<Probe>(i, s.hidden, layers));
-    model.blocks[i] = [inner = model.blocks[i], probe = probes.back()](const at::Tensor& x, const nn::Step& step) {
+    model.blocks[i] = [inner = model.blocks[i], probe = probes.back()](const at::Tensor& x,
+                                                                       const nn::ForwardContext& step) {
       return probe->forward(inner(x, step), step);
     };
   }

@@ -17,13 +17,13 @@ namespace {
 models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
   models::add_transformer_blocks(
       model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.norm = [norm](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
 }

@@ -29,7 +29,7 @@ models::Model make_reader(const models::ModelShape& s, nn::Layers& layers) {
       models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
   model.fields.insert(model.fields.end(), {"weights", "shift"});
   model.blocks.back() = [inner = model.blocks.back(), part = layers.field_part()](const at::Tensor& x,
-                                                                                  const nn::Step& step) {
+                                                                                  const nn::ForwardContext& step) {
     if (x.is_meta()) return inner(x, step);  // the task's example, from which costs are estimated, lacks the fields
     const at::Tensor weights = part(step.batch->field("weights"), step), shift = part(step.batch->field("shift"), step);
     return inner(x, step) * weights.unsqueeze(-1) + shift.unsqueeze(1);

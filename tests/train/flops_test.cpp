@@ -167,7 +167,7 @@ TEST(Flops, LeaveOutTheShareOfThePeakIfUnknown) {
   row.presets = {{"positive-tiny", test::tiny_gpt2()}};
   row.make = [](const models::ModelShape& s, nn::Layers& layers) {
     models::Model model = models::built_in().at("gpt2")->make(s, layers);
-    model.blocks.back() = [block = model.blocks.back()](const at::Tensor& x, const nn::Step& step) {
+    model.blocks.back() = [block = model.blocks.back()](const at::Tensor& x, const nn::ForwardContext& step) {
       return block(x, step).abs();  // an operator that LibTorch cannot run on shapes alone
     };
     return model;

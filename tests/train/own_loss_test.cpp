@@ -77,11 +77,11 @@ tensor::Batch own_batch(Engine& engine, int64_t step) {
   return test::batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"));
 }
 
-at::Tensor cross_entropy(const Model& model, const States& end, const nn::Step& step) {
+at::Tensor cross_entropy(const Model& model, const States& end, const nn::ForwardContext& step) {
   return model.head->loss_sum(end.at(0), step.batch->at("labels"), step);
 }
 
-at::Tensor of_log_probabilities(const Model& model, const States& end, const nn::Step& step) {
+at::Tensor of_log_probabilities(const Model& model, const States& end, const nn::ForwardContext& step) {
   return -model.head->log_probabilities(end.at(0), step.batch->at("labels"), step).sum();
 }
 
@@ -182,7 +182,7 @@ Passed passed(const Layout& layout, const Engine::Loss& result, int64_t rows) {
   return found;
 }
 
-at::Tensor per_token(const Model& model, const States& end, const nn::Step& step) {
+at::Tensor per_token(const Model& model, const States& end, const nn::ForwardContext& step) {
   return model.head->log_probabilities(end.at(0), step.batch->at("labels"), step);
 }
 
@@ -250,13 +250,15 @@ Model make_network(const ModelShape& s, nn::Layers& layers) {
   Model model;
   model.fields = {"ids"};
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     return tokens->forward(batch.at("ids"), step);
   };
   models::add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   std::shared_ptr<nn::Outputs> outputs = layers.outputs("head.values", s.hidden, 2, {});
-  model.norm = [=](const at::Tensor& x, const nn::Step& step) { return outputs->forward(norm->forward(x), step); };
+  model.norm = [=](const at::Tensor& x, const nn::ForwardContext& step) {
+    return outputs->forward(norm->forward(x), step);
+  };
   return model;
 }
 
@@ -276,7 +278,7 @@ tensor::Batch with_targets(tensor::Batch batch) {
   return batch;
 }
 
-at::Tensor squared(const Model&, const States& end, const nn::Step& step) {
+at::Tensor squared(const Model&, const States& end, const nn::ForwardContext& step) {
   return (end.at(0).mean(1) - step.batch->at("targets")).square().sum();
 }
 
@@ -385,9 +387,9 @@ TEST(OwnLoss, RefusesLossesOfSeveralNumbers) {
       return test::complaint([&] { engine->train_step(batch, 1, loss); });
     };
     const std::string rule = "[training] the loss of a micro-batch must be one number: got ";
-    EXPECT_THAT(refused([](const Model&, const States& end, const nn::Step&) { return end.at(0); }),
+    EXPECT_THAT(refused([](const Model&, const States& end, const nn::ForwardContext&) { return end.at(0); }),
                 HasSubstr(rule + "a tensor [8, 6, 2]"));
-    EXPECT_THAT(refused([](const Model&, const States&, const nn::Step&) { return at::Tensor(); }),
+    EXPECT_THAT(refused([](const Model&, const States&, const nn::ForwardContext&) { return at::Tensor(); }),
                 HasSubstr(rule + "none"));
   });
 }

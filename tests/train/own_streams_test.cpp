@@ -126,7 +126,7 @@ at::Tensor logits(const distributed::ParallelConfig& parallel) {
     const at::NoGradGuard no_grad;
     const at::Tensor own = engine->distributed().everywhere(
         nn::step_of(batch()),
-        [&](int, const models::States& end, const nn::Step& step) {
+        [&](int, const models::States& end, const nn::ForwardContext& step) {
           return engine->distributed().decoding_model().head->logits(end[0], step);
         },
         at::empty({kRows, kTokens, 257}, at::kDouble));

@@ -98,7 +98,7 @@ Course plain_course(const models::ModelShape& shape) {
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, derive_seed(1, "parameters")});
   nn::SerialLayers layers(parameters);
   const models::Model model = models::make_model(shape, layers);
-  const nn::Step step = nn::step_of(whole_batch());
+  const nn::ForwardContext step = nn::step_of(whole_batch());
   Course course;
   for (int64_t i = 0; i < kSteps; ++i) {
     std::map<std::string, double>& rows = course.rows.emplace_back();
@@ -290,7 +290,7 @@ models::Model make_joined(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model =
       models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
   const nn::Report term = layers.reports().add_loss({.name = "joined", .weight = 0.1, .over = nn::Over::Same});
-  model.blocks[0] = [inner = model.blocks[0], term](const at::Tensor& x, const nn::Step& step) {
+  model.blocks[0] = [inner = model.blocks[0], term](const at::Tensor& x, const nn::ForwardContext& step) {
     const at::Tensor y = inner(x, step);
     return step.attach_loss(term, MeanOfRanks::apply((y - y.select(2, 0).unsqueeze(2)).sum(2).mean()).square(), y);
   };

@@ -48,7 +48,7 @@ std::set<int64_t> tokens_seen(comm::World& world, const run::Config& config) {
   const auto engine = initialize(world, config, test::tiny_gpt2());
   std::set<int64_t> seen;
   models::Embed& embed = engine->model().embed;
-  embed = [inner = embed, &seen](const tensor::Batch& given, const nn::Step& step) {
+  embed = [inner = embed, &seen](const tensor::Batch& given, const nn::ForwardContext& step) {
     for (const char* name : {"ids", "labels", "positions"}) seen.insert(given.at(name).size(1));
     seen.insert(step.positions.size(1));
     return inner(given, step);
@@ -153,7 +153,7 @@ TEST(SequenceTokens, ReachAllRanksOfATensorGroup) {
   comm::run_ranks(4, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
     models::Embed& embed = engine->model().embed;
-    embed = [inner = embed](const tensor::Batch& given, const nn::Step& step) {
+    embed = [inner = embed](const tensor::Batch& given, const nn::ForwardContext& step) {
       EXPECT_EQ(given.at("ids").size(1), kDividing / 2);
       return inner(given, step);
     };

@@ -51,7 +51,7 @@ run::Config config_for(const Layout& layout) {
   return config;
 }
 
-at::Tensor lost(const models::Model& model, const models::States& end, const nn::Step& step) {
+at::Tensor lost(const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
   return model.head->loss_sum(end.at(0), step.batch->at("labels"), step);
 }
 
@@ -430,7 +430,7 @@ TEST(SeveralModels, RefuseGradientsOfAnotherModel) {
     comm::Mesh mesh(world, config.parallel.axes());
     const auto engine = initialize(mesh, config, both());
     engine->zero_grad();
-    const auto of_two = [&](const models::Model& model, const models::States& end, const nn::Step& step) {
+    const auto of_two = [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
       return lost(model, end, step) + engine->parameters().at("critic.norm.weight").value.sum();
     };
     EXPECT_THAT(test::complaint([&] { pass(*engine, 0, "", of_two); }),

@@ -125,13 +125,13 @@ std::vector<tensor::TokenRun> DistributedModel::tokens_read(int64_t tokens) cons
   return runs;
 }
 
-nn::Step DistributedModel::ready(const Runner& runner, const nn::Step& micro_batch) const {
+nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::ForwardContext& micro_batch) const {
   require(micro_batch.batch != nullptr, "model",
           "a pass must have the micro-batch in its step: got none; nn::step_of() makes it");
   const tensor::Batch& batch = *micro_batch.batch;
   models::check_fields(runner.model, batch);
   const int64_t tokens = batch.tokens();
-  nn::Step step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, batch));
+  nn::ForwardContext step = runner.layout.with_cut(micro_batch, models::tokens_of(runner.model, batch));
   const nn::Share own = step.cut && tokens > 0 ? runner.layout.tokens_read(step) : nn::Share{};
   const at::Device device = parameters_->options().device;
   const auto is_there = [&](const tensor::Batch::Named& named) {
@@ -156,25 +156,28 @@ nn::Step DistributedModel::ready(const Runner& runner, const nn::Step& micro_bat
                      std::move(step));
 }
 
-std::vector<nn::Step> DistributedModel::ready(const Runner& runner, const std::vector<nn::Step>& micro_batches) const {
-  std::vector<nn::Step> steps;
-  for (const nn::Step& step : micro_batches) steps.push_back(ready(runner, step));
+std::vector<nn::ForwardContext> DistributedModel::ready(const Runner& runner,
+                                                        const std::vector<nn::ForwardContext>& micro_batches) const {
+  std::vector<nn::ForwardContext> steps;
+  for (const nn::ForwardContext& step : micro_batches) steps.push_back(ready(runner, step));
   return steps;
 }
 
-parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
+parallel::StageFunction DistributedModel::stage_function(const Runner& runner,
+                                                         const std::vector<nn::ForwardContext>& ready,
                                                          const ResultOf& result) const {
   return [this, &runner, &ready, result](int stage, int micro_batch, models::States states) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
-    const nn::Step& step = ready.at(micro_batch);
+    const nn::ForwardContext& step = ready.at(micro_batch);
     states = models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, std::move(states), step);
     if (ends) states = {result(micro_batch, states, step)};
     return states;
   };
 }
 
-std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner& runner, const nn::Step& micro_batch,
-                                                                   const nn::Step& ready) const {
+std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner& runner,
+                                                                   const nn::ForwardContext& micro_batch,
+                                                                   const nn::ForwardContext& ready) const {
   std::vector<parallel::PassedState> passed;
   for (const auto& [index, from, to] : runner.transfers) {
     const models::State& state = runner.model.states.at(index);
@@ -194,43 +197,46 @@ std::vector<parallel::PassedState> DistributedModel::passed_states(const Runner&
   return passed;
 }
 
-void DistributedModel::train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
+void DistributedModel::train(const std::vector<nn::ForwardContext>& micro_batches, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
-  const std::vector<nn::Step> steps = ready(training_, micro_batches);
+  const std::vector<nn::ForwardContext> steps = ready(training_, micro_batches);
   training_.executor->train(stage_function(training_, steps, loss),
                             passed_states(training_, micro_batches.at(0), steps.at(0)), before_gradients);
 }
 
-void DistributedModel::train_one(const nn::Step& micro_batch, const ResultOf& loss) {
+void DistributedModel::train_one(const nn::ForwardContext& micro_batch, const ResultOf& loss) {
   require(cuts_.size() == 2, "pipeline", "train_one() needs one pipeline stage with all layers: got ", cuts_.size() - 1,
           " stages; use train()");
-  const std::vector<nn::Step> steps = ready(training_, std::vector<nn::Step>{micro_batch});
+  const std::vector<nn::ForwardContext> steps = ready(training_, std::vector<nn::ForwardContext>{micro_batch});
   const at::Tensor lost = stage_function(training_, steps, loss)(0, 0, {}).front();
   torch::autograd::backward({lost}, {at::ones_like(lost)});
 }
 
-std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result) {
+std::vector<at::Tensor> DistributedModel::forward(const std::vector<nn::ForwardContext>& micro_batches,
+                                                  const ResultOf& result) {
   std::vector<at::Tensor> results = run_forward(training_, micro_batches, result);
   end_pass();
   return results;
 }
 
-std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+std::vector<at::Tensor> DistributedModel::run_forward(const Runner& runner,
+                                                      const std::vector<nn::ForwardContext>& micro_batches,
                                                       const ResultOf& result) const {
-  const std::vector<nn::Step> steps = ready(runner, micro_batches);
+  const std::vector<nn::ForwardContext> steps = ready(runner, micro_batches);
   auto results = runner.executor->forward(stage_function(runner, steps, result), static_cast<int>(steps.size()),
                                           passed_states(runner, micro_batches.at(0), steps.at(0)));
-  for (const nn::Step& step : steps)
+  for (const nn::ForwardContext& step : steps)
     if (step.cache) step.cache->advance(step, step.cut ? step.cut->tokens() : step.batch->tokens());
   return results;
 }
 
-at::Tensor DistributedModel::everywhere(const nn::Step& micro_batch, const ResultOf& result, const at::Tensor& like) {
+at::Tensor DistributedModel::everywhere(const nn::ForwardContext& micro_batch, const ResultOf& result,
+                                        const at::Tensor& like) {
   return everywhere(decoding(), micro_batch, result, like);
 }
 
-at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
-                                        const at::Tensor& like) {
+at::Tensor DistributedModel::everywhere(const Runner& runner, const nn::ForwardContext& micro_batch,
+                                        const ResultOf& result, const at::Tensor& like) {
   const auto results = run_forward(runner, {micro_batch}, result);
   comm::Group& ranks = mesh_.group("pipeline");
   at::Tensor value = results.empty() ? at::empty_like(like) : results.front();
@@ -261,7 +267,7 @@ std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages
                                           dtype);
 }
 
-at::Tensor DistributedModel::next_logits(const nn::Step& given) {
+at::Tensor DistributedModel::next_logits(const nn::ForwardContext& given) {
   require(given.cache != nullptr, "parallel", "decoding needs a cache: got a step without one; call make_cache()");
   require(given.batch != nullptr, "model", "decoding needs the tokens in the step: got none; nn::step_of() makes it");
   const bool is_dealt_out =
@@ -272,7 +278,7 @@ at::Tensor DistributedModel::next_logits(const nn::Step& given) {
   const nn::Parameters::Options& options = parameters_->options();
   return everywhere(
       runner, given,
-      [&](int, const models::States& end, const nn::Step& step) {
+      [&](int, const models::States& end, const nn::ForwardContext& step) {
         return head.logits(parallel::last_token(runner.layout, end[0], step), given)[0];
       },
       at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));

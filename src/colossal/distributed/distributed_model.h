@@ -1,11 +1,12 @@
 // A model distributed over the ranks of a mesh: the parameters, layers and stages of this rank, for training and
 // inference.
 //
-//   std::vector<nn::Step> micro_batches;
+//   std::vector<nn::ForwardContext> micro_batches;
 //   for (int64_t i = 0; i < 4; ++i) micro_batches.push_back(nn::step_of(batch.part(i * rows, rows)));
-//   const auto results = model.forward(micro_batches, [&](int, const models::States& end, const nn::Step& step) {
-//     return models::loss_sum(model.model(), end[0], step);
-//   });
+//   const auto results = model.forward(
+//       micro_batches, [&](int, const models::States& end, const nn::ForwardContext& step) {
+//         return models::loss_sum(model.model(), end[0], step);
+//       });
 #pragma once
 #include <functional>
 #include <memory>
@@ -38,7 +39,8 @@ class DistributedModel {
   /// Function that computes a result on the last stage. `end` has the states that the model's norm reads or writes;
   /// end[0] is the input of the head. `step` is the step that the layers got from ready(). In training the result is a
   /// scalar, the micro-batch's share of the loss.
-  using ResultOf = std::function<at::Tensor(int micro_batch, const models::States& end, const nn::Step& step)>;
+  using ResultOf =
+      std::function<at::Tensor(int micro_batch, const models::States& end, const nn::ForwardContext& step)>;
 
   /// `mesh` must have the axes of `config` and outlive the model. Rank r of the pipeline holds the parameters that its
   /// stages use.
@@ -57,30 +59,30 @@ class DistributedModel {
   /// off.
   void set_end_of_pass(std::function<void()> end) { end_of_pass_ = std::move(end); }
 
-  // All passes take the nn::Step of each micro-batch (nn::step_of), with the complete batch, equal on all ranks of a
-  // replica. All micro-batches of a call must have the same sizes.
+  // All passes take the nn::ForwardContext of each micro-batch (nn::step_of), with the complete batch, equal on all
+  // ranks of a replica. All micro-batches of a call must have the same sizes.
   // Errors of all passes, before any communication: "data", a field that the model reads and the batch does not have;
   // "model", a step without a batch; "parallel", a batch that is not divisible (parallel::Layout::with_cut).
 
   /// Runs forward and backward of all micro-batches (see parallel::PipelineExecutor::train). The pass ends when the
   /// caller has reduced the gradients.
-  void train(const std::vector<nn::Step>& micro_batches, const ResultOf& loss,
+  void train(const std::vector<nn::ForwardContext>& micro_batches, const ResultOf& loss,
              const parallel::BeforeGradients& before_gradients);
   /// Runs forward and backward of one micro-batch outside of any schedule. It measures no time and keeps no state
   /// afterwards, so that it can be recorded (tensor/graph.h). Errors ("pipeline"): a rank that does not have all
   /// layers.
-  void train_one(const nn::Step& micro_batch, const ResultOf& loss);
+  void train_one(const nn::ForwardContext& micro_batch, const ResultOf& loss);
   /// Runs forward only. Returns the results of `result`, one per micro-batch, on the last-stage ranks of pipe 0
   /// (schedule/schedule.h), and an empty list on other ranks. Advances step.cache.
-  std::vector<at::Tensor> forward(const std::vector<nn::Step>& micro_batches, const ResultOf& result);
+  std::vector<at::Tensor> forward(const std::vector<nn::ForwardContext>& micro_batches, const ResultOf& result);
   /// Runs a forward pass of one micro-batch through decoding_model() and returns the result on all ranks of the
   /// replica. `like` gives its sizes and dtype. Advances step.cache.
-  at::Tensor everywhere(const nn::Step& micro_batch, const ResultOf& result, const at::Tensor& like);
+  at::Tensor everywhere(const nn::ForwardContext& micro_batch, const ResultOf& result, const at::Tensor& like);
 
   /// Returns the step that the layers of model() get: with the cut of its tokens, and with a batch on the device that
   /// has only the tokens that this rank reads. Passes call it for each micro-batch. Cost: copies fields to the device
   /// that are elsewhere; the host does not wait for copies of pinned memory.
-  nn::Step ready(const nn::Step& micro_batch) const { return ready(training_, micro_batch); }
+  nn::ForwardContext ready(const nn::ForwardContext& micro_batch) const { return ready(training_, micro_batch); }
   /// Returns true if ready() keeps only some tokens of such a batch: ranks split sequences, and a field has a dimension
   /// tensor::Dim::Token.
   bool cuts_tokens(const tensor::Batch& batch) const;
@@ -109,7 +111,7 @@ class DistributedModel {
   ///                In both cases, the messages of head and pipeline follow.
   /// Errors:        ("parallel") a step without a cache; errors of models::head_of(). Both are raised before any
   ///                communication.
-  at::Tensor next_logits(const nn::Step& step);
+  at::Tensor next_logits(const nn::ForwardContext& step);
 
   /// Returns the parameters of this model and of the models that share them.
   nn::Parameters& parameters() { return *parameters_; }
@@ -146,21 +148,22 @@ class DistributedModel {
   /// Returns the runner of a prompt whose tokens are split over ranks.
   const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }
   /// Implements ready() for the layers of `runner`. This is the only place that cuts a micro-batch and makes its step.
-  nn::Step ready(const Runner& runner, const nn::Step& micro_batch) const;
-  std::vector<nn::Step> ready(const Runner& runner, const std::vector<nn::Step>& micro_batches) const;
+  nn::ForwardContext ready(const Runner& runner, const nn::ForwardContext& micro_batch) const;
+  std::vector<nn::ForwardContext> ready(const Runner& runner,
+                                        const std::vector<nn::ForwardContext>& micro_batches) const;
   at::Tensor on_device(const at::Tensor& tensor) const;
   /// `ready` must outlive the returned function.
-  parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::Step>& ready,
+  parallel::StageFunction stage_function(const Runner& runner, const std::vector<nn::ForwardContext>& ready,
                                          const ResultOf& result) const;
   /// Runs forward() through `runner` without ending the pass.
-  std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::Step>& micro_batches,
+  std::vector<at::Tensor> run_forward(const Runner& runner, const std::vector<nn::ForwardContext>& micro_batches,
                                       const ResultOf& result) const;
   /// Returns the states that stages send in passes of micro-batches of these sizes; `ready` is the ready() step of the
   /// first one.
-  std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::Step& micro_batch,
-                                                   const nn::Step& ready) const;
+  std::vector<parallel::PassedState> passed_states(const Runner& runner, const nn::ForwardContext& micro_batch,
+                                                   const nn::ForwardContext& ready) const;
   /// Returns the result of a pass of one micro-batch through `runner`, on all ranks of the replica.
-  at::Tensor everywhere(const Runner& runner, const nn::Step& micro_batch, const ResultOf& result,
+  at::Tensor everywhere(const Runner& runner, const nn::ForwardContext& micro_batch, const ResultOf& result,
                         const at::Tensor& like);
   void end_pass() const {
     if (end_of_pass_) end_of_pass_();

@@ -34,7 +34,7 @@ std::vector<Window> windows_of(int64_t tokens, int64_t window, int64_t stride) {
 
 /// Returns the negative log-likelihood summed over tokens [from, end) of the first row of `hidden`, the input of the
 /// head.
-at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn::Step& step, int64_t from,
+at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn::ForwardContext& step, int64_t from,
                   const at::Tensor& next) {
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(hidden.device()));
   for (int64_t at = from; at < hidden.size(1); at += kLogitsAtOnce) {
@@ -86,12 +86,12 @@ Likelihood likelihood(distributed::DistributedModel& distributed, const std::vec
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).to(on_device.device());
     for (const Window& w : windows_of(ids.numel(), window, stride)) {
-      const nn::Step step = nn::step_of(nn::token_batch(ids.slice(0, w.begin, w.end).repeat({rows, 1}),
-                                                        at::arange(w.end - w.begin, on_device).repeat({rows, 1})));
+      const nn::ForwardContext step = nn::step_of(nn::token_batch(
+          ids.slice(0, w.begin, w.end).repeat({rows, 1}), at::arange(w.end - w.begin, on_device).repeat({rows, 1})));
       const at::Tensor next = ids.slice(0, w.begin + 1, w.end + 1);
       const at::Tensor sum = distributed.everywhere(
           step,
-          [&](int, const models::States& end, const nn::Step& s) {
+          [&](int, const models::States& end, const nn::ForwardContext& s) {
             return sum_of(model, end[0], s, w.counted - w.begin, next);
           },
           at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(on_device.device())));

@@ -17,13 +17,13 @@ namespace {
 
 constexpr double kForwardAndBackward = 3;  // each product has two more in backward, for the gradients of its factors
 
-using Loss = std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>;
+using Loss = std::function<at::Tensor(const Model&, const States& end, const nn::ForwardContext&)>;
 
 Costs announced(const ModelShape& shape, const tensor::Batch& example, const Loss& loss) {
   nn::Parameters parameters({}, {.device = at::kMeta});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
-  const nn::Step step = nn::step_of(example);
+  const nn::ForwardContext step = nn::step_of(example);
   const at::NoGradGuard no_grad;
   States states;
   const auto cost_of = [](const auto& part) {

@@ -37,7 +37,7 @@ Embed make_embedding(const ModelShape& s, const DecoderVariant& variant, std::sh
   if (variant.embedding_norm) norm = make_norm("embedding_norm", variant.block.norm, s, layers);
   std::shared_ptr<nn::Dropout> dropout =
       layers.dropout("embedding.dropout", s.hidden, variant.embedding_dropout ? s.dropout : 0);
-  return [=, scale = variant.embedding_scale](const tensor::Batch& batch, const nn::Step& step) {
+  return [=, scale = variant.embedding_scale](const tensor::Batch& batch, const nn::ForwardContext& step) {
     at::Tensor x = scaled(tokens->forward(batch.at("ids"), step), scale);
     if (projection) x = projection->forward(x);
     if (positions) x = x + positions->forward(offset == 0 ? step.positions : step.positions + offset, step);
@@ -73,7 +73,7 @@ Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layer
   if (variant.final_norm) norm = make_norm("norm", variant.block.norm, s, layers);
   const int64_t width = word_features(s, variant);
   std::shared_ptr<nn::Dense> projection = make_projection("head.projection", s.hidden, width, layers);
-  model.norm = [norm, projection, scale = variant.head_scale](const at::Tensor& x, const nn::Step&) {
+  model.norm = [norm, projection, scale = variant.head_scale](const at::Tensor& x, const nn::ForwardContext&) {
     const at::Tensor normed = norm ? norm->forward(x) : x;
     const at::Tensor words = projection ? projection->forward(normed) : normed;
     return scale == 1 ? words : words * scale;

@@ -64,7 +64,7 @@ std::vector<at::Tensor> inputs_of(const Block& block, const States& states) {
 /// Returns the states that a block (or the norm) writes, given the states that it reads, both in the order of its
 /// lists. It sees no other states, so it computes the same when backward runs it again.
 std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std::vector<at::Tensor>& inputs,
-                                   const nn::Step& step) {
+                                   const nn::ForwardContext& step) {
   const Block& block = part_of(model, index);
   States states(state_count(model));
   for (size_t i = 0; i < inputs.size(); ++i) states[block.reads[i]] = inputs[i];
@@ -77,7 +77,7 @@ std::vector<at::Tensor> written_by(const Model& model, int64_t index, const std:
   return written;
 }
 
-void run_block(const Model& model, int64_t index, States& states, const nn::Step& step) {
+void run_block(const Model& model, int64_t index, States& states, const nn::ForwardContext& step) {
   const Block& block = model.blocks[index];
   const std::vector<at::Tensor> inputs = inputs_of(block, states);
   const bool is_recomputed = step.training && step.recompute == nn::Recompute::Block;
@@ -106,7 +106,7 @@ State hidden_state(int64_t hidden, int64_t positions) {
   using tensor::Dim;
   return {.name = "hidden",
           .dims = {Dim::Row, Dim::Token, Dim::Feature},
-          .sizes = [=](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+          .sizes = [=](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
             const tensor::Batch& batch = *step.batch;
             return {batch.rows(), batch.has_tokens() ? batch.tokens() : std::max<int64_t>(1, positions), hidden};
           }};
@@ -115,10 +115,10 @@ State hidden_state(int64_t hidden, int64_t positions) {
 Block::Block(OfOne one) {
   if (!one) return;
   reads = writes = {0};
-  run = [one = std::move(one)](States& states, const nn::Step& step) { states[0] = one(states[0], step); };
+  run = [one = std::move(one)](States& states, const nn::ForwardContext& step) { states[0] = one(states[0], step); };
 }
 
-at::Tensor Block::operator()(const at::Tensor& hidden, const nn::Step& step) const {
+at::Tensor Block::operator()(const at::Tensor& hidden, const nn::ForwardContext& step) const {
   const std::vector<int> first{0};
   require(reads == first && writes == first, "model",
           "a block that is called with a tensor must read and write state 0 alone: got one of ", reads.size(), " and ",
@@ -131,12 +131,12 @@ at::Tensor Block::operator()(const at::Tensor& hidden, const nn::Step& step) con
 Embed::Embed(OfOne one) {
   if (!one) return;
   writes = {0};
-  run = [one = std::move(one)](States& states, const tensor::Batch& batch, const nn::Step& step) {
+  run = [one = std::move(one)](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
     states[0] = one(batch, step);
   };
 }
 
-at::Tensor Embed::operator()(const tensor::Batch& batch, const nn::Step& step) const {
+at::Tensor Embed::operator()(const tensor::Batch& batch, const nn::ForwardContext& step) const {
   require(writes == std::vector<int>{0}, "model",
           "an embedding that is called for a tensor must write state 0 alone: got one of ", writes.size(),
           " states; call run_stage()");
@@ -145,7 +145,7 @@ at::Tensor Embed::operator()(const tensor::Batch& batch, const nn::Step& step) c
   return states[0];
 }
 
-States run_stage(const Model& model, const Stage& stage, States states, const nn::Step& step) {
+States run_stage(const Model& model, const Stage& stage, States states, const nn::ForwardContext& step) {
   require(!stage.embeds || step.batch, "model",
           "the first stage must have the micro-batch in its step: got none; nn::step_of() makes it");
   states.resize(state_count(model));
@@ -233,7 +233,7 @@ void check_states(const Model& model) {
   }
 }
 
-void check_sizes(const Model& model, const States& states, const nn::Step& step, int64_t block) {
+void check_sizes(const Model& model, const States& states, const nn::ForwardContext& step, int64_t block) {
   for (size_t i = 0; i < model.states.size(); ++i) {
     if (!states.at(i).defined()) continue;
     const State& state = model.states[i];

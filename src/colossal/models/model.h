@@ -5,10 +5,12 @@
 //     Model model;
 //     model.fields = {"ids", "positions"};
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-//     model.embed = [=](const tensor::Batch& b, const nn::Step& step) { return tokens->forward(b.at("ids"), step); };
+//     model.embed = [=](const tensor::Batch& b, const nn::ForwardContext& step) {
+//       return tokens->forward(b.at("ids"), step);
+//     };
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
 //     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-//     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+//     model.norm = [=](const at::Tensor& x, const nn::ForwardContext&) { return norm->forward(x); };
 //     model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
 //     return model;
 //   }
@@ -18,11 +20,11 @@
 //
 //   const State pair{.name = "pair",
 //                    .dims = {Dim::Row, Dim::Other, Dim::Other, Dim::Feature},
-//                    .sizes = [](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+//                    .sizes = [](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
 //                      return {step.batch->rows(), 8, 8, 32};
 //                    }};
 //   model.states = {hidden_state(s.hidden, s.positions), pair};
-//   model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::Step& step) {
+//   model.blocks.push_back({{0, 1}, {1}, [block](models::States& states, const nn::ForwardContext& step) {
 //                             states[1] = states[1] + block->forward(states[0], step);
 //                           }});
 //
@@ -60,7 +62,7 @@ struct State {
   std::vector<tensor::Dim> dims;
   /// Returns its logical sizes after that block (-1 = the embedding). `step` has the whole micro-batch. Every rank of a
   /// pipeline calls it, so sizes may depend on the sizes of fields, but not on their values
-  std::function<std::vector<int64_t>(const nn::Step& step, int64_t block)> sizes;
+  std::function<std::vector<int64_t>(const nn::ForwardContext& step, int64_t block)> sizes;
   std::optional<at::ScalarType> dtype{};  ///< default: the dtype of the model's parameters
   bool has_gradient = true;               ///< false = backward does not go through it; must be false for integers
 };
@@ -71,14 +73,15 @@ State hidden_state(int64_t hidden, int64_t positions);
 
 /// A function of one hidden state, or of several. It may also read fields of step.batch (nn::Layers::field_part).
 struct Block {
-  using OfOne = std::function<at::Tensor(const at::Tensor& hidden, const nn::Step&)>;
-  using OfStates = std::function<void(States& states, const nn::Step&)>;
+  using OfOne = std::function<at::Tensor(const at::Tensor& hidden, const nn::ForwardContext&)>;
+  using OfStates = std::function<void(States& states, const nn::ForwardContext&)>;
 
   Block(std::nullptr_t = nullptr) {}
   /// Makes a block that reads and writes only state 0: hidden [B, S, H] -> hidden [B, S, H].
   Block(OfOne run);
   template <class Run>
-    requires(!std::is_same_v<Run, Block>) && std::is_invocable_r_v<at::Tensor, Run&, const at::Tensor&, const nn::Step&>
+    requires(!std::is_same_v<Run, Block>) &&
+            std::is_invocable_r_v<at::Tensor, Run&, const at::Tensor&, const nn::ForwardContext&>
   Block(Run run) : Block(OfOne(std::move(run))) {}
   /// Makes a block that reads and writes the states with these indices. `run` gets the states that it reads; the others
   /// are undefined. It must define every state that it writes; other assignments are dropped. A state that it changes
@@ -89,7 +92,7 @@ struct Block {
 
   explicit operator bool() const { return bool(run); }
   /// Calls a block of state 0. Errors ("model"): a block that uses other states.
-  at::Tensor operator()(const at::Tensor& hidden, const nn::Step& step) const;
+  at::Tensor operator()(const at::Tensor& hidden, const nn::ForwardContext& step) const;
 
   std::vector<int> reads{}, writes{};
   OfStates run{};
@@ -98,22 +101,22 @@ struct Block {
 /// The first part of a model: computes the hidden states from the fields of a micro-batch that the family names, such
 /// as token `ids` [B, S] or `images` [B, C, side, side].
 struct Embed {
-  using OfOne = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::Step&)>;
-  using OfStates = std::function<void(States& states, const tensor::Batch& micro_batch, const nn::Step&)>;
+  using OfOne = std::function<at::Tensor(const tensor::Batch& micro_batch, const nn::ForwardContext&)>;
+  using OfStates = std::function<void(States& states, const tensor::Batch& micro_batch, const nn::ForwardContext&)>;
 
   Embed(std::nullptr_t = nullptr) {}
   /// Makes an embedding that writes only state 0: hidden [B, S, H].
   Embed(OfOne run);
   template <class Run>
     requires(!std::is_same_v<Run, Embed>) &&
-            std::is_invocable_r_v<at::Tensor, Run&, const tensor::Batch&, const nn::Step&>
+            std::is_invocable_r_v<at::Tensor, Run&, const tensor::Batch&, const nn::ForwardContext&>
   Embed(Run run) : Embed(OfOne(std::move(run))) {}
   /// Makes an embedding that writes the states with these indices.
   Embed(std::vector<int> writes, OfStates run) : writes(std::move(writes)), run(std::move(run)) {}
 
   explicit operator bool() const { return bool(run); }
   /// Calls an embedding of state 0. Errors ("model"): an embedding that writes other states.
-  at::Tensor operator()(const tensor::Batch& micro_batch, const nn::Step& step) const;
+  at::Tensor operator()(const tensor::Batch& micro_batch, const nn::ForwardContext& step) const;
 
   std::vector<int> writes{};
   OfStates run{};
@@ -156,7 +159,7 @@ struct Stage {
 /// The caller advances step.cache.
 /// Errors ("data"): a field that the model reads and the batch lacks.
 /// Errors ("model"): a state that a block must write and leaves undefined; stage.embeds without step.batch.
-States run_stage(const Model& model, const Stage& stage, States states, const nn::Step& step);
+States run_stage(const Model& model, const Stage& stage, States states, const nn::ForwardContext& step);
 
 /// The transfer of a state from stage `from` to the next stage that reads it, `to`, which may be several stages later.
 struct StateTransfer {
@@ -178,7 +181,7 @@ void check_states(const Model& model);
 /// Checks the defined ones of `states`, which must be whole, not sharded.
 /// Errors ("model"): other sizes or another dtype than Model::states gives for the states after that block (-1 = the
 ///                   embedding).
-void check_sizes(const Model& model, const States& states, const nn::Step& step, int64_t block);
+void check_sizes(const Model& model, const States& states, const nn::ForwardContext& step, int64_t block);
 
 /// Returns the block to which the parameter of that name belongs; none = no block.
 /// Errors ("model"): "blocks." without the number of one of `layers` blocks and a name after it.

@@ -169,6 +169,6 @@ class UnknownCosts : public Error {
 ///         values or call an operator that LibTorch cannot run on sizes alone (in C++ those without a meta kernel: abs,
 ///         index_select).
 Costs costs_of(const ModelShape& shape, const tensor::Batch& example,
-               const std::function<at::Tensor(const Model&, const States& end, const nn::Step&)>& loss = {});
+               const std::function<at::Tensor(const Model&, const States& end, const nn::ForwardContext&)>& loss = {});
 
 }  // namespace colossal::models

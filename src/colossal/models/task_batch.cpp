@@ -87,11 +87,11 @@ at::Tensor counted_labels(const tensor::Batch& batch) {
   return (labels.tensor != labels.ignored.value_or(ops::kIgnoredLabel)).sum();
 }
 
-at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::ForwardContext& step) {
   return head_of(model).loss_sum(hidden, step.batch->at(kLabels), step);
 }
 
-at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::ForwardContext& step) {
   return head_of(model).found(hidden, step.batch->at(kLabels), step);
 }
 

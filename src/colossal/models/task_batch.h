@@ -26,9 +26,9 @@ at::Tensor counted_labels(const tensor::Batch& batch);
 
 /// Returns the sum of the losses of step.batch, from the head's input: nn::LossHead::loss_sum of its labels. Errors: as
 /// head_of().
-at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::Step& step);
+at::Tensor loss_sum(const Model& model, const at::Tensor& hidden, const nn::ForwardContext& step);
 /// Returns the number of labels of step.batch that the model finds most probable: nn::LossHead::found. Errors: as
 /// head_of().
-at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::Step& step);
+at::Tensor found_labels(const Model& model, const at::Tensor& hidden, const nn::ForwardContext& step);
 
 }  // namespace colossal::models

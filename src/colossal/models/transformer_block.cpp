@@ -26,7 +26,7 @@ class BranchEnd {
   BranchEnd(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
       : norm_(variant.placement == Placement::Around ? make_norm(name + ".post_norm", variant.norm, s, make) : nullptr),
         dropout_(make.dropout(name + ".dropout", s.hidden, s.dropout)) {}
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     return dropout_->forward(norm_ ? norm_->forward(x) : x, step);
   }
 
@@ -50,7 +50,7 @@ class AttentionBranch {
     end_ = std::make_unique<BranchEnd>(name, s, variant, make);
   }
 
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     nn::Heads heads = qkv_->forward(x, step);
     if (q_norm_) {
       heads.q = q_norm_->forward(heads.q);
@@ -84,7 +84,7 @@ class FeedForwardBranch {
     end_ = std::make_unique<BranchEnd>(name, s, variant, make);
   }
 
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     return end_->forward(down_->forward(up_->forward(x).map(activation_, step)), step);
   }
 
@@ -109,7 +109,7 @@ class TransformerBlock {
     feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, variant, make);
   }
 
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     if (norms_after_) {
       const at::Tensor h = norm_1_->forward(x + attention_->forward(x, step));
       return norm_2_->forward(h + feed_forward_->forward(h, step));
@@ -139,7 +139,8 @@ std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& 
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariants& variants, nn::Layers& layers) {
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const TransformerBlock>(s, i, variants(i), layers);
-    model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
+    model.blocks.push_back(
+        [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); });
   }
 }
 

@@ -24,7 +24,7 @@ class WholeAttention final : public Attention {
   WholeAttention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options)
       : layer_(layer), heads_(shape.heads), options_(options) {}
 
-  Inside forward(const Heads& heads, const Step& step) override {
+  Inside forward(const Heads& heads, const ForwardContext& step) override {
     require(heads.tokens.sequence.is_all(), "parallel",
             "attention of whole sequences needs all tokens of each row: got some of them; use a layout that gathers "
             "the sequence inside, or an attention that reads keys of other ranks");
@@ -32,7 +32,7 @@ class WholeAttention final : public Attention {
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
     require(!step.cache || !step.documents.defined(), "model",
             "a step must not have both documents and a cache: documents describe the tokens of the step, not those in "
-            "the cache; pass separate texts as sequences (nn::Step::sequences)");
+            "the cache; pass separate texts as sequences (nn::ForwardContext::sequences)");
     Documents documents{heads.tokens.of(step.documents), nullptr};
     if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
@@ -139,7 +139,7 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOpti
       .to(here.q.device());
 }
 
-void turn(Heads& heads, const Step& step, const ops::RotaryTable& table) {
+void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table) {
   std::vector<int64_t> lengths = step.sequences.in(step.cut ? step.cut->tokens() : step.positions.size(1));
   if (step.cache)
     for (size_t i = 0; i < step.cache->lengths().size() && i < lengths.size(); ++i)

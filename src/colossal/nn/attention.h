@@ -26,7 +26,7 @@ namespace colossal::nn {
 
 struct AttentionShape;
 struct Inside;
-struct Step;
+struct ForwardContext;
 
 /// Output of a HeadProjection on one rank.
 struct Heads {
@@ -62,7 +62,7 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOpti
 /// Rotates q and k of `heads` by the positions of their tokens (step.positions). A table that depends on the sequence
 /// length is passed the longest sequence of the batch, including cached tokens and the parts on other ranks. A sequence
 /// is a row, or one of step.sequences; documents do not count.
-void turn(Heads& heads, const Step& step, const ops::RotaryTable& table);
+void turn(Heads& heads, const ForwardContext& step, const ops::RotaryTable& table);
 
 /// Returns the mask of ops::attention for `options` and heads with these slopes (alibi_slopes_of(); undefined without
 /// ALiBi). The caller adds what depends on the batch: documents, lengths, positions of queries and keys. It is the only
@@ -79,7 +79,7 @@ class Attention {
   /// Errors ("parallel"): heads of a part of the sequence (Heads::tokens), if Layers::attention returned a layer for
   ///                      whole sequences.
   /// Errors ("model"): documents together with a cache.
-  virtual Inside forward(const Heads& heads, const Step& step) = 0;
+  virtual Inside forward(const Heads& heads, const ForwardContext& step) = 0;
 };
 
 /// Returns the attention of a rank that has whole sequences; it does not communicate. A cache stores its keys under

@@ -1,7 +1,7 @@
 // The interface of the KV cache for decoding, and how sequences of unequal lengths share a batch.
 //
 //   nn::KvCache cache(1024);                                                  // room for 1024 tokens a sequence
-//   nn::Step step{.positions = ..., .sequences = {{5, 3}}, .cache = &cache};  // a row of 8 tokens: two prompts
+//   nn::ForwardContext step{.positions = ..., .sequences = {{5, 3}}, .cache = &cache};  // row of 8 tokens: two prompts
 //   model.forward(1, pass, result);                                           // layers append, the runner advances
 //   step.sequences = {{1, 1}};                                                // then a row of 2 tokens: one of each
 #pragma once
@@ -18,7 +18,7 @@ struct PagedSequence;  // ops/attention/paged.h
 
 namespace colossal::nn {
 
-struct Step;
+struct ForwardContext;
 
 /// How each row of a batch [B, S] is split into sequences, which do not attend to each other. All rows are split alike;
 /// several prompts of unequal lengths are one row, B = 1. The lengths are on the host, so no code waits for a device
@@ -70,10 +70,10 @@ class AttentionCache {
   /// the tokens of `step` that this rank has (step.sequences, step.cut). Attention layers are numbered from 0. The
   /// tensors may be views, which the next append changes.
   /// Errors: no more room; another number of rows or sequences than before; a cut that the cache cannot store.
-  virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) = 0;
+  virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) = 0;
   /// Ends a step of rows of `tokens` tokens. The caller that runs the model (distributed::DistributedModel::forward)
   /// calls it once, after every layer has appended.
-  virtual void advance(const Step& step, int64_t tokens) = 0;
+  virtual void advance(const ForwardContext& step, int64_t tokens) = 0;
   /// Returns the number of tokens held of each sequence of a row. Empty before the first step.
   virtual const std::vector<int64_t>& lengths() const = 0;
 };

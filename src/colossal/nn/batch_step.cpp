@@ -8,7 +8,7 @@ namespace colossal::nn {
 
 using tensor::Dim;
 
-Step step_of(tensor::Batch micro_batch, Step step) {
+ForwardContext step_of(tensor::Batch micro_batch, ForwardContext step) {
   step.positions = micro_batch.find("positions");
   step.documents = micro_batch.find("documents");
   step.known_documents = step.documents.defined() ? std::make_shared<BatchDocuments>(step.documents) : nullptr;

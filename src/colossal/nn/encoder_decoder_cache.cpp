@@ -7,7 +7,8 @@
 
 namespace colossal::nn {
 
-KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
+KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v,
+                                       const ForwardContext& step) {
   require(step.sequences.lengths.empty(), "kv_cache",
           "an encoder-decoder model decodes one sequence per row: got several; put each into a separate row or pass");
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
@@ -21,9 +22,10 @@ KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const
   return {keys, values, std::vector<int64_t>(static_cast<size_t>(keys.size(0)), keys.size(1))};
 }
 
-void EncoderDecoderCache::advance(const Step& step, int64_t tokens) {
+void EncoderDecoderCache::advance(const ForwardContext& step, int64_t tokens) {
   require(step.source_tokens.has_value(), "kv_cache",
-          "a step must set Step::source_tokens, the number of source tokens in it (0 if the cache holds them already)");
+          "a step must set ForwardContext::source_tokens, the number of source tokens in it (0 if the cache holds them "
+          "already)");
   const int64_t held = (lengths_.empty() ? 0 : lengths_.front()) + tokens - *step.source_tokens;
   require(held <= capacity_, "kv_cache", "the target must fit the cache: got ", held, " tokens, capacity ", capacity_);
   lengths_ = {held};

@@ -13,14 +13,14 @@ namespace colossal::nn {
 /// decoder reads, the target.
 ///
 /// Errors ("kv_cache"): rows of several sequences; another number of rows than before; no more room; a step without
-///                      Step::source_tokens.
+///                      ForwardContext::source_tokens.
 /// Cost:   each new token copies the keys and values that its layer holds, which attention reads anyway.
 /// Thread safety: none.
 class EncoderDecoderCache final : public AttentionCache {
  public:
   explicit EncoderDecoderCache(int64_t capacity) : capacity_(capacity) {}
-  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) override;
-  void advance(const Step& step, int64_t tokens) override;
+  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) override;
+  void advance(const ForwardContext& step, int64_t tokens) override;
   const std::vector<int64_t>& lengths() const override { return lengths_; }
 
  private:

@@ -21,7 +21,7 @@ std::vector<int64_t> KvCache::after(const Sequences& sequences, int64_t tokens) 
   return all;
 }
 
-KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
+KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) {
   require(!step.cut, "kv_cache",
           "a step must have all tokens of each sequence: got some of them, of a sequence that is split over ranks; use "
           "the cache that DistributedModel::make_cache returns");
@@ -48,6 +48,6 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
   return held;
 }
 
-void KvCache::advance(const Step& step, int64_t tokens) { lengths_ = after(step.sequences, tokens); }
+void KvCache::advance(const ForwardContext& step, int64_t tokens) { lengths_ = after(step.sequences, tokens); }
 
 }  // namespace colossal::nn

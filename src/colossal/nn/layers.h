@@ -7,7 +7,7 @@
 //         : norm(make.layer_norm("mlp.norm", 64, {.epsilon = 1e-5})),
 //           up(make.expand("mlp.up", 64, 256, {})),
 //           down(make.contract("mlp.down", 256, 64, {})) {}
-//     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+//     at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) {
 //       return x + down->forward(up->forward(norm->forward(x)).map(ops::gelu, step));
 //     }
 //     std::unique_ptr<nn::Norm> norm;
@@ -18,13 +18,13 @@
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical.
 //
-// Fields: the fields of a micro-batch (Step::batch) are whole and the same on all ranks of the model. The exception is
-// a rank that is given only some of their tokens (SequenceCut::given). Embeddings and heads select this rank's part of
-// a field; other layers use field_part().
+// Fields: the fields of a micro-batch (ForwardContext::batch) are whole and the same on all ranks of the model. The
+// exception is a rank that is given only some of their tokens (SequenceCut::given). Embeddings and heads select this
+// rank's part of a field; other layers use field_part().
 //
 // Hidden states: a rank holds the part of B, S and H that the layout gives it (Tokens, and a run of features). A model
 // must not take a size of a hidden state for the logical size. The tokens of a rank may differ from batch to batch, so
-// every layer that depends on them is given the Step. A model passes on the Step that it was given.
+// every layer that depends on them is given the ForwardContext. A model passes on the ForwardContext that it was given.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -50,9 +50,9 @@ namespace colossal::nn {
 class BatchDocuments;  // nn/batch_documents.h
 class InputHome;       // nn/input_home.h
 
-/// Inputs of a forward pass in addition to the hidden state. step_of() (nn/batch_step.h) makes a Step from a
+/// Inputs of a forward pass in addition to the hidden state. step_of() (nn/batch_step.h) makes a ForwardContext from a
 /// micro-batch.
-struct Step {
+struct ForwardContext {
   at::Tensor positions;  ///< [B, S] int64, for the whole batch like `documents`; each layer selects its tokens
   /// [B, S] int64, the document of each token. A token attends only inside its own document; undefined = one document
   /// per row. Must not be set together with a cache, because it does not describe the cached tokens (Error "model");
@@ -113,7 +113,7 @@ struct Inside {
   Unary pending{};
   /// Applies an elementwise operation. With Recompute::Selective in training, the Contract applies it later
   /// (`pending`).
-  Inside map(const Unary& operation, const Step& step) const {
+  Inside map(const Unary& operation, const ForwardContext& step) const {
     if (step.training && step.recompute == Recompute::Selective) return {tensor, operation};
     return {operation(tensor)};
   }
@@ -138,7 +138,7 @@ class Contract {
 class HeadProjection {
  public:
   virtual ~HeadProjection() = default;
-  virtual Heads forward(const at::Tensor& x /*[B, S, H]*/, const Step& step) = 0;
+  virtual Heads forward(const at::Tensor& x /*[B, S, H]*/, const ForwardContext& step) = 0;
 };
 
 /// The projections of two hidden states: q from one, k and v from the other. Both may be the same state, for q with
@@ -147,7 +147,7 @@ class CrossProjection {
  public:
   virtual ~CrossProjection() = default;
   virtual Heads forward(const at::Tensor& x /*[B, T, H]*/, const at::Tensor& source /*[B, S, H]*/,
-                        const Step& step) = 0;
+                        const ForwardContext& step) = 0;
 };
 
 /// A table of values per head, in rows that many blocks look up, such as the learned relative positions added to
@@ -162,7 +162,7 @@ class HeadTable {
 class OutputProjection {
  public:
   virtual ~OutputProjection() = default;
-  virtual at::Tensor forward(const Inside& x, const Step& step) = 0;
+  virtual at::Tensor forward(const Inside& x, const ForwardContext& step) = 0;
 };
 
 /// y [..., out] = x [..., in] W^T + b, where the features of y are sharded like the features of x, as between blocks.
@@ -178,7 +178,7 @@ class Dense {
 class Embedding {
  public:
   virtual ~Embedding() = default;
-  virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/, const Step& step) = 0;  ///< [B, S, H]
+  virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/, const ForwardContext& step) = 0;  ///< [B, S, H]
   virtual Parameter& weight() = 0;
 };
 
@@ -188,7 +188,7 @@ class PatchEmbedding {
  public:
   virtual ~PatchEmbedding() = default;
   /// [B, C, side, side] -> [B, class tokens + patches, H].
-  virtual at::Tensor forward(const at::Tensor& images, const Step& step) = 0;
+  virtual at::Tensor forward(const at::Tensor& images, const ForwardContext& step) = 0;
 };
 
 /// A normalization over the features of each token or head.
@@ -204,7 +204,7 @@ class Dropout {
   virtual ~Dropout() = default;
   /// Returns x [B, S, H] * mask / (1 - p) while training, otherwise x. The mask depends only on the step's seed, the
   /// layer's name and the logical index of the element.
-  virtual at::Tensor forward(const at::Tensor& x, const Step& step) = 0;
+  virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& step) = 0;
 };
 
 /// Projection to the vocabulary fused with cross entropy. Training never holds the logits of all tokens at once.
@@ -215,10 +215,10 @@ class LossHead {
   /// not -100. It is fp32, or fp64 for fp64 models. The caller divides by the number of tokens of the whole global
   /// batch.
   virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/,
-                              const Step& step) = 0;
+                              const ForwardContext& step) = 0;
   /// Returns an int64 scalar, the same on all ranks of the model: the number of labels other than -100 that the head
   /// finds most probable. Computed a slice of tokens at a time, as losses are.
-  virtual at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
+  virtual at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext& step) = 0;
   /// Returns the logarithm of the probability of each label, [B, S] of the whole batch on every rank. It is fp32 (fp64
   /// in fp64 models), and 0 where a label is ignored. The arguments are those of loss_sum(), whose result is the
   /// negative sum of these values.
@@ -231,18 +231,21 @@ class LossHead {
   /// Memory: logits exist for one slice of tokens at a time, and are computed again in backward.
   /// Cost:   one product more than loss_sum(), and slower passes over the logits.
   /// Errors: none for bad labels; the caller checks the labels before any communication.
-  virtual at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
+  virtual at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                                       const ForwardContext& step) = 0;
   /// Returns the logits [B, S, V] of the whole batch on every rank, in the order of the sequence. `hidden` [..., H] is
   /// everything that the rank has of the batch. If no ranks split the sequence, `hidden` may have fewer tokens, because
   /// decoding needs only the last position.
-  virtual at::Tensor logits(const at::Tensor& hidden, const Step& step) = 0;
+  virtual at::Tensor logits(const at::Tensor& hidden, const ForwardContext& step) = 0;
 };
 
 /// A projection to a few outputs per token, such as predictions of a regression, rewards or values:
 /// y [B, S, out] = x [B, S, H] W^T + b.
 ///
 ///   std::shared_ptr<nn::Outputs> values = layers.outputs("head.values", s.hidden, 1, {});
-///   model.norm = [=](const at::Tensor& x, const nn::Step& step) { return values->forward(norm->forward(x), step); };
+///   model.norm = [=](const at::Tensor& x, const nn::ForwardContext& step) {
+///     return values->forward(norm->forward(x), step);
+///   };
 ///
 /// With this norm a loss reads the outputs as the end of the model, and the model needs no head.
 class Outputs {
@@ -251,14 +254,14 @@ class Outputs {
   /// Takes all tokens that this rank has of the batch and returns the outputs [B, S, out] of the whole batch on every
   /// rank. Differentiable: each rank of the model computes the same loss from the result and calls backward() on it;
   /// the gradients are those of one such loss.
-  virtual at::Tensor forward(const at::Tensor& hidden, const Step& step) = 0;
+  virtual at::Tensor forward(const at::Tensor& hidden, const ForwardContext& step) = 0;
 };
 
 /// Returns this rank's part of a field of step.batch, sharded by the kinds of its dimensions like hidden states between
 /// blocks. A dimension of kind Token whose length is not the length of the batch is divided evenly.
 /// Errors ("parallel"): a length that does not divide. Errors ("model"): a step without a batch, if the layout divides
 /// anything.
-using FieldPart = std::function<at::Tensor(const tensor::Field& field, const Step& step)>;
+using FieldPart = std::function<at::Tensor(const tensor::Field& field, const ForwardContext& step)>;
 
 /// Options of a linear layer.
 struct LinearOptions {
@@ -347,7 +350,7 @@ class Layers {
   /// Returns the function that layers use in forward() to read a field directly: `part(step.batch->field("weights"),
   /// step)`.
   virtual FieldPart field_part() const {
-    return [](const tensor::Field& field, const Step&) { return field.tensor; };
+    return [](const tensor::Field& field, const ForwardContext&) { return field.tensor; };
   }
 
   /// Returns the number of ranks over which the rows of a batch are split. Every B must be divisible by it.

@@ -29,7 +29,7 @@ void PagedCache::take(std::vector<ops::PagedSequence> sequences) {
   }
 }
 
-std::vector<int64_t> PagedCache::added(const Step& step, int64_t tokens) const {
+std::vector<int64_t> PagedCache::added(const ForwardContext& step, int64_t tokens) const {
   std::vector<int64_t> lengths = step.sequences.in(tokens);
   require(lengths.size() == sequences_.size(), "paged_cache",
           "a step must have the number of sequences that take() was given: got ", lengths.size(), " for ",
@@ -37,7 +37,7 @@ std::vector<int64_t> PagedCache::added(const Step& step, int64_t tokens) const {
   return lengths;
 }
 
-KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
+KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) {
   require(!step.cut, "paged_cache",
           "a step must have all tokens of each sequence: got some of them, of a sequence that is split over ranks; use "
           "the cache that DistributedModel::make_cache returns");
@@ -54,7 +54,7 @@ KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tens
   return held;
 }
 
-void PagedCache::advance(const Step& step, int64_t tokens) {
+void PagedCache::advance(const ForwardContext& step, int64_t tokens) {
   const std::vector<int64_t> lengths = added(step, tokens);
   for (size_t i = 0; i < lengths.size(); ++i) lengths_[i] = sequences_[i].held += lengths[i];
 }

@@ -3,7 +3,7 @@
 //
 //   nn::PagedCache cache(256, 64);                              // 256 pages of 64 tokens
 //   cache.take({{.pages = {0, 1}}, {.pages = {7}, .held = 30}});  // the sequences of the next steps
-//   nn::Step step{.positions = ..., .sequences = {{5, 1}}, .cache = &cache};   // 5 tokens of one, 1 of the other
+//   nn::ForwardContext step{.positions = ..., .sequences = {{5, 1}}, .cache = &cache};  // 5 tokens and 1 token
 //
 // The caller that runs the model decides which sequence owns which page.
 #pragma once
@@ -21,8 +21,8 @@ namespace colossal::nn {
 /// KeysValues::part is also set, to an empty list; the attention must then merge the ranks' results
 /// (parallel/sequence/decoding.h).
 ///
-/// Errors ("paged_cache"): a step of more than one row, with a Step::cut, or with another number of sequences than
-///                         take() was given; those of ops::write_pages.
+/// Errors ("paged_cache"): a step of more than one row, with a ForwardContext::cut, or with another number of sequences
+///                         than take() was given; those of ops::write_pages.
 /// Memory:        two pools [pages, page tokens, N_kv, D] per layer, allocated when the layer first appends. Memory of
 ///                a page is touched when the page is written.
 /// Thread safety: none.
@@ -41,12 +41,12 @@ class PagedCache final : public AttentionCache {
   /// Sets the sequences of the next steps, with their pages and the tokens that they already hold. The cache sets
   /// first_page and page_stride itself.
   void take(std::vector<ops::PagedSequence> sequences);
-  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) override;
-  void advance(const Step& step, int64_t tokens) override;
+  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const ForwardContext& step) override;
+  void advance(const ForwardContext& step, int64_t tokens) override;
   const std::vector<int64_t>& lengths() const override { return lengths_; }
 
  private:
-  std::vector<int64_t> added(const Step& step, int64_t tokens) const;
+  std::vector<int64_t> added(const ForwardContext& step, int64_t tokens) const;
 
   int64_t count_, page_tokens_, rank_, ranks_;
   std::optional<at::ScalarType> dtype_;

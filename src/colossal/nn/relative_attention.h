@@ -24,8 +24,8 @@ struct RelativeBuckets {
   bool operator==(const RelativeBuckets&) const = default;
 
   /// Returns the bucket of each pair, [queries, keys] int64 on the CPU. The queries are the last of the keys' tokens.
-  /// Errors ("model"): `count` below 2, or with both_sides below 4 or odd. `max_distance` not above the number of buckets
-  ///                   of one side that hold one distance.
+  /// Errors ("model"): `count` below 2, or with both_sides below 4 or odd. `max_distance` not above the number of
+  ///                   buckets of one side that hold one distance.
   at::Tensor of(int64_t queries, int64_t keys) const;
 };
 

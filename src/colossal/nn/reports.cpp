@@ -136,12 +136,12 @@ const std::vector<double>& Reported::at(const Report& report) const {
   return values[static_cast<size_t>(report.index)];
 }
 
-void Step::report(const Report& what, const at::Tensor& value) const {
+void ForwardContext::report(const Report& what, const at::Tensor& value) const {
   check_declared(what.index >= 0);
   if (reports && !is_recomputed) reports->add(what, value);
 }
 
-at::Tensor Step::attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const {
+at::Tensor ForwardContext::attach_loss(const Report& term, const at::Tensor& loss, const at::Tensor& y) const {
   check_declared(term.index >= 0);
   if (!reports) return y;
   const at::Tensor attached = reports->attach(term, loss, y);

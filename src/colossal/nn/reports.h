@@ -4,7 +4,7 @@
 //     Router(const std::string& name, int64_t experts, nn::Layers& make)   // on every rank, also for other stages
 //         : load(make.reports().add({.name = name + ".load", .size = experts, .over = nn::Over::Sum})),
 //           balance(make.reports().add_loss({.name = name + ".balance", .weight = 0.01})) {}
-//     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+//     at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) {
 //       step.report(load, tokens_of_each_expert(x));                       // [experts]
 //       return step.attach_loss(balance, balance_loss(x), x);              // x; backward goes through the loss, too
 //     }

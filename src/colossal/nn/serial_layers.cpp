@@ -68,7 +68,7 @@ struct SerialContract : Contract {
 struct SerialOutput : OutputProjection {
   SerialOutput(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : linear(p, name, in, out, o) {}
-  at::Tensor forward(const Inside& x, const Step&) override { return linear.forward(x.tensor, x.pending); }
+  at::Tensor forward(const Inside& x, const ForwardContext&) override { return linear.forward(x.tensor, x.pending); }
   BlockLinear linear;
 };
 
@@ -77,7 +77,7 @@ struct SerialHeads : HeadProjection {
       : shape(s),
         fused(p, name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim,
               with_segments(options, HeadSplit(s, 1).fused())) {}
-  Heads forward(const at::Tensor& x, const Step&) override {
+  Heads forward(const at::Tensor& x, const ForwardContext&) override {
     return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
   }
   AttentionShape shape;
@@ -91,7 +91,7 @@ struct SerialCross : CrossProjection {
         q(p, name + ".q", s.hidden, s.heads * s.head_dim, with_segments(q, {HeadSplit(s, 1).q})),
         kv(p, name + ".kv", s.hidden, 2 * s.heads * s.head_dim,
            with_segments(kv, {HeadSplit(s, 1).kv, HeadSplit(s, 1).kv})) {}
-  Heads forward(const at::Tensor& x, const at::Tensor& source, const Step&) override {
+  Heads forward(const at::Tensor& x, const at::Tensor& source, const ForwardContext&) override {
     return cross_heads_of(q.forward(x), source.size(1) > 0 ? kv.forward(source) : at::Tensor(), shape.head_dim);
   }
   AttentionShape shape;
@@ -110,7 +110,7 @@ struct SerialHeadTable : HeadTable {
 struct SerialEmbedding : Embedding {
   SerialEmbedding(Parameters& p, const std::string& name, int64_t rows, int64_t hidden, double deviation)
       : table(p.add(name + ".weight", ShardSpec::whole({rows, hidden}), Init::normal(deviation), true)) {}
-  at::Tensor forward(const at::Tensor& ids, const Step&) override { return lookup(table.value, ids); }
+  at::Tensor forward(const at::Tensor& ids, const ForwardContext&) override { return lookup(table.value, ids); }
   Parameter& weight() override { return table; }
   Parameter& table;
 };
@@ -124,7 +124,7 @@ struct SerialPatchEmbedding : PatchEmbedding {
         bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
         first(p.add(class_token + ".weight", ShardSpec::whole({s.class_tokens, hidden}), Init::normal(class_deviation),
                     true)) {}
-  at::Tensor forward(const at::Tensor& images, const Step&) override {
+  at::Tensor forward(const at::Tensor& images, const ForwardContext&) override {
     const at::Tensor patches = nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
     return at::cat({first.value.expand({images.size(0), -1, -1}), patches}, 1);
   }
@@ -157,7 +157,7 @@ struct LayerNorm : Norm {
 
 struct WholeDropout : Dropout {
   WholeDropout(uint64_t site, double probability) : site(site), probability(probability) {}
-  at::Tensor forward(const at::Tensor& x, const Step& step) override {
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& step) override {
     if (!step.training || probability == 0) return x;
     return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), {step.first_row * x.size(1)}, 0,
                         x.size(-1));
@@ -176,11 +176,11 @@ struct SerialDense : Dense {
 struct SerialLossHead : LossHead {
   SerialLossHead(Parameter& weight, Parameter* bias, double soft_cap)
       : weight(weight), bias(bias), soft_cap(soft_cap) {}
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}), {},
                                      nullptr, 0, nullptr, bias_value(), soft_cap);
   }
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     // Logits are compared without the soft cap. A cap keeps their order, but rounds large ones to the same value.
     const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
     const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
@@ -192,7 +192,7 @@ struct SerialLossHead : LossHead {
     }
     return count;
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     const at::Tensor tokens = hidden.flatten(0, -2);
     const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
     const VocabularyPart words{
@@ -201,7 +201,7 @@ struct SerialLossHead : LossHead {
     return nn::log_probabilities(tokens, weight.value, bias_value(), labels.reshape({1, -1}), slice, words)
         .view(labels.sizes());
   }
-  at::Tensor logits(const at::Tensor& hidden, const Step&) override {
+  at::Tensor logits(const at::Tensor& hidden, const ForwardContext&) override {
     return ops::soft_capped(nn::linear(hidden, weight.value, bias_value()), soft_cap);
   }
   at::Tensor bias_value() const { return bias ? bias->value : at::Tensor(); }
@@ -213,23 +213,23 @@ struct SerialLossHead : LossHead {
 struct SerialClassifier : LossHead {
   SerialClassifier(Parameters& p, const std::string& name, int64_t hidden, int64_t classes, double deviation)
       : linear(p, name, hidden, classes, {.deviation = deviation}) {}
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     return ops::cross_entropy(linear.forward(hidden).flatten(0, -2), labels.reshape({-1}));
   }
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     return linear.forward(hidden).argmax(-1).eq(labels).sum();
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const ForwardContext&) override {
     return ops::log_probabilities(linear.forward(hidden), labels);
   }
-  at::Tensor logits(const at::Tensor& hidden, const Step&) override { return linear.forward(hidden); }
+  at::Tensor logits(const at::Tensor& hidden, const ForwardContext&) override { return linear.forward(hidden); }
   SerialLinear linear;
 };
 
 struct SerialOutputs : Outputs {
   SerialOutputs(Parameters& p, const std::string& name, int64_t hidden, int64_t out, const LinearOptions& o)
       : linear(p, name, hidden, out, with_segments(o, {})) {}
-  at::Tensor forward(const at::Tensor& hidden, const Step&) override { return linear.forward(hidden); }
+  at::Tensor forward(const at::Tensor& hidden, const ForwardContext&) override { return linear.forward(hidden); }
   SerialLinear linear;
 };
 

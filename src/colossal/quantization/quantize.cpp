@@ -49,7 +49,7 @@ class Passage {
     const int64_t rows = std::max<int64_t>(1, options.tokens_at_once / samples.size(1));
     for (const at::Tensor& part : samples.split(rows)) {
       const at::Tensor positions = at::arange(part.size(1), at::kLong).expand({part.size(0), -1});
-      const nn::Step& step = steps_.emplace_back(nn::step_of(nn::token_batch(part, positions)));
+      const nn::ForwardContext& step = steps_.emplace_back(nn::step_of(nn::token_batch(part, positions)));
       hidden_.push_back(models::run_stage(model_, {.ends = false}, {}, step));
     }
   }
@@ -67,7 +67,7 @@ class Passage {
   }
 
  private:
-  models::States output(int64_t block, const models::States& states, const nn::Step& step) {
+  models::States output(int64_t block, const models::States& states, const nn::ForwardContext& step) {
     return models::run_stage(model_, {.first = block, .last = block + 1, .embeds = false, .ends = false}, states, step);
   }
   /// Passes the samples through the block to record the inputs of these layers.
@@ -83,7 +83,7 @@ class Passage {
     models::States one = hidden_.front();
     for (at::Tensor& state : one)
       if (state.defined()) state = state.narrow(0, 0, 1);
-    const nn::Step its_step = nn::step_of(steps_.front().batch->part(0, 1));
+    const nn::ForwardContext its_step = nn::step_of(steps_.front().batch->part(0, 1));
     for (Fold& fold : folds_of(model_.shape, parameters_, block)) {
       if (options_.method == Method::SmoothQuant && !fold.is_norm) continue;
       if (changes_nothing(fold, parameters_, [&] { return values_of(output(block, one, its_step)); })) {
@@ -130,7 +130,7 @@ class Passage {
   nn::SerialLayers layers_;
   models::Model model_;
   std::vector<models::States> hidden_;  // inputs of the next block, one per part of the samples
-  std::vector<nn::Step> steps_;         // one per part of the samples
+  std::vector<nn::ForwardContext> steps_;  // one per part of the samples
 };
 
 void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {

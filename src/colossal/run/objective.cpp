@@ -22,7 +22,8 @@ void Objective::check_model(const models::Model& model) const {
           ": got one without; add it to the model, or choose another objective");
 }
 
-at::Tensor Objective::evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const {
+at::Tensor Objective::evaluate(const models::Model& model, const models::States& end,
+                               const nn::ForwardContext& step) const {
   return loss(model, end, step).reshape({1});
 }
 
@@ -99,10 +100,11 @@ tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
 }
 
 models::Costs costs_of(const models::ModelShape& shape, const Objective& objective) {
-  return models::costs_of(
-      shape, objective.example(1), [&](const models::Model& model, const models::States& end, const nn::Step& step) {
-        return objective.missing_from(model).empty() ? objective.loss(model, end, step) : at::Tensor();
-      });
+  return models::costs_of(shape, objective.example(1),
+                          [&](const models::Model& model, const models::States& end, const nn::ForwardContext& step) {
+                            return objective.missing_from(model).empty() ? objective.loss(model, end, step)
+                                                                         : at::Tensor();
+                          });
 }
 
 }  // namespace colossal::run

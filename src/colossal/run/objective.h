@@ -5,7 +5,7 @@
 //     tensor::Batch example(int64_t rows) const override { return table_batch(rows); }
 //     void check(const tensor::Batch& batch) const override { batch.at("targets"); }
 //     double weight(const tensor::Batch& batch) const override { return static_cast<double>(batch.rows()); }
-//     at::Tensor loss(const models::Model&, const models::States& end, const nn::Step& step) const override {
+//     at::Tensor loss(const models::Model&, const models::States& end, const nn::ForwardContext& step) const override {
 //       return (end[0] - step.batch->at("targets")).square().sum();
 //     }
 //   };
@@ -104,11 +104,13 @@ class Objective {
   /// Returns the loss of the micro-batch step.batch, summed over its samples, as a scalar. `end` holds the hidden
   /// states after the final norm; end[0] is the result of models::Model::norm. It runs on the ranks of the last stage,
   /// which all return the same value.
-  virtual at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const = 0;
+  virtual at::Tensor loss(const models::Model& model, const models::States& end,
+                          const nn::ForwardContext& step) const = 0;
   /// Returns k, the number of sums that evaluate() returns. It is called on the ranks of all stages.
   virtual int64_t sums() const { return 1; }
   /// Returns the sums [k] of an evaluation of step.batch, without gradients. Default: the loss.
-  virtual at::Tensor evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const;
+  virtual at::Tensor evaluate(const models::Model& model, const models::States& end,
+                              const nn::ForwardContext& step) const;
   /// Returns the metrics of an evaluation, from the sums and weight over all batches and ranks. Default: eval_loss, the
   /// first sum divided by the weight.
   virtual std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const;

@@ -221,8 +221,9 @@ tensor::Batch Engine::checked(const Member& member, const tensor::Batch& b) cons
   return b.map([](const tensor::Field& field) { return field.stays_whole ? field.tensor.cpu() : field.tensor; });
 }
 
-nn::Step Engine::training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const {
-  nn::Step step = nn::step_of(micro_batch);
+nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::Batch& micro_batch,
+                                            int64_t index) const {
+  nn::ForwardContext step = nn::step_of(micro_batch);
   step.training = true;
   step.recompute = recompute_of(config_.memory);
   step.inputs = optimization_->inputs();
@@ -238,9 +239,8 @@ nn::Step Engine::training_step_of(const Member& member, const tensor::Batch& mic
 }
 
 Engine::Loss Engine::objective_loss() const {
-  return [objective = objective_](const models::Model& model, const models::States& end, const nn::Step& step) {
-    return objective->loss(model, end, step);
-  };
+  return [objective = objective_](const models::Model& model, const models::States& end,
+                                  const nn::ForwardContext& step) { return objective->loss(model, end, step); };
 }
 
 double Engine::train_step(const tensor::Batch& batch) {
@@ -294,10 +294,10 @@ double Engine::train_on(const Member& member, const tensor::Batch& batch, double
 /// times `factor`.
 std::vector<at::Tensor> Engine::train(const Member& member, const tensor::Batch& b, double factor, const Loss& loss) {
   const int64_t parts = config_.micro_batches();
-  std::vector<nn::Step> micro;
+  std::vector<nn::ForwardContext> micro;
   for (int64_t i = 0; i < parts; ++i) micro.push_back(training_step_of(member, part_of(b, i, parts), i));
   std::vector<at::Tensor> losses(parts);
-  const auto scaled = [&](int i, const models::States& end, const nn::Step& step) {
+  const auto scaled = [&](int i, const models::States& end, const nn::ForwardContext& step) {
     const at::Tensor sum = loss(member.model->model(), end, step);
     require(sum.defined() && sum.numel() == 1, "training", "the loss of a micro-batch must be one number: got ",
             sum.defined() ? concat("a tensor ", sum.sizes()) : "none", "; add up the losses of its rows");
@@ -333,7 +333,7 @@ bool Engine::is_for_graph(const tensor::Batch& b) const {
 /// check_cuda_graph() refuses dropout.
 at::Tensor Engine::captured(const tensor::Batch& micro_batch, const at::Tensor& factor) {
   at::Tensor lost;
-  const auto loss = [&](int, const models::States& end, const nn::Step& step) {
+  const auto loss = [&](int, const models::States& end, const nn::ForwardContext& step) {
     const at::Tensor sum = objective_->loss(model(), end, step);
     lost = sum.detach();
     return sum * factor.to(sum.scalar_type());
@@ -355,13 +355,13 @@ StepResult Engine::step() {
   return result;
 }
 
-std::vector<nn::Step> Engine::forward_steps(const Member& member, const tensor::Batch& batch) const {
+std::vector<nn::ForwardContext> Engine::forward_steps(const Member& member, const tensor::Batch& batch) const {
   const tensor::Batch b = checked(member, batch);
   // With several stages a pass uses the micro-batches of training, if the rows divide, so that the stages work in
   // parallel.
   const int64_t wanted = mesh_->size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.rows() % (wanted * member.model->model().batch_parts) == 0 ? wanted : 1;
-  std::vector<nn::Step> steps;
+  std::vector<nn::ForwardContext> steps;
   for (int64_t i = 0; i < parts; ++i) steps.push_back(nn::step_of(part_of(b, i, parts)));
   return steps;
 }
@@ -370,7 +370,7 @@ std::vector<at::Tensor> Engine::forward(const tensor::Batch& batch, const Loss& 
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
   const Member& one = member(model);
-  const auto result_of = [&](int, const models::States& end, const nn::Step& step) {
+  const auto result_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     return result(one.model->model(), end, step);
   };
   std::vector<at::Tensor> results = one.model->forward(forward_steps(one, batch), result_of);
@@ -383,7 +383,7 @@ Evaluation Engine::evaluate(const tensor::Batch& batch) {
   const PhaseScope phase(mesh_->world().traffic(), Phase::Other);
   objective_->check_model(model());
   objective_->check(batch);
-  const auto sums_of = [&](int, const models::States& end, const nn::Step& step) {
+  const auto sums_of = [&](int, const models::States& end, const nn::ForwardContext& step) {
     const at::Tensor sums = objective_->evaluate(model(), end, step);
     require(sums.numel() == objective_->sums(), "objective", "evaluate() must return as many sums as sums() says, ",
             objective_->sums(), ": got sizes ", sums.sizes());

@@ -81,7 +81,8 @@ class Engine : public Resumable {
   /// norm. `step` is the context with which the layers ran. In training the result is one number, the sum of the losses
   /// of the micro-batch, equal on all ranks of the model. nn::LossHead and nn::Outputs return results that are equal on
   /// them.
-  using Loss = std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::Step& step)>;
+  using Loss =
+      std::function<at::Tensor(const models::Model& model, const models::States& end, const nn::ForwardContext& step)>;
 
   /// `models` must have their objectives; the main model comes first. The engine shares ownership of `mesh`, unless the
   /// pointer owns nothing; then the mesh must outlive the engine.
@@ -112,7 +113,7 @@ class Engine : public Resumable {
   /// Runs forward and backward with a loss that the caller supplies. The batch must have the fields that model and loss
   /// read:
   ///
-  ///   const auto squared = [](const models::Model&, const models::States& end, const nn::Step& step) {
+  ///   const auto squared = [](const models::Model&, const models::States& end, const nn::ForwardContext& step) {
   ///     return (end[0] - step.batch->at("targets")).square().sum();     // the model ends in nn::Outputs
   ///   };
   ///   engine->train_step(batch, static_cast<double>(batch.rows()), squared);
@@ -199,7 +200,7 @@ class Engine : public Resumable {
   void make_groups();
   const Member& member(const std::string& name) const;
   const Member& main() const { return members_.front(); }
-  nn::Step training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const;
+  nn::ForwardContext training_step_of(const Member& member, const tensor::Batch& micro_batch, int64_t index) const;
   /// Implements both overloads of train_step(). `by_graph`: `loss` is the one that captured() records.
   double train_on(const Member& member, const tensor::Batch& batch, double weight, const Loss& loss, bool by_graph);
   Loss objective_loss() const;
@@ -209,7 +210,7 @@ class Engine : public Resumable {
   at::Tensor captured(const tensor::Batch& micro_batch, const at::Tensor& factor);
   tensor::Batch checked(const Member& member, const tensor::Batch& batch) const;
   /// Returns the contexts of the micro-batches of a pass without gradients.
-  std::vector<nn::Step> forward_steps(const Member& member, const tensor::Batch& batch) const;
+  std::vector<nn::ForwardContext> forward_steps(const Member& member, const tensor::Batch& batch) const;
   /// Returns tokens_read() for a batch that has these fields.
   std::vector<tensor::TokenRun> tokens_read(const tensor::Batch& batch) const;
 

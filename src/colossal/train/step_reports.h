@@ -28,7 +28,7 @@ class StepReports {
   /// a dot.
   StepReports(const models::Model& model, at::Device device, const std::string& name = "");
 
-  /// Returns the accumulator for nn::Step::reports of training passes; null if no report is declared.
+  /// Returns the accumulator for nn::ForwardContext::reports of training passes; null if no report is declared.
   const std::shared_ptr<nn::ReportAccumulator>& accumulator() const { return accumulator_; }
   /// Clears the values of all passes.
   void begin_step();

@@ -62,7 +62,8 @@ at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Sche
   const at::Tensor input = run.count == 1 ? at::full({rows, 1}, tokens[run.first], ids)
                                           : at::tensor(tokens, ids).slice(0, run.first).repeat({rows, 1});
   const int64_t held = is_first ? 0 : text.cache->lengths().front();
-  nn::Step pass = nn::step_of(nn::token_batch(input, at::arange(held, held + run.count, ids).repeat({rows, 1})));
+  nn::ForwardContext pass =
+      nn::step_of(nn::token_batch(input, at::arange(held, held + run.count, ids).repeat({rows, 1})));
   pass.cache = text.cache.get();
   if (has_encoder_) pass.source_tokens = is_first ? text.source : 0;
   return model_.next_logits(pass).unsqueeze(0);

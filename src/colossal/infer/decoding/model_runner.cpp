@@ -45,7 +45,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const at::NoGradGuard no_grad;
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
-  nn::Step pass;
+  nn::ForwardContext pass;
   for (const Scheduler::Run& run : step) {
     const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
     const int64_t row = static_cast<int64_t>(ids.size()) - run.first;
@@ -74,7 +74,7 @@ at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Sch
   const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
   return model_.everywhere(
       pass,
-      [&](int, const models::States& end, const nn::Step& own) {
+      [&](int, const models::States& end, const nn::ForwardContext& own) {
         return last.empty() ? none : model.head->logits(end[0].index_select(1, wanted), own)[0];
       },
       none);

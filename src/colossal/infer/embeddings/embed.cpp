@@ -67,8 +67,8 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   require(!by_head || has_pooler(distributed), "embed", "pooling `pooler` needs a BERT that has one: got ",
           task.generates() ? "a " : concat("objective ", task.objective, " of a "), family,
           "; use cls, mean, max or last");
-  model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](const at::Tensor& x,
-                                                                                        const nn::Step& step) {
+  model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](
+                   const at::Tensor& x, const nn::ForwardContext& step) {
     const std::vector<int64_t> lengths = step.sequences.in(x.size(1));
     if (pooling != Pooling::Pooler) return pooled(normed ? end(x, step) : x, lengths, pooling);
     // one row per text, because the pooler reads the first token of each row
@@ -93,11 +93,11 @@ at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vecto
   for (const int64_t length : lengths)
     for (int64_t i = 0; i < length; ++i) positions.push_back(i);
   const auto row = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, on_device).unsqueeze(0); };
-  nn::Step step = nn::step_of(nn::token_batch(row(ids), row(positions)));
+  nn::ForwardContext step = nn::step_of(nn::token_batch(row(ids), row(positions)));
   step.sequences.lengths = lengths;
   const auto count = static_cast<int64_t>(lengths.size());
   at::Tensor vectors = model_.everywhere(
-      step, [](int, const models::States& end, const nn::Step&) { return end[0]; },
+      step, [](int, const models::States& end, const nn::ForwardContext&) { return end[0]; },
       at::empty({count, model_.model().shape.hidden},
                 at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device)));
   if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);

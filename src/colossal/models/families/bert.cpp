@@ -45,7 +45,9 @@ void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* emb
   std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, {s.norm_epsilon});
   const nn::Unary activation = ops::activation(s.own.as<BertSizes>().activation).plain;
-  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(activation(dense->forward(x))); };
+  model.norm = [=](const at::Tensor& x, const nn::ForwardContext&) {
+    return norm->forward(activation(dense->forward(x)));
+  };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? embedding : nullptr, .bias = true});
 }
@@ -53,7 +55,7 @@ void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* emb
 void add_class_head(Model& model, const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> pooler = layers.dense("head.pooler", s.hidden, s.hidden, {.deviation = kDeviation});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("head.dropout", s.hidden, s.dropout);
-  model.norm = [=](const at::Tensor& x, nn::Step step) {
+  model.norm = [=](const at::Tensor& x, nn::ForwardContext step) {
     step.is_class_token = true;
     return dropout->forward(pooler->forward(x.narrow(1, 0, 1)).tanh(), step);
   };
@@ -68,7 +70,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> types = layers.positions("types", s.own.as<BertSizes>().types, s.hidden, kDeviation);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, {s.norm_epsilon});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=](const tensor::Batch& batch, const nn::ForwardContext& step) {
     const at::Tensor& ids = batch.at("ids");
     const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
     return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);

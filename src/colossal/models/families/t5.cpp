@@ -83,7 +83,7 @@ struct Part {
   at::Tensor hidden, documents;
 };
 
-int64_t source_of(const Task& task, int64_t tokens, const nn::Step& step) {
+int64_t source_of(const Task& task, int64_t tokens, const nn::ForwardContext& step) {
   const int64_t source = step.source_tokens.value_or(task.source_of(tokens));
   require(source >= 0 && source <= tokens, "model", "source_tokens must be at most the row's length, ", tokens,
           ": got ", source);
@@ -91,7 +91,7 @@ int64_t source_of(const Task& task, int64_t tokens, const nn::Step& step) {
 }
 
 /// Returns the documents of all tokens of the rows; undefined = one document per row.
-at::Tensor documents_of(const nn::Step& step) {
+at::Tensor documents_of(const nn::ForwardContext& step) {
   const at::Tensor& documents = step.documents;
   const bool is_plain = documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents);
   return is_plain ? at::Tensor() : documents;
@@ -104,14 +104,14 @@ Part part_of(const at::Tensor& hidden, const at::Tensor& documents, int64_t firs
 
 std::vector<State> states(const ModelShape& s) {
   using tensor::Dim;
-  const auto tokens_of = [task = task(s)](const nn::Step& step, int state) {
+  const auto tokens_of = [task = task(s)](const nn::ForwardContext& step, int state) {
     const int64_t tokens = step.batch->tokens(), source = source_of(task, tokens, step);
     return state == kSource ? source : tokens - source;
   };
   const auto state = [&](const char* name, int index) -> State {
     return {.name = name,
             .dims = {Dim::Row, Dim::Token, Dim::Feature},
-            .sizes = [=, hidden = s.hidden](const nn::Step& step, int64_t) -> std::vector<int64_t> {
+            .sizes = [=, hidden = s.hidden](const nn::ForwardContext& step, int64_t) -> std::vector<int64_t> {
               return {step.batch->rows(), tokens_of(step, index), hidden};
             }};
   };
@@ -132,7 +132,7 @@ class AttentionBranch {
     dropout_ = make.dropout(name + ".dropout", s.hidden, s.dropout);
   }
 
-  at::Tensor forward(const Part& x, const Part& seen, const nn::Step& step) const {
+  at::Tensor forward(const Part& x, const Part& seen, const nn::ForwardContext& step) const {
     nn::Heads heads = heads_->forward(x.hidden, seen.hidden, step);
     if (step.cache && layer_ >= 0) {
       const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
@@ -169,7 +169,7 @@ class FeedForwardBranch {
     down_ = make.contract(name + ".down", s.ffn, s.hidden, {.bias = false, .deviation = 1 / root(s.ffn)});
     dropout_ = make.dropout(name + ".dropout", s.hidden, s.dropout);
   }
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
     return dropout_->forward(down_->forward(up_->forward(x).map(activation_, step)), step);
   }
 
@@ -197,7 +197,7 @@ class EncoderBlock {
     end_ = make_rms(name + ".encoder_norm", s, make);
     end_dropout_ = make.dropout(name + ".encoder_norm.dropout", s.hidden, s.dropout);
   }
-  at::Tensor forward(const at::Tensor& source, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& source, const nn::ForwardContext& step) const {
     if (source.size(1) == 0) return source;
     const Part normed = part_of(norm_1_->forward(source), documents_of(step), 0);
     at::Tensor h = source + attention_->forward(normed, normed, step);
@@ -225,7 +225,7 @@ class DecoderBlock {
     norm_3_ = make_rms(name + ".norm_3", s, make);
     feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, make);
   }
-  at::Tensor forward(const at::Tensor& answer, const at::Tensor& source, const nn::Step& step) const {
+  at::Tensor forward(const at::Tensor& answer, const at::Tensor& source, const nn::ForwardContext& step) const {
     if (answer.size(1) == 0) return answer;
     const at::Tensor documents = documents_of(step);
     const int64_t behind = source.size(1);
@@ -251,14 +251,14 @@ std::optional<std::pair<int64_t, int64_t>> shared(const ModelShape& s, const std
 
 Block encoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
   const auto block = std::make_shared<const EncoderBlock>(s, index, std::move(positions), layers);
-  return {{kSource}, {kSource}, [block](States& states, const nn::Step& step) {
+  return {{kSource}, {kSource}, [block](States& states, const nn::ForwardContext& step) {
             states[kSource] = block->forward(states[kSource], step);
           }};
 }
 
 Block decoder_block(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
   const auto block = std::make_shared<const DecoderBlock>(s, index, std::move(positions), layers);
-  return {{kAnswer, kSource}, {kAnswer}, [block](States& states, const nn::Step& step) {
+  return {{kAnswer, kSource}, {kAnswer}, [block](States& states, const nn::ForwardContext& step) {
             states[kAnswer] = block->forward(states[kAnswer], states[kSource], step);
           }};
 }
@@ -269,7 +269,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.states = states(s);
-  const auto embed = [=, task = task(s)](States& states, const tensor::Batch& batch, const nn::Step& step) {
+  const auto embed = [=, task = task(s)](States& states, const tensor::Batch& batch, const nn::ForwardContext& step) {
     const at::Tensor row = dropout->forward(tokens->forward(batch.at("ids"), step), step);
     const int64_t source = source_of(task, row.size(1), step);
     states[kSource] = row.narrow(1, 0, source);
@@ -284,7 +284,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Norm> norm = make_rms("norm", s, layers);
   std::shared_ptr<nn::Dropout> end = layers.dropout("norm.dropout", s.hidden, s.dropout);
   const double scale = s.own.as<T5Sizes>().scaled_head ? 1 / root(s.hidden) : 1;
-  model.norm = [=](const at::Tensor& x, const nn::Step& step) {
+  model.norm = [=](const at::Tensor& x, const nn::ForwardContext& step) {
     const at::Tensor answer = end->forward(norm->forward(x), step);
     return scale == 1 ? answer : answer * scale;
   };

@@ -73,16 +73,17 @@ class MeanHead : public nn::LossHead {
  public:
   MeanHead(std::shared_ptr<nn::LossHead> first, std::shared_ptr<nn::LossHead> second)
       : first_(std::move(first)), second_(std::move(second)) {}
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override {
     return ops::cross_entropy(logits(hidden, step).flatten(0, -2), labels.reshape({-1}));
   }
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override {
     return logits(hidden, step).argmax(-1).eq(labels).sum();
   }
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override {
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                               const nn::ForwardContext& step) override {
     return ops::log_probabilities(logits(hidden, step), labels);
   }
-  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override {
+  at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override {
     return (first_->logits(hidden.narrow(1, 0, 1), step) + second_->logits(hidden.narrow(1, 1, 1), step)) / 2;
   }
 
@@ -107,7 +108,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   const at::ScalarType dtype = layers.parameters().options().dtype;
-  model.embed = [=, count = s.positions](const tensor::Batch& batch, const nn::Step& step) {
+  model.embed = [=, count = s.positions](const tensor::Batch& batch, const nn::ForwardContext& step) {
     const at::Tensor& images = batch.at("images");
     const auto ids = at::TensorOptions(images.device()).dtype(at::kLong);
     const at::Tensor tokens = patches->forward(images.to(dtype), step);
@@ -120,7 +121,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
       layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   // Heads read only the class tokens. A norm treats each token separately, so norms of other tokens would be wasted.
-  model.norm = [norm, heads = i.distillation_head ? 2 : 1](const at::Tensor& x, const nn::Step&) {
+  model.norm = [norm, heads = i.distillation_head ? 2 : 1](const at::Tensor& x, const nn::ForwardContext&) {
     return norm->forward(x.narrow(1, 0, heads));
   };
   model.head = layers.classifier("head", s.hidden, i.classes, kDeviation);

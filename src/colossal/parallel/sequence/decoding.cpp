@@ -48,7 +48,7 @@ class SpreadAttention final : public nn::Attention {
         heads_(shape.heads),
         options_(options) {}
 
-  nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
+  nn::Inside forward(const nn::Heads& heads, const nn::ForwardContext& step) override {
     if (!step.cache) return whole_->forward(heads, step);
     require(options_.causal && !step.documents.defined(), "parallel",
             "with a cache shared by parallel.sequence attention must be causal and over one document: got ",
@@ -145,7 +145,7 @@ Layout with_spread_cache(Layout layout, const SequenceConfig& config) {
   return layout;
 }
 
-at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::ForwardContext& step) {
   at::Tensor own = hidden.select(1, -1).contiguous();
   if (!step.cut) return own;
   comm::Group& ranks = layout.mesh->group(layout.outside.sequence);

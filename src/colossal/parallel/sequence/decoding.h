@@ -32,6 +32,6 @@ Layout with_spread_cache(Layout layout, const SequenceConfig& config);
 
 /// Converts hidden [B, S_own, H], this rank's tokens of a step under `layout`, to [B, H] of the last token, on every
 /// rank of the sequence. Communication: if tokens are split, the rank that has the last token broadcasts [B, H].
-at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::Step& step);
+at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::ForwardContext& step);
 
 }  // namespace colossal::parallel

@@ -18,14 +18,14 @@ class SplitAttention final : public nn::Attention {
                  const nn::AttentionOptions& options)
       : exchange_(std::move(exchange)), layer_(layer), heads_(heads), options_(options) {}
 
-  nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
+  nn::Inside forward(const nn::Heads& heads, const nn::ForwardContext& step) override {
     require(!step.cache || (step.cache->lengths().empty() && !step.documents.defined()), "parallel",
             "with tokens split by parallel.sequence a cache must be filled by one prompt of one document: got ",
             step.documents.defined() ? "documents" : "a cache that holds tokens",
             "; continue with layers that have whole sequences (DistributedModel::decoding_model)");
     require(step.sequences.lengths.size() <= 1, "parallel",
             "with tokens split by parallel.sequence a row must be one sequence: got ", step.sequences.lengths.size(),
-            "; separate them by documents (nn::Step::documents)");
+            "; separate them by documents (nn::ForwardContext::documents)");
     require(step.cut != nullptr, "parallel",
             "a step must have a cut, the tokens of each rank: got none; Layout::with_cut() makes it");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
@@ -99,7 +99,7 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
     layers->push_back(options);
     return std::make_unique<SplitAttention>(exchange, layer, shape.heads, options);
   };
-  layout.cut = [config, shares, layers](int64_t tokens, const nn::Step& step) {
+  layout.cut = [config, shares, layers](int64_t tokens, const nn::ForwardContext& step) {
     return sequence_cut(config, tokens, step.documents, *layers, shares);
   };
   return layout;

@@ -2,7 +2,7 @@
 // parallelism is such an exchange; the attention layer is written once over it.
 //
 //   Layout layout = with_sequence(make_layout(tensor, mesh), sequence);   // what TensorLayers are made of
-//   const nn::Step step = layout.with_cut(given, tokens);                 // says which tokens each rank has
+//   const nn::ForwardContext step = layout.with_cut(given, tokens);       // says which tokens each rank has
 //
 // A new mode is a type in modes.h and a file with its SequenceExchange.
 #pragma once
@@ -25,7 +25,7 @@ struct SequenceMask {
   nn::AttentionOptions options;
   at::Tensor slopes;     ///< slopes of ALiBi, fp64 [N], or undefined
   at::Tensor documents;  ///< documents of all tokens of these rows, int64 [B, S]; undefined = one document per row
-  /// nn::Step::known_documents, and the rows of them that `documents` holds; for attention to whole sequences
+  /// nn::ForwardContext::known_documents, and the rows of them that `documents` holds; for attention to whole sequences
   std::shared_ptr<nn::BatchDocuments> known_documents{};
   nn::Share rows{};
 

@@ -37,7 +37,7 @@ at::Tensor chosen(const at::Tensor& x, const std::vector<int64_t>& tokens) {
 
 }  // namespace
 
-SpreadTokens SpreadCache::after(const nn::Step& step, int64_t tokens, std::vector<int64_t>& kept) const {
+SpreadTokens SpreadCache::after(const nn::ForwardContext& step, int64_t tokens, std::vector<int64_t>& kept) const {
   require(step.sequences.lengths.size() <= 1, "kv_cache",
           "with a cache shared by ranks a row must be one sequence: got ", step.sequences.lengths.size(),
           "; continue one prompt at a time, or without parallel.sequence");
@@ -63,7 +63,8 @@ SpreadTokens SpreadCache::after(const nn::Step& step, int64_t tokens, std::vecto
   return all;
 }
 
-nn::KeysValues SpreadCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const nn::Step& step) {
+nn::KeysValues SpreadCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v,
+                                   const nn::ForwardContext& step) {
   std::vector<int64_t> kept;
   const int64_t tokens =
       step.cut ? std::accumulate(step.cut->lengths.begin(), step.cut->lengths.end(), int64_t{0}) : k.size(1);
@@ -77,7 +78,7 @@ nn::KeysValues SpreadCache::append(int64_t layer, const at::Tensor& k, const at:
   return held;
 }
 
-void SpreadCache::advance(const nn::Step& step, int64_t tokens) {
+void SpreadCache::advance(const nn::ForwardContext& step, int64_t tokens) {
   std::vector<int64_t> kept;
   held_ = after(step, tokens, kept);
   lengths_ = {length() + tokens};

@@ -16,7 +16,8 @@ bool is_named(const AxisNames& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-nn::Tokens tokens_at(const tensor::Place& place, const Layout& layout, const Split& split, const nn::Step& step) {
+nn::Tokens tokens_at(const tensor::Place& place, const Layout& layout, const Split& split,
+                     const nn::ForwardContext& step) {
   nn::Tokens tokens{.batch = {place.size(split.batch), {place.index(split.batch)}},
                     .sequence = {place.size(split.sequence), {place.index(split.sequence)}}};
   if (!step.cut) return tokens;
@@ -51,12 +52,12 @@ std::vector<tensor::Place> places_along(const tensor::Place& place, const AxisNa
 
 }  // namespace
 
-nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step) {
+nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::ForwardContext& step) {
   return tokens_at(layout.mesh->place(), layout, split, step);
 }
 
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
-                                 const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::Step& step) {
+                                 const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::ForwardContext& step) {
   const tensor::Place& place = layout.mesh->place();
   const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
   const nn::Tokens own = tokens_of(layout, split, step);
@@ -86,7 +87,7 @@ std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const
   return local;
 }
 
-at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step) {
+at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::ForwardContext& step) {
   const tensor::Place& place = layout.mesh->place();
   const int64_t parts = place.size(split.columns), width = whole.size(2) / parts;
   require(whole.size(2) % parts == 0, "parallel", "the features must be divisible by the ", parts,
@@ -94,7 +95,8 @@ at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& w
   return tokens_of(layout, split, step).of(whole).narrow(2, place.index(split.columns) * width, width);
 }
 
-at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step) {
+at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field,
+                   const nn::ForwardContext& step) {
   require(step.batch != nullptr, "model",
           "a step must have its micro-batch, of which a layer reads a field: got none; nn::step_of() makes it");
   const tensor::Place& place = layout.mesh->place();
@@ -127,7 +129,7 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
   return part;
 }
 
-at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step) {
+at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::ForwardContext& step) {
   const nn::Share tokens = tokens_of(layout, split, step).sequence;
   at::Tensor rows = own;
   if (!tokens.is_all()) {
@@ -154,7 +156,7 @@ GatheredTokens::GatheredTokens(std::shared_ptr<const Layout> layout, const AxisN
   ranks_ = places_along(layout_->mesh->place(), cuts == 0 ? AxisNames() : axes);
 }
 
-at::Tensor GatheredTokens::of(const at::Tensor& whole, const nn::Step& step) const {
+at::Tensor GatheredTokens::of(const at::Tensor& whole, const nn::ForwardContext& step) const {
   const auto tokens = [&](const tensor::Place& rank) { return tokens_at(rank, *layout_, layout_->outside, step); };
   if (!differ()) return tokens(ranks_.front()).of(whole);
   std::vector<at::Tensor> parts;
@@ -193,12 +195,12 @@ std::vector<SequenceOrder::Run> SequenceOrder::runs(const nn::SequenceCut& cut) 
   return runs;
 }
 
-void SequenceOrder::check(const nn::Step& step) const {
+void SequenceOrder::check(const nn::ForwardContext& step) const {
   if (ranks_ == 1 || !step.cut) return;
   for (int64_t first = 0; first < parts_; first += ranks_) SequenceOrder(first, ranks_, parts_).runs(*step.cut);
 }
 
-at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank, const nn::Step& step) const {
+at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank, const nn::ForwardContext& step) const {
   if (ranks_ == 1) return by_rank;
   require(by_rank.dim() >= 2, "parallel", "gathered tokens must be [ranks * B, S / ranks, ...]: got ", by_rank.sizes());
   if (!step.cut) return by_rank.unflatten(0, {ranks_, -1}).transpose(0, 1).flatten(1, 2);
@@ -208,7 +210,7 @@ at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank, const nn::Step&
   return at::cat(parts, 1);
 }
 
-at::Tensor SequenceOrder::by_rank(const at::Tensor& by_sequence, const nn::Step& step) const {
+at::Tensor SequenceOrder::by_rank(const at::Tensor& by_sequence, const nn::ForwardContext& step) const {
   if (ranks_ == 1) return by_sequence;
   if (!step.cut) return by_sequence.unflatten(1, {ranks_, -1}).transpose(0, 1).flatten(0, 1);
   std::vector<std::vector<at::Tensor>> parts(ranks_);

@@ -17,20 +17,23 @@ namespace colossal::parallel {
 
 /// Returns the tokens of the batch of `step` that this rank holds under `split`, one of the layout's. Errors
 /// ("parallel"): a step whose cut of the sequence is not for the ranks that split it.
-nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step);
+nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::ForwardContext& step);
 
 /// Returns the sizes of this rank's part of activations whose whole sizes are `sizes`, with these kinds of dimensions.
 /// They are divided as part_of() divides a field of the batch of `step`; `tokens` is the length that its cut divides.
 /// Errors ("parallel"): a length that does not divide.
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
-                                 const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::Step& step = {});
+                                 const std::vector<tensor::Dim>& dims, int64_t tokens,
+                                 const nn::ForwardContext& step = {});
 /// Returns that part of `whole` [B, S, F]. Errors: sizes that do not divide.
-at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step = {});
+at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole,
+                   const nn::ForwardContext& step = {});
 
 /// Returns that part of a field of step.batch: its rows, tokens and features are divided under `split`, other
 /// dimensions stay whole. Tokens are divided by the cut of the step if the field has as many as the batch, and evenly
 /// otherwise. Errors ("parallel"): a length that does not divide; "model": a step without a batch.
-at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field, const nn::Step& step);
+at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field,
+                   const nn::ForwardContext& step);
 
 /// Joins the tokens of all ranks: from `own` [B_local, S_local, ...], equal on the ranks of split.columns, to the whole
 /// [B, S, ...] on every rank. Ranks may have unequal numbers of tokens; `own` has all of this rank's.
@@ -38,7 +41,7 @@ at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field
 /// Gradient:      every rank uses the whole in the same way, so each takes its part of the gradient.
 /// Communication: one all_reduce of [B_local, S, ...] over the ranks that split the sequence (2 (n-1)/n of its bytes),
 ///                one all_gather over those that split rows ((n-1)/n of the bytes of the whole). Backward: none.
-at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::Step& step);
+at::Tensor joined(const Layout& layout, const Split& split, const at::Tensor& own, const nn::ForwardContext& step);
 
 /// The tokens that the ranks along some axes hold together, concatenated rank by rank along dimension 0. A product
 /// gathers rows in this order, and a reduce_scatter splits them in it.
@@ -50,7 +53,7 @@ class GatheredTokens {
   bool differ() const { return ranks_.size() > 1; }
   /// Converts [B, S] to [ranks * B_local, S_local], or to this rank's part if the ranks hold the same tokens. Errors
   /// ("parallel"): ranks that hold unequal numbers of tokens.
-  at::Tensor of(const at::Tensor& whole, const nn::Step& step) const;
+  at::Tensor of(const at::Tensor& whole, const nn::ForwardContext& step) const;
 
  private:
   std::shared_ptr<const Layout> layout_;
@@ -60,7 +63,7 @@ class GatheredTokens {
 /// The order of tokens that were gathered from ranks that split the sequence. Gathered tokens are concatenated rank by
 /// rank: [ranks * B, S / ranks, ...]. Elementwise operations work in any order; for other operations this class
 /// converts to the order of the sequence, and back.
-/// Cost: a copy; none if the sequence is not gathered or if, in equal runs (no Step::cut), B is 1. Errors
+/// Cost: a copy; none if the sequence is not gathered or if, in equal runs (no ForwardContext::cut), B is 1. Errors
 /// ("parallel"): ranks that hold unequal numbers of tokens.
 class SequenceOrder {
  public:
@@ -71,11 +74,11 @@ class SequenceOrder {
   static SequenceOrder whole(const Layout& layout, const Split& split);
   int64_t ranks() const { return ranks_; }
   /// Throws the error that by_sequence() would throw on any rank for the cut of `step`, on all of them alike.
-  void check(const nn::Step& step) const;
+  void check(const nn::ForwardContext& step) const;
   /// [ranks * B, S / ranks, ...] -> [B, S, ...]
-  at::Tensor by_sequence(const at::Tensor& by_rank, const nn::Step& step) const;
+  at::Tensor by_sequence(const at::Tensor& by_rank, const nn::ForwardContext& step) const;
   /// [B, S, ...] -> [ranks * B, S / ranks, ...]
-  at::Tensor by_rank(const at::Tensor& by_sequence, const nn::Step& step) const;
+  at::Tensor by_rank(const at::Tensor& by_sequence, const nn::ForwardContext& step) const;
 
  private:
   /// A run of the sequence: the rank that has it, the index of its first token on that rank and among all tokens, and

@@ -28,7 +28,7 @@ struct LinearLayers {
 
   // q replaces the output of attention, which has the same shape.
   at::Tensor forward(const at::Tensor& x) const {
-    const nn::Step step;
+    const nn::ForwardContext step;
     return contract->forward(expand->forward(from_heads->forward({heads->forward(x, step).q.flatten(2)}, step)));
   }
 

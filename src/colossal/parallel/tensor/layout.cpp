@@ -30,7 +30,7 @@ Layout make_layout(const TensorConfig& config, comm::Mesh& mesh) {
   return layout;
 }
 
-nn::Step Layout::with_cut(nn::Step step, int64_t tokens) const {
+nn::ForwardContext Layout::with_cut(nn::ForwardContext step, int64_t tokens) const {
   if (!cut || step.cut) return step;
   step.cut = std::make_shared<const nn::SequenceCut>(cut(tokens, step));
   tokens_of(*this, outside, step).sequence.ranges(tokens, "sequence");
@@ -38,6 +38,6 @@ nn::Step Layout::with_cut(nn::Step step, int64_t tokens) const {
   return step;
 }
 
-nn::Share Layout::tokens_read(const nn::Step& step) const { return tokens_of(*this, inside, step).sequence; }
+nn::Share Layout::tokens_read(const nn::ForwardContext& step) const { return tokens_of(*this, inside, step).sequence; }
 
 }  // namespace colossal::parallel

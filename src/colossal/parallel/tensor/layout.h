@@ -68,7 +68,7 @@ struct Layout {
   /// its step and for the layers that `attention` has made, and equal on every rank; null = equal runs. Products that
   /// gather tokens need equally many from each rank. A pipeline needs equally many of a rank in each micro-batch of a
   /// step
-  std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
+  std::function<nn::SequenceCut(int64_t tokens, const nn::ForwardContext& step)> cut{};
   /// makes attention (nn::Layers::make_attention) if ranks have parts of the sequence inside, too, or parts of a
   /// cache; null = ranks have whole sequences
   std::function<std::unique_ptr<nn::Attention>(int64_t layer, const nn::AttentionShape&, const nn::AttentionOptions&)>
@@ -78,9 +78,9 @@ struct Layout {
   /// the step already has stays. distributed::DistributedModel calls this for each micro-batch.
   /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, or that does not assign each run
   ///                      once or all tokens. Unequal shares for ranks whose tokens are gathered.
-  nn::Step with_cut(nn::Step step, int64_t tokens) const;
+  nn::ForwardContext with_cut(nn::ForwardContext step, int64_t tokens) const;
   /// Returns the tokens of a row that layers of this rank take from a batch, for a step with its cut.
-  nn::Share tokens_read(const nn::Step& step) const;
+  nn::Share tokens_read(const nn::ForwardContext& step) const;
 };
 
 /// Returns the layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`. Errors: as

@@ -96,7 +96,7 @@ TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout
   fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
 }
 
-nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::Step& step) {
+nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::ForwardContext& step) {
   const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
   const TensorLinear& f = *fused_;
   const at::Tensor& weight = f.weight_.value;
@@ -132,7 +132,7 @@ TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layo
   kv_ = TensorLinear::expand(p, layout_, name + ".kv", s.hidden, 2 * s.heads * s.head_dim, kv);
 }
 
-nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& source, const nn::Step& step) {
+nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& source, const nn::ForwardContext& step) {
   nn::Heads heads =
       nn::cross_heads_of(q_->forward(x), source.size(1) > 0 ? kv_->forward(source) : at::Tensor(), head_dim_);
   heads.tokens = tokens_of(*layout_, layout_->inside, step);

@@ -43,7 +43,7 @@ class TensorHeads : public nn::HeadProjection {
  public:
   TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
               nn::LinearOptions);
-  nn::Heads forward(const at::Tensor& x, const nn::Step& step) override;
+  nn::Heads forward(const at::Tensor& x, const nn::ForwardContext& step) override;
 
  private:
   nn::AttentionShape shape_;
@@ -58,7 +58,7 @@ class TensorCrossHeads : public nn::CrossProjection {
  public:
   TensorCrossHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
                    nn::LinearOptions q, nn::LinearOptions kv);
-  nn::Heads forward(const at::Tensor& x, const at::Tensor& source, const nn::Step& step) override;
+  nn::Heads forward(const at::Tensor& x, const at::Tensor& source, const nn::ForwardContext& step) override;
 
  private:
   std::shared_ptr<const Layout> layout_;

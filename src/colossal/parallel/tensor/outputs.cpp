@@ -25,7 +25,7 @@ at::Tensor TensorOutputs::own(const at::Tensor& hidden) const {
   return bias_ ? y + bias_->value() : y;
 }
 
-at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor TensorOutputs::forward(const at::Tensor& hidden, const nn::ForwardContext& step) {
   return joined(*layout_, layout_->outside, own(hidden), step);
 }
 

@@ -23,7 +23,7 @@ class TensorOutputs : public nn::Outputs {
  public:
   TensorOutputs(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t out,
                 const nn::LinearOptions&);
-  at::Tensor forward(const at::Tensor& hidden, const nn::Step& step) override;
+  at::Tensor forward(const at::Tensor& hidden, const nn::ForwardContext& step) override;
   /// Returns the outputs of this rank's tokens, [..., H_local] -> [..., out], equal on the ranks that split features.
   at::Tensor own(const at::Tensor& hidden) const;
 

@@ -37,7 +37,7 @@ struct TensorContract : nn::Contract {
 struct TensorOutput : nn::OutputProjection {
   TensorOutput(std::unique_ptr<TensorLinear> linear, const Layout& layout)
       : linear(std::move(linear)), order(SequenceOrder::inside(layout)) {}
-  at::Tensor forward(const nn::Inside& x, const nn::Step& step) override {
+  at::Tensor forward(const nn::Inside& x, const nn::ForwardContext& step) override {
     return linear->forward(order.by_rank(x.tensor, step), x.pending);
   }
   std::unique_ptr<TensorLinear> linear;
@@ -50,7 +50,7 @@ struct TableEmbedding : nn::Embedding {
       : layout(std::move(of)),
         table(p, *layout, name + ".weight", {length, hidden}, layout->outside,
               {.features = 1, .init = Init::normal(deviation), .decay = true}) {}
-  at::Tensor forward(const at::Tensor& ids, const nn::Step& step) override {
+  at::Tensor forward(const at::Tensor& ids, const nn::ForwardContext& step) override {
     return nn::lookup(table.value(), tokens_of(*layout, layout->outside, step).of(ids));
   }
   nn::Parameter& weight() override { return table.parameter(); }
@@ -80,7 +80,7 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
         bias(p, *layout, name + ".bias", {hidden}, layout->outside, {}),
         first(p, *layout, class_token + ".weight", {s.class_tokens, hidden}, layout->outside,
               {.features = 1, .init = Init::normal(class_deviation), .decay = true}) {}
-  at::Tensor forward(const at::Tensor& images, const nn::Step& step) override {
+  at::Tensor forward(const at::Tensor& images, const nn::ForwardContext& step) override {
     const nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
     const at::Tensor patches = nn::cut_patches(tokens.rows_of(images), shape), w = weight.value().flatten(1),
                      b = bias.value(), class_tokens = first.value();
@@ -158,7 +158,7 @@ struct TensorDropout : nn::Dropout {
         hidden(hidden),
         probability(probability),
         column(layout->mesh->place().index(layout->outside.columns)) {}
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) override {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) override {
     if (!step.training || probability == 0) return x;
     nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
     if (step.is_class_token) tokens.sequence = {};
@@ -198,7 +198,7 @@ TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
     : Layers(parameters, split_axes(layout.outside)), layout_(std::make_shared<const Layout>(std::move(layout))) {}
 
 nn::FieldPart TensorLayers::field_part() const {
-  return [layout = layout_](const tensor::Field& field, const nn::Step& step) {
+  return [layout = layout_](const tensor::Field& field, const nn::ForwardContext& step) {
     return part_of(*layout, layout->outside, field, step);
   };
 }

@@ -23,7 +23,7 @@ std::vector<std::string> token_axes(const Split& split) {
 }
 
 /// Converts the tokens of each rank, x [B_local, S_local, ...], to all tokens: [B, S, ...].
-at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& split, const nn::Step& step) {
+at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& split, const nn::ForwardContext& step) {
   if (const SequenceOrder order = SequenceOrder::whole(layout, split); order.ranks() > 1) {
     order.check(step);
     x = order.by_sequence(comm::gather_from(x, 0, layout.mesh->group(split.sequence)), step);
@@ -106,7 +106,7 @@ VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<cons
   table_.looked_up = true;
 }
 
-at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids, const nn::Step& step) {
+at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids, const nn::ForwardContext& step) {
   if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids, step));
   const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
   const at::Tensor local = ids_.of(ids, step) - first;
@@ -140,7 +140,7 @@ at::Tensor VocabularyLossHead::weight() const {
   return Mirror::apply(weight_.value, reinterpret_cast<int64_t>(&grid), layout_->mesh->size(row));
 }
 
-at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::Step& step) const {
+at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::ForwardContext& step) const {
   const at::Tensor own = tokens_of(*layout_, layout_->inside, step).of(labels);
   return order_.by_rank(own, step).reshape({order_.ranks(), -1});
 }
@@ -149,7 +149,8 @@ int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t colum
   return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, slices_of_) / own_labels.size(0));
 }
 
-at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels,
+                                        const nn::ForwardContext& step) {
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step);
   at::Tensor loss;
   if (layout_->expand.product.get() == &nn::serial_product()) {
@@ -165,7 +166,8 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
   return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->inside)));
 }
 
-at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor& labels,
+                                     const nn::ForwardContext& step) {
   comm::Group& words = layout_->mesh->group(layout_->inside.columns);
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step), w = weight(),
                    b = bias();
@@ -183,7 +185,7 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
 }
 
 at::Tensor VocabularyLossHead::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                                                 const nn::Step& step) {
+                                                 const nn::ForwardContext& step) {
   comm::Group& words = layout_->mesh->group(layout_->inside.columns);
   nn::VocabularyPart part{.logits = [layout = layout_, room = room_](const at::Tensor& x, const at::Tensor& w,
                                                                      const at::Tensor& b) -> at::Tensor {
@@ -201,7 +203,7 @@ at::Tensor VocabularyLossHead::log_probabilities(const at::Tensor& hidden, const
   return joined(*layout_, layout_->inside, order_.by_sequence(rows, step), step);
 }
 
-at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::ForwardContext& step) {
   const at::Tensor own =
       ops::soft_capped(nn::linear(*logits_product_, hidden, weight(), bias(), room_, nullptr), soft_cap_);
   const at::Tensor words =
@@ -213,18 +215,19 @@ TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layo
                                    int64_t hidden, int64_t classes, double deviation)
     : layout_(layout), classes_(p, std::move(layout), name, hidden, classes, {.deviation = deviation}) {}
 
-at::Tensor TensorClassifier::counted(const at::Tensor& x, const nn::Step& step) const {
+at::Tensor TensorClassifier::counted(const at::Tensor& x, const nn::ForwardContext& step) const {
   const bool counts = tokens_of(*layout_, layout_->outside, step).sequence.has_first();
   return counts ? x : x.masked_fill(at::ones({}, x.options().dtype(at::kBool).requires_grad(false)), 0);
 }
 
-at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels,
+                                      const nn::ForwardContext& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
   const at::Tensor loss = ops::cross_entropy(classes_.own(hidden).flatten(0, -2), own.reshape({-1}));
   return comm::reduce_from(counted(loss, step), layout_->mesh->group(token_axes(layout_->outside)));
 }
 
-at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
   at::Tensor count = counted(classes_.own(hidden).argmax(-1).eq(own).sum(), step).clone();
   layout_->mesh->group(token_axes(layout_->outside)).all_reduce(count, comm::Reduce::Sum).wait();
@@ -232,11 +235,11 @@ at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& l
 }
 
 at::Tensor TensorClassifier::log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
-                                               const nn::Step& step) {
+                                               const nn::ForwardContext& step) {
   return ops::log_probabilities(logits(hidden, step), labels);
 }
 
-at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::Step& step) {
+at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::ForwardContext& step) {
   const Split& split = layout_->outside;
   const at::Tensor rows = comm::reduce_from(counted(classes_.own(hidden), step), layout_->mesh->group(split.sequence));
   return comm::gather_from(rows, 0, layout_->mesh->group(split.batch));

@@ -30,7 +30,7 @@ class VocabularyEmbedding : public nn::Embedding {
  public:
   VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary,
                       int64_t hidden, double deviation);
-  at::Tensor forward(const at::Tensor& ids, const nn::Step& step) override;
+  at::Tensor forward(const at::Tensor& ids, const nn::ForwardContext& step) override;
   nn::Parameter& weight() override { return table_; }
 
  private:
@@ -58,17 +58,18 @@ class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                      int64_t vocabulary, const nn::LmHeadOptions&);
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                               const nn::ForwardContext& step) override;
+  at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override;
 
  private:
   at::Tensor weight() const;
   at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
   /// Returns the labels of the tokens of which this rank has a part of the logits: [ranks, tokens of each]. They are
   /// in the order in which the projection gathers the tokens.
-  at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
+  at::Tensor own_labels(const at::Tensor& labels, const nn::ForwardContext& step) const;
   /// Returns the number of tokens per rank in a slice of own_labels(), such that a slice of logits with `columns`
   /// columns is small; at least 1.
   int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
@@ -89,14 +90,15 @@ class TensorClassifier : public nn::LossHead {
  public:
   TensorClassifier(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                    int64_t classes, double deviation);
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
-  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::ForwardContext& step) override;
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& labels,
+                               const nn::ForwardContext& step) override;
+  at::Tensor logits(const at::Tensor& hidden, const nn::ForwardContext& step) override;
 
  private:
   /// Returns `x`, or zeros if this rank does not have the first token of each row.
-  at::Tensor counted(const at::Tensor& x, const nn::Step& step) const;
+  at::Tensor counted(const at::Tensor& x, const nn::ForwardContext& step) const;
 
   std::shared_ptr<const Layout> layout_;
   TensorOutputs classes_;

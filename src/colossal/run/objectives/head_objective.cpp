@@ -23,7 +23,8 @@ double HeadObjective::weight(const tensor::Batch& batch) const {
   return tensor::host_value(models::counted_labels(batch));
 }
 
-at::Tensor HeadObjective::loss(const models::Model& model, const models::States& end, const nn::Step& step) const {
+at::Tensor HeadObjective::loss(const models::Model& model, const models::States& end,
+                               const nn::ForwardContext& step) const {
   return models::loss_sum(model, end.at(0), step);
 }
 
@@ -33,7 +34,7 @@ std::vector<Metric> HeadObjective::metrics(const std::vector<double>& sums, doub
 }
 
 at::Tensor CountingObjective::evaluate(const models::Model& model, const models::States& end,
-                                       const nn::Step& step) const {
+                                       const nn::ForwardContext& step) const {
   const at::Tensor lost = loss(model, end, step), found = models::found_labels(model, end.at(0), step);
   return at::stack({lost.to(at::kDouble), found.to(at::kDouble)});
 }

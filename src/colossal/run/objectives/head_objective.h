@@ -14,7 +14,7 @@ class HeadObjective : public Objective {
   std::string missing_from(const models::Model& model) const override;
   void check(const tensor::Batch& batch) const override;
   double weight(const tensor::Batch& batch) const override;
-  at::Tensor loss(const models::Model& model, const models::States& end, const nn::Step& step) const override;
+  at::Tensor loss(const models::Model& model, const models::States& end, const nn::ForwardContext& step) const override;
   /// Returns eval_loss and perplexity.
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 
@@ -32,7 +32,8 @@ class CountingObjective : public HeadObjective {
  public:
   using HeadObjective::HeadObjective;
   int64_t sums() const override { return 2; }
-  at::Tensor evaluate(const models::Model& model, const models::States& end, const nn::Step& step) const override;
+  at::Tensor evaluate(const models::Model& model, const models::States& end,
+                      const nn::ForwardContext& step) const override;
   /// Returns eval_loss and accuracy.
   std::vector<Metric> metrics(const std::vector<double>& sums, double weight) const override;
 };
