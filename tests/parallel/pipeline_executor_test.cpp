@@ -134,7 +134,7 @@ TEST_P(Executor, GivesTheGradientsOfOneProcessWithinTheSchedule) {
     const std::lock_guard lock(mutex);
     EXPECT_DOUBLE_EQ(executor.peak_live(), simulated.peak_live[world.rank()]) << "rank " << world.rank();
     const auto& list = schedule.ranks[world.rank()];
-    const auto transfers = std::count_if(list.begin(), list.end(), [](const schedule::Step& step) {
+    const auto transfers = std::count_if(list.begin(), list.end(), [](const schedule::PipelineOp& step) {
       return step.action >= schedule::Action::SendForward && step.action <= schedule::Action::ReceiveBackward;
     });
     EXPECT_EQ(world.traffic().total().calls, kRepeats * transfers) << "rank " << world.rank();

@@ -27,26 +27,26 @@ std::string fault_of(const Schedule& schedule) {
 }
 
 /// A schedule after one change to the list of one rank.
-Schedule broken(Schedule schedule, int rank, const std::function<void(std::vector<Step>&)>& change) {
+Schedule broken(Schedule schedule, int rank, const std::function<void(std::vector<PipelineOp>&)>& change) {
   EXPECT_EQ(fault_of(schedule), "");
   change(schedule.ranks[rank]);
   return schedule;
 }
 
-auto find(std::vector<Step>& steps, Action action, int micro_batch, int chunk = 0) {
-  const auto found = std::find_if(steps.begin(), steps.end(), [&](const Step& step) {
+auto find(std::vector<PipelineOp>& steps, Action action, int micro_batch, int chunk = 0) {
+  const auto found = std::find_if(steps.begin(), steps.end(), [&](const PipelineOp& step) {
     return step.action == action && step.micro_batch == micro_batch && step.chunk == chunk;
   });
   EXPECT_NE(found, steps.end());
   return found;
 }
 
-std::function<void(std::vector<Step>&)> without(Action action, int micro_batch, int chunk = 0) {
-  return [=](std::vector<Step>& steps) { steps.erase(find(steps, action, micro_batch, chunk)); };
+std::function<void(std::vector<PipelineOp>&)> without(Action action, int micro_batch, int chunk = 0) {
+  return [=](std::vector<PipelineOp>& steps) { steps.erase(find(steps, action, micro_batch, chunk)); };
 }
 
-std::function<void(std::vector<Step>&)> swapped(Action a, int i, Action b, int j) {
-  return [=](std::vector<Step>& steps) { std::iter_swap(find(steps, a, i), find(steps, b, j)); };
+std::function<void(std::vector<PipelineOp>&)> swapped(Action a, int i, Action b, int j) {
+  return [=](std::vector<PipelineOp>& steps) { std::iter_swap(find(steps, a, i), find(steps, b, j)); };
 }
 
 TEST(Check, RefusesMissingSteps) {
@@ -77,7 +77,7 @@ TEST(Check, RefusesSwappedPairs) {
   EXPECT_THAT(fault_of(broken(one, 0, swapped(Action::Forward, 0, Action::SendForward, 0))),
               HasSubstr("step 0 (SendForward 0 to 1): is before its Forward"));
   // Both are received in time, but not in the order in which they are sent.
-  const auto received_early = [](std::vector<Step>& steps) {
+  const auto received_early = [](std::vector<PipelineOp>& steps) {
     const auto second = find(steps, Action::ReceiveForward, 1);
     std::rotate(steps.begin(), second, second + 1);
   };
@@ -89,7 +89,7 @@ TEST(Check, RefusesSwappedPairs) {
 
 TEST(Check, RefusesStraySteps) {
   const Schedule one = make("1f1b", 4, 4);
-  const auto with = [&](int rank, const Step& step) {
+  const auto with = [&](int rank, const PipelineOp& step) {
     return broken(one, rank, [&](auto& steps) { steps.insert(steps.begin(), step); });
   };
   EXPECT_EQ(fault_of(with(0, {Action::Forward, 4, 0})), "1f1b, rank 0, step 0 (F4): there is no micro-batch 4");
@@ -113,7 +113,7 @@ TEST(Check, RefusesStraySteps) {
 TEST(Check, RefusesDeadlocksWithBlockingTransfers) {
   using enum Action;
   // Rank 0 sends micro-batch 1 before rank 1 receives it, because rank 1 first sends a gradient.
-  std::vector<Step> first, second;
+  std::vector<PipelineOp> first, second;
   for (int i = 0; i < 3; ++i) first.insert(first.end(), {{Forward, i, 0}, {SendForward, i, 0, 1}});
   for (int i = 0; i < 3; ++i) {
     first.insert(first.end(), {{ReceiveBackward, i, 0, 1}, {Backward, i, 0}});
@@ -129,7 +129,7 @@ TEST(Check, RefusesDeadlocksWithBlockingTransfers) {
 }
 
 TEST(Check, RefusesNeighboursThatBothSendFirst) {
-  const auto sends_first = [](std::vector<Step>& steps) {
+  const auto sends_first = [](std::vector<PipelineOp>& steps) {
     const auto receive = find(steps, Action::ReceiveForward, 0);
     EXPECT_EQ((receive + 1)->action, Action::SendForward);
     std::iter_swap(receive, receive + 1);

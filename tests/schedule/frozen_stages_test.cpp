@@ -24,7 +24,7 @@ TEST(FrozenStages, RunForwardOnlyAndLeaveOthersUnchanged) {
       Messages sent, received;
       std::map<int, int> backward;  // backward steps by stage
       for (int rank = 0; rank < 4; ++rank)
-        for (const Step& step : part.ranks[rank]) {
+        for (const PipelineOp& step : part.ranks[rank]) {
           const bool forward = step.action == Action::SendForward || step.action == Action::ReceiveForward;
           if (is_send(step.action)) sent[{rank, step.peer}].push_back({forward, step.micro_batch});
           if (is_receive(step.action)) received[{step.peer, rank}].push_back({forward, step.micro_batch});

@@ -43,7 +43,7 @@ TEST(Golden, GpipeAndOneRank) {
 
 std::string lines(const Schedule& schedule, int rank) {
   std::string out;
-  for (const Step& step : schedule.ranks[rank]) out += to_string(step, schedule.placement.chunks()) + "\n";
+  for (const PipelineOp& step : schedule.ranks[rank]) out += to_string(step, schedule.placement.chunks()) + "\n";
   return out;
 }
 

@@ -82,7 +82,7 @@ TEST(Options, RunsEveryScheduleOnOneRank) {
   for (const auto& family : families()) {
     SCOPED_TRACE(family.name);
     const Schedule schedule = make(family.name, 1, 3);
-    for (const Step& step : schedule.ranks[0]) EXPECT_FALSE(is_send(step.action) || is_receive(step.action));
+    for (const PipelineOp& step : schedule.ranks[0]) EXPECT_FALSE(is_send(step.action) || is_receive(step.action));
   }
 }
 
@@ -105,7 +105,7 @@ TEST(Options, DescribesFamilies) {
     EXPECT_GT(std::string(family.description).size(), 10u);
     const Schedule schedule = make(family.name, 2, 4);
     bool splits = false;
-    for (const Step& step : schedule.ranks[0]) splits = splits || step.action == Action::BackwardInput;
+    for (const PipelineOp& step : schedule.ranks[0]) splits = splits || step.action == Action::BackwardInput;
     EXPECT_EQ(splits, family.splits_backward) << family.name;
   }
 }

@@ -9,7 +9,7 @@ namespace colossal::schedule {
 /// Returns the compute steps of one rank: "F0 F1 B0 B1", with chunk letters if there are several chunks.
 inline std::string order_of(const Schedule& schedule, int rank) {
   std::string out;
-  for (const Step& step : schedule.ranks[rank]) {
+  for (const PipelineOp& step : schedule.ranks[rank]) {
     if (is_compute(step.action)) out += (out.empty() ? "" : " ") + to_string(step, schedule.placement.chunks());
   }
   return out;

@@ -171,11 +171,11 @@ TEST(Simulate, AllowsForwardToDifferFromBackward) {
 
 TEST(Simulate, AllowsAnyStepCosts) {
   const Schedule schedule = make("1f1b", 2, 2);
-  const auto cost = [](int rank, const Step& step) {
+  const auto cost = [](int rank, const PipelineOp& step) {
     if (!is_compute(step.action)) return step.action == Action::Update ? 10.0 : 5.0;
     return rank == 0 ? 1.0 : 2.0;
   };
-  const Timeline timeline = simulate(schedule, cost, [](int rank, const Step&) { return rank == 0 ? 1.0 : 0.0; });
+  const Timeline timeline = simulate(schedule, cost, [](int rank, const PipelineOp&) { return rank == 0 ? 1.0 : 0.0; });
   EXPECT_EQ(timeline.busy, (std::vector<double>{4, 8}));
   EXPECT_EQ(timeline.makespan, 1 + 1 + 8 + 1);
   EXPECT_EQ(timeline.events.back().end, 2 + 8 + 5 + 10);

@@ -58,7 +58,7 @@ std::optional<report::PipelineTimeline> timeline_of(const run::Config& config, i
 void expect_whole(const report::PipelineTimeline& timeline, const schedule::Schedule& schedule) {
   auto event = timeline.measured.events.begin();
   for (int rank = 0; rank < 2; ++rank) {
-    for (const schedule::Step& step : schedule.ranks[rank]) {
+    for (const schedule::PipelineOp& step : schedule.ranks[rank]) {
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       ASSERT_NE(event, timeline.measured.events.end());
       EXPECT_EQ(event->rank, rank);

@@ -10,12 +10,12 @@ namespace {
 
 using schedule::Action;
 using schedule::Event;
+using schedule::PipelineOp;
 using schedule::Placement;
-using schedule::Step;
 using schedule::Timeline;
 
 /// Returns the rank that produces the input of a compute step; `rank` itself if the step needs none or produced it.
-int maker_of_input(const Placement& place, int rank, const Step& step) {
+int maker_of_input(const Placement& place, int rank, const PipelineOp& step) {
   const int stage = place.stage_of(rank, step.chunk), before = step.action == Action::Forward ? stage - 1 : stage + 1;
   if (step.action == Action::BackwardWeight || before < 0 || before >= place.stages()) return rank;
   return place.rank_of(place.pipe_of(step.chunk), before);
@@ -47,11 +47,11 @@ Timeline planned_timeline(const Timeline& measured, const schedule::Schedule& sc
     mean.sum += event.end - event.begin;
     ++mean.count;
   }
-  const schedule::StepCost cost = [&](int rank, const Step& step) {
+  const schedule::OpCost cost = [&](int rank, const PipelineOp& step) {
     const Mean& mean = means.at({rank, step.action, step.chunk});
     return mean.sum / mean.count;
   };
-  return schedule::simulate(schedule, cost, [](int, const Step&) { return 0.0; });
+  return schedule::simulate(schedule, cost, [](int, const PipelineOp&) { return 0.0; });
 }
 
 }  // namespace

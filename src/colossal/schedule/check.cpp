@@ -53,7 +53,7 @@ class RankCheck {
   const Placement& at_;
   const int rank_;
   size_t index_ = 0;
-  const Step* step_ = nullptr;
+  const PipelineOp* step_ = nullptr;
   std::set<std::tuple<Action, int, int>> done_;  // (action, micro-batch, chunk)
 };
 
@@ -132,18 +132,19 @@ void RankCheck::check_end() {
     for (int i = 0; i < schedule_.micro_batches; ++i) {
       if (schedule_.pipe_of(i) != at_.pipe_of(chunk)) continue;
       const auto has = [&](Action action) { return done_.count({action, i, chunk}) > 0; };
-      missing(has(Action::Forward), to_string(Step{Action::Forward, i, chunk}, at_.chunks()));
+      missing(has(Action::Forward), to_string(PipelineOp{Action::Forward, i, chunk}, at_.chunks()));
       missing(has(Action::Backward) || has(Action::BackwardInput),
-              to_string(Step{Action::Backward, i, chunk}, at_.chunks()));
+              to_string(PipelineOp{Action::Backward, i, chunk}, at_.chunks()));
       missing(has(Action::Backward) || has(Action::BackwardWeight),
-              to_string(Step{Action::BackwardWeight, i, chunk}, at_.chunks()));
+              to_string(PipelineOp{Action::BackwardWeight, i, chunk}, at_.chunks()));
     }
-    missing(done_.count({Action::Reduce, -1, chunk}) > 0, to_string(Step{Action::Reduce, -1, chunk}, at_.chunks()));
+    missing(done_.count({Action::Reduce, -1, chunk}) > 0,
+            to_string(PipelineOp{Action::Reduce, -1, chunk}, at_.chunks()));
   }
   missing(done_.count({Action::Update, -1, -1}) > 0, "Update");
 }
 
-Message message_of(const Schedule& schedule, int rank, const Step& step) {
+Message message_of(const Schedule& schedule, int rank, const PipelineOp& step) {
   const int stage = schedule.placement.stage_of(rank, step.chunk);
   switch (step.action) {
     case Action::SendForward:
@@ -160,7 +161,7 @@ using Pair = std::pair<int, int>;  // from, to
 void check_pairs(const Schedule& schedule) {
   std::map<Pair, std::pair<std::vector<Message>, std::vector<Message>>> pairs;  // sends, receives
   for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
-    for (const Step& step : schedule.ranks[rank]) {
+    for (const PipelineOp& step : schedule.ranks[rank]) {
       if (is_send(step.action)) pairs[{rank, step.peer}].first.push_back(message_of(schedule, rank, step));
       if (is_receive(step.action)) pairs[{step.peer, rank}].second.push_back(message_of(schedule, rank, step));
     }
@@ -189,7 +190,7 @@ void check_blocking(const Schedule& schedule) {
     const auto& steps = schedule.ranks[rank];
     const size_t before = at[rank];
     for (; at[rank] < steps.size(); ++at[rank]) {
-      const Step& step = steps[at[rank]];
+      const PipelineOp& step = steps[at[rank]];
       if (!is_transfer(step.action)) continue;
       const Message message = message_of(schedule, rank, step);
       (is_send(step.action) ? sent : received).insert(message);
@@ -213,7 +214,7 @@ void check_memory(const Schedule& schedule, double limit, double weight_share) {
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     double live = 0;
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
-      const Step& step = schedule.ranks[rank][i];
+      const PipelineOp& step = schedule.ranks[rank][i];
       live += live_change(schedule.placement, step.action, weight_share);
       require(live <= limit + 1e-9, "pipeline", schedule.name, ", rank ", rank, ", step ", i, " (",
               to_string(step, schedule.placement.chunks()), "): holds ", live,
@@ -236,7 +237,7 @@ void check(const Schedule& schedule, double memory_limit, double weight_share) {
 bool accumulates_in_order(const Schedule& schedule) {
   for (const auto& steps : schedule.ranks) {
     std::vector<int> last(schedule.placement.chunks(), -1);
-    for (const Step& step : steps) {
+    for (const PipelineOp& step : steps) {
       if (step.action != Action::Backward && step.action != Action::BackwardWeight) continue;
       if (step.micro_batch < last[step.chunk]) return false;
       last[step.chunk] = step.micro_batch;

@@ -27,7 +27,7 @@ double columns_per_unit(const Timeline& timeline, int columns) {
 }
 
 /// Returns the longest of "F3b", "F3", "F" that fits; in the shorter forms every other chunk has small letters.
-std::string cell_of(const std::string& name, const Step& step, size_t columns) {
+std::string cell_of(const std::string& name, const PipelineOp& step, size_t columns) {
   std::string cell = name;
   if (cell.size() > columns) {
     cell = name.substr(0, 1) + std::to_string(step.micro_batch);

@@ -6,7 +6,7 @@ namespace colossal::schedule {
 
 Schedule without_frozen_stages(Schedule schedule, int first_trained) {
   for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank)
-    std::erase_if(schedule.ranks[rank], [&](const Step& step) {
+    std::erase_if(schedule.ranks[rank], [&](const PipelineOp& step) {
       switch (step.action) {
         case Action::Backward:
         case Action::BackwardInput:

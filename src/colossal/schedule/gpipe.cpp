@@ -16,7 +16,7 @@ std::string fault(const Options& options) {
 Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
 
 Lists order(const Options& options, const Placement& placement) {
-  std::vector<Step> steps;
+  std::vector<PipelineOp> steps;
   for (int i = 0; i < options.micro_batches; ++i) steps.push_back({Action::Forward, i, 0});
   for (int i = 0; i < options.micro_batches; ++i) steps.push_back({Action::Backward, i, 0});
   return Lists(placement.ranks(), steps);

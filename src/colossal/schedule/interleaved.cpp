@@ -38,7 +38,7 @@ Lists order(const Options& options, const Placement& placement) {
   Lists lists;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     const int warm_up = warm_up_of(options, rank);
-    std::vector<Step> steps;
+    std::vector<PipelineOp> steps;
     const auto forward = [&](int k) { steps.push_back({Action::Forward, micro_batch_of(k), chunk_of(k)}); };
     for (int k = 0; k < warm_up; ++k) forward(k);
     for (int k = 0; k < total; ++k) {

@@ -44,7 +44,7 @@ class Scheduler {
   std::optional<Candidate> forward(int index) const;
   std::optional<Candidate> weight(int index) const;
   std::optional<Candidate> next_of(int rank) const;
-  Step execute(const Candidate& chosen);
+  PipelineOp execute(const Candidate& chosen);
 
   const Policy& policy_;
   const double transfer_, share_;  // share_: part of one chunk in its rank's activations
@@ -146,7 +146,7 @@ std::optional<Candidate> Scheduler::next_of(int rank) const {
   return best;
 }
 
-Step Scheduler::execute(const Candidate& chosen) {
+PipelineOp Scheduler::execute(const Candidate& chosen) {
   Slot& slot = slots_[chosen.slot];
   double end = chosen.start, &live = live_[slot.rank];
   size_t number = 0;

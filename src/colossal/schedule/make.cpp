@@ -58,7 +58,7 @@ const Family& find_family(const std::string& name) {
   throw Error("pipeline", "unknown schedule `" + name + "`" + (nearest.empty() ? "; there are " + list : nearest));
 }
 
-double cost_of(const Costs& costs, const Placement& placement, int rank, const Step& step) {
+double cost_of(const Costs& costs, const Placement& placement, int rank, const PipelineOp& step) {
   if (!is_compute(step.action)) return 0;
   const double share = static_cast<double>(placement.pipes()) / placement.chunks();
   const auto& weights =

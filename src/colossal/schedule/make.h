@@ -51,7 +51,7 @@ const Family& find_family(const std::string& name);
 
 /// Returns the duration of a compute step: its stage's weight times the action's cost, divided by the stages of the
 /// pipe that a rank holds. Returns 0 for other steps.
-double cost_of(const Costs& costs, const Placement& placement, int rank, const Step& step);
+double cost_of(const Costs& costs, const Placement& placement, int rank, const PipelineOp& step);
 
 /// Returns the placement of the stages. A model needs at least as many blocks as there are stages. Errors: as
 /// check_options().

@@ -16,7 +16,7 @@ Lists order(const Options& options, const Placement& placement) {
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     int warm_up = std::min(placement.ranks() - 1 - rank, m);
     if (options.memory_limit > 0) warm_up = std::min(warm_up, static_cast<int>(options.memory_limit) - 1);
-    std::vector<Step> steps;
+    std::vector<PipelineOp> steps;
     for (int i = 0; i < warm_up; ++i) steps.push_back({Action::Forward, i, 0});
     for (int i = 0; i < m; ++i) {
       if (warm_up + i < m) steps.push_back({Action::Forward, warm_up + i, 0});

@@ -36,7 +36,7 @@ bool is_send(Action action) { return action == Action::SendForward || action == 
 bool is_receive(Action action) { return action == Action::ReceiveForward || action == Action::ReceiveBackward; }
 bool is_transfer(Action action) { return is_send(action) || is_receive(action); }
 
-std::string to_string(const Step& step, int chunks) {
+std::string to_string(const PipelineOp& step, int chunks) {
   const std::string chunk =
       chunks > 1 && step.chunk >= 0 ? std::string(1, static_cast<char>('a' + step.chunk % 26)) : "";
   const std::string part = concat(step.micro_batch, chunk);

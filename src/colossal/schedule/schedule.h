@@ -32,18 +32,19 @@ bool is_send(Action action);
 bool is_receive(Action action);
 bool is_transfer(Action action);  ///< true for a send or a receive
 
-struct Step {
+/// One operation in the list of a rank. Messages and comments call it a step.
+struct PipelineOp {
   Action action;
   int micro_batch = -1;  ///< index of the micro-batch; -1 = none (Reduce, Update)
   int chunk = -1;        ///< index of the chunk on this rank; -1 = none (Update)
   int peer = -1;         ///< other rank of a send or receive, within the pipeline; -1 = none
-  bool operator==(const Step&) const = default;
+  bool operator==(const PipelineOp&) const = default;
 };
 
 /// Returns the step's name. Forward of micro-batch 3 is "F3" if a rank holds one chunk, else e.g. "F3b" for its second
 /// chunk. B (Backward, BackwardInput) and W (BackwardWeight) follow the same pattern. Others are "SendForward 3b to
 /// 1", "Reduce b" and "Update".
-std::string to_string(const Step& step, int chunks);
+std::string to_string(const PipelineOp& step, int chunks);
 
 /// The assignment of the model's stages to ranks and chunks.
 class Placement {
@@ -72,7 +73,7 @@ class Placement {
 };
 
 /// The steps of each rank, in order.
-using Lists = std::vector<std::vector<Step>>;
+using Lists = std::vector<std::vector<PipelineOp>>;
 
 struct Schedule {
   std::string name;

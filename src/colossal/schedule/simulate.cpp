@@ -22,7 +22,7 @@ class Values {
 
   /// Returns the input that a compute step or a receive waits for; null at the ends of the chain and for
   /// BackwardWeight.
-  Times* input_of(int rank, const Step& step) {
+  Times* input_of(int rank, const PipelineOp& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
     if (step.action == Action::Forward || step.action == Action::ReceiveForward)
       return stage > 0 ? &at(true, step.micro_batch, stage) : nullptr;
@@ -30,7 +30,7 @@ class Values {
     return stage + 1 < stages_ ? &at(false, step.micro_batch, stage) : nullptr;
   }
   /// Returns the value that a compute step makes or a send transfers; null if there is none.
-  Times* output_of(int rank, const Step& step) {
+  Times* output_of(int rank, const PipelineOp& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
     if (step.action == Action::BackwardWeight) return nullptr;
     if (step.action == Action::Forward || step.action == Action::SendForward) {
@@ -50,7 +50,7 @@ class Values {
 
 class Clock {
  public:
-  Clock(const Schedule& schedule, const StepCost& cost, const StepCost& transfer)
+  Clock(const Schedule& schedule, const OpCost& cost, const OpCost& transfer)
       : schedule_(schedule),
         cost_(cost),
         transfer_(transfer),
@@ -61,17 +61,17 @@ class Clock {
 
  private:
   bool advance(int rank);
-  double arrival(int rank, const Step& step, double made) const;
+  double arrival(int rank, const PipelineOp& step, double made) const;
   void time_transfers();
 
   const Schedule& schedule_;
-  const StepCost &cost_, &transfer_;
+  const OpCost &cost_, &transfer_;
   Values values_;
   std::vector<std::vector<Event>> events_;
   std::vector<double> free_at_;
 };
 
-double Clock::arrival(int rank, const Step& step, double made) const {
+double Clock::arrival(int rank, const PipelineOp& step, double made) const {
   const Placement& at = schedule_.placement;
   const bool forward = step.action == Action::Forward;
   const int peer = at.rank_of(at.pipe_of(step.chunk), at.stage_of(rank, step.chunk) + (forward ? 1 : -1));
@@ -82,7 +82,7 @@ double Clock::arrival(int rank, const Step& step, double made) const {
 
 /// Runs the rank's next step; returns false if that step waits for another rank.
 bool Clock::advance(int rank) {
-  const Step& step = schedule_.ranks[rank][events_[rank].size()];
+  const PipelineOp& step = schedule_.ranks[rank][events_[rank].size()];
   double begin = free_at_[rank];
   if (is_transfer(step.action)) {
     events_[rank].push_back({rank, step, begin, begin});  // time_transfers() fills in the times at the end
@@ -125,7 +125,7 @@ std::vector<Event> Clock::run() {
   std::vector<Event> all;
   for (int rank = 0; rank < ranks; ++rank) {
     if (events_[rank].size() < schedule_.ranks[rank].size()) {
-      const Step& step = schedule_.ranks[rank][events_[rank].size()];
+      const PipelineOp& step = schedule_.ranks[rank][events_[rank].size()];
       throw Error("pipeline", concat(schedule_.name, " deadlocks: rank ", rank, " waits forever at step ",
                                      events_[rank].size(), ", ", to_string(step, schedule_.placement.chunks())));
     }
@@ -184,14 +184,14 @@ Timeline make_timeline(std::vector<Event> events, const Placement& placement, do
   return timeline;
 }
 
-Timeline simulate(const Schedule& schedule, const StepCost& cost, const StepCost& transfer, double weight_share) {
+Timeline simulate(const Schedule& schedule, const OpCost& cost, const OpCost& transfer, double weight_share) {
   return make_timeline(Clock(schedule, cost, transfer).run(), schedule.placement, weight_share);
 }
 
 Timeline simulate(const Schedule& schedule, const Costs& costs, double weight_share) {
   return simulate(
-      schedule, [&](int rank, const Step& step) { return cost_of(costs, schedule.placement, rank, step); },
-      [&](int, const Step&) { return costs.transfer; }, weight_share);
+      schedule, [&](int rank, const PipelineOp& step) { return cost_of(costs, schedule.placement, rank, step); },
+      [&](int, const PipelineOp&) { return costs.transfer; }, weight_share);
 }
 
 }  // namespace colossal::schedule

@@ -9,7 +9,7 @@ namespace colossal::schedule {
 
 struct Event {
   int rank;
-  Step step;
+  PipelineOp step;
   double begin, end;  ///< times of the step; of a send or receive, the message's time in transit
 };
 
@@ -39,14 +39,14 @@ double live_change(const Placement& placement, Action action, double weight_shar
 Timeline make_timeline(std::vector<Event> events, const Placement& placement, double weight_share = 0.5);
 
 /// A function that returns the duration of a step on a rank.
-using StepCost = std::function<double(int rank, const Step&)>;
+using OpCost = std::function<double(int rank, const PipelineOp&)>;
 
 /// Runs the schedule on a simulated clock. A rank runs its compute steps in order, each as soon as its input is
 /// available. Messages are sent when they are made and delay only the step that needs them. `cost` returns the
 /// durations of compute steps, Reduce and Update, which occupy the rank. `transfer` returns the duration of a message,
 /// for its send. A schedule that has no transfers yet (Family::order) is timed as if it had them.
 /// Errors ("pipeline"): a rank would wait forever.
-Timeline simulate(const Schedule& schedule, const StepCost& cost, const StepCost& transfer, double weight_share = 0.5);
+Timeline simulate(const Schedule& schedule, const OpCost& cost, const OpCost& transfer, double weight_share = 0.5);
 
 /// Simulates with cost_of(costs, ...) for steps and `costs.transfer` for each message.
 Timeline simulate(const Schedule& schedule, const Costs& costs, double weight_share = 0.5);

@@ -14,7 +14,7 @@ struct Entry {
   double time;
   bool is_compute;
   int rank;
-  Step step;  // step, or the send of a message
+  PipelineOp step;  // step, or the send of a message
 
   /// A message that is sent when another step begins comes first, because that step may need it.
   bool operator<(const Entry& other) const {
@@ -23,7 +23,7 @@ struct Entry {
 };
 
 /// Returns the send of a compute step's result; its peer is -1 or the rank itself if no other rank needs the result.
-Step send_of(const Schedule& schedule, int rank, const Step& step) {
+PipelineOp send_of(const Schedule& schedule, int rank, const PipelineOp& step) {
   const Placement& at = schedule.placement;
   const bool forward = step.action == Action::Forward;
   const int stage = at.stage_of(rank, step.chunk) + (forward ? 1 : -1);
@@ -32,7 +32,7 @@ Step send_of(const Schedule& schedule, int rank, const Step& step) {
   return {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer};
 }
 
-Step receive_of(const Schedule& schedule, int sender, const Step& send) {
+PipelineOp receive_of(const Schedule& schedule, int sender, const PipelineOp& send) {
   const Placement& at = schedule.placement;
   const bool forward = send.action == Action::SendForward;
   const int stage = at.stage_of(sender, send.chunk) + (forward ? 1 : -1);
@@ -44,7 +44,7 @@ std::vector<Entry> common_order(const Schedule& schedule) {
   std::vector<Entry> order;
   for (const Event& event : simulate(schedule, Costs{}).events) {
     order.push_back({event.begin, true, event.rank, event.step});
-    const Step send = send_of(schedule, event.rank, event.step);
+    const PipelineOp send = send_of(schedule, event.rank, event.step);
     if (send.peer >= 0 && send.peer != event.rank) order.push_back({event.end, false, event.rank, send});
   }
   std::stable_sort(order.begin(), order.end());
@@ -53,7 +53,7 @@ std::vector<Entry> common_order(const Schedule& schedule) {
 
 /// Adds the Reduces: each after the last backward of its chunk and the transfers there, or, with several pipes, at the
 /// end.
-void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps) {
+void add_reduces(const Placement& placement, int rank, std::vector<PipelineOp>& steps) {
   if (placement.pipes() > 1) {
     std::vector<int> chunks(placement.chunks());
     for (int chunk = 0; chunk < placement.chunks(); ++chunk) chunks[chunk] = chunk;
@@ -74,7 +74,7 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
 }  // namespace
 
 void add_transfers(Schedule& schedule) {
-  std::vector<std::vector<Step>> lists(schedule.ranks.size());
+  std::vector<std::vector<PipelineOp>> lists(schedule.ranks.size());
   for (const Entry& entry : common_order(schedule)) {
     lists[entry.rank].push_back(entry.step);
     if (!entry.is_compute) lists[entry.step.peer].push_back(receive_of(schedule, entry.rank, entry.step));

@@ -42,8 +42,8 @@ bool fits(const Plan& plan) {
   return true;
 }
 
-std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, Weights weights) {
-  std::map<int, Step> slots;
+std::vector<PipelineOp> repeat_on(const Plan& plan, size_t rank, int micro_batches, Weights weights) {
+  std::map<int, PipelineOp> slots;
   for (int i = 0; i < micro_batches; ++i) {
     for (int chunk = 0; chunk < 2; ++chunk) {
       slots[static_cast<int>(plan.forward[rank][chunk]) + i * kInterval] = {Action::Forward, i, chunk};
@@ -51,7 +51,7 @@ std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, We
     }
   }
   const auto taken = block_of(plan, rank);
-  std::vector<std::pair<int, Step>> backwards;
+  std::vector<std::pair<int, PipelineOp>> backwards;
   for (const auto& [slot, step] : slots)
     if (step.action == Action::BackwardInput) backwards.push_back({slot, step});
   for (const auto& [after, step] : backwards) {
@@ -59,7 +59,7 @@ std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, We
     while (slots.count(slot) || (weights == Weights::FirstOfBlock && taken.test(in_block(slot)))) ++slot;
     slots[slot] = {Action::BackwardWeight, step.micro_batch, step.chunk};
   }
-  std::vector<Step> steps;
+  std::vector<PipelineOp> steps;
   for (const auto& [slot, step] : slots) steps.push_back(step);
   return steps;
 }

@@ -16,7 +16,7 @@ Lists delayed_weights(int ranks, int micro_batches) {
   Lists lists;
   for (int rank = 0; rank < ranks; ++rank) {
     const int warm_up = std::min(ranks - 1 - rank, micro_batches);
-    std::vector<Step> steps;
+    std::vector<PipelineOp> steps;
     for (int i = 0; i < warm_up; ++i) steps.push_back({Action::Forward, i, 0});
     for (int i = 0; i < micro_batches + rank; ++i) {
       if (warm_up + i < micro_batches) steps.push_back({Action::Forward, warm_up + i, 0});

@@ -12,14 +12,14 @@ namespace {
 
 using schedule::Action;
 using schedule::Event;
-using schedule::Step;
+using schedule::PipelineOp;
 using schedule::Timeline;
 
 /// Returns `schedule` without the steps that executors leave to their caller, so that each step has one event.
 schedule::Schedule timed_part(schedule::Schedule schedule) {
   for (auto& list : schedule.ranks)
-    std::erase_if(list,
-                  [](const Step& step) { return step.action == Action::Reduce || step.action == Action::Update; });
+    std::erase_if(
+        list, [](const PipelineOp& step) { return step.action == Action::Reduce || step.action == Action::Update; });
   return schedule;
 }
 
@@ -32,7 +32,7 @@ Timeline measured_timeline(const double* values, int64_t row, const schedule::Sc
   for (int rank = 0; rank < schedule.placement.ranks(); ++rank) {
     const double* time = values + rank * row;
     peaks.push_back(*time++);
-    for (const Step& step : schedule.ranks[rank]) {
+    for (const PipelineOp& step : schedule.ranks[rank]) {
       events.push_back({rank, step, time[0], time[1]});
       if (schedule::is_compute(step.action)) first = std::min(first, time[0]);
       time += 2;

@@ -14,14 +14,14 @@ namespace {
 
 using comm::Phase;
 using schedule::Action;
-using schedule::Step;
+using schedule::PipelineOp;
 
-bool makes_gradients(const Step& step) {
+bool makes_gradients(const PipelineOp& step) {
   return step.action == Action::Backward || step.action == Action::BackwardInput ||
          step.action == Action::BackwardWeight;
 }
 
-Phase phase_of(const Step& step) {
+Phase phase_of(const PipelineOp& step) {
   const bool is_forward =
       step.action == Action::Forward || step.action == Action::SendForward || step.action == Action::ReceiveForward;
   return is_forward ? Phase::Forward : Phase::Backward;
@@ -59,8 +59,8 @@ std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, in
   return std::move(results_);
 }
 
-void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage, std::vector<PassedState> passed,
-                           bool is_training, const BeforeGradients& before_gradients) {
+void PipelineExecutor::run(const std::vector<PipelineOp>& steps, const StageFunction& stage,
+                           std::vector<PassedState> passed, bool is_training, const BeforeGradients& before_gradients) {
   clear();
   routes_ = StateRoutes(schedule_.placement, std::move(passed));
   transfers_.begin();
@@ -70,7 +70,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
   const auto last_gradients = static_cast<size_t>(steps.rend() - last) - 1;
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
-      const Step& step = steps[i];
+      const PipelineOp& step = steps[i];
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       const comm::PhaseScope phase(traffic, is_training ? phase_of(step) : traffic.phase());
       if (before_gradients && makes_gradients(step)) before_gradients(i == last_gradients);
@@ -85,7 +85,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
   }
 }
 
-void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, bool is_training) {
+void PipelineExecutor::do_step(const PipelineOp& step, const StageFunction& stage, bool is_training) {
   const Key key{step.chunk, step.micro_batch};
   switch (step.action) {
     case Action::Forward:
@@ -119,7 +119,7 @@ void PipelineExecutor::do_step(const Step& step, const StageFunction& stage, boo
   }
 }
 
-void PipelineExecutor::send(const Step& step, std::map<Key, Tensors>& tensors) {
+void PipelineExecutor::send(const PipelineOp& step, std::map<Key, Tensors>& tensors) {
   const auto left = tensors.find({step.chunk, step.micro_batch});
   if (left == tensors.end()) return;  // all readers are on ranks that need no message
   std::vector<at::Tensor> messages;
@@ -128,7 +128,7 @@ void PipelineExecutor::send(const Step& step, std::map<Key, Tensors>& tensors) {
   transfers_.send(step, messages);
 }
 
-void PipelineExecutor::post(const Step& step) {
+void PipelineExecutor::post(const PipelineOp& step) {
   const bool is_forward = step.action == Action::ReceiveForward;
   const int index = schedule_.placement.stage_of(rank(), step.chunk);
   std::vector<PipelineTransfers::Expected> expected;
@@ -166,7 +166,8 @@ PipelineExecutor::Tensors PipelineExecutor::take(const Key& key, const std::vect
   return tensors;
 }
 
-void PipelineExecutor::give(const Step& step, const StateRoutes::Stop& stop, const at::Tensor& x, bool is_forward) {
+void PipelineExecutor::give(const PipelineOp& step, const StateRoutes::Stop& stop, const at::Tensor& x,
+                            bool is_forward) {
   const schedule::Placement& place = schedule_.placement;
   const int chunk = stop.is_local ? place.chunk_of(place.pipe_of(step.chunk), stop.stage) : step.chunk;
   auto& given = is_forward ? (stop.is_local ? inputs_ : outputs_) : (stop.is_local ? gradients_ : input_gradients_);
@@ -188,7 +189,7 @@ void PipelineExecutor::keep_output(Pass& pass, int stage, const StateRoutes::Sto
   if (is_training && state.has_gradient) pass.outputs[stop.passed] = output;
 }
 
-void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage, bool is_training) {
+void PipelineExecutor::forward_step(const PipelineOp& step, const StageFunction& stage, bool is_training) {
   const schedule::Placement& place = schedule_.placement;
   const Key key{step.chunk, step.micro_batch};
   const int index = place.stage_of(rank(), step.chunk);
@@ -219,7 +220,7 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
   count_live();
 }
 
-void PipelineExecutor::backward_step(const Step& step) {
+void PipelineExecutor::backward_step(const PipelineOp& step) {
   const schedule::Placement& place = schedule_.placement;
   const Key key{step.chunk, step.micro_batch};
   const int index = place.stage_of(rank(), step.chunk);

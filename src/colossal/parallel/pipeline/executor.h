@@ -15,8 +15,8 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/deferred_gradients.h"
+#include "colossal/parallel/pipeline/op_times.h"
 #include "colossal/parallel/pipeline/passed_states.h"
-#include "colossal/parallel/pipeline/step_times.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/simulate.h"
 
@@ -77,7 +77,7 @@ class PipelineExecutor {
   /// Returns the schedule that train() runs: without the backward passes of stages that have nothing to train.
   const schedule::Schedule& schedule() const { return schedule_; }
   int rank() const { return around_.mesh->index("pipeline"); }
-  /// Returns the times of this rank's steps in the last train(), in list order (StepTimes). A compute step begins when
+  /// Returns the times of this rank's steps in the last train(), in list order (OpTimes). A compute step begins when
   /// its input is available, so the time since the previous event was spent waiting. A receive is only posted. Cost:
   /// on an accelerator the host waits for all work on this rank's stream.
   std::vector<schedule::Event> events() const { return times_.events(rank()); }
@@ -92,17 +92,17 @@ class PipelineExecutor {
     Tensors inputs, outputs;                  // states with a gradient
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
-  void run(const std::vector<schedule::Step>& steps, const StageFunction& stage, std::vector<PassedState> passed,
+  void run(const std::vector<schedule::PipelineOp>& steps, const StageFunction& stage, std::vector<PassedState> passed,
            bool is_training, const BeforeGradients& before_gradients);
-  void do_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
-  void send(const schedule::Step& step, std::map<Key, Tensors>& tensors);
-  void post(const schedule::Step& step);
-  void forward_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
-  void backward_step(const schedule::Step& step);
+  void do_step(const schedule::PipelineOp& step, const StageFunction& stage, bool is_training);
+  void send(const schedule::PipelineOp& step, std::map<Key, Tensors>& tensors);
+  void post(const schedule::PipelineOp& step);
+  void forward_step(const schedule::PipelineOp& step, const StageFunction& stage, bool is_training);
+  void backward_step(const schedule::PipelineOp& step);
   /// Checks a state that a stage left, and keeps it for backward if it has a gradient.
   void keep_output(Pass& pass, int stage, const StateRoutes::Stop& stop, const at::Tensor& output, bool is_training);
   /// Passes a state on, or its gradient back: to a chunk of this rank, or to a send of this step's chunk.
-  void give(const schedule::Step& step, const StateRoutes::Stop& stop, const at::Tensor& x, bool is_forward);
+  void give(const schedule::PipelineOp& step, const StateRoutes::Stop& stop, const at::Tensor& x, bool is_forward);
   /// Returns all inputs of a step: tensors received for it, and tensors that other chunks of this rank left.
   Tensors take(const Key& key, const std::vector<StateRoutes::Stop>& stops, bool is_forward);
   void count_live();
@@ -117,10 +117,10 @@ class PipelineExecutor {
   std::map<Key, nn::DeferredGradients::Tasks> put_off_;
   std::map<Key, Tensors> inputs_, gradients_;                       // tensors that a chunk of this rank left for
                                                                     // another
-  std::map<Key, schedule::Step> posted_inputs_, posted_gradients_;  // receives in transit from another rank
+  std::map<Key, schedule::PipelineOp> posted_inputs_, posted_gradients_;  // receives in transit from another rank
   std::map<Key, Tensors> outputs_, input_gradients_;                // tensors to be sent
   std::vector<at::Tensor> results_;
-  StepTimes times_;
+  OpTimes times_;
   double peak_live_ = 0;
 };
 

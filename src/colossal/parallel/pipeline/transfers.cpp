@@ -11,7 +11,7 @@
 namespace colossal::parallel {
 namespace {
 
-using schedule::Step;
+using schedule::PipelineOp;
 
 // The two sides of a one-way group.
 constexpr int kSender = 0, kReceiver = 1;
@@ -56,7 +56,7 @@ void PipelineTransfers::begin() {
   sent_.clear();
 }
 
-void PipelineTransfers::send(const Step& step, const std::vector<at::Tensor>& tensors) {
+void PipelineTransfers::send(const PipelineOp& step, const std::vector<at::Tensor>& tensors) {
   while (!sent_.empty() && sent_.front().first.done()) sent_.pop_front();
   for (const at::Tensor& x : tensors) {
     const int64_t elements = x.numel();
@@ -70,7 +70,7 @@ void PipelineTransfers::send(const Step& step, const std::vector<at::Tensor>& te
   }
 }
 
-void PipelineTransfers::post(const Step& step, const std::vector<Expected>& tensors) {
+void PipelineTransfers::post(const PipelineOp& step, const std::vector<Expected>& tensors) {
   Posted posted{step, {}};
   for (const Expected& expected : tensors) {
     const int64_t elements =
@@ -83,7 +83,7 @@ void PipelineTransfers::post(const Step& step, const std::vector<Expected>& tens
   posted_.push_back(std::move(posted));
 }
 
-std::vector<at::Tensor> PipelineTransfers::take(const Step& step) {
+std::vector<at::Tensor> PipelineTransfers::take(const PipelineOp& step) {
   const auto found =
       std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) { return posted.step == step; });
   require(found != posted_.end(), "pipeline", "nothing was posted for the ", to_string(step.action), " of micro-batch ",

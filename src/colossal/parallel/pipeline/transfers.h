@@ -48,11 +48,11 @@ class PipelineTransfers {
   /// Discards the transfers of a failed run.
   void begin();
   /// Runs a SendForward or SendBackward of these tensors.
-  void send(const schedule::Step& step, const std::vector<at::Tensor>& tensors);
+  void send(const schedule::PipelineOp& step, const std::vector<at::Tensor>& tensors);
   /// Runs a ReceiveForward or ReceiveBackward: from now on the messages may arrive.
-  void post(const schedule::Step& step, const std::vector<Expected>& tensors);
+  void post(const schedule::PipelineOp& step, const std::vector<Expected>& tensors);
   /// Waits for a posted receive and returns its tensors, in the order in which they were posted.
-  std::vector<at::Tensor> take(const schedule::Step& step);
+  std::vector<at::Tensor> take(const schedule::PipelineOp& step);
   /// Returns when all sends are done.
   void finish();
 
@@ -63,7 +63,7 @@ class PipelineTransfers {
     comm::Work work;
   };
   struct Posted {
-    schedule::Step step;
+    schedule::PipelineOp step;
     std::vector<Message> messages;
   };
   struct Neighbour {

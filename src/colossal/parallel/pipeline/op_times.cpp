@@ -1,4 +1,4 @@
-#include "colossal/parallel/pipeline/step_times.h"
+#include "colossal/parallel/pipeline/op_times.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -23,26 +23,26 @@ c10::Stream stream_of(at::Device device) { return c10::impl::VirtualGuardImpl(de
 
 }  // namespace
 
-StepTimes::StepTimes(at::Device device) : device_(device) {}
+OpTimes::OpTimes(at::Device device) : device_(device) {}
 
-void StepTimes::clear() {
+void OpTimes::clear() {
   steps_.clear();
   host_.clear();
 }
 
-void StepTimes::mark(size_t index) {
+void OpTimes::mark(size_t index) {
   while (marks_.size() <= index) marks_.push_back(timed_event(device_));
   marks_[index].record(stream_of(device_));
 }
 
-void StepTimes::begin() {
+void OpTimes::begin() {
   if (tensor::is_elsewhere(device_))
     mark(2 * steps_.size());
   else
     began_ = now();
 }
 
-void StepTimes::end(const schedule::Step& step) {
+void OpTimes::end(const schedule::PipelineOp& step) {
   if (tensor::is_elsewhere(device_))
     mark(2 * steps_.size() + 1);
   else
@@ -50,7 +50,7 @@ void StepTimes::end(const schedule::Step& step) {
   steps_.push_back(step);
 }
 
-std::vector<schedule::Event> StepTimes::events(int rank) const {
+std::vector<schedule::Event> OpTimes::events(int rank) const {
   std::vector<double> times = host_;
   if (tensor::is_elsewhere(device_) && !steps_.empty()) {
     // An event for which the host waits at once, so its time is known on both clocks.
