@@ -49,7 +49,7 @@ inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarTyp
 /// Returns the part of `whole` that the rank at `place` holds under `spec`; padding is zero.
 inline at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
   at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
-  for (const tensor::Block& block : spec.blocks(place))
+  for (const tensor::LocalBox& block : spec.local_boxes(place))
     at_box(local, {block.local_start, block.size}).copy_(at_box(whole, {block.start, block.size}));
   return local;
 }

@@ -43,7 +43,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local, const tensor::Place& place) {
   at::Tensor& all = whole[p.name];
   if (!all.defined()) all = at::full(p.spec.shape, std::nan(""), at::kDouble);
-  for (const tensor::Block& block : p.spec.blocks(place)) {
+  for (const tensor::LocalBox& block : p.spec.local_boxes(place)) {
     at::Tensor to = all, from = local;
     for (size_t d = 0; d < block.size.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);

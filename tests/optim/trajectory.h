@@ -103,11 +103,11 @@ struct RankState {
   void for_blocks(const memory::Piece& piece, const at::Tensor& buffer, const at::Tensor& logical,
                   const std::function<void(at::Tensor, at::Tensor)>& body) {
     const auto shape = piece.parameter->spec.local_shape(mesh.place());
-    for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, mesh.place(), piece.part)) {
+    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, mesh.place(), piece.part)) {
       at::Tensor whole = logical;
       for (size_t d = 0; d < block.size.size(); ++d)
         whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
-      body(tensor::at_block(of_piece(buffer, piece), shape, piece.part, block), whole);
+      body(tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block), whole);
     }
   }
 

@@ -191,7 +191,7 @@ std::string name_of(const parallel::TensorConfig& c) {
 
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
   at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
-  for (const tensor::Block& block : spec.blocks(place)) {
+  for (const tensor::LocalBox& block : spec.local_boxes(place)) {
     at::Tensor to = local, from = whole;
     for (size_t d = 0; d < block.size.size(); ++d) {
       to = to.narrow(d, block.local_start[d], block.size[d]);

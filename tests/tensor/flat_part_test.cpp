@@ -21,7 +21,7 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
               {{"data", static_cast<int>(parts), static_cast<int>(i), tensor::Deals::Rows}, {"tensor", 2, tensor}});
           const auto shape = spec.local_shape(place);
           at::Tensor local = at::zeros(shape, at::kLong);
-          for (const Block& b : spec.blocks(place)) {
+          for (const LocalBox& b : spec.local_boxes(place)) {
             at::Tensor to = local, from = logical;
             for (size_t d = 0; d < b.size.size(); ++d)
               to = to.narrow(d, b.local_start[d], b.size[d]), from = from.narrow(d, b.start[d], b.size[d]);
@@ -30,11 +30,11 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
           const int64_t n = local.numel(), first = i * n / parts, last = (i + 1) * n / parts;
           const FlatPart part{first, last - first, true};
           const at::Tensor flat = local.view({-1}).narrow(0, first, last - first).clone();
-          for (const Block& b : blocks(spec, place, part)) {
+          for (const LocalBox& b : local_boxes(spec, place, part)) {
             at::Tensor to = rebuilt, count = counted;
             for (size_t d = 0; d < b.size.size(); ++d)
               to = to.narrow(d, b.start[d], b.size[d]), count = count.narrow(d, b.start[d], b.size[d]);
-            to.copy_(at_block(flat, shape, part, b));
+            to.copy_(at_local_box(flat, shape, part, b));
             if (b.primary) count += 1;
           }
         }
@@ -45,7 +45,7 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
 }
 
 TEST(FlatPart, HasNoPrimaryBlocksIfNotCounted) {
-  for (const Block& b : blocks(ShardSpec::whole({3, 3}), Place(), {1, 7, false})) EXPECT_FALSE(b.primary);
+  for (const LocalBox& b : local_boxes(ShardSpec::whole({3, 3}), Place(), {1, 7, false})) EXPECT_FALSE(b.primary);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void expect_covered(const ShardSpec& spec, int data, int tensor, int holders) {
   for (int r = 0; r < data * tensor; ++r) {
     const Place place = at_rank(data, tensor, r);
     std::vector<bool> used(spec.local_shape(place)[0]);
-    for (const Block& block : spec.blocks(place)) {
+    for (const LocalBox& block : spec.local_boxes(place)) {
       for (int64_t i = 0; i < block.size[0]; ++i) {
         ++held.at(block.start[0] + i);
         primary.at(block.start[0] + i) += block.primary;
@@ -44,7 +44,7 @@ TEST(ShardSpec, CoversEveryElementOnce) {
 
 TEST(ShardSpec, SplitsSegmentsIndependently) {
   const ShardSpec fused = ShardSpec::split({24}, 0, {"tensor"}, {{12, 3}, {6, 3}, {6, 3}});
-  const auto blocks = fused.blocks(at_rank(1, 2, 1));
+  const auto blocks = fused.local_boxes(at_rank(1, 2, 1));
   ASSERT_EQ(blocks.size(), 3u);
   EXPECT_EQ(blocks[0].start[0], 6);
   EXPECT_EQ(blocks[1].start[0], 15);
@@ -58,13 +58,13 @@ TEST(ShardSpec, HasOnePrimaryOfReplicatedGranules) {
   expect_covered(kv, 1, 8, 4);
   expect_covered(kv, 2, 4, 4);
   EXPECT_EQ(kv.local_shape(at_rank(1, 8, 5))[0], 4);
-  EXPECT_EQ(kv.blocks(at_rank(1, 8, 5))[0].start[0], 4);
+  EXPECT_EQ(kv.local_boxes(at_rank(1, 8, 5))[0].start[0], 4);
 }
 
 TEST(ShardSpec, GivesPaddedPartsEqualRoom) {
   const ShardSpec vocabulary = ShardSpec::split({257, 8}, 0, {"tensor"});
   for (int r = 0; r < 4; ++r) EXPECT_EQ(vocabulary.local_shape(at_rank(1, 4, r)), (std::vector<int64_t>{65, 8}));
-  EXPECT_EQ(vocabulary.blocks(at_rank(1, 4, 3))[0].size[0], 62);
+  EXPECT_EQ(vocabulary.local_boxes(at_rank(1, 4, 3))[0].size[0], 62);
 }
 
 // Shards cut what one axis left into equal pieces over another axis, with and without segments and padding.
@@ -87,8 +87,8 @@ TEST(ShardSpec, RebuildsTheUnshardedPartFromGatheredPieces) {
   spec.splits[0].shards = {"data"};
   EXPECT_EQ(spec.room(0, at_rank(2, 2, 0)), 129);
   EXPECT_EQ(spec.local_shape(at_rank(2, 2, 0))[0], 65);  // the last piece has one row of padding
-  EXPECT_EQ(spec.blocks(at_rank(2, 2, 3))[0].start[0], 129 + 65);
-  EXPECT_EQ(spec.blocks(at_rank(2, 2, 3))[0].size[0], 128 - 65);
+  EXPECT_EQ(spec.local_boxes(at_rank(2, 2, 3))[0].start[0], 129 + 65);
+  EXPECT_EQ(spec.local_boxes(at_rank(2, 2, 3))[0].size[0], 128 - 65);
 }
 
 TEST(ShardSpec, HoldsWholeTensorsOnAllRanks) { expect_covered(ShardSpec::whole({5}), 2, 4, 8); }

@@ -7,8 +7,8 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/safetensors.h"
@@ -89,14 +89,14 @@ class Shards {
 struct Copy {
   Shards::Stored stored;
   Box stored_box;
-  tensor::Block target;
+  tensor::LocalBox target;
   Box common;  // intersection of both
 };
 using Copies = std::vector<std::vector<Copy>>;  // one list per tensor of the state
 
 /// Plans the copies that fill `target`, a block of this rank, from the stored blocks that intersect it. Throws unless
 /// they cover it exactly.
-void plan_block(const NamedTensor& tensor, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
+void plan_block(const NamedTensor& tensor, const tensor::LocalBox& target, const StoredTensor& stored, Shards& shards,
                 std::vector<Copy>& copies) {
   const Box wanted{target.start, target.size};
   int64_t covered = 0;
@@ -117,7 +117,7 @@ Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards&
   Copies copies(state.tensors.size());
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     const NamedTensor& tensor = state.tensors[i];
-    for (const tensor::Block& target : blocks_of(tensor, place))
+    for (const tensor::LocalBox& target : local_boxes_of(tensor, place))
       if (Box{{}, target.size}.numel() > 0)
         plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies[i]);
   }
@@ -130,7 +130,7 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::Place&
     state.tensors[i].value.write_into(held);
     held.value.detach().zero_();  // for padding; copies overwrite all other elements
     for (const Copy& copy : copies[i]) {
-      at_box(at_block(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
+      at_box(at_local_box(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
           .copy_(at_box(copy.stored.value, copy.common, copy.stored_box.start));
       copy.stored.file->leave(copy.stored.name);
     }

@@ -5,9 +5,9 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
+#include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/writers.h"
@@ -55,7 +55,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
     block.tensor->value.read_into(held);
-    const at::Tensor host = at_block(*block.tensor, held.value, place, block.block).to(at::kCPU).contiguous();
+    const at::Tensor host = at_local_box(*block.tensor, held.value, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
     table.push_back(block_row(block.tensor->name, described, {block.block.start, block.block.size},

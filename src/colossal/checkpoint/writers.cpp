@@ -39,9 +39,9 @@ size_t rank_of(const Place& place) {
 
 /// Returns the blocks of a rank at `place`. A block is primary unless the rank's index along an axis other than
 /// replicas() makes it a copy.
-std::vector<tensor::Block> blocks_at(const NamedTensor& tensor, const Place& place) {
-  if (!tensor.part) return tensor.spec.blocks(place);
-  return tensor::blocks(tensor.spec, place, {tensor.part->first, tensor.part->size, true});
+std::vector<tensor::LocalBox> local_boxes_at(const NamedTensor& tensor, const Place& place) {
+  if (!tensor.part) return tensor.spec.local_boxes(place);
+  return tensor::local_boxes(tensor.spec, place, {tensor.part->first, tensor.part->size, true});
 }
 
 class Ledger {
@@ -78,7 +78,7 @@ class Ledger {
       for_places(owner, around, [&](const Place& holder) {
         if (holder.index(replicas) % sharers == part) holders.push_back(rank_of(holder));
       });
-      for (tensor::Block& block : blocks_at(tensor, owner)) {
+      for (tensor::LocalBox& block : local_boxes_at(tensor, owner)) {
         const Box box{block.start, block.size};
         if (!block.primary || box.numel() == 0) continue;
         const size_t writer = *std::min_element(holders.begin(), holders.end(),

@@ -8,7 +8,7 @@ namespace colossal::checkpoint {
 
 struct WrittenBlock {
   const NamedTensor* tensor;
-  tensor::Block block;
+  tensor::LocalBox block;
 };
 
 /// Returns the blocks of `state` that the rank at `place` writes. Over all ranks of the mesh, each logical element is
@@ -16,7 +16,7 @@ struct WrittenBlock {
 /// blocks write the same number of bytes, up to one block.
 ///
 /// The result is a function of names, specs, parts and dtypes: all ranks that hold a block agree on its writer without
-/// communication. It does not use Block::primary, by which norms count. The first pipeline stage writes tensors of
+/// communication. It does not use LocalBox::primary, by which norms count. The first pipeline stage writes tensors of
 /// which other stages have copies.
 /// Cost: tensors times ranks of a stage. No tensor is read.
 std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::Place& place);

@@ -301,14 +301,14 @@ Lease Shard::lease(const Needs& needs) const {
 
 std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
   const at::Tensor part = flat.narrow(0, piece.offset, piece.part.size);
-  const auto blocks = tensor::blocks(piece.parameter->spec, place, piece.part);
-  const auto is_primary = [](const tensor::Block& block) { return block.primary; };
-  if (!blocks.empty() && std::all_of(blocks.begin(), blocks.end(), is_primary))
+  const auto boxes = tensor::local_boxes(piece.parameter->spec, place, piece.part);
+  const auto is_primary = [](const tensor::LocalBox& box) { return box.primary; };
+  if (!boxes.empty() && std::all_of(boxes.begin(), boxes.end(), is_primary))
     return {part};  // padding is zero: no need to cut it out
   const auto shape = piece.parameter->spec.local_shape(place);
   std::vector<at::Tensor> parts;
-  for (const tensor::Block& block : blocks)
-    if (block.primary) parts.push_back(tensor::at_block(part, shape, piece.part, block));
+  for (const tensor::LocalBox& box : boxes)
+    if (box.primary) parts.push_back(tensor::at_local_box(part, shape, piece.part, box));
   return parts;
 }
 

@@ -120,7 +120,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
 void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
   out.zero_();
   at::Tensor target = out;
-  for (const tensor::Block& block : parameter.spec.blocks(place_)) {
+  for (const tensor::LocalBox& block : parameter.spec.local_boxes(place_)) {
     if (parameter.init.kind == Init::Kind::Normal) {
       ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
                        derive_seed(options_.seed, parameter.own_name()), parameter.init.deviation);

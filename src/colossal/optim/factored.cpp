@@ -16,8 +16,8 @@ void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, con
                        const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body) {
   const auto shape = piece.parameter->spec.local_shape(place);
   const at::Tensor flat = of_piece(buffer, piece);
-  for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part))
-    body(tensor::at_block(flat, shape, piece.part, block), block.start[0], block.start[1], block.primary);
+  for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, place, piece.part))
+    body(tensor::at_local_box(flat, shape, piece.part, block), block.start[0], block.start[1], block.primary);
 }
 
 FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind)
@@ -81,9 +81,9 @@ void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at:
     const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
                      of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
     const auto shape = piece.parameter->spec.local_shape(place);
-    for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part)) {
+    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, place, piece.part)) {
       const auto in = [&](const at::Tensor& buffer) {
-        return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block);
+        return tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block);
       };
       const at::Tensor sum = ops::scale_rows_columns(in(from), of_rows.narrow(0, block.start[0], block.size[0]),
                                                      of_columns.narrow(0, block.start[1], block.size[1]), in(to));

@@ -86,13 +86,13 @@ void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor&
     // A stage that two ranks of a pipeline hold is gathered on each of them, from its own parts.
     if (!spec.stages.empty()) spec.stages = {place.index("pipeline")};
     const auto shape = spec.local_shape(place);
-    for (const tensor::Block& block : tensor::blocks(spec, place, piece.part)) {
+    for (const tensor::LocalBox& block : tensor::local_boxes(spec, place, piece.part)) {
       const int64_t row = block.start[0] - segments_[k].first_row;  // blocks are inside one segment
       if (row < 0 || row >= whole.size(0)) continue;
       at::Tensor same = whole.narrow(0, row, block.size[0]);
       for (size_t d = 1; d < block.size.size(); ++d)
         same = same.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
-      body(tensor::at_block(of_piece(buffer, piece), shape, piece.part, block), same, block.primary);
+      body(tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block), same, block.primary);
     }
   }
 }

@@ -47,8 +47,8 @@ void add_boxes(const std::vector<int64_t>& shape, const std::vector<int64_t>& st
   inside(tail, last);
 }
 
-std::optional<Block> cut(const Block& block, const Box& box) {
-  Block result{{}, {}, {}, block.primary};
+std::optional<LocalBox> cut(const LocalBox& block, const Box& box) {
+  LocalBox result{{}, {}, {}, block.primary};
   for (size_t d = 0; d < box.start.size(); ++d) {
     const int64_t start = std::max(block.local_start[d], box.start[d]);
     const int64_t end = std::min(block.local_start[d] + block.size[d], box.start[d] + box.size[d]);
@@ -69,12 +69,12 @@ Place first_replica(const ShardSpec& spec, const Place& place) {
 
 }  // namespace
 
-std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatPart& part) {
+std::vector<LocalBox> local_boxes(const ShardSpec& spec, const Place& place, const FlatPart& part) {
   const std::vector<int64_t> shape = spec.local_shape(place);
   std::vector<Box> boxes;
   add_boxes(shape, strides_of(shape), 0, {}, part.first, part.first + part.size, boxes);
-  std::vector<Block> result;
-  for (const Block& block : spec.blocks(first_replica(spec, place)))
+  std::vector<LocalBox> result;
+  for (const LocalBox& block : spec.local_boxes(first_replica(spec, place)))
     for (const Box& box : boxes)
       if (auto common = cut(block, box)) {
         common->primary = common->primary && part.counts;
@@ -83,8 +83,8 @@ std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatP
   return result;
 }
 
-at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part,
-                    const Block& block) {
+at::Tensor at_local_box(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part,
+                        const LocalBox& block) {
   const std::vector<int64_t> strides = strides_of(local_shape);
   int64_t offset = flat.storage_offset() - part.first;
   for (size_t d = 0; d < strides.size(); ++d) offset += block.local_start[d] * strides[d];

@@ -109,22 +109,22 @@ std::vector<int64_t> ShardSpec::local_shape(const Place& place) const {
   return sizes;
 }
 
-std::vector<Block> ShardSpec::blocks(const Place& place) const {
-  std::vector<Block> blocks{{{}, {}, {}, holds_first_copy(*this, place)}};
+std::vector<LocalBox> ShardSpec::local_boxes(const Place& place) const {
+  std::vector<LocalBox> boxes{{{}, {}, {}, holds_first_copy(*this, place)}};
   for (const DimSplit& split : splits) {  // builds the product of the runs of all dimensions
-    std::vector<Block> longer;
-    for (const Block& block : blocks) {
+    std::vector<LocalBox> longer;
+    for (const LocalBox& box : boxes) {
       for (const Run& run : runs_of(split, place)) {
-        longer.push_back(block);
+        longer.push_back(box);
         longer.back().start.push_back(run.start);
         longer.back().local_start.push_back(run.local_start);
         longer.back().size.push_back(run.size);
-        longer.back().primary = block.primary && run.primary;
+        longer.back().primary = box.primary && run.primary;
       }
     }
-    blocks = std::move(longer);
+    boxes = std::move(longer);
   }
-  return blocks;
+  return boxes;
 }
 
 bool ShardSpec::splits_over(const std::string& axis) const {

@@ -38,7 +38,7 @@ struct DimSplit {
 
 /// A box of a tensor that this rank holds: logical[start, start + size) is stored at local[local_start, local_start +
 /// size).
-struct Block {
+struct LocalBox {
   std::vector<int64_t> start, local_start, size;
   /// true: this rank counts and saves the box; exactly one rank of the mesh is primary for each element
   bool primary;
@@ -69,7 +69,7 @@ struct ShardSpec {
   std::vector<int64_t> local_shape(const Place& place) const;
   /// Returns the boxes of this rank, each inside one segment per dimension. Elements outside all boxes are padding,
   /// which holds zeros.
-  std::vector<Block> blocks(const Place& place) const;
+  std::vector<LocalBox> local_boxes(const Place& place) const;
   /// Returns true if the tensor is cut along this mesh axis, so that ranks along it hold different parts.
   bool splits_over(const std::string& axis) const;
   int64_t numel() const;  ///< number of elements of the logical tensor

@@ -115,7 +115,7 @@ std::string part_name(const checkpoint::NamedTensor& tensor, const tensor::Place
   const auto add = [&](const std::vector<int64_t>& numbers) {
     for (const int64_t number : numbers) text += concat(" ", number);
   };
-  for (const tensor::Block& block : tensor.spec.blocks(place))
+  for (const tensor::LocalBox& block : tensor.spec.local_boxes(place))
     for (const auto* numbers : {&block.start, &block.local_start, &block.size}) add(*numbers);
   if (tensor.part) add({tensor.part->first, tensor.part->size});
   return text;

@@ -33,7 +33,7 @@ tensor::Place place_of(int rank, const tensor::Place& mine) {
 /// owner.
 template <class Visit>
 void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, const Visit& visit) {
-  for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
+  for (const tensor::LocalBox& block : part.parameter->spec.local_boxes(place)) {
     if (!block.primary) continue;
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;

@@ -6,10 +6,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/gguf/family.h"
 #include "colossal/checkpoint/hugging_face/external_part.h"
 #include "colossal/checkpoint/hugging_face/hugging_face.h"
+#include "colossal/checkpoint/local_boxes.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/quantized/folder.h"
 #include "colossal/checkpoint/quantized/local_codes.h"
@@ -119,11 +119,11 @@ bool copy_part(const PartSource& source, const WeightSource& files, const NamedT
                const tensor::Place& place) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read at the first block that needs it
-  for (const tensor::Block& block : blocks_of(value, place)) {
+  for (const tensor::LocalBox& block : local_boxes_of(value, place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
     if (!stored) stored = part.rows_of(part.to_ours(files.tensor(source.name)));
-    at_box(at_block(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
+    at_box(at_local_box(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
   }
   return stored.has_value();
 }

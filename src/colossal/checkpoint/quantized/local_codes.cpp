@@ -5,8 +5,8 @@
 #include <map>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/box.h"
+#include "colossal/checkpoint/local_boxes.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -50,7 +50,7 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
     }
     const ops::GroupCodes& stored = read[source->name];
     const int64_t group = stored.group, inputs = part.box.size[1];
-    for (const tensor::Block& block : blocks_of(value, place)) {
+    for (const tensor::LocalBox& block : local_boxes_of(value, place)) {
       const std::optional<Box> common = intersect(part.box, {block.start, block.size});
       if (!common) continue;
       Box here = *common;
