@@ -139,7 +139,7 @@ models::Embed make_embedding(const models::ModelShape& s, nn::Layers& layers) {
 }
 
 models::Model make(const models::ModelShape& s, nn::Layers& layers) {
-  require(!layers.deals_out_tokens(), "parallel",
+  require(!layers.splits_tokens(), "parallel",
           "a model of streams must have all tokens of a row on one rank: got a layout that splits tokens; leave out "
           "parallel.sequence and parallel.tensor.sequence");
   models::Model model;

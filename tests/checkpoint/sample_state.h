@@ -17,7 +17,7 @@ struct Layout {
   int data = 1, tensor = 1;
   int ranks() const { return data * tensor; }
   tensor::Place place(int rank) const {
-    return tensor::Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
+    return tensor::Place({{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
   }
 };
 

@@ -88,7 +88,7 @@ TEST(Writers, WriteSharedTensorsOnTheFirstStage) {
   std::map<std::string, int> times;
   for (int stage = 0; stage < 2; ++stage)
     for (int replica = 0; replica < 2; ++replica) {
-      const tensor::Place place({{"pipeline", 2, stage}, {"data", 2, replica, tensor::Deals::Rows}});
+      const tensor::Place place({{"pipeline", 2, stage}, {"data", 2, replica, tensor::BatchSplit::Rows}});
       TrainingState state;
       state.tensors.push_back({"tied", at::zeros({8}), tied});
       if (stage == 1) state.tensors.push_back({"last", at::zeros({8}), last});

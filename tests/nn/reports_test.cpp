@@ -15,14 +15,14 @@
 namespace colossal::nn::reports_test {
 namespace {
 
-using tensor::Deals;
+using tensor::BatchSplit;
 using testing::HasSubstr;
 
 TEST(Reports, JoinRanksWithOtherRowsOrTokens) {
   // 2 stages, 3 replicas, 2 ranks that split the tokens of a layout, and 4 ranks that hold the same hidden states.
   const auto reports_of = [](int stage, int data, int tokens, int copy) {
     const tensor::Place place(
-        {{"pipeline", 2, stage}, {"data", 3, data, Deals::Rows}, {"tokens", 2, tokens}, {"copies", 4, copy}});
+        {{"pipeline", 2, stage}, {"data", 3, data, BatchSplit::Rows}, {"tokens", 2, tokens}, {"copies", 4, copy}});
     Reports reports(place, {"tokens"});
     reports.add({.name = "load"});
     reports.add_loss({.name = "term", .over = Over::Same});
@@ -74,7 +74,7 @@ double gradient_of_loss(const tensor::Place& place, Over over, double weight, do
 }
 
 TEST(LossTerm, ScalesGradientByWeightAndFactor) {
-  const tensor::Place one, four({{"data", 4, 1, Deals::Rows}});
+  const tensor::Place one, four({{"data", 4, 1, BatchSplit::Rows}});
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 1), 5) << "0.5 d(x^2) = 0.5 * 10";
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 64), 320);
   EXPECT_EQ(gradient_of_loss(four, Over::Mean, 0.5, 64), 80);

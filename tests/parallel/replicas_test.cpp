@@ -46,8 +46,8 @@ at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
   for (int replica = 0; replica < kReplicas; ++replica)
     for (int expert = 0; expert < kExperts; ++expert) {
       if (p.spec.splits_over("expert") && expert != mine.index("expert")) continue;
-      sum += Model::gradient(p, tensor::Place({{"replica", kReplicas, replica, tensor::Deals::Rows},
-                                               {"expert", kExperts, expert, tensor::Deals::Rows}}));
+      sum += Model::gradient(p, tensor::Place({{"replica", kReplicas, replica, tensor::BatchSplit::Rows},
+                                               {"expert", kExperts, expert, tensor::BatchSplit::Rows}}));
     }
   return sum;
 }
@@ -102,7 +102,7 @@ TEST(Replicas, CountsEveryElementOnce) {
   double squares = 0;  // sum of squares of the logical gradients
   for (int expert = 0; expert < kExperts; ++expert) {
     const tensor::Place place(
-        {{"replica", kReplicas, 0, tensor::Deals::Rows}, {"expert", kExperts, expert, tensor::Deals::Rows}});
+        {{"replica", kReplicas, 0, tensor::BatchSplit::Rows}, {"expert", kExperts, expert, tensor::BatchSplit::Rows}});
     nn::Parameters parameters(place, {.dtype = at::kDouble, .seed = 1});
     const auto add = [&](const char* name, tensor::ShardSpec spec) {
       const nn::Parameter& p = parameters.add(name, std::move(spec), nn::Init::zeros(), true);

@@ -17,8 +17,8 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
       at::Tensor rebuilt = at::zeros_like(logical), counted = at::zeros_like(logical);
       for (int tensor = 0; tensor < 2; ++tensor)
         for (int64_t i = 0; i < parts; ++i) {
-          const Place place(
-              {{"data", static_cast<int>(parts), static_cast<int>(i), tensor::Deals::Rows}, {"tensor", 2, tensor}});
+          const Place place({{"data", static_cast<int>(parts), static_cast<int>(i), tensor::BatchSplit::Rows},
+                             {"tensor", 2, tensor}});
           const auto shape = spec.local_shape(place);
           at::Tensor local = at::zeros(shape, at::kLong);
           for (const LocalBox& b : spec.local_boxes(place)) {

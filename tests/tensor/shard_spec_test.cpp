@@ -12,7 +12,7 @@ namespace colossal::tensor::shard_spec_test {
 namespace {
 
 Place at_rank(int data, int tensor, int rank) {
-  return Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
+  return Place({{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
 }
 
 /// Checks that `holders` ranks hold each row of a one-dimensional spec, and that exactly one of them is primary.

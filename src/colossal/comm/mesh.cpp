@@ -27,7 +27,7 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
   std::vector<tensor::Place::Axis> places;
   int rest = world.rank();
   for (size_t i = axes.size(); i-- > 0;) {
-    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size, axes[i].deals});
+    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size, axes[i].batch_split});
     rest /= axes[i].size;
   }
   std::reverse(places.begin(), places.end());

@@ -29,12 +29,12 @@ class Mesh {
   struct Axis {
     std::string name;
     int size;
-    tensor::Deals deals = tensor::Deals::Nothing;
+    tensor::BatchSplit batch_split = tensor::BatchSplit::Nothing;
   };
   /// Returns an axis along which the rows of a batch are sharded.
-  static Axis batch(std::string name, int size) { return {std::move(name), size, tensor::Deals::Rows}; }
+  static Axis batch(std::string name, int size) { return {std::move(name), size, tensor::BatchSplit::Rows}; }
   /// Returns an axis along which the tokens of each row are sharded.
-  static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::Deals::Tokens}; }
+  static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::BatchSplit::Tokens}; }
   Mesh(World& world, const std::vector<Axis>& axes);
 
   const tensor::Place& place() const { return place_; }

@@ -356,7 +356,7 @@ class Layers {
   /// Returns the number of ranks over which the rows of a batch are split. Every B must be divisible by it.
   virtual int64_t batch_parts() const { return 1; }
   /// Returns true if the tokens of a row are split over ranks between blocks.
-  virtual bool deals_out_tokens() const { return false; }
+  virtual bool splits_tokens() const { return false; }
   Parameters& parameters() { return parameters_; }
   /// The reports of the model under construction. A layer declares its reports in its constructor.
   Reports& reports() { return reports_; }

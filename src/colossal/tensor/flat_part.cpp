@@ -63,7 +63,7 @@ std::optional<LocalBox> cut(const LocalBox& block, const Box& box) {
 Place first_replica(const ShardSpec& spec, const Place& place) {
   std::vector<Place::Axis> axes = place.axes();
   for (auto& axis : axes)
-    if (axis.deals != Deals::Nothing && !spec.splits_over(axis.name)) axis.index = 0;
+    if (axis.batch_split != BatchSplit::Nothing && !spec.splits_over(axis.name)) axis.index = 0;
   return Place(axes);
 }
 

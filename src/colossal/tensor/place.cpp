@@ -29,14 +29,14 @@ int Place::index(const std::vector<std::string>& axes) const {
 std::vector<std::string> Place::batch_axes() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes_)
-    if (axis.deals != Deals::Nothing) names.push_back(axis.name);
+    if (axis.batch_split != BatchSplit::Nothing) names.push_back(axis.name);
   return names;
 }
 
 std::vector<std::string> Place::row_axes() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes_)
-    if (axis.deals == Deals::Rows) names.push_back(axis.name);
+    if (axis.batch_split == BatchSplit::Rows) names.push_back(axis.name);
   return names;
 }
 

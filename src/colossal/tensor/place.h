@@ -9,7 +9,7 @@ namespace colossal::tensor {
 /// How the batch is split along a mesh axis. Ranks along an axis of rows or tokens see different tokens. So they sum
 /// the gradients of the parameters that they replicate, and they may shard that sum (replicas()). Only along an axis of
 /// rows does each rank get a batch of its own, with its own labels to count and rows to number.
-enum class Deals {
+enum class BatchSplit {
   Nothing,  ///< the batch is not split: all indices get the same rows and tokens
   Rows,     ///< rows of the global batch: each index gets different rows ("data")
   Tokens,   ///< tokens of each row: all indices get the same rows ("sequence")
@@ -22,7 +22,7 @@ class Place {
     std::string name;
     int size;
     int index;
-    Deals deals = Deals::Nothing;
+    BatchSplit batch_split = BatchSplit::Nothing;
   };
   Place() = default;
   explicit Place(std::vector<Axis> axes) : axes_(std::move(axes)) {}

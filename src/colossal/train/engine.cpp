@@ -437,7 +437,7 @@ void check_axes(comm::Mesh& mesh, const distributed::ParallelConfig& parallel) {
   const comm::Mesh wanted(mesh.world(), parallel.axes());
   const auto &got = mesh.place().axes(), &want = wanted.place().axes();
   const bool is_same = std::equal(got.begin(), got.end(), want.begin(), want.end(), [](const auto& a, const auto& b) {
-    return a.name == b.name && a.size == b.size && a.deals == b.deals;
+    return a.name == b.name && a.size == b.size && a.batch_split == b.batch_split;
   });
   require(is_same, "parallel", "a mesh must have the axes of [parallel]: got ", text_of(mesh.place()), ", needed ",
           text_of(wanted.place()), "; make it of config.parallel.axes()");

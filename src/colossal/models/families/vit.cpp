@@ -97,7 +97,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.fields = {"images"};
   const auto i = s.own.as<VitSizes>();
   // The heads read two tokens of an image, so a rank must have both.
-  require(!i.distillation_head || !layers.deals_out_tokens(), "parallel",
+  require(!i.distillation_head || !layers.splits_tokens(), "parallel",
           "a model with a distillation_head must have all tokens of an image on one rank: got a layout that splits "
           "tokens; set parallel.sequence.size = 1 and parallel.tensor.sequence = false");
   // The scale of pixels is kept: pixels have variance 1, and with this deviation a sum over a patch has variance 1,

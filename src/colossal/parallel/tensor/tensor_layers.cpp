@@ -205,7 +205,7 @@ nn::FieldPart TensorLayers::field_part() const {
 
 int64_t TensorLayers::batch_parts() const { return layout_->mesh->place().size(layout_->outside.batch); }
 
-bool TensorLayers::deals_out_tokens() const { return !layout_->outside.sequence.empty(); }
+bool TensorLayers::splits_tokens() const { return !layout_->outside.sequence.empty(); }
 
 std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out,
                                                  const nn::LinearOptions& o) {

@@ -55,7 +55,7 @@ class TensorLayers : public nn::Layers {
                                        const nn::LinearOptions&) override;
   nn::FieldPart field_part() const override;
   int64_t batch_parts() const override;
-  bool deals_out_tokens() const override;
+  bool splits_tokens() const override;
 
  protected:
   std::unique_ptr<nn::Attention> make_attention(int64_t layer, const nn::AttentionShape&,
