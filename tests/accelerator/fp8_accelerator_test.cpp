@@ -125,7 +125,7 @@ Tensors split_layers() {
       return normal(shape, 10 * seed + static_cast<uint64_t>(world.rank())).to(at::kBFloat16).to(device);
     };
     Fp8Layers fp8({});
-    nn::Parameters parameters(mesh.place(), {.device = device});
+    nn::Parameters parameters(mesh.coordinates(), {.device = device});
     for (const auto& inner : {layout.expand.product, layout.contract.product}) {
       const Parameter weight{.name = "w", .value = there({16, 48}, 2), .hidden_matrix = true};
       const auto product = fp8.wrap(inner, weight, parameters);

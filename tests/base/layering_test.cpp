@@ -348,14 +348,14 @@ class PlantedViolations : public ::testing::Test {
     plant("base/good.h", "#include <vector>\n#include \"colossal/base/other.h\"\n");
     plant("base/other.h", "");
     plant("models/registry.h", "#include \"colossal/models/model.h\"\n");
-    plant("models/model.h", "#include \"colossal/tensor/place.h\"\n");
+    plant("models/model.h", "#include \"colossal/tensor/mesh_coordinates.h\"\n");
     plant("models/built_in.cpp",
           "#include \"colossal/models/registry.h\"\n#include \"colossal/models/families/gpt2.h\"\n#include "
           "\"colossal/models/families/llama.h\"\n");
     plant("models/families/gpt2.h", "#include \"colossal/models/model.h\"\n");
     plant("models/families/gpt2.cpp", "#include \"colossal/models/families/gpt2.h\"\n");
     plant("models/families/llama.h", "");
-    plant("tensor/place.h", "#include <ATen/core/Tensor.h>\n#include \"colossal/base/good.h\"\n");
+    plant("tensor/mesh_coordinates.h", "#include <ATen/core/Tensor.h>\n#include \"colossal/base/good.h\"\n");
   }
   void plant(const std::string& name, const std::string& text) {
     const fs::path file = fs::path(folder_.path()) / "src/colossal" / name;
@@ -398,7 +398,7 @@ TEST_F(PlantedViolations, FindsAFolderOutsideTheTable) {
 
 TEST_F(PlantedViolations, FindsARowThatAllowsALaterLayer) {
   plant("LAYERS", "base* : tensor\ntensor : base\nmodels : tensor\n");
-  plant("base/down.h", "#include \"colossal/tensor/place.h\"\n");
+  plant("base/down.h", "#include \"colossal/tensor/mesh_coordinates.h\"\n");
   EXPECT_THAT(found(), ElementsAre("LAYERS: base names tensor, which is not above it"));
 }
 
@@ -433,9 +433,9 @@ TEST_F(PlantedViolations, FindsAPublicHeaderThatIncludesAPrivateOne) {
   EXPECT_THAT(faults(), IsEmpty());
   plant("PUBLIC", "base : good\n");
   EXPECT_THAT(faults(), ElementsAre("colossal/base/good.h is public and includes colossal/base/other.h, which is not"));
-  plant("PUBLIC", "base : gone good other\ntensor : place\n");
+  plant("PUBLIC", "base : gone good other\ntensor : mesh_coordinates\n");
   EXPECT_THAT(faults(), ElementsAre("PUBLIC lists what is not there: colossal/base/gone.h",
-                                    "colossal/tensor/place.h is public, but colossal.h does not reach it"));
+                                    "colossal/tensor/mesh_coordinates.h is public, but colossal.h does not reach it"));
 }
 
 TEST_F(PlantedViolations, FindsADirectJsonParser) {

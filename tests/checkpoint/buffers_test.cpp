@@ -14,7 +14,7 @@ namespace {
 
 /// A model with a weight, a buffer with a name in folders, and a buffer without one.
 struct Model {
-  explicit Model(comm::Mesh& mesh) : parameters(mesh.place(), {}) {
+  explicit Model(comm::Mesh& mesh) : parameters(mesh.coordinates(), {}) {
     parameters.add("weight", tensor::ShardSpec::whole({2, 3}), nn::Init::normal(1), true);
     parameters.buffer("load", tensor::ShardSpec::whole({4}), at::kDouble);
     parameters.buffer("past", tensor::ShardSpec::whole({4}), at::kFloat, nn::BufferUse::Training);
@@ -41,11 +41,11 @@ TEST(Buffers, RefuseToExportAModelWithAnAdapter) {
   const test::TemporaryFolder folder;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.products = {[](auto product, const nn::Parameter& weight, auto& all) {
-                                               all.add(weight.name + ".added", tensor::ShardSpec::whole({1}),
-                                                       nn::Init::ones(), true);
-                                               return product;
-                                             }}});
+    nn::Parameters parameters(mesh.coordinates(),
+                              {.products = {[](auto product, const nn::Parameter& weight, auto& all) {
+                                 all.add(weight.name + ".added", tensor::ShardSpec::whole({1}), nn::Init::ones(), true);
+                                 return product;
+                               }}});
     const nn::Parameter& weight = parameters.add("weight", tensor::ShardSpec::whole({2, 3}), nn::Init::normal(1), true);
     parameters.product_for(weight, nullptr);
     EXPECT_TRUE(parameters.at("weight.added").is_added);

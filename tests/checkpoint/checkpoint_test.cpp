@@ -23,22 +23,22 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 void save_sample(const std::string& folder, int64_t step, const Layout& layout = {}, int keep_last = 0) {
-  on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
-    save(folder, step, sample_state(place, step), world, place, keep_last);
+  on_layout(layout, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    save(folder, step, sample_state(coordinates, step), world, coordinates, keep_last);
   });
 }
 
 /// Returns the error of load() on one rank, and checks that it changed no tensor.
-std::string refusal(const std::string& path, TrainingState state = filled(sample_state(Layout{}.place(0)), 7)) {
+std::string refusal(const std::string& path, TrainingState state = filled(sample_state(Layout{}.coordinates(0)), 7)) {
   std::string message = "loaded";
   const TrainingState before = [&] {
     TrainingState copy = state;
     for (NamedTensor& tensor : copy.tensors) tensor.value = tensor.value.clone();
     return copy;
   }();
-  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+  on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
     try {
-      load(path, state, world, place);
+      load(path, state, world, coordinates);
     } catch (const Error& error) {
       message = error.what();
     }
@@ -53,10 +53,10 @@ TEST(Checkpoint, LoadsUnderEveryLayoutBitwise) {
     save_sample(folder.path(), 7, from);
     for (const Layout& to : layouts()) {
       SCOPED_TRACE(concat("from ", from.data, "x", from.tensor, " to ", to.data, "x", to.tensor));
-      on_layout(to, [&](comm::Group& world, const tensor::Place& place) {
-        TrainingState state = filled(sample_state(place, 7), 99);
-        load(*latest(folder.path()), state, world, place);
-        EXPECT_TRUE(same_bits(state, sample_state(place, 7))) << "rank " << world.rank();
+      on_layout(to, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+        TrainingState state = filled(sample_state(coordinates, 7), 99);
+        load(*latest(folder.path()), state, world, coordinates);
+        EXPECT_TRUE(same_bits(state, sample_state(coordinates, 7))) << "rank " << world.rank();
       });
     }
   }
@@ -83,14 +83,14 @@ TEST(Checkpoint, ThrowsOnEveryRankIfATensorCannotBeFilled) {
   const Layout layout{2, 2};
   save_sample(folder.path(), 1, layout);
   std::vector<std::string> said(layout.ranks(), "loaded");
-  on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
-    TrainingState state = sample_state(place, 1);
+  on_layout(layout, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    TrainingState state = sample_state(coordinates, 1);
     tensor::Stored& value = state.tensors[3].value;
     if (world.rank() == 2)
       value = tensor::Stored(at::TensorOptions().dtype(value.scalar_type()), value.sizes().vec(),
                              [](bool) -> tensor::Held { throw Error("home", "its place is gone"); });
     try {
-      load(*latest(folder.path()), state, world, place);
+      load(*latest(folder.path()), state, world, coordinates);
     } catch (const Error& error) {
       said[world.rank()] = error.what();
     }
@@ -116,12 +116,12 @@ TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
 
 TEST(Checkpoint, ReplacesAnEqualStep) {
   test::TemporaryFolder folder;
-  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
-    save(folder.path(), 4, sample_state(place, 1), world, place, 0);
-    save(folder.path(), 4, sample_state(place, 2), world, place, 0);
-    TrainingState state = filled(sample_state(place), 0);
-    load(step_path(folder.path(), 4), state, world, place);
-    EXPECT_TRUE(same_bits(state, sample_state(place, 2)));
+  on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    save(folder.path(), 4, sample_state(coordinates, 1), world, coordinates, 0);
+    save(folder.path(), 4, sample_state(coordinates, 2), world, coordinates, 0);
+    TrainingState state = filled(sample_state(coordinates), 0);
+    load(step_path(folder.path(), 4), state, world, coordinates);
+    EXPECT_TRUE(same_bits(state, sample_state(coordinates, 2)));
   });
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
 }
@@ -134,13 +134,13 @@ TEST(Checkpoint, FindsNoCheckpointInAMissingFolder) {
 TEST(Checkpoint, ReadsProgressWithoutTensors) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 3);
-  EXPECT_EQ(read_progress(*latest(folder.path())), sample_state(Layout{}.place(0), 3).progress);
+  EXPECT_EQ(read_progress(*latest(folder.path())), sample_state(Layout{}.coordinates(0), 3).progress);
 }
 
 TEST(Checkpoint, RefusesAnotherModelWithATable) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
-  TrainingState other = filled(sample_state(Layout{}.place(0)), 7);
+  TrainingState other = filled(sample_state(Layout{}.coordinates(0)), 7);
   other.tensors[0] = {"wte", at::zeros({2, 3}), tensor::ShardSpec::whole({2, 3})};
   other.tensors[4] = {"norm.weight", at::zeros({5}), tensor::ShardSpec::whole({5})};
   other.tensors[5].value = at::zeros({}, at::kFloat);
@@ -155,13 +155,13 @@ TEST(Checkpoint, RefusesAnotherModelWithATable) {
 TEST(Checkpoint, LoadsAPartByPrefix) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
-  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
-    TrainingState norm = filled(sample_state(place, 1), 7);
+  on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    TrainingState norm = filled(sample_state(coordinates, 1), 7);
     norm.tensors = {norm.tensors[4]};
-    EXPECT_THROW(load(*latest(folder.path()), norm, world, place), Error) << "the whole is wanted";
-    EXPECT_THROW(load(*latest(folder.path()), norm, world, place, "blocks."), Error) << "its blocks are wanted";
-    load(*latest(folder.path()), norm, world, place, "norm.");
-    EXPECT_TRUE(same_bits(norm.tensors[0].value.clone(), sample_state(place, 1).tensors[4].value.clone()));
+    EXPECT_THROW(load(*latest(folder.path()), norm, world, coordinates), Error) << "the whole is wanted";
+    EXPECT_THROW(load(*latest(folder.path()), norm, world, coordinates, "blocks."), Error) << "its blocks are wanted";
+    load(*latest(folder.path()), norm, world, coordinates, "norm.");
+    EXPECT_TRUE(same_bits(norm.tensors[0].value.clone(), sample_state(coordinates, 1).tensors[4].value.clone()));
   });
 }
 
@@ -191,7 +191,7 @@ TEST(Checkpoint, FindsDamageBeforeLoading) {
   std::ofstream(manifest, std::ios::binary) << good_manifest.substr(0, good_manifest.size() / 2);
   EXPECT_THAT(refusal(path), HasSubstr("not valid JSON"));
   std::ofstream(manifest, std::ios::binary) << good_manifest;
-  EXPECT_EQ(refusal(path, sample_state(Layout{}.place(0), 1)), "loaded") << "undamaged again";
+  EXPECT_EQ(refusal(path, sample_state(Layout{}.coordinates(0), 1)), "loaded") << "undamaged again";
 }
 
 /// Edits a manifest and updates its checksum.
@@ -235,11 +235,11 @@ TEST(Checkpoint, ThrowsTheSameErrorOnEveryRank) {
   test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 2});
   std::vector<std::string> messages(4);
-  on_layout({2, 2}, [&](comm::Group& world, const tensor::Place& place) {
-    TrainingState state = sample_state(place);
+  on_layout({2, 2}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    TrainingState state = sample_state(coordinates);
     if (world.rank() == 2) state.tensors[0].value = at::zeros({1});
     try {
-      save(folder.path(), 2, state, world, place, 1);
+      save(folder.path(), 2, state, world, coordinates, 1);
     } catch (const Error& error) {
       messages[world.rank()] = error.what();
     }
@@ -253,15 +253,15 @@ TEST(Checkpoint, ThrowsTheSameErrorOnEveryRank) {
 TEST(Checkpoint, KeepsTheOldCheckpointIfADiskIsFull) {
   test::TemporaryFolder folder;
   const tensor::ShardSpec spec = tensor::ShardSpec::split({3, 4096}, 0, {"tensor"});  // 32 KiB on rank 0, 16 on rank 1
-  const auto state_of = [&](const tensor::Place& place, double value) {
-    return TrainingState{{{"x", at::full(spec.local_shape(place), value), spec}}, {{"value", value}}};
+  const auto state_of = [&](const tensor::MeshCoordinates& coordinates, double value) {
+    return TrainingState{{{"x", at::full(spec.local_shape(coordinates), value), spec}}, {{"value", value}}};
   };
   std::vector<std::string> messages(2);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG, as it does with ENOSPC
-  on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
-    save(folder.path(), 1, state_of(place, 1), world, place, 1);
+  on_layout({1, 2}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    save(folder.path(), 1, state_of(coordinates, 1), world, coordinates, 1);
     world.barrier().wait();
     if (world.rank() == 0) {
       rlimit small = before;
@@ -270,7 +270,7 @@ TEST(Checkpoint, KeepsTheOldCheckpointIfADiskIsFull) {
     }
     world.barrier().wait();
     try {
-      save(folder.path(), 2, state_of(place, 2), world, place, 1);
+      save(folder.path(), 2, state_of(coordinates, 2), world, coordinates, 1);
     } catch (const Error& error) {
       messages[world.rank()] = error.what();
     }
@@ -281,9 +281,9 @@ TEST(Checkpoint, KeepsTheOldCheckpointIfADiskIsFull) {
   EXPECT_EQ(messages[0], messages[1]);
   EXPECT_THAT(complete_steps(folder.path()), ElementsAre(1));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing half-written is left";
-  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
-    TrainingState state = state_of(place, 0);
-    load(*latest(folder.path()), state, world, place);
+  on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    TrainingState state = state_of(coordinates, 0);
+    load(*latest(folder.path()), state, world, coordinates);
     EXPECT_EQ(state.progress["value"], 1.0);
   });
 }
@@ -294,8 +294,8 @@ pid_t start_saving(const test::TemporaryFolder& folder, int64_t step) {
   const pid_t child = fork();
   if (child != 0) return child;
   try {
-    on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
-      for (;; ++step) save(folder.path(), step, sample_state(place, step), world, place, 2);
+    on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      for (;; ++step) save(folder.path(), step, sample_state(coordinates, step), world, coordinates, 2);
     });
   } catch (const std::exception& error) {
     folder.write("error.txt", error.what());
@@ -333,10 +333,10 @@ TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
     const std::vector<int64_t> steps = complete_steps(folder.path());
     ASSERT_FALSE(steps.empty());
     for (int64_t step : steps) {
-      on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
-        TrainingState state = filled(sample_state(place), 0);
-        load(step_path(folder.path(), step), state, world, place);
-        EXPECT_TRUE(same_bits(state, sample_state(place, step))) << step;
+      on_layout({}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+        TrainingState state = filled(sample_state(coordinates), 0);
+        load(step_path(folder.path(), step), state, world, coordinates);
+        EXPECT_TRUE(same_bits(state, sample_state(coordinates, step))) << step;
       });
     }
     last = steps.back();

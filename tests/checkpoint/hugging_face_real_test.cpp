@@ -19,10 +19,10 @@ const char kStories[] = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
 
 /// Declares its LLaMA with our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of
 /// 8, ffn 172.
-nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
+nn::Parameters stories(const tensor::MeshCoordinates& coordinates, ExternalNames& external) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
-  nn::Parameters parameters(place, {});
+  nn::Parameters parameters(coordinates, {});
   const auto add = [&](const std::string& name, ShardSpec spec, std::vector<nn::ExternalRows> parts) {
     parameters.add(name, std::move(spec), {}, true);
     external.names.push_back({name, std::move(parts)});
@@ -51,9 +51,9 @@ TEST(HuggingFaceReal, ReadsAFolderAndWritesItBackBitwise) {
   test::TemporaryFolder folder;
   for (const auto& [layout, max_bytes] :
        {std::pair{Layout{1, 1}, 1 << 30}, {Layout{2, 2}, 1 << 30}, {Layout{1, 8}, 1 << 19}}) {
-    on_layout(layout, [&, max_bytes = max_bytes](comm::Group& world, const tensor::Place& place) {
+    on_layout(layout, [&, max_bytes = max_bytes](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
       ExternalNames external;
-      nn::Parameters parameters = stories(place, external);
+      nn::Parameters parameters = stories(coordinates, external);
       import_weights(kStories, parameters, external);
       export_weights(folder.path(), parameters, external, read_config(kStories), world, max_bytes);
     });

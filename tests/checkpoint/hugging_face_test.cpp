@@ -39,8 +39,8 @@ void declare(nn::Parameters& parameters) {
   parameters.add("value.weight", ShardSpec::split({7, 6}, 1, axes), {}, true);
 }
 
-nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
-  nn::Parameters parameters(place, {dtype});
+nn::Parameters model(const tensor::MeshCoordinates& coordinates, at::ScalarType dtype = at::kFloat) {
+  nn::Parameters parameters(coordinates, {dtype});
   declare(parameters);
   return parameters;
 }
@@ -79,7 +79,7 @@ at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType dtype) {
 void expect_sample_values(const nn::Parameters& parameters) {
   for (const nn::Parameter& p : parameters) {
     const at::Tensor whole = whole_value(p, p.value.scalar_type());
-    EXPECT_TRUE(same_bits(p.value.detach(), local_part(whole, p.spec, parameters.place()))) << p.name;
+    EXPECT_TRUE(same_bits(p.value.detach(), local_part(whole, p.spec, parameters.coordinates()))) << p.name;
   }
 }
 
@@ -232,8 +232,8 @@ TEST(HuggingFace, FillsOneModelOfSeveral) {
   EXPECT_THAT(import_weights(folder.path(), parameters, values, external), testing::ElementsAre("critic.norm.weight"));
   for (const nn::Parameter& p : parameters) {
     const bool is_filled = p.model == "critic" && p.own_name() != "norm.weight";
-    const at::Tensor want =
-        is_filled ? local_part(whole_value(p, at::kFloat), p.spec, parameters.place()) : at::zeros(p.value.sizes());
+    const at::Tensor want = is_filled ? local_part(whole_value(p, at::kFloat), p.spec, parameters.coordinates())
+                                      : at::zeros(p.value.sizes());
     EXPECT_TRUE(same_bits(p.value.detach(), want)) << p.name;
   }
 }
@@ -275,7 +275,7 @@ TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
   for (const char* name : {"with", "without"}) {
     for (const Layout& layout : layouts()) {
       for (int rank = 0; rank < layout.ranks(); ++rank) {
-        nn::Parameters parameters = model(layout.place(rank));
+        nn::Parameters parameters = model(layout.coordinates(rank));
         import_weights(folder / name, parameters, names());
         expect_sample_values(parameters);
       }
@@ -296,9 +296,10 @@ TEST(HuggingFace, ConvertsToTheDtypeOfTheModel) {
 TEST(HuggingFace, ExportsFromEveryLayoutBitwise) {
   for (const Layout& layout : layouts()) {
     test::TemporaryFolder folder;
-    on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
-      nn::Parameters parameters = model(place);
-      for (nn::Parameter& p : parameters) p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, place));
+    on_layout(layout, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      nn::Parameters parameters = model(coordinates);
+      for (nn::Parameter& p : parameters)
+        p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, coordinates));
       export_weights(folder.path(), parameters, names(), {{"model_type", "test"}}, world);
     });
     const SafetensorsReader reader(folder / "model.safetensors");
@@ -319,9 +320,10 @@ std::vector<std::string> files_of(const std::string& folder) {
 TEST(HuggingFace, ExportsShardsWithAnIndexAndReplacesOldFiles) {
   test::TemporaryFolder folder;
   const auto export_with = [&](int64_t max_file_bytes) {
-    on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
-      nn::Parameters parameters = model(place);
-      for (nn::Parameter& p : parameters) p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, place));
+    on_layout({1, 2}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      nn::Parameters parameters = model(coordinates);
+      for (nn::Parameter& p : parameters)
+        p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, coordinates));
       export_weights(folder.path(), parameters, names(), {{"model_type", "test"}}, world, max_file_bytes);
     });
   };
@@ -345,9 +347,9 @@ TEST(HuggingFace, ThrowsTheSameExportErrorOnEveryRank) {
   test::TemporaryFolder folder;
   const std::string in_the_way = folder.write("out", "a file");
   std::vector<std::string> messages(2);
-  on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
+  on_layout({1, 2}, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
     try {
-      export_weights(in_the_way, model(place), names(), {}, world);
+      export_weights(in_the_way, model(coordinates), names(), {}, world);
     } catch (const Error& error) {
       messages[world.rank()] = error.what();
     }

@@ -22,24 +22,25 @@ class Newest : public testing::Test {
  protected:
   void SetUp() override {
     for (const int64_t step : {10, 20, 30})
-      on_two([&](comm::Group& world, const tensor::Place& place) {
-        save(folder.path(), step, sample_state(place, step), world, place, 0);
+      on_two([&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+        save(folder.path(), step, sample_state(coordinates, step), world, coordinates, 0);
       });
   }
 
-  static void on_two(const std::function<void(comm::Group&, const tensor::Place&)>& work) {
+  static void on_two(const std::function<void(comm::Group&, const tensor::MeshCoordinates&)>& work) {
     comm::run_ranks(2, [&](comm::World& world) {
-      work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank()));
+      work(*world.make_group("world", {0, 1}), Layout{2, 1}.coordinates(world.rank()));
     });
   }
 
   /// Returns the result of rank 0. Both ranks must load the same bits, the state of that step.
   Found load(std::optional<int64_t> wanted = {}) {
     Found found;
-    on_two([&](comm::Group& world, const tensor::Place& place) {
-      TrainingState state = filled(sample_state(place), 99);
-      const Found here = load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, place);
-      EXPECT_TRUE(same_bits(state, sample_state(place, here.step))) << "rank " << world.rank();
+    on_two([&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      TrainingState state = filled(sample_state(coordinates), 99);
+      const Found here =
+          load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, coordinates);
+      EXPECT_TRUE(same_bits(state, sample_state(coordinates, here.step))) << "rank " << world.rank();
       if (world.rank() == 0) found = here;
     });
     return found;
@@ -48,15 +49,15 @@ class Newest : public testing::Test {
   /// Returns the error, which must be the same on both ranks, and checks that no tensor changed.
   std::string refusal(std::optional<int64_t> wanted, const ProgressCheck& check = {}) {
     std::vector<std::string> messages(2, "loaded");
-    on_two([&](comm::Group& world, const tensor::Place& place) {
-      TrainingState state = filled(sample_state(place), 99);
+    on_two([&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      TrainingState state = filled(sample_state(coordinates), 99);
       try {
-        load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, place, check);
+        load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, coordinates, check);
       } catch (const Error& error) {
         EXPECT_TRUE(error.is_on_all_ranks());
         messages[world.rank()] = error.what();
       }
-      EXPECT_TRUE(same_bits(state, filled(sample_state(place), 99)));
+      EXPECT_TRUE(same_bits(state, filled(sample_state(coordinates), 99)));
     });
     EXPECT_EQ(messages[0], messages[1]);
     return messages[0];
@@ -116,7 +117,7 @@ TEST_F(Newest, NamesEachIncompleteFolderAndItsFault) {
                                          Pair(40, step_path(folder.path(), 40) + ": it is not a folder"),
                                          Pair(50, step_path(folder.path(), 50) + ": No such file or directory")));
   EXPECT_EQ(steps.skipped_after(40), steps.skipped.at(50));
-  on_two([&](comm::Group& world, const tensor::Place&) {
+  on_two([&](comm::Group& world, const tensor::MeshCoordinates&) {
     EXPECT_EQ(agreed_steps(folder.path(), world).skipped, steps.skipped) << "rank " << world.rank();
   });
   EXPECT_EQ(load().step, 20);
@@ -159,7 +160,7 @@ TEST_F(Newest, RefusesToSkipAnotherRun) {
 }
 
 TEST_F(Newest, ReadsTheFolderOnOneRank) {
-  on_two([&](comm::Group& world, const tensor::Place&) {
+  on_two([&](comm::Group& world, const tensor::MeshCoordinates&) {
     const std::string seen = world.rank() == 0 ? folder.path() : folder / "lags-behind";
     EXPECT_THAT(agreed_steps(seen, world).complete, ElementsAre(10, 20, 30)) << "rank " << world.rank();
   });

@@ -204,11 +204,11 @@ TEST(QuantizedFolder, RefusesUnsupportedFormats) {
   EXPECT_THAT(refusal(says("gptq", 4, 16), twice), HasSubstr("stored both quantized and not"));
 }
 
-nn::Parameters model(const tensor::Place& place) {
+nn::Parameters model(const tensor::MeshCoordinates& coordinates) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
   const std::vector<tensor::Segment> heads{{16, 4}, {8, 4, true}, {8, 4, true}};
-  nn::Parameters parameters(place, {at::kFloat});
+  nn::Parameters parameters(coordinates, {at::kFloat});
   parameters.add("qkv.weight", ShardSpec::split({32, 48}, 0, axes, heads), {}, true);
   parameters.add("down.weight", ShardSpec::split({16, 64}, 1, axes), {}, true);
   parameters.add("norm.weight", ShardSpec::whole({48}), {}, false);
@@ -226,7 +226,7 @@ ExternalNames names() {
 using CodesByName = std::map<std::string, ops::GroupCodes>;
 
 CodesByName export_model(const std::string& folder, const ops::RoundingOptions& options) {
-  nn::Parameters parameters = model(tensor::Place({{"tensor", 1, 0}}));
+  nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
   CodesByName codes;
   for (nn::Parameter& p : parameters) {
     p.value.detach().copy_(sample_values(p.spec.shape, at::kFloat, 5) / 64);
@@ -252,7 +252,7 @@ TEST(QuantizedExport, RoundTripsQuantizedValues) {
        {ops::RoundingOptions{8, 16}, ops::RoundingOptions{4, 16}, ops::RoundingOptions{4, 16, true, true}}) {
     const TemporaryFolder folder;
     const CodesByName written = export_model(folder.path(), options);
-    nn::Parameters parameters = model(tensor::Place({{"tensor", 1, 0}}));
+    nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
     const CodesByName read = taken(folder.path(), parameters);
     ASSERT_EQ(read.size(), 2u);
     for (const auto& [name, codes] : written) {
@@ -271,13 +271,13 @@ TEST(QuantizedExport, LoadsShardsOfQuantizedValues) {
     const TemporaryFolder folder;
     const CodesByName written = export_model(folder.path(), {.bits = 4, .group = group});
     for (int rank = 0; rank < 2; ++rank) {
-      nn::Parameters parameters = model(tensor::Place({{"tensor", 2, rank}}));
+      nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 2, rank}}));
       const CodesByName read = taken(folder.path(), parameters);
       // Inputs are split at 32 of 64. This is inside a group of 48, so only dequantized values can be loaded.
       EXPECT_EQ(read.count("down.weight"), group == 16 ? 1u : 0u);
       for (const nn::Parameter& p : parameters) {
         if (p.spec.shape.size() < 2) continue;
-        const at::Tensor part = local_part(written.at(p.name).values(), p.spec, parameters.place());
+        const at::Tensor part = local_part(written.at(p.name).values(), p.spec, parameters.coordinates());
         EXPECT_TRUE(at::equal(p.value.detach(), part)) << p.name;
         if (read.count(p.name)) {
           EXPECT_TRUE(at::equal(read.at(p.name).values(), part)) << p.name;
@@ -288,7 +288,7 @@ TEST(QuantizedExport, LoadsShardsOfQuantizedValues) {
 }
 
 TEST(QuantizedExport, RefusesUnsupportedQuantizedValues) {
-  nn::Parameters parameters = model(tensor::Place({{"tensor", 1, 0}}));
+  nn::Parameters parameters = model(tensor::MeshCoordinates({{"tensor", 1, 0}}));
   const at::Tensor weight = sample_values({16, 64}, at::kFloat, 5);
   const auto refused = [&](const CodesByName& codes) -> std::string {
     const TemporaryFolder folder;

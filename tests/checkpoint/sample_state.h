@@ -16,17 +16,19 @@ namespace colossal::checkpoint {
 struct Layout {
   int data = 1, tensor = 1;
   int ranks() const { return data * tensor; }
-  tensor::Place place(int rank) const {
-    return tensor::Place({{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
+  tensor::MeshCoordinates coordinates(int rank) const {
+    return tensor::MeshCoordinates(
+        {{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
   }
 };
 
-/// Calls fn(group of all ranks, place) on each rank of the layout.
-inline void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
+/// Calls fn(group of all ranks, coordinates) on each rank of the layout.
+inline void on_layout(const Layout& layout,
+                      const std::function<void(comm::Group&, const tensor::MeshCoordinates&)>& fn) {
   comm::run_ranks(layout.ranks(), [&](comm::World& world) {
     std::vector<int> all(world.size());
     for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
-    fn(*world.make_group("world", all), layout.place(world.rank()));
+    fn(*world.make_group("world", all), layout.coordinates(world.rank()));
   });
 }
 
@@ -46,10 +48,11 @@ inline at::Tensor sample_values(const std::vector<int64_t>& shape, at::ScalarTyp
   return values;
 }
 
-/// Returns the part of `whole` that the rank at `place` holds under `spec`; padding is zero.
-inline at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
-  at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
-  for (const tensor::LocalBox& block : spec.local_boxes(place))
+/// Returns the part of `whole` that the rank at `coordinates` holds under `spec`; padding is zero.
+inline at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec,
+                             const tensor::MeshCoordinates& coordinates) {
+  at::Tensor local = at::zeros(spec.local_shape(coordinates), whole.options());
+  for (const tensor::LocalBox& block : spec.local_boxes(coordinates))
     at_box(local, {block.local_start, block.size}).copy_(at_box(whole, {block.start, block.size}));
   return local;
 }
@@ -74,11 +77,11 @@ inline std::vector<Sample> samples() {
           {"optimizer.first_moment/embedding.weight", ShardSpec::split({11, 6}, 0, axes), at::kFloat}};
 }
 
-inline TrainingState sample_state(const tensor::Place& place, int64_t salt = 0) {
+inline TrainingState sample_state(const tensor::MeshCoordinates& coordinates, int64_t salt = 0) {
   TrainingState state;
   for (const Sample& sample : samples()) {
     const at::Tensor whole = sample_values(sample.spec.shape, sample.dtype, salt++);
-    state.tensors.push_back({sample.name, local_part(whole, sample.spec, place), sample.spec});
+    state.tensors.push_back({sample.name, local_part(whole, sample.spec, coordinates), sample.spec});
   }
   state.progress = {{"salt", salt}, {"loss", 0.1}, {"seed", 18446744073709551615u}, {"data", {{"epoch", 3}}}};
   return state;

@@ -18,14 +18,15 @@ namespace {
 
 /// Returns the sample state as ZeRO's chunks hold it: `sharers` adjacent replicas hold a part of each tensor, and only
 /// the first such group counts.
-TrainingState in_parts(const tensor::Place& place, int sharers, int64_t salt = 0) {
-  TrainingState state = sample_state(place, salt);
+TrainingState in_parts(const tensor::MeshCoordinates& coordinates, int sharers, int64_t salt = 0) {
+  TrainingState state = sample_state(coordinates, salt);
   state.sharers = sharers;
   for (NamedTensor& tensor : state.tensors) {
     if (tensor.name == "tokens_seen") continue;  // some tensors have no part, e.g. fp8 histories
     const int64_t all = tensor.value.numel(), share = (all + sharers - 1) / sharers;
-    const int64_t first = std::min(all, place.index("data") % sharers * share), size = std::min(share, all - first);
-    tensor.part = tensor::FlatPart{first, size, place.index("data") / sharers == 0};
+    const int64_t first = std::min(all, coordinates.index("data") % sharers * share),
+                  size = std::min(share, all - first);
+    tensor.part = tensor::FlatPart{first, size, coordinates.index("data") / sharers == 0};
     tensor.value = tensor.value.clone().reshape({-1}).narrow(0, first, size).contiguous();
   }
   return state;
@@ -41,13 +42,13 @@ struct Written {
 };
 
 /// Checks that every element is written once.
-Written deal(const Layout& layout, const std::function<TrainingState(const tensor::Place&)>& state_at) {
+Written deal(const Layout& layout, const std::function<TrainingState(const tensor::MeshCoordinates&)>& state_at) {
   Written written{std::vector<int64_t>(layout.ranks(), 0)};
   std::map<std::string, at::Tensor> times;
   for (const Sample& sample : samples()) times[sample.name] = at::zeros(sample.spec.shape, at::kLong);
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const TrainingState state = state_at(layout.place(rank));
-    for (const WrittenBlock& w : written_blocks(state, layout.place(rank))) {
+    const TrainingState state = state_at(layout.coordinates(rank));
+    for (const WrittenBlock& w : written_blocks(state, layout.coordinates(rank))) {
       at_box(times.at(w.tensor->name), {w.block.start, w.block.size}).add_(1);
       written.bytes[rank] += bytes_of(w);
       written.largest = std::max(written.largest, bytes_of(w));
@@ -61,8 +62,9 @@ TEST(Writers, BalanceBytesOverReplicas) {
   for (const int replicas : {2, 3, 4}) {
     for (const bool parts : {false, true}) {
       SCOPED_TRACE(testing::Message() << replicas << " replicas, parts " << parts);
-      const Written written = deal(
-          {replicas, 1}, [&](const tensor::Place& place) { return parts ? in_parts(place, 1) : sample_state(place); });
+      const Written written = deal({replicas, 1}, [&](const tensor::MeshCoordinates& coordinates) {
+        return parts ? in_parts(coordinates, 1) : sample_state(coordinates);
+      });
       const auto [least, most] = std::minmax_element(written.bytes.begin(), written.bytes.end());
       EXPECT_LE(*most - *least, written.largest);
       EXPECT_GT(*least, 0);
@@ -75,8 +77,8 @@ TEST(Writers, WriteEveryElementOnceInEveryLayout) {
     for (const int sharers : {1, 2, 4}) {
       if (layout.data % sharers != 0) continue;
       SCOPED_TRACE(testing::Message() << layout.data << "x" << layout.tensor << ", sharers " << sharers);
-      deal(layout, [&](const tensor::Place& place) { return in_parts(place, sharers); });
-      deal(layout, [&](const tensor::Place& place) { return sample_state(place); });
+      deal(layout, [&](const tensor::MeshCoordinates& coordinates) { return in_parts(coordinates, sharers); });
+      deal(layout, [&](const tensor::MeshCoordinates& coordinates) { return sample_state(coordinates); });
     }
   }
 }
@@ -88,11 +90,12 @@ TEST(Writers, WriteSharedTensorsOnTheFirstStage) {
   std::map<std::string, int> times;
   for (int stage = 0; stage < 2; ++stage)
     for (int replica = 0; replica < 2; ++replica) {
-      const tensor::Place place({{"pipeline", 2, stage}, {"data", 2, replica, tensor::BatchSplit::Rows}});
+      const tensor::MeshCoordinates coordinates(
+          {{"pipeline", 2, stage}, {"data", 2, replica, tensor::BatchSplit::Rows}});
       TrainingState state;
       state.tensors.push_back({"tied", at::zeros({8}), tied});
       if (stage == 1) state.tensors.push_back({"last", at::zeros({8}), last});
-      for (const WrittenBlock& written : written_blocks(state, place)) {
+      for (const WrittenBlock& written : written_blocks(state, coordinates)) {
         ++times[written.tensor->name];
         EXPECT_EQ(stage, written.tensor->name == "tied" ? 0 : 1);
       }
@@ -107,11 +110,11 @@ TEST(Writers, WriteEquallyLargeFilesThatLoadBitwise) {
     comm::run_ranks(layout.ranks(), [&](comm::World& world) {
       std::vector<int> all(world.size());
       for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
-      work(*world.make_group("world", all), layout.place(world.rank()));
+      work(*world.make_group("world", all), layout.coordinates(world.rank()));
     });
   };
-  on_ranks(layout, [&](comm::Group& world, const tensor::Place& place) {
-    save(folder.path(), 1, in_parts(place, 1), world, place, 0);
+  on_ranks(layout, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+    save(folder.path(), 1, in_parts(coordinates, 1), world, coordinates, 0);
   });
   std::vector<int64_t> bytes;
   int64_t largest = 0;
@@ -126,10 +129,10 @@ TEST(Writers, WriteEquallyLargeFilesThatLoadBitwise) {
   }
   EXPECT_LE(std::abs(bytes[0] - bytes[1]), largest);
   for (const Layout& to : layouts()) {
-    on_ranks(to, [&](comm::Group& world, const tensor::Place& place) {
-      TrainingState state = filled(sample_state(place), 99);
-      load(step_path(folder.path(), 1), state, world, place);
-      EXPECT_TRUE(same_bits(state, sample_state(place))) << to.data << "x" << to.tensor;
+    on_ranks(to, [&](comm::Group& world, const tensor::MeshCoordinates& coordinates) {
+      TrainingState state = filled(sample_state(coordinates), 99);
+      load(step_path(folder.path(), 1), state, world, coordinates);
+      EXPECT_TRUE(same_bits(state, sample_state(coordinates))) << to.data << "x" << to.tensor;
     });
   }
 }

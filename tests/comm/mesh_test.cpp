@@ -46,7 +46,7 @@ TEST(Mesh, MakesTheGroupOfEveryProductOfAxes) {
     EXPECT_EQ(members(mesh.group({"a", "b", "c"}), r), (Ranks{0, 1, 2, 3, 4, 5, 6, 7}));
     EXPECT_EQ(mesh.group({"a", "c"}).name(), "a+c");
     EXPECT_EQ(mesh.group({"a", "c"}).rank(), 2 * a + c);
-    EXPECT_EQ(mesh.group({"a", "c"}).rank(), mesh.place().index(std::vector<std::string>{"a", "c"}));
+    EXPECT_EQ(mesh.group({"a", "c"}).rank(), mesh.coordinates().index(std::vector<std::string>{"a", "c"}));
     EXPECT_EQ(&mesh.group({"a", "c"}), &mesh.group({"a", "c"})) << "made once";
   });
 }

@@ -72,8 +72,8 @@ TEST(HeaderExamples, BatchStep) {
 }
 
 TEST(HeaderExamples, Parameter) {
-  const tensor::Place place({{"tensor", 2, 1}});
-  nn::Parameters parameters(place, {.treatment = [](const std::string& name) {
+  const tensor::MeshCoordinates coordinates({{"tensor", 2, 1}});
+  nn::Parameters parameters(coordinates, {.treatment = [](const std::string& name) {
                               return nn::Treatment{.trains = name != "embedding.weight"};
                             }});
   const auto rows = tensor::ShardSpec::split({64, 16}, 0, {"tensor"});

@@ -40,10 +40,11 @@ using namespace colossal;
 using Tensors = std::map<std::string, at::Tensor>;
 
 /// Copies a rank's blocks of a parameter into the whole tensor.
-void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local, const tensor::Place& place) {
+void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local,
+                const tensor::MeshCoordinates& coordinates) {
   at::Tensor& all = whole[p.name];
   if (!all.defined()) all = at::full(p.spec.shape, std::nan(""), at::kDouble);
-  for (const tensor::LocalBox& block : p.spec.local_boxes(place)) {
+  for (const tensor::LocalBox& block : p.spec.local_boxes(coordinates)) {
     at::Tensor to = all, from = local;
     for (size_t d = 0; d < block.size.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);
@@ -65,7 +66,7 @@ checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
 void write_folder(const std::string& path, const models::ModelShape& shape, const Tensors& tensors) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers layers(parameters);
     models::make_model(shape, layers);
     const at::NoGradGuard no_grad;
@@ -105,10 +106,10 @@ Results step(const std::string& folder, const tensor::Batch& batch, const run::C
     const at::NoGradGuard no_grad;
     const at::Tensor logits = engine->distributed().everywhere(nn::step_of(batch), head, at::empty({0}, at::kDouble));
     const std::lock_guard lock(mutex);
-    const tensor::Place& place = engine->mesh().place();
+    const tensor::MeshCoordinates& coordinates = engine->mesh().coordinates();
     for (const nn::Parameter& p : engine->parameters()) {
-      put_blocks(results.gradients, p, p.value.grad(), place);
-      put_blocks(results.weights, p, p.value.detach(), place);
+      put_blocks(results.gradients, p, p.value.grad(), coordinates);
+      put_blocks(results.weights, p, p.value.detach(), coordinates);
     }
     results.logits = {{"logits", logits.contiguous()}, {"loss", at::scalar_tensor(loss, at::kDouble)}};
   });

@@ -108,7 +108,7 @@ TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
                                                            .eviction = make_eviction(names[seed % names.size()])});
       comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
       AnyOrder module;
-      nn::Parameters parameters(mesh.place(), nn::Parameters::Options{.dtype = at::kDouble});
+      nn::Parameters parameters(mesh.coordinates(), nn::Parameters::Options{.dtype = at::kDouble});
       for (const auto& p : module.named_parameters()) parameters.adopt(p.key(), p.value(), true);
       ChunkOptions options;
       options.sharing = Sharing::of_stage(3);

@@ -378,7 +378,7 @@ TEST(ChunkStore, PlansChunksOfEachModelIndependently) {
       }
       return sizes;
     };
-    nn::Parameters first(mesh.place(), {}), second(mesh.place(), {}), both(mesh.place(), {});
+    nn::Parameters first(mesh.coordinates(), {}), second(mesh.coordinates(), {}), both(mesh.coordinates(), {});
     add_layers(first, 5, 30);
     add_layers(second, 7, 41);
     add_layers(both, 5, 30);

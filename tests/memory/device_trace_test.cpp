@@ -118,7 +118,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 3});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 3});
     std::vector<nn::Parameter*> layers;
     for (int i = 0; i < kLayers; ++i) {
       layers.push_back(

@@ -32,7 +32,7 @@ struct Foreign : torch::nn::Module {
 
 /// Returns the module's parameters as a store takes them.
 inline std::unique_ptr<nn::Parameters> adopt(Foreign& module, comm::Mesh& mesh) {
-  auto parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{.dtype = at::kDouble});
+  auto parameters = std::make_unique<nn::Parameters>(mesh.coordinates(), nn::Parameters::Options{.dtype = at::kDouble});
   for (const auto& p : module.named_parameters()) parameters->adopt(p.key(), p.value(), true);
   return parameters;
 }

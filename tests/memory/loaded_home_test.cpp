@@ -92,7 +92,7 @@ TEST(LoadedHome, ThrowsAStoreErrorAtTheNextRead) {
 TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-    nn::Parameters parameters(mesh.place(), {.without_memory = true});
+    nn::Parameters parameters(mesh.coordinates(), {.without_memory = true});
     for (int i = 0; i < 6; ++i)
       parameters.add("p" + std::to_string(i), tensor::ShardSpec::whole({1024}), nn::Init::ones(), false);
     for (nn::Parameter& p : parameters) p.value.requires_grad_(false);

@@ -72,7 +72,7 @@ Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy, in
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 3});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 3});
     std::vector<nn::Parameter*> layers;
     for (int i = 0; i < 5; ++i)
       layers.push_back(

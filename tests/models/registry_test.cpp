@@ -247,7 +247,7 @@ TEST(Registry, RefusesUseOfMissingHead) {
   const ModelShape shape = shape_of(make_headless);
   EXPECT_LT(costs_of(shape, example_batch(shape, 1, 4)).last,
             costs_of(shape_of(make), example_batch(shape, 1, 4)).last);
-  nn::Parameters parameters(tensor::Place{}, {});
+  nn::Parameters parameters(tensor::MeshCoordinates{}, {});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
   const nn::ForwardContext step = nn::step_of(test::batch_of_ones(shape, 1, 4));

@@ -310,7 +310,7 @@ TEST(Fp8Product, WrapsOnlyLinearLayersOfBlocks) {
 TEST(Fp8Product, KeepsNoStateForOtherStages) {
   Fp8Layers fp8({.scaling = kDelayed});
   Parameters parameters(
-      tensor::Place({{"pipeline", 2, 0}}),
+      tensor::MeshCoordinates({{"pipeline", 2, 0}}),
       {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
        .products = {[&](auto product, const Parameter& weight, Parameters& parameters) {
          return fp8.wrap(std::move(product), weight, parameters);

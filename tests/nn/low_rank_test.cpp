@@ -192,7 +192,8 @@ TEST(LowRankNesting, AddsNestedAdapters) {
 }
 
 TEST(LowRankMatrices, ShardLikeSidesOfTheirWeight) {
-  Parameters parameters(tensor::Place({{"data", 2, 0, tensor::BatchSplit::Rows}, {"row", 2, 1}, {"column", 2, 0}}), {});
+  Parameters parameters(
+      tensor::MeshCoordinates({{"data", 2, 0, tensor::BatchSplit::Rows}, {"row", 2, 1}, {"column", 2, 0}}), {});
   auto spec = tensor::ShardSpec::split({8, 4}, 0, {"column"});
   spec.splits[1].axes = {"row"};
   Parameter& weight = parameters.add("layer.weight", spec, Init::ones(), true);

@@ -20,19 +20,20 @@ tensor::ShardSpec split_by(const std::string& rows, const std::string& columns) 
 }
 
 TEST(Parameters, RefuseSecondLayoutThatStoresDifferently) {
-  Parameters parameters(tensor::Place({{"row", 2, 0}, {"column", 2, 1}}), {});
+  Parameters parameters(tensor::MeshCoordinates({{"row", 2, 0}, {"column", 2, 1}}), {});
   const Parameter& weight = parameters.add("weight", split_by("row", "column"), Init::ones(), true);
   const Parameters::Redeclaration again(parameters);
   EXPECT_EQ(&parameters.add("weight", split_by("row", "column"), Init::ones(), true), &weight);
   // With the axes swapped a rank has as many elements, but other ones.
-  EXPECT_EQ(split_by("column", "row").local_shape(parameters.place()), weight.spec.local_shape(parameters.place()));
+  EXPECT_EQ(split_by("column", "row").local_shape(parameters.coordinates()),
+            weight.spec.local_shape(parameters.coordinates()));
   EXPECT_THROW(parameters.add("weight", split_by("column", "row"), Init::ones(), true), Error);
   EXPECT_THROW(parameters.add("bias", tensor::ShardSpec::whole({4}), Init::ones(), true), Error);
 }
 
 TEST(Parameters, HoldBuffersOnTheirStage) {
   for (const int stage : {0, 1}) {
-    Parameters parameters(tensor::Place({{"pipeline", 2, stage}}),
+    Parameters parameters(tensor::MeshCoordinates({{"pipeline", 2, stage}}),
                           {.stages = [](const std::string&) { return std::vector<int>{1}; }});
     const Buffer &load = parameters.buffer("load", tensor::ShardSpec::whole({3}), at::kDouble),
                  &past = parameters.buffer("past", tensor::ShardSpec::whole({2}), at::kLong, BufferUse::Training);

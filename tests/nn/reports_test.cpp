@@ -21,9 +21,9 @@ using testing::HasSubstr;
 TEST(Reports, JoinRanksWithOtherRowsOrTokens) {
   // 2 stages, 3 replicas, 2 ranks that split the tokens of a layout, and 4 ranks that hold the same hidden states.
   const auto reports_of = [](int stage, int data, int tokens, int copy) {
-    const tensor::Place place(
+    const tensor::MeshCoordinates coordinates(
         {{"pipeline", 2, stage}, {"data", 3, data, BatchSplit::Rows}, {"tokens", 2, tokens}, {"copies", 4, copy}});
-    Reports reports(place, {"tokens"});
+    Reports reports(coordinates, {"tokens"});
     reports.add({.name = "load"});
     reports.add_loss({.name = "term", .over = Over::Same});
     return reports;
@@ -61,8 +61,8 @@ TEST(Reports, AddValuesInOneVector) {
 }
 
 /// Returns the gradient of x for x -> y with the loss sum(x^2) attached, without the 3 of y itself.
-double gradient_of_loss(const tensor::Place& place, Over over, double weight, double loss_factor) {
-  Reports reports(place, {});
+double gradient_of_loss(const tensor::MeshCoordinates& coordinates, Over over, double weight, double loss_factor) {
+  Reports reports(coordinates, {});
   const Report term = reports.add_loss({.name = "term", .weight = weight, .over = over});
   ReportAccumulator accumulator(reports, at::kCPU);
   accumulator.begin(loss_factor);
@@ -74,7 +74,7 @@ double gradient_of_loss(const tensor::Place& place, Over over, double weight, do
 }
 
 TEST(LossTerm, ScalesGradientByWeightAndFactor) {
-  const tensor::Place one, four({{"data", 4, 1, BatchSplit::Rows}});
+  const tensor::MeshCoordinates one, four({{"data", 4, 1, BatchSplit::Rows}});
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 1), 5) << "0.5 d(x^2) = 0.5 * 10";
   EXPECT_EQ(gradient_of_loss(one, Over::Mean, 0.5, 64), 320);
   EXPECT_EQ(gradient_of_loss(four, Over::Mean, 0.5, 64), 80);

@@ -59,7 +59,8 @@ class SampledHome final : public Home {
 /// bf16 parameters with master weights under AdamW, sharded over all ranks; one is larger than a chunk.
 struct Training {
   Training(comm::World& world, std::shared_ptr<Home> home, int64_t element = 0)
-      : mesh(world, {comm::Mesh::batch("data", world.size())}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
+      : mesh(world, {comm::Mesh::batch("data", world.size())}),
+        parameters(mesh.coordinates(), {at::kBFloat16, at::kCPU, 1}) {
     const auto add = [&](const char* name, int64_t segments) {  // `element` extra elements make padding
       parameters.add(name, tensor::ShardSpec::whole({segments * world.size() * kSegment + element}),
                      nn::Init::normal(1), true);

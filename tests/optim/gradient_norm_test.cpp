@@ -52,7 +52,7 @@ TEST(GradientNorm, SendsOneScalarInOneMessage) {
 TEST(GradientNorm, AcceptsRanksWithoutGradients) {
   comm::run_ranks(3, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
-    nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1});
+    nn::Parameters parameters(mesh.coordinates(), {at::kDouble, at::kCPU, 1});
     parameters.add("w", tensor::ShardSpec::whole({2}), nn::Init::zeros(), true);
     std::vector<memory::Shard> shards;
     if (mesh.index("data") == 0) {

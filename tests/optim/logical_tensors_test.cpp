@@ -23,7 +23,7 @@ TEST(LogicalTensors, EqualOnEveryStageWithoutMessages) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string& name) { return std::vector<int>{name == "last" ? 1 : 0}; };
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
     parameters.add("last", tensor::ShardSpec::whole({3, 5}), nn::Init::ones(), true);
     parameters.add("first", tensor::ShardSpec::whole({7}), nn::Init::ones(), true);
     const LogicalTensors tensors(parameters, mesh);
@@ -55,7 +55,7 @@ TEST(LogicalTensors, RefuseUndeclaredFreezingInAPipeline) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     const auto stages = [](const std::string&) { return std::vector<int>{0, 1}; };
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 1, .stages = stages});
     parameters.add("frozen", tensor::ShardSpec::whole({3}), nn::Init::ones(), true).value.requires_grad_(false);
     EXPECT_THAT(test::thrown_message([&] { LogicalTensors(parameters, mesh); }),
                 testing::HasSubstr("frozen is not trained, which the other stages of a pipeline cannot know"));
@@ -68,7 +68,7 @@ TEST(LogicalTensors, SkipDeclaredFrozenParametersInAPipeline) {
     const auto stages = [](const std::string& name) {
       return std::vector<int>{name == "first" || name == "frozen" ? 0 : 1};
     };
-    nn::Parameters parameters(mesh.place(),
+    nn::Parameters parameters(mesh.coordinates(),
                               {.dtype = at::kDouble, .stages = stages, .treatment = [](const std::string& name) {
                                  return nn::Treatment{.trains = name != "frozen"};
                                }});

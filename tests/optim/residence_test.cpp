@@ -85,7 +85,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
   std::vector<at::Tensor> values;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
-    nn::Parameters parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1});
+    nn::Parameters parameters(mesh.coordinates(), {at::kBFloat16, at::kCPU, 1});
     for (const char* name : {"a", "b", "c"})
       parameters.add(name, tensor::ShardSpec::whole({9, 7}), nn::Init::normal(1), true);
     memory::ChunkOptions options;

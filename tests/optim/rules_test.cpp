@@ -165,7 +165,7 @@ TEST(Optimizers, RoundReplicasAlikeUnderEverySharding) {
     std::vector<at::Tensor> values(static_cast<size_t>(layout.data));
     comm::run_ranks(layout.data, [&](comm::World& world) {
       comm::Mesh mesh(world, {comm::Mesh::batch("data", layout.data)});
-      nn::Parameters parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1});
+      nn::Parameters parameters(mesh.coordinates(), {at::kBFloat16, at::kCPU, 1});
       parameters.add("w", tensor::ShardSpec::whole({30, 40}), nn::Init::ones(), true);
       const int index = mesh.index("data");
       std::vector<nn::Parameter*> all{&parameters.at("w")};

@@ -87,7 +87,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 struct RankState {
   RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::Home>& home = nullptr)
       : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
-        parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
+        parameters(mesh.coordinates(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
     std::vector<nn::Parameter*> chunks[2];
     size_t i = 0;
@@ -102,8 +102,8 @@ struct RankState {
   /// Calls body(flat block of `buffer`, the same block of a logical tensor) for all blocks that this rank holds.
   void for_blocks(const memory::Piece& piece, const at::Tensor& buffer, const at::Tensor& logical,
                   const std::function<void(at::Tensor, at::Tensor)>& body) {
-    const auto shape = piece.parameter->spec.local_shape(mesh.place());
-    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, mesh.place(), piece.part)) {
+    const auto shape = piece.parameter->spec.local_shape(mesh.coordinates());
+    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, mesh.coordinates(), piece.part)) {
       at::Tensor whole = logical;
       for (size_t d = 0; d < block.size.size(); ++d)
         whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);

@@ -49,7 +49,8 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
   const auto out = make.from_heads("out", shape, {});
   {
     const at::NoGradGuard no_grad;
-    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+    for (nn::Parameter& p : parameters)
+      p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.coordinates()));
   }
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
@@ -76,13 +77,13 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
     want = run_attention(make, mesh, shape, options, batch, {}, [](const at::Tensor& x) { return x; });
   });
   comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(config));
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     parallel::Layout layout = parallel::make_layout(config, mesh);
     layout.cut = cut;
     parallel::TensorLayers make(parameters, layout);
@@ -94,7 +95,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn
     expect_close(got.out, part(want.out), kTerms, "output");
     expect_close(got.input_gradient, part(want.input_gradient), kTerms, "input gradient");
     for (const nn::Parameter& p : parameters)
-      expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+      expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
                    kTerms * batch * kSequence, "gradient of " + p.name);
   });
 }
@@ -171,7 +172,7 @@ TEST(SequenceCut, RefusesUnequalSharesOfSomeRanksOnAllRanks) {
 TEST(SequenceCut, RefusesUnequalSharesOfLogitsBeforeSending) {
   comm::run_ranks(2, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::sequence("sequence", 2)});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     parallel::Layout layout = parallel::make_layout({}, mesh);
     layout.outside.sequence = layout.inside.sequence = {"sequence"};
     layout.cut = [](auto...) { return nn::SequenceCut{.lengths = {7, 5}, .held = {{0}, {1}}}; };

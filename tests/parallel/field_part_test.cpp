@@ -35,7 +35,7 @@ TEST(FieldPart, DividesTokensByTheCutAndOtherLengthsEvenly) {
     const SequenceConfig config{2, "ring"};
     comm::Mesh mesh(world, sequence_axes(config));
     const Layout layout = with_sequence(make_layout({}, mesh), config);
-    nn::Parameters parameters(mesh.place(), {});
+    nn::Parameters parameters(mesh.coordinates(), {});
     const nn::FieldPart part = TensorLayers(parameters, layout).field_part();
     const tensor::Batch whole = batch();
     const nn::ForwardContext step = layout.with_cut(nn::step_of(whole), 8);
@@ -61,11 +61,12 @@ TEST(FieldPart, DividesRowsAndFeaturesLikeHiddenStates) {
     const TensorConfig config{.size = 4, .mode = "2d"};
     comm::Mesh mesh(world, tensor_axes(config));
     const Layout layout = make_layout(config, mesh);
-    nn::Parameters parameters(mesh.place(), {});
+    nn::Parameters parameters(mesh.coordinates(), {});
     const nn::FieldPart part = TensorLayers(parameters, layout).field_part();
     const tensor::Batch whole = batch();
     const nn::ForwardContext step = nn::step_of(whole);
-    const int64_t row = mesh.place().index(layout.outside.batch), column = mesh.place().index(layout.outside.columns);
+    const int64_t row = mesh.coordinates().index(layout.outside.batch),
+                  column = mesh.coordinates().index(layout.outside.columns);
     EXPECT_TRUE(at::equal(part(whole.field("features"), step),
                           whole.at("features").narrow(0, 2 * row, 2).narrow(1, 3 * column, 3)));
     EXPECT_TRUE(at::equal(part(whole.field("ids"), step), whole.at("ids").narrow(0, 2 * row, 2)));

@@ -150,7 +150,8 @@ void check(const models::ModelShape& shape, const ParallelConfig& config, Fault 
     }
     for (const nn::Parameter& p : trained.parameters()) {
       const at::Tensor& whole = weights.at(p.name);
-      expect_within(p.value, local_part(whole, p.spec, trained.parameters().place()), tolerance(whole, terms), p.name);
+      expect_within(p.value, local_part(whole, p.spec, trained.parameters().coordinates()), tolerance(whole, terms),
+                    p.name);
     }
     for (const auto& [name, history] : trained.histories()) expect_close(history, histories.at(name), 1, name);
   };

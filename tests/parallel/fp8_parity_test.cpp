@@ -47,7 +47,7 @@ struct Pair {
     for (nn::Parameter& p : parameters) {
       const at::Tensor whole = uniform(p.spec.shape, p.name);
       p.value.copy_(local_part(p.name.ends_with(".bias") ? (whole * 8).round() / 8 : whole, p.spec,
-                               parameters.place()));  // a bias is not in fp8
+                               parameters.coordinates()));  // a bias is not in fp8
     }
   }
   nn::Parameters& parameters;
@@ -106,7 +106,7 @@ void compare(const Results& got, const Results& want, const Parts& parts, const 
   expect_equal(got.up_input, parts.outside(want.up_input), "input gradient of an expand");
   expect_equal(got.down_input, parts.inside(want.down_input), "input gradient of a contract");
   for (const nn::Parameter& p : parameters) {
-    const at::Tensor whole = local_part(want.gradients.at(p.name), p.spec, parameters.place());
+    const at::Tensor whole = local_part(want.gradients.at(p.name), p.spec, parameters.coordinates());
     if (p.name.ends_with(".bias"))  // sums that use all digits
       expect_close(got.gradients.at(p.name), whole, 1000, "gradient of " + p.name);
     else
@@ -124,7 +124,7 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     Fp8Layers fp8(recipe);
-    nn::Parameters parameters(mesh.place(), options(fp8));
+    nn::Parameters parameters(mesh.coordinates(), options(fp8));
     nn::SerialLayers make(parameters);
     Pair pair(make);
     const auto all = [](const at::Tensor& x) { return x; };
@@ -138,7 +138,7 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
                   [&](comm::World& world) {
                     comm::Mesh mesh(world, parallel::tensor_axes(config));
                     Fp8Layers fp8(recipe);
-                    nn::Parameters parameters(mesh.place(), options(fp8));
+                    nn::Parameters parameters(mesh.coordinates(), options(fp8));
                     const Layout layout = parallel::make_layout(config, mesh);
                     parallel::TensorLayers make(parameters, layout);
                     Pair pair(make);
@@ -172,7 +172,7 @@ TEST(Fp8Difference, DiffersFromPlainLayers) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     Fp8Layers fp8({});
-    nn::Parameters parameters(mesh.place(), options(fp8)), plain(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), options(fp8)), plain(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters), make_plain(plain);
     Pair pair(make), plain_pair(make_plain);
     const auto all = [](const at::Tensor& x) { return x; };
@@ -186,7 +186,7 @@ TEST_P(Fp8Parity, WrapsOnlyProductsOfBlocksAndLogits) {
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
     std::vector<std::string> names;
-    nn::Parameters parameters(mesh.place(),
+    nn::Parameters parameters(mesh.coordinates(),
                               {.products = {[&](auto product, const nn::Parameter& weight, nn::Parameters&) {
                                  names.push_back(weight.hidden_matrix ? weight.name : weight.name + ", of logits");
                                  return product;

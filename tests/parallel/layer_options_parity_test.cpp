@@ -46,7 +46,8 @@ Results run_layers(nn::Layers& make, comm::Mesh& mesh, int64_t batch, const nn::
   for (const nn::Parameter& p : parameters) EXPECT_NE(p.name, "bare.bias");
   {
     const at::NoGradGuard no_grad;
-    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+    for (nn::Parameter& p : parameters)
+      p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.coordinates()));
   }
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
@@ -70,7 +71,7 @@ Results of_one_process(int64_t batch) {
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
     want = run_layers(make, mesh, batch, {}, [](const at::Tensor& x) { return x; });
   });
@@ -83,7 +84,7 @@ void check(const TensorConfig& config, bool collectives_off = false) {
   comm::run_ranks(static_cast<int>(config.size),
                   [&](comm::World& world) {
                     comm::Mesh mesh(world, parallel::tensor_axes(config));
-                    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+                    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
                     parallel::Layout layout = parallel::make_layout(config, mesh);
                     parallel::TensorLayers make(parameters, layout);
                     const nn::ForwardContext step = layout.with_cut({}, kSequence);
@@ -100,7 +101,7 @@ void check(const TensorConfig& config, bool collectives_off = false) {
                     expect_equal(got.found, want.found, "labels that were found");
                     for (const nn::Parameter& p : parameters)
                       expect_close(got.gradients.at(p.name),
-                                   local_part(want.gradients.at(p.name), p.spec, mesh.place()), terms * tokens,
+                                   local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()), terms * tokens,
                                    "gradient of " + p.name);
                   },
                   {.collectives_off = collectives_off});
@@ -134,7 +135,7 @@ TEST(LayerOptions, EqualsTheFormulasOnOneProcess) {
 }
 
 TEST(LayerOptions, StartsAnOffsetAtZero) {
-  nn::Parameters parameters(tensor::Place{}, {});
+  nn::Parameters parameters(tensor::MeshCoordinates{}, {});
   nn::SerialLayers make(parameters);
   make.rms_norm("offset", 4, {.unit_offset = true});
   make.head_norm("head_offset", 4, {.unit_offset = true});
@@ -160,12 +161,12 @@ TEST(LayerOptions, PredictsFromLogitsBeyondTheCap) {
     comm::run_ranks(ranks, [&](comm::World& world) {
       const TensorConfig config{.size = ranks};
       comm::Mesh mesh(world, parallel::tensor_axes(config));
-      nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+      nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
       parallel::TensorLayers make(parameters, parallel::make_layout(config, mesh));
       const auto head = make.lm_head("head", 1, 4, {.soft_cap = kCap});
       const at::NoGradGuard no_grad;
       for (nn::Parameter& p : parameters)
-        p.value.copy_(local_part(at::arange(100, 104, at::kDouble).view({4, 1}), p.spec, mesh.place()));
+        p.value.copy_(local_part(at::arange(100, 104, at::kDouble).view({4, 1}), p.spec, mesh.coordinates()));
       const at::Tensor hidden = at::ones({1, 1, 1}, at::kDouble), last = at::full({1, 1}, 3, at::kLong);
       EXPECT_EQ(head->logits(hidden, {}).argmax(-1).item<int64_t>(), 0) << "of ties the first";
       EXPECT_EQ(head->found(hidden, last, {}).item<int64_t>(), 1) << ranks;

@@ -77,9 +77,9 @@ struct Chain {
 
 at::Tensor ids(int64_t batch) { return integers({batch, kSequence}, "ids").abs().to(at::kLong); }
 
-void fill(nn::Parameters& parameters, const tensor::Place& place) {
+void fill(nn::Parameters& parameters, const tensor::MeshCoordinates& coordinates) {
   const at::NoGradGuard no_grad;
-  for (nn::Parameter& p : parameters) p.value.copy_(local_part(integers(p.spec.shape, p.name), p.spec, place));
+  for (nn::Parameter& p : parameters) p.value.copy_(local_part(integers(p.spec.shape, p.name), p.spec, coordinates));
 }
 
 struct Results {
@@ -101,7 +101,7 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   Chain chain(make, shape, is_sequence_split);
   if (mutate)
     for (nn::Parameter& p : parameters) mutate(p);
-  fill(parameters, mesh.place());
+  fill(parameters, mesh.coordinates());
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
   Results r;
@@ -134,7 +134,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
     want = run_chain(make, mesh, shape, batch, config.sequence, {}, [](const at::Tensor& x) { return x; });
   });
@@ -142,7 +142,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
       static_cast<int>(config.size),
       [&](comm::World& world) {
         comm::Mesh mesh(world, axes);
-        nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+        nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
         Layout layout = parallel::make_layout(config, mesh);
         if (mutate) mutate(layout);
         parallel::TensorLayers make(parameters, layout);
@@ -159,7 +159,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
         expect_equal(got.found, want.found, "labels that were found");
         expect_equal(got.classes, want.classes, "classes");
         for (const nn::Parameter& p : parameters)
-          expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+          expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
                        "gradient of " + p.name);
       },
       {.collectives_off = collectives_off});
@@ -229,7 +229,7 @@ TEST(SequenceCut, EqualsOneProcessBitwiseAlongASeparateAxis) {
 TEST(SequenceCut, KeepsTheDropoutMasksOfTheWholeBatch) {
   const at::Tensor whole = at::ones({2, kSequence, 8}, at::kDouble);
   nn::ForwardContext step{.training = true, .dropout_seed = 5, .first_row = 3};
-  nn::Parameters none(tensor::Place{}, {});
+  nn::Parameters none(tensor::MeshCoordinates{}, {});
   const at::Tensor want = nn::SerialLayers(none).dropout("site", 8, 0.5)->forward(whole, step);
   for (const int ranks : {2, 3})
     comm::run_ranks(ranks, [&](comm::World& world) {
@@ -237,7 +237,7 @@ TEST(SequenceCut, KeepsTheDropoutMasksOfTheWholeBatch) {
       Layout layout = parallel::make_layout({.size = ranks, .sequence = true}, mesh);
       layout.cut = [=](int64_t tokens, const nn::ForwardContext&) { return zigzag(tokens, ranks); };
       const nn::ForwardContext cut = layout.with_cut(step, kSequence);
-      nn::Parameters parameters(mesh.place(), {});
+      nn::Parameters parameters(mesh.coordinates(), {});
       const auto dropout = parallel::TensorLayers(parameters, layout).dropout("site", 8, 0.5);
       const auto part = [&](const at::Tensor& x) { return parallel::part_of(layout, layout.outside, x, cut); };
       expect_equal(dropout->forward(part(whole), cut), part(want), "masked ones");

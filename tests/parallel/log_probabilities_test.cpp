@@ -100,7 +100,8 @@ Results run_head(nn::Layers& make, comm::Mesh& mesh, Head kind, const at::Tensor
                                               {.tied = embedding.get(), .bias = true, .soft_cap = kCap});
   {
     const at::NoGradGuard no_grad;
-    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+    for (nn::Parameter& p : parameters)
+      p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.coordinates()));
   }
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
@@ -123,7 +124,7 @@ Results of_one_process(const at::Tensor& labels, const LossOf& loss, Head kind =
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
     want = run_head(make, mesh, kind, labels, {}, loss);
   });
@@ -145,7 +146,7 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
   comm::run_ranks(static_cast<int>(c.tensor.size * c.sequence.size),
                   [&](comm::World& world) {
                     comm::Mesh mesh(world, axes);
-                    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+                    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
                     const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
                     parallel::TensorLayers make(parameters, layout);
                     const nn::ForwardContext step = layout.with_cut({}, c.tokens);
@@ -155,7 +156,8 @@ void check(const Case& c, const LossOf& reference, const LossOf& loss, bool coll
                                 parallel::part_of(layout, layout.outside, want.hidden_gradient, step),
                                 "gradient of the hidden state", want.hidden_gradient);
                     for (const nn::Parameter& p : parameters)
-                      expect_same(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+                      expect_same(got.gradients.at(p.name),
+                                  local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
                                   "gradient of " + p.name, want.gradients.at(p.name));
                   },
                   {.collectives_off = collectives_off});
@@ -200,7 +202,7 @@ TEST(LogProbabilities, EqualsTheFormulaOnOneProcess) {
 }
 
 TEST(LogProbabilities, ReturnsZeroForAnIgnoredLabel) {
-  nn::Parameters parameters(tensor::Place{}, {.dtype = at::kBFloat16});
+  nn::Parameters parameters(tensor::MeshCoordinates{}, {.dtype = at::kBFloat16});
   nn::SerialLayers make(parameters);
   const auto head = make.lm_head("head", kHidden, kVocabulary, {});
   const auto classifier = make.classifier("head.classes", kHidden, kVocabulary, 0.02);
@@ -270,7 +272,7 @@ Large largest_of(const TensorConfig& config, int64_t data) {
     std::vector<comm::Mesh::Axis> axes{comm::Mesh::batch("data", static_cast<int>(data))};
     for (const comm::Mesh::Axis& axis : parallel::tensor_axes(config)) axes.push_back(axis);
     comm::Mesh mesh(world, axes);
-    nn::Parameters parameters(mesh.place(), {});
+    nn::Parameters parameters(mesh.coordinates(), {});
     const Layout layout = parallel::make_layout(config, mesh);
     parallel::TensorLayers make(parameters, layout);
     const auto head = make.lm_head("head", Large::kWidth, Large::kWords, {.deviation = 1});
@@ -281,7 +283,7 @@ Large largest_of(const TensorConfig& config, int64_t data) {
         at::arange(2 * Large::kTokens, longs).view({2, Large::kTokens}) * 255 + mesh.index("data");
     const at::Tensor whole = values({2, Large::kTokens, Large::kWidth}, concat("x", mesh.index("data"))).to(at::kFloat);
     const at::Tensor x = parallel::part_of(layout, layout.outside, whole).contiguous();
-    Large own{.logits = 2 * Large::kTokens * Large::kWords / mesh.place().size(layout.inside.columns)};
+    Large own{.logits = 2 * Large::kTokens * Large::kWords / mesh.coordinates().size(layout.inside.columns)};
     const auto run = [&](const LossOf& loss) {
       const at::Tensor leaf = x.detach().requires_grad_();
       reducer.zero();

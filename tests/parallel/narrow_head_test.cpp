@@ -32,14 +32,14 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
   for (const auto& [type, roundoff] : {std::pair{at::kBFloat16, 0x1p-8}, std::pair{at::kHalf, 0x1p-11}})
     comm::run_ranks(static_cast<int>(GetParam().size), [&, type = type, roundoff = roundoff](comm::World& world) {
       comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
-      nn::Parameters parameters(mesh.place(), {.dtype = type});
+      nn::Parameters parameters(mesh.coordinates(), {.dtype = type});
       const parallel::Layout layout = parallel::make_layout(GetParam(), mesh);
       parallel::TensorLayers make(parameters, layout);
       const auto head = make.lm_head("head", kHidden, kWords, {.deviation = 1});
       nn::Parameter& own = *parameters.begin();
       {
         const at::NoGradGuard no_grad;
-        own.value.copy_(local_part(weight.detach(), own.spec, mesh.place()));
+        own.value.copy_(local_part(weight.detach(), own.spec, mesh.coordinates()));
       }
       const auto part = [&](const at::Tensor& whole) { return parallel::part_of(layout, layout.outside, whole); };
       const at::Tensor x = part(hidden.detach()).to(type).contiguous().requires_grad_();
@@ -50,7 +50,7 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
       const auto limit = [&](const at::Tensor& want) {
         return (roundings * roundoff + 4 * 0x1p-23 * 363) * want.abs().max().item<double>();  // 363^2 tokens
       };
-      expect_within(own.value.grad(), local_part(weight.grad(), own.spec, mesh.place()), limit(weight.grad()),
+      expect_within(own.value.grad(), local_part(weight.grad(), own.spec, mesh.coordinates()), limit(weight.grad()),
                     "weight gradient");
       // This is the smallest number of fp16, so it bounds the error of a token without a loss scale.
       const double smallest = type == at::kHalf ? 0x1p-25 : 0;

@@ -58,7 +58,7 @@ TEST(OneRank, EqualsPlainLayersBitwise) {
       shape.dropout = 0.2;
       comm::run_ranks(1, [&](comm::World& world) {
         comm::Mesh mesh(world, {{"data", 1}});
-        nn::Parameters plain(mesh.place(), {.dtype = type}), laid_out(mesh.place(), {.dtype = type});
+        nn::Parameters plain(mesh.coordinates(), {.dtype = type}), laid_out(mesh.coordinates(), {.dtype = type});
         nn::SerialLayers serial(plain);
         parallel::TensorLayers layers(laid_out, parallel::make_layout({}, mesh));
         const auto want = results(shape, serial), got = results(shape, layers);

@@ -44,7 +44,8 @@ Results run_outputs(nn::Layers& make, comm::Mesh& mesh, bool bias, const at::Ten
   const auto outputs = make.outputs("head.values", kHidden, kOutputs, {.bias = bias});
   {
     const at::NoGradGuard no_grad;
-    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+    for (nn::Parameter& p : parameters)
+      p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.coordinates()));
   }
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
@@ -71,7 +72,7 @@ void check(const Case& c, bool collectives_off = false) {
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
     want = run_outputs(make, mesh, c.bias, x.clone(), {});
   });
@@ -81,7 +82,7 @@ void check(const Case& c, bool collectives_off = false) {
       static_cast<int>(c.tensor.size * c.sequence.size),
       [&](comm::World& world) {
         comm::Mesh mesh(world, axes);
-        nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+        nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble});
         const Layout layout = parallel::with_sequence(parallel::make_layout(c.tensor, mesh), c.sequence);
         parallel::TensorLayers make(parameters, layout);
         const nn::ForwardContext step = layout.with_cut({}, c.tokens);
@@ -94,8 +95,8 @@ void check(const Case& c, bool collectives_off = false) {
         expect_close(got.outputs, want.outputs, terms, "outputs");
         expect_close(got.hidden_gradient, part(want.hidden_gradient), terms, "gradient of the hidden state");
         for (const nn::Parameter& p : parameters)
-          expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()), terms,
-                       "gradient of " + p.name);
+          expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()),
+                       terms, "gradient of " + p.name);
       },
       {.collectives_off = collectives_off});
 }
@@ -125,7 +126,7 @@ TEST(Outputs, EqualsOneProcessForSplitSequences) {
 }
 
 TEST(Outputs, EqualsTheFormulaOnOneProcess) {
-  nn::Parameters parameters(tensor::Place{}, {.dtype = at::kDouble});
+  nn::Parameters parameters(tensor::MeshCoordinates{}, {.dtype = at::kDouble});
   nn::SerialLayers make(parameters);
   const auto outputs = make.outputs("head.values", kHidden, kOutputs, {});
   const at::Tensor weight = parameters.at("head.values.weight").value, bias = parameters.at("head.values.bias").value;
@@ -136,7 +137,7 @@ TEST(Outputs, EqualsTheFormulaOnOneProcess) {
 }
 
 TEST(Outputs, RefusesZeroOutputs) {
-  nn::Parameters parameters(tensor::Place{}, {});
+  nn::Parameters parameters(tensor::MeshCoordinates{}, {});
   nn::SerialLayers make(parameters);
   const std::string want = "[model] outputs must be 1 or more: got 0 for head.values";
   EXPECT_THAT(complaint([&] { make.outputs("head.values", kHidden, 0, {}); }), HasSubstr(want));

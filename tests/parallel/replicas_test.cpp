@@ -18,7 +18,7 @@ std::vector<comm::Mesh::Axis> axes() {
 }
 
 struct Model {
-  explicit Model(comm::Mesh& mesh) : parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1}) {
+  explicit Model(comm::Mesh& mesh) : parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 1}) {
     parameters.add("dense", tensor::ShardSpec::whole({kDense}), nn::Init::normal(1), true);
     parameters.add("experts", tensor::ShardSpec::split({4, 5}, 0, {"expert"}), nn::Init::normal(1), true);
     parameters.add("gate", tensor::ShardSpec::whole({3}), nn::Init::normal(1), true);
@@ -28,26 +28,26 @@ struct Model {
     for (nn::Parameter& p : parameters) sum = sum + (p.value * gradient(p, mine)).sum();
     return sum;
   }
-  /// Returns the gradient of a parameter's part on the rank at `place`: integers, so sums are exact.
-  static at::Tensor gradient(const nn::Parameter& p, const tensor::Place& place) {
+  /// Returns the gradient of a parameter's part on the rank at `coordinates`: integers, so sums are exact.
+  static at::Tensor gradient(const nn::Parameter& p, const tensor::MeshCoordinates& coordinates) {
     const std::vector<std::string> both{"replica", "expert"};
-    const auto rank = static_cast<double>(place.index(both));
-    const at::Tensor values = at::zeros(p.spec.local_shape(place), at::kDouble);
+    const auto rank = static_cast<double>(coordinates.index(both));
+    const at::Tensor values = at::zeros(p.spec.local_shape(coordinates), at::kDouble);
     values.view({-1}).copy_(at::arange(values.numel(), at::kDouble).mul(rank + 1).add(rank));
     return values;
   }
   nn::Parameters parameters;
-  tensor::Place mine = parameters.place();
+  tensor::MeshCoordinates mine = parameters.coordinates();
 };
 
 /// Returns the sum over the ranks that hold the same part as this one.
-at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
+at::Tensor wanted(const nn::Parameter& p, const tensor::MeshCoordinates& mine) {
   at::Tensor sum = at::zeros(p.spec.local_shape(mine), at::kDouble);
   for (int replica = 0; replica < kReplicas; ++replica)
     for (int expert = 0; expert < kExperts; ++expert) {
       if (p.spec.splits_over("expert") && expert != mine.index("expert")) continue;
-      sum += Model::gradient(p, tensor::Place({{"replica", kReplicas, replica, tensor::BatchSplit::Rows},
-                                               {"expert", kExperts, expert, tensor::BatchSplit::Rows}}));
+      sum += Model::gradient(p, tensor::MeshCoordinates({{"replica", kReplicas, replica, tensor::BatchSplit::Rows},
+                                                         {"expert", kExperts, expert, tensor::BatchSplit::Rows}}));
     }
   return sum;
 }
@@ -81,7 +81,7 @@ TEST(Replicas, SumsGradientsOverReplicasOfEachParameter) {
              [&, zero = zero, sharers = sharers](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
                for (const memory::Shard& shard : store.shards())
                  for (const memory::Piece& piece : shard.pieces()) {
-                   const at::Tensor want = wanted(*piece.parameter, mesh.place()).view({-1});
+                   const at::Tensor want = wanted(*piece.parameter, mesh.coordinates()).view({-1});
                    EXPECT_TRUE(at::equal(shard.lease()->gradients.narrow(0, piece.offset, piece.part.size),
                                          want.narrow(0, piece.part.first, piece.part.size)))
                        << piece.parameter->name << ", zero " << zero << ", sharers " << sharers;
@@ -101,12 +101,12 @@ TEST(Replicas, ExcludesRanksThatSplitAParameterFromItsChunk) {
 TEST(Replicas, CountsEveryElementOnce) {
   double squares = 0;  // sum of squares of the logical gradients
   for (int expert = 0; expert < kExperts; ++expert) {
-    const tensor::Place place(
+    const tensor::MeshCoordinates coordinates(
         {{"replica", kReplicas, 0, tensor::BatchSplit::Rows}, {"expert", kExperts, expert, tensor::BatchSplit::Rows}});
-    nn::Parameters parameters(place, {.dtype = at::kDouble, .seed = 1});
+    nn::Parameters parameters(coordinates, {.dtype = at::kDouble, .seed = 1});
     const auto add = [&](const char* name, tensor::ShardSpec spec) {
       const nn::Parameter& p = parameters.add(name, std::move(spec), nn::Init::zeros(), true);
-      squares += wanted(p, place).square().sum().item<double>();
+      squares += wanted(p, coordinates).square().sum().item<double>();
     };
     add("experts", tensor::ShardSpec::split({4, 5}, 0, {"expert"}));
     if (expert > 0) continue;
@@ -118,7 +118,7 @@ TEST(Replicas, CountsEveryElementOnce) {
       at::Tensor sum = at::zeros({1}, at::kDouble);
       for (const memory::Shard& shard : store.shards())
         for (const memory::Piece& piece : shard.pieces())
-          sum += memory::counted_squares(shard.lease()->gradients, piece, mesh.place());
+          sum += memory::counted_squares(shard.lease()->gradients, piece, mesh.coordinates());
       mesh.all().all_reduce(sum, comm::Reduce::Sum).wait();
       EXPECT_EQ(sum.item<double>(), squares) << "zero " << zero;
     });
@@ -143,11 +143,11 @@ TEST(Replicas, ExchangesGradientsOnlyAmongReplicas) {
 }
 
 // An axis of rows and an axis of tokens: shards and sums extend over both, but only ranks along the first get
-// different rows, by Place::row_axes(), along which the engine counts labels.
+// different rows, by MeshCoordinates::row_axes(), along which the engine counts labels.
 TEST(Replicas, ShardsOverTokenAxesButGivesThemTheSameRows) {
   comm::run_ranks(4, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), comm::Mesh::sequence("sequence", 2)});
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1});
+    nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 1});
     const nn::Parameter& weight = parameters.add("weight", tensor::ShardSpec::whole({64}), nn::Init::normal(1), true);
     memory::ChunkStore store(parameters, mesh, {.sharing = memory::Sharing::of_stage(3)});
     GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
@@ -160,9 +160,10 @@ TEST(Replicas, ShardsOverTokenAxesButGivesThemTheSameRows) {
     const auto gradients = store.shards().front().lease()->gradients;
     EXPECT_TRUE(gradients.eq(1 + 2 + 3 + 4).all().item<bool>());
 
-    const tensor::Place& place = mesh.place();
-    EXPECT_EQ(place.row_axes(), std::vector<std::string>{"data"});
-    EXPECT_EQ(place.index(place.row_axes()), world.rank() / 2) << "both ranks of a sequence have the same first row";
+    const tensor::MeshCoordinates& coordinates = mesh.coordinates();
+    EXPECT_EQ(coordinates.row_axes(), std::vector<std::string>{"data"});
+    EXPECT_EQ(coordinates.index(coordinates.row_axes()), world.rank() / 2)
+        << "both ranks of a sequence have the same first row";
   });
 }
 

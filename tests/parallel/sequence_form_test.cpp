@@ -45,7 +45,7 @@ int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& s
   std::vector<int64_t> bytes(config.ranks());
   comm::run_ranks(static_cast<int>(config.ranks()), [&](comm::World& world) {
     comm::Mesh mesh(world, config.axes());
-    nn::Parameters parameters(mesh.place(), {});
+    nn::Parameters parameters(mesh.coordinates(), {});
     const parallel::Layout layout = parallel::with_sequence(parallel::make_layout(tensor, mesh), sequence);
     parallel::TensorLayers make(parameters, layout);
     const models::Model model = models::make_model(wide_gpt2(), make);

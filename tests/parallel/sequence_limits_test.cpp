@@ -73,7 +73,7 @@ TEST(SequenceLimits, CountsTheHeadsOfATensorParallelRank) {
       for (const parallel::TensorConfig& config : mode.formed_by(ranks)) {
         comm::Mesh mesh(*world, parallel::tensor_axes(config));
         const parallel::Layout layout = parallel::make_layout(config, mesh);
-        EXPECT_EQ(parallel::head_parts(config), mesh.place().size(layout.inside.columns)) << config.mode << ranks;
+        EXPECT_EQ(parallel::head_parts(config), mesh.coordinates().size(layout.inside.columns)) << config.mode << ranks;
       }
     });
   }

@@ -34,7 +34,7 @@ struct Rank {
   Rank(comm::World& world, const TensorConfig& config)
       : world(world),
         mesh(world, parallel::tensor_axes(config)),
-        parameters(mesh.place(), {.dtype = at::kDouble}),
+        parameters(mesh.coordinates(), {.dtype = at::kDouble}),
         layout(parallel::make_layout(config, mesh)),
         make(parameters, layout),
         batch(parallel::batch_parts(config) * 2) {}
@@ -266,9 +266,9 @@ TEST_P(ModeTraffic, PutsBlocksWhereThePapersSay) {
     const auto up = rank.make.expand("up", kIn, kIn, {.bias = false});
     nn::Parameter& w = *rank.parameters.begin();
     const at::NoGradGuard no_grad;
-    w.value.copy_(local_part(at::eye(static_cast<int64_t>(kIn), at::kDouble), w.spec, rank.mesh.place()));
+    w.value.copy_(local_part(at::eye(static_cast<int64_t>(kIn), at::kDouble), w.spec, rank.mesh.coordinates()));
     // Rows are tokens, concatenated rank by rank.
-    const int64_t rows = rank.batch * rank.layout.mesh->place().size(rank.layout.outside.sequence),
+    const int64_t rows = rank.batch * rank.layout.mesh->coordinates().size(rank.layout.outside.sequence),
                   columns = static_cast<int64_t>(kIn);
     const at::Tensor whole = at::arange(rows * columns, at::kDouble).view({rows, columns});
     const auto block = [&](int64_t row, int64_t row_parts, int64_t column, int64_t column_parts) {

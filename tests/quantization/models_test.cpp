@@ -34,7 +34,7 @@ models::ModelShape shape_named(const std::string& name) {
 /// A model with random weights, norms and biases included.
 struct Made {
   explicit Made(const models::ModelShape& shape)
-      : parameters(tensor::Place(), {.dtype = at::kDouble, .seed = 3}),
+      : parameters(tensor::MeshCoordinates(), {.dtype = at::kDouble, .seed = 3}),
         layers(parameters),
         model(models::make_model(shape, layers)) {
     const at::NoGradGuard no_grad;

@@ -36,7 +36,7 @@ void write_model(const TemporaryFolder& folder, const std::string& name, int64_t
       if (p.value.dim() > 1) p.value.mul_(20);  // because otherwise all tokens are almost equally likely
       state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
     }
-    checkpoint::save(run.checkpoints(), 1, state, mesh.all(), mesh.place(), 1);
+    checkpoint::save(run.checkpoints(), 1, state, mesh.all(), mesh.coordinates(), 1);
     const models::HuggingFace& form = shape.architecture->hugging_face;
     checkpoint::export_weights(folder / "hf", model.parameters(),
                                {form.names(shape), form.prefix, form.ignored_names()}, form.to_json(shape),

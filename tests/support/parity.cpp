@@ -110,12 +110,12 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 
 /// Returns this rank's part of a hidden state [B, S, H] of the global batch, as split at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
-  const tensor::Place& place = engine.mesh().place();
-  const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).find("documents");
+  const tensor::MeshCoordinates& coordinates = engine.mesh().coordinates();
+  const at::Tensor documents = rows_of(random_batch(c, 0), coordinates.index("data"), c.data).find("documents");
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
-  const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
+  const at::Tensor replica = cut(whole, 0, c.data, coordinates.index("data"));
   const parallel::Layout& layout = engine.distributed().layout();
   return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }
@@ -189,9 +189,10 @@ std::string name_of(const parallel::TensorConfig& c) {
                 c.sequence ? "_sequence" : "", c.keep_gathered ? "_kept" : "");
 }
 
-at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
-  at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
-  for (const tensor::LocalBox& block : spec.local_boxes(place)) {
+at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec,
+                      const tensor::MeshCoordinates& coordinates) {
+  at::Tensor local = at::zeros(spec.local_shape(coordinates), whole.options());
+  for (const tensor::LocalBox& block : spec.local_boxes(coordinates)) {
     at::Tensor to = local, from = whole;
     for (size_t d = 0; d < block.size.size(); ++d) {
       to = to.narrow(d, block.local_start[d], block.size[d]);
@@ -202,8 +203,9 @@ at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, co
   return local;
 }
 
-at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
-  const at::Tensor local = local_part(whole, tensor.spec, place);
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor,
+                      const tensor::MeshCoordinates& coordinates) {
+  const at::Tensor local = local_part(whole, tensor.spec, coordinates);
   return tensor.part ? local.view({-1}).narrow(0, tensor.part->first, tensor.part->size) : local;
 }
 
@@ -239,7 +241,7 @@ void check_parity(const ParityCase& c) {
         c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
     const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
-    const tensor::Place& place = engine->mesh().place();
+    const tensor::MeshCoordinates& coordinates = engine->mesh().coordinates();
     if (c.pipeline.size == 1)
       expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, *engine), terms, "input gradient");
     for (int64_t i = 0; i < c.steps; ++i) {
@@ -253,12 +255,12 @@ void check_parity(const ParityCase& c) {
     for (const auto& g : got.gradients) {
       // The tolerance is computed from the whole gradient, because rounding scales with its size.
       const at::Tensor& whole = whole_gradients.at(g.name);
-      compare(g.value.clone(), local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
+      compare(g.value.clone(), local_part(whole, g, coordinates), tolerance(whole, terms), "gradient of " + g.name);
     }
     for (const nn::Parameter& p : engine->parameters()) {
       // The limit allows for rounding of the parameter itself, and for rounding of the gradients. An update amplifies
       // the latter by at most learning_rate / epsilon.
-      const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, place);
+      const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, coordinates);
       const double amplified =
           config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(whole_gradients.at(p.name), terms);
       compare(got.parameters.at(p.name), last,

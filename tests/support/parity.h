@@ -81,11 +81,13 @@ std::string name_of(const parallel::TensorConfig& config);
 /// The one process accumulates the micro-batches of a pipeline. Throws a ParityError at the first difference.
 void check_parity(const ParityCase& c);
 
-/// Returns the blocks of the logical tensor `whole` that `spec` assigns to `place`, in the layout of the local tensor.
-/// Padding is zero.
-at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
-/// Returns the elements of `whole` that `tensor` holds at `place`: the local tensor, or a part of it.
-at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place);
+/// Returns the blocks of the logical tensor `whole` that `spec` assigns to `coordinates`, in the layout of the local
+/// tensor. Padding is zero.
+at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec,
+                      const tensor::MeshCoordinates& coordinates);
+/// Returns the elements of `whole` that `tensor` holds at `coordinates`: the local tensor, or a part of it.
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor,
+                      const tensor::MeshCoordinates& coordinates);
 /// Copies the elements that `tensor` holds to the logical tensor `whole`, which is created as zeros if it is undefined.
 /// The rank must hold all of the tensor or a flat part of it.
 void put_part(at::Tensor& whole, const checkpoint::NamedTensor& tensor);

@@ -17,11 +17,12 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
       at::Tensor rebuilt = at::zeros_like(logical), counted = at::zeros_like(logical);
       for (int tensor = 0; tensor < 2; ++tensor)
         for (int64_t i = 0; i < parts; ++i) {
-          const Place place({{"data", static_cast<int>(parts), static_cast<int>(i), tensor::BatchSplit::Rows},
-                             {"tensor", 2, tensor}});
-          const auto shape = spec.local_shape(place);
+          const MeshCoordinates coordinates(
+              {{"data", static_cast<int>(parts), static_cast<int>(i), tensor::BatchSplit::Rows},
+               {"tensor", 2, tensor}});
+          const auto shape = spec.local_shape(coordinates);
           at::Tensor local = at::zeros(shape, at::kLong);
-          for (const LocalBox& b : spec.local_boxes(place)) {
+          for (const LocalBox& b : spec.local_boxes(coordinates)) {
             at::Tensor to = local, from = logical;
             for (size_t d = 0; d < b.size.size(); ++d)
               to = to.narrow(d, b.local_start[d], b.size[d]), from = from.narrow(d, b.start[d], b.size[d]);
@@ -30,7 +31,7 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
           const int64_t n = local.numel(), first = i * n / parts, last = (i + 1) * n / parts;
           const FlatPart part{first, last - first, true};
           const at::Tensor flat = local.view({-1}).narrow(0, first, last - first).clone();
-          for (const LocalBox& b : local_boxes(spec, place, part)) {
+          for (const LocalBox& b : local_boxes(spec, coordinates, part)) {
             at::Tensor to = rebuilt, count = counted;
             for (size_t d = 0; d < b.size.size(); ++d)
               to = to.narrow(d, b.start[d], b.size[d]), count = count.narrow(d, b.start[d], b.size[d]);
@@ -45,7 +46,8 @@ TEST(FlatPart, RebuildsTheLogicalTensorFromAllParts) {
 }
 
 TEST(FlatPart, HasNoPrimaryBlocksIfNotCounted) {
-  for (const LocalBox& b : local_boxes(ShardSpec::whole({3, 3}), Place(), {1, 7, false})) EXPECT_FALSE(b.primary);
+  for (const LocalBox& b : local_boxes(ShardSpec::whole({3, 3}), MeshCoordinates(), {1, 7, false}))
+    EXPECT_FALSE(b.primary);
 }
 
 }  // namespace

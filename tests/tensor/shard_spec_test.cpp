@@ -11,17 +11,17 @@
 namespace colossal::tensor::shard_spec_test {
 namespace {
 
-Place at_rank(int data, int tensor, int rank) {
-  return Place({{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
+MeshCoordinates at_rank(int data, int tensor, int rank) {
+  return MeshCoordinates({{"data", data, rank / tensor, tensor::BatchSplit::Rows}, {"tensor", tensor, rank % tensor}});
 }
 
 /// Checks that `holders` ranks hold each row of a one-dimensional spec, and that exactly one of them is primary.
 void expect_covered(const ShardSpec& spec, int data, int tensor, int holders) {
   std::vector<int> held(spec.numel()), primary(spec.numel());
   for (int r = 0; r < data * tensor; ++r) {
-    const Place place = at_rank(data, tensor, r);
-    std::vector<bool> used(spec.local_shape(place)[0]);
-    for (const LocalBox& block : spec.local_boxes(place)) {
+    const MeshCoordinates coordinates = at_rank(data, tensor, r);
+    std::vector<bool> used(spec.local_shape(coordinates)[0]);
+    for (const LocalBox& block : spec.local_boxes(coordinates)) {
       for (int64_t i = 0; i < block.size[0]; ++i) {
         ++held.at(block.start[0] + i);
         primary.at(block.start[0] + i) += block.primary;

@@ -58,7 +58,7 @@ class PipelineCheckpoints : public testing::TestWithParam<Layout> {
   /// The local tensors of a rank when it saved or loaded.
   struct Part {
     checkpoint::NamedTensor tensor;
-    tensor::Place place;
+    tensor::MeshCoordinates coordinates;
   };
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 8);
 
@@ -72,7 +72,7 @@ class PipelineCheckpoints : public testing::TestWithParam<Layout> {
       work(*engine);
       const std::lock_guard lock(mutex);
       for (const auto& t : engine->state().tensors)
-        parts.push_back({{t.name, t.value.clone(), t.spec, t.part}, engine->mesh().place()});
+        parts.push_back({{t.name, t.value.clone(), t.spec, t.part}, engine->mesh().coordinates()});
     });
     return parts;
   }
@@ -87,13 +87,14 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
     test::save(engine, folder);
   });
   std::map<std::string, at::Tensor> whole;
-  for (const auto& [t, place] : parts_after(one(), [&](Engine& engine) { test::load(engine, folder); }))
+  for (const auto& [t, coordinates] : parts_after(one(), [&](Engine& engine) { test::load(engine, folder); }))
     test::put_part(whole[t.name], t);
   EXPECT_GT(whole.size(), 3 * 80u);  // parameters and both moments
   const auto expect_parts_of_whole = [&](const std::vector<Part>& parts, const std::string& under) {
     std::set<std::string> names;
-    for (const auto& [t, place] : parts) {
-      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, place), t.name + " under " + under);
+    for (const auto& [t, coordinates] : parts) {
+      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, coordinates),
+                         t.name + " under " + under);
       names.insert(t.name);
     }
     EXPECT_EQ(names.size(), whole.size()) << under;

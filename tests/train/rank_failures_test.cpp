@@ -61,7 +61,7 @@ struct Rank {
   Rank(comm::World& world, const Case& c)
       : mesh(world, {comm::Mesh::batch("data", world.size())}),
         config(config_of(c, world.size())),
-        parameters(mesh.place(), {config.precision.dtype(), at::kCPU, 1}) {
+        parameters(mesh.coordinates(), {config.precision.dtype(), at::kCPU, 1}) {
     for (const int64_t rows : {4, 4, 16})
       parameters.add(concat("p", parameters.size()), tensor::ShardSpec::whole({rows, 8}), nn::Init::normal(1), true);
     optimization = std::make_unique<Optimization>(parameters, mesh, config, home);

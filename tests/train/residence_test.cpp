@@ -16,7 +16,7 @@ constexpr int64_t kNumel = 16 * 16;
 /// bf16 parameters, each in a chunk of its own, with master weights and the states of `optimizer` in an offload store.
 struct Model {
   Model(comm::World& world, int64_t count, const std::string& optimizer)
-      : mesh(world, {}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
+      : mesh(world, {}), parameters(mesh.coordinates(), {at::kBFloat16, at::kCPU, 1}) {
     for (int64_t i = 0; i < count; ++i)
       parameters.add(concat("p", i), tensor::ShardSpec::whole({16, 16}), nn::Init::normal(1), true).hidden_matrix =
           i % 2 == 0;
@@ -38,7 +38,7 @@ struct Model {
   }
   void load(const std::string& folder) {
     checkpoint::TrainingState state = optimization->state();
-    checkpoint::load(*checkpoint::latest(folder), state, mesh.all(), mesh.place());
+    checkpoint::load(*checkpoint::latest(folder), state, mesh.all(), mesh.coordinates());
     loaded_brought = home->brought();
     optimization->loaded(state);
   }
@@ -66,7 +66,7 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         ASSERT_EQ(model.optimization->store().shards().size(), static_cast<size_t>(count));
         model.step();
         model.home->forget_counts();
-        checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.place(), 0);
+        checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.coordinates(), 0);
         peak_saved.push_back(model.home->peak_borrowed);
         for (const auto& tensor : model.home->counts)  // directions are not stored after an update
           EXPECT_EQ(tensor.brought, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";

@@ -72,20 +72,20 @@ TEST(SequenceCheckpoints, LoadUnderEveryLayout) {
   const auto load = [&](const Parallel& layout, const auto& see) {
     on_ranks(layout, [&](comm::World&, Engine& engine) {
       test::load(engine, folder);
-      for (const auto& t : engine.state().tensors) see(t, engine.mesh().place());
+      for (const auto& t : engine.state().tensors) see(t, engine.mesh().coordinates());
       const double loss = test::train_step(engine, 2);
       if (layout.ranks() == 1) next = loss;
       EXPECT_NEAR(loss, next, 1e-12 * next);
     });
   };
-  load({}, [&](const checkpoint::NamedTensor& t, const tensor::Place&) { test::put_part(whole[t.name], t); });
+  load({}, [&](const checkpoint::NamedTensor& t, const tensor::MeshCoordinates&) { test::put_part(whole[t.name], t); });
   EXPECT_GT(whole.size(), 3 * 20u);  // parameters and both moments
   for (const Parallel& layout :
        {ring, Parallel{.sequence = {3, "gather"}}, Parallel{.tensor = {.size = 2}},
         Parallel{.sequence = {4, "usp", 2}, .zero = 1}, Parallel{.sequence = {2, "ulysses"}, .tensor = {.size = 2}},
         Parallel{.sequence = {3, "ring-self-attention"}, .pipeline = {.size = 2}, .zero = 2}})
-    load(layout, [&](const checkpoint::NamedTensor& t, const tensor::Place& place) {
-      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, place), t.name);
+    load(layout, [&](const checkpoint::NamedTensor& t, const tensor::MeshCoordinates& coordinates) {
+      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, coordinates), t.name);
     });
 }
 

@@ -360,7 +360,7 @@ TEST(SeveralModels, ShareACheckpointThatLoadsUnderAnotherLayout) {
       const auto alone = initialize(mesh, config, {{.shape = policy()}});
       checkpoint::TrainingState weights = alone->state();
       std::erase_if(weights.tensors, [](const auto& tensor) { return !tensor.name.starts_with("model."); });
-      checkpoint::load(*checkpoint::latest(folder), weights, mesh.all(), mesh.place(), "model.");
+      checkpoint::load(*checkpoint::latest(folder), weights, mesh.all(), mesh.coordinates(), "model.");
       alone->weights_loaded();
       alone->zero_grad();
       EXPECT_NEAR(pass(*alone, kSteps), want.front(), 1e-10);

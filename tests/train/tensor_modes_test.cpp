@@ -67,15 +67,15 @@ TEST_P(TensorModes, LoadCheckpointsUnderEveryMode) {
     comm::run_ranks(static_cast<int>(tensor.size), [&](comm::World& world) {
       auto engine = initialize(world, config_of(tensor, 1), test::tiny_gpt2());
       checkpoint::TrainingState state = engine->state();
-      checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
-      for (const auto& t : state.tensors) see(t, engine->mesh().place());
+      checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().coordinates());
+      for (const auto& t : state.tensors) see(t, engine->mesh().coordinates());
     });
   };
-  load({}, [&](const checkpoint::NamedTensor& t, const tensor::Place&) { test::put_part(whole[t.name], t); });
+  load({}, [&](const checkpoint::NamedTensor& t, const tensor::MeshCoordinates&) { test::put_part(whole[t.name], t); });
   EXPECT_GT(whole.size(), 3 * 20u);  // parameters and both moments
   for (const TensorConfig& mode : modes())
-    load(mode, [&](const checkpoint::NamedTensor& t, const tensor::Place& place) {
-      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, place),
+    load(mode, [&](const checkpoint::NamedTensor& t, const tensor::MeshCoordinates& coordinates) {
+      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, coordinates),
                          t.name + " under " + test::name_of(mode));
     });
 }

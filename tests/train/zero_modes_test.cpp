@@ -169,7 +169,7 @@ std::map<std::string, at::Tensor> whole_state(const std::string& folder, Layout 
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config_of(one), test::tiny_gpt2());
     checkpoint::TrainingState state = engine->state();
-    checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
+    checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().coordinates());
     for (const auto& t : state.tensors) test::put_part(whole[t.name], t);
   });
   return whole;
@@ -194,17 +194,17 @@ TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
     comm::run_ranks(to.ranks(), [&](comm::World& world) {
       const auto engine = initialize(world, config_of(to), test::tiny_gpt2());
       checkpoint::TrainingState state = engine->state();
-      checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
+      checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().coordinates());
       engine->loaded(state);
       EXPECT_EQ(engine->steps_done(), 3);
       for (const auto& t : state.tensors)
-        test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, engine->mesh().place()),
+        test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, engine->mesh().coordinates()),
                            t.name + " under " + to.name);
       for (const nn::Parameter& p : engine->parameters())
-        test::expect_equal(
-            p.value.detach().clone(),
-            test::local_part(whole.at("model." + p.name), p.spec, engine->mesh().place()).to(p.value.scalar_type()),
-            p.name + " under " + to.name);
+        test::expect_equal(p.value.detach().clone(),
+                           test::local_part(whole.at("model." + p.name), p.spec, engine->mesh().coordinates())
+                               .to(p.value.scalar_type()),
+                           p.name + " under " + to.name);
     });
   }
 }

@@ -53,7 +53,7 @@ TEST_F(GradientNormOnTrap, EqualsTheCpuInOneLaunchPerShard) {
           shard.lease()->gradients = shard.lease()->gradients.to(type).to(at::kDouble);  // rounds, so that values agree
           elements += static_cast<double>(shard.length());
           const auto counts = [&](const memory::Piece& piece) {
-            return !memory::counted_parts(shard.lease()->gradients, piece, rank.mesh.place()).empty();
+            return !memory::counted_parts(shard.lease()->gradients, piece, rank.mesh.coordinates()).empty();
           };
           with_pieces += shard.pieces().empty() ? 0 : 1;
           with_counted += std::any_of(shard.pieces().begin(), shard.pieces().end(), counts) ? 1 : 0;

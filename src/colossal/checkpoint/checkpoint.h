@@ -22,7 +22,7 @@
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/folder.h"  // step_path, complete_steps
 #include "colossal/tensor/flat_part.h"
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 #include "colossal/tensor/shard_spec.h"
 #include "colossal/tensor/stored.h"
 
@@ -36,7 +36,7 @@ namespace colossal::checkpoint {
 /// into memory while they use it.
 struct NamedTensor {
   std::string name;
-  tensor::Stored value;  ///< shape spec.local_shape(place), or [part->size] if there is a part
+  tensor::Stored value;  ///< shape spec.local_shape(coordinates), or [part->size] if there is a part
   tensor::ShardSpec spec;
   std::optional<tensor::FlatPart> part{};
 };
@@ -55,14 +55,14 @@ struct TrainingState {
 /// Saves `state` as folder/step-<step> and replaces a checkpoint of the same step. It then removes all but the
 /// `keep_last` newest checkpoints (0 = keep all) and what unfinished saves left.
 ///
-/// Communication: every rank of `world` must call; world's ranks must be the ranks of `place` in mesh order. Messages
-///                are small: flags by all_reduce, and each rank's table of blocks, sent to rank 0.
+/// Communication: every rank of `world` must call; world's ranks must be the ranks of `coordinates` in mesh order.
+///                Messages are small: flags by all_reduce, and each rank's table of blocks, sent to rank 0.
 /// Errors: throws the same Error on every rank, e.g. if the disk of one rank is full or names differ in shape. Earlier
 ///         checkpoints survive, and no new one is visible.
 /// Cost: each rank writes and flushes its share of the blocks, with one host copy of the largest block at a time.
 ///       Offloaded tensors are loaded in the order of `state`, from at most two memory::Shard at a time.
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
-          const tensor::Place& place, int keep_last);
+          const tensor::MeshCoordinates& coordinates, int keep_last);
 
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout under which it was saved does not matter. Padding is set to zero. With a `prefix`, the
@@ -75,7 +75,7 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 ///         cause: a damaged file (checksum, truncation, inconsistent manifest). If an offloaded tensor cannot be loaded
 ///         to be filled, every rank throws too, but then `state` is partly overwritten.
 /// Cost: tensors are loaded one after the other, as in save(), and pages of files are released after they are read.
-void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
           const std::string& prefix = "");
 
 /// The error for a checkpoint of another model, optimizer or run; the same on every rank.
@@ -89,7 +89,7 @@ using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
 /// changed. Throws OtherRun for a checkpoint of another model, optimizer or run, or one that `check` refuses.
 /// Communication: the same as load().
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
-                                         const tensor::Place& place, const std::string& prefix = "",
+                                         const tensor::MeshCoordinates& coordinates, const std::string& prefix = "",
                                          const ProgressCheck& check = {});
 
 /// Returns the path of the newest complete checkpoint in `folder` as this rank sees it; none = there is no checkpoint.

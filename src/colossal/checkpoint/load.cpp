@@ -113,24 +113,25 @@ void plan_block(const NamedTensor& tensor, const tensor::LocalBox& target, const
   require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " do not cover it");
 }
 
-Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards, const tensor::Place& place) {
+Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards,
+                   const tensor::MeshCoordinates& coordinates) {
   Copies copies(state.tensors.size());
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     const NamedTensor& tensor = state.tensors[i];
-    for (const tensor::LocalBox& target : local_boxes_of(tensor, place))
+    for (const tensor::LocalBox& target : local_boxes_of(tensor, coordinates))
       if (Box{{}, target.size}.numel() > 0)
         plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies[i]);
   }
   return copies;
 }
 
-void fill(const TrainingState& state, const Copies& copies, const tensor::Place& place) {
+void fill(const TrainingState& state, const Copies& copies, const tensor::MeshCoordinates& coordinates) {
   tensor::Held held;  // the next tensor replaces it: see Stored
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     state.tensors[i].value.write_into(held);
     held.value.detach().zero_();  // for padding; copies overwrite all other elements
     for (const Copy& copy : copies[i]) {
-      at_box(at_local_box(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
+      at_box(at_local_box(state.tensors[i], held.value, coordinates, copy.target), copy.common, copy.target.start)
           .copy_(at_box(copy.stored.value, copy.common, copy.stored_box.start));
       copy.stored.file->leave(copy.stored.name);
     }
@@ -140,7 +141,7 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::Place&
 }  // namespace
 
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
-                                         const tensor::Place& place, const std::string& prefix,
+                                         const tensor::MeshCoordinates& coordinates, const std::string& prefix,
                                          const ProgressCheck& check) {
   // Agreement messages use host tensors, because the state may be on a device on one rank and not on another.
   Manifest manifest;
@@ -163,17 +164,17 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
   require_same_run([&] { check_same(state, manifest, wanted, path, prefix); });
   damage = comm::agreed_error(world, at::kCPU, [&] {
     Shards shards(path);
-    copies = plan_copies(state, manifest, shards, place);
+    copies = plan_copies(state, manifest, shards, coordinates);
   });
   if (damage) return damage;
-  comm::agree(world, at::kCPU, [&] { fill(state, copies, place); });
+  comm::agree(world, at::kCPU, [&] { fill(state, copies, coordinates); });
   state.progress = std::move(manifest.progress);
   return std::nullopt;
 }
 
-void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
           const std::string& prefix) {
-  const std::optional<Error> damage = load_unless_damaged(path, state, world, place, prefix);
+  const std::optional<Error> damage = load_unless_damaged(path, state, world, coordinates, prefix);
   if (!damage) return;
   throw Error(damage->component(),
               concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))

@@ -4,10 +4,10 @@
 
 namespace colossal::checkpoint {
 
-/// Returns the blocks of the logical tensor that the value of `tensor` holds on the rank at `place`.
-std::vector<tensor::LocalBox> local_boxes_of(const NamedTensor& tensor, const tensor::Place& place);
+/// Returns the blocks of the logical tensor that the value of `tensor` holds on the rank at `coordinates`.
+std::vector<tensor::LocalBox> local_boxes_of(const NamedTensor& tensor, const tensor::MeshCoordinates& coordinates);
 /// Returns the elements of `block`, one of local_boxes_of(), as a view of `value`, the loaded content of tensor.value.
-at::Tensor at_local_box(const NamedTensor& tensor, const at::Tensor& value, const tensor::Place& place,
+at::Tensor at_local_box(const NamedTensor& tensor, const at::Tensor& value, const tensor::MeshCoordinates& coordinates,
                         const tensor::LocalBox& block);
 
 }  // namespace colossal::checkpoint

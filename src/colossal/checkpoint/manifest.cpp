@@ -60,9 +60,9 @@ json block_row(const std::string& name, const StoredTensor& tensor, const Box& b
           {"size", box.size},      {"checksum", checksum}};
 }
 
-json layout_of(const tensor::Place& place) {
+json layout_of(const tensor::MeshCoordinates& coordinates) {
   json layout = json::object();
-  for (const tensor::Place::Axis& axis : place.axes()) layout[axis.name] = axis.size;
+  for (const tensor::MeshCoordinates::Axis& axis : coordinates.axes()) layout[axis.name] = axis.size;
   return layout;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/box.h"
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::checkpoint {
 
@@ -52,6 +52,6 @@ std::string shard_name(int rank);
 /// Returns one row of a rank's table: {"name", "dtype", "shape", "start", "size", "checksum"}.
 nlohmann::json block_row(const std::string& name, const StoredTensor& tensor, const Box& box,
                          const std::string& checksum);
-nlohmann::json layout_of(const tensor::Place& place);
+nlohmann::json layout_of(const tensor::MeshCoordinates& coordinates);
 
 }  // namespace colossal::checkpoint

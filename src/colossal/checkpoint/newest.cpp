@@ -40,7 +40,8 @@ StepFolders agreed_steps(const std::string& folder, comm::Group& world) {
 }
 
 Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
-                  TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
+                  TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
+                  const ProgressCheck& check) {
   const std::vector<int64_t>& complete = steps.complete;
   comm::agree(world, at::kCPU, [&] {
     require(!complete.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to resume from",
@@ -54,7 +55,7 @@ Found load_newest(const std::string& folder, const StepFolders& steps, std::opti
   for (; !tried.empty(); tried.pop_back()) {
     found.step = tried.back();
     found.path = step_path(folder, found.step);
-    const auto damage = load_unless_damaged(found.path, state, world, place, "", check);
+    const auto damage = load_unless_damaged(found.path, state, world, coordinates, "", check);
     if (!damage) return found;
     found.damaged.push_back(*damage);
   }

@@ -26,7 +26,7 @@ struct Found {
 ///         no complete checkpoint (the message lists `steps.skipped`); all complete checkpoints are damaged. A
 ///         checkpoint of another model, optimizer or run (`check`) throws OtherRun and is never skipped.
 Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
-                  TrainingState& state, comm::Group& world, const tensor::Place& place,
+                  TrainingState& state, comm::Group& world, const tensor::MeshCoordinates& coordinates,
                   const ProgressCheck& check = {});
 
 }  // namespace colossal::checkpoint

@@ -19,10 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-void check_state(const TrainingState& state, const tensor::Place& place) {
+void check_state(const TrainingState& state, const tensor::MeshCoordinates& coordinates) {
   for (const NamedTensor& tensor : state.tensors) {
     const std::vector<int64_t> wanted =
-        tensor.part ? std::vector<int64_t>{tensor.part->size} : tensor.spec.local_shape(place);
+        tensor.part ? std::vector<int64_t>{tensor.part->size} : tensor.spec.local_shape(coordinates);
     require(tensor.value.sizes() == at::IntArrayRef(wanted), "checkpoint", tensor.name, " must have ",
             tensor.part ? "its part's size " : "its spec's local shape ", at::IntArrayRef(wanted), ": got ",
             tensor.value.sizes());
@@ -41,8 +41,8 @@ std::map<std::string, WrittenBlock> by_stored_name(const std::vector<WrittenBloc
 }
 
 /// Writes this rank's file, if there is anything to write, and returns its rows of the manifest.
-json write_shard(const std::string& path, const TrainingState& state, const tensor::Place& place) {
-  const std::vector<WrittenBlock> written = written_blocks(state, place);
+json write_shard(const std::string& path, const TrainingState& state, const tensor::MeshCoordinates& coordinates) {
+  const std::vector<WrittenBlock> written = written_blocks(state, coordinates);
   const std::map<std::string, WrittenBlock> blocks = by_stored_name(written);
   json table = json::array();
   if (blocks.empty()) return table;
@@ -55,7 +55,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
     block.tensor->value.read_into(held);
-    const at::Tensor host = at_local_box(*block.tensor, held.value, place, block.block).to(at::kCPU).contiguous();
+    const at::Tensor host = at_local_box(*block.tensor, held.value, coordinates, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
     table.push_back(block_row(block.tensor->name, described, {block.block.start, block.block.size},
@@ -74,9 +74,9 @@ std::vector<json> gather_tables(const json& table, comm::Group& world) {
 }
 
 /// Called on rank 0 only. Makes the checkpoint visible, as its last act.
-void finish_save(const std::string& folder, int64_t step, const TrainingState& state, const tensor::Place& place,
-                 const std::vector<json>& tables) {
-  Manifest manifest{step, layout_of(place), state.progress, {}};
+void finish_save(const std::string& folder, int64_t step, const TrainingState& state,
+                 const tensor::MeshCoordinates& coordinates, const std::vector<json>& tables) {
+  Manifest manifest{step, layout_of(coordinates), state.progress, {}};
   for (size_t rank = 0; rank < tables.size(); ++rank) manifest.add(static_cast<int>(rank), tables[rank]);
   manifest.check_complete();
   manifest.write(partial_path(folder, step) + "/manifest.json");
@@ -86,23 +86,23 @@ void finish_save(const std::string& folder, int64_t step, const TrainingState& s
 }  // namespace
 
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
-          const tensor::Place& place, int keep_last) {
+          const tensor::MeshCoordinates& coordinates, int keep_last) {
   // Ranks exchange flags and tables in host tensors, because the state may be on a device on one rank and not on
   // another.
   const bool first = world.rank() == 0;
   try {
     comm::agree(world, at::kCPU, [&] {
       require(step >= 0, "checkpoint", "step must not be negative: got ", step);
-      check_state(state, place);
+      check_state(state, coordinates);
       if (first) begin_partial(folder, step);
     });
     json table;
     comm::agree(world, at::kCPU, [&] {
-      table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, place);
+      table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, coordinates);
     });
     const std::vector<json> tables = gather_tables(table, world);
     comm::agree(world, at::kCPU, [&] {
-      if (first) finish_save(folder, step, state, place, tables);
+      if (first) finish_save(folder, step, state, coordinates, tables);
     });
   } catch (const Error&) {
     std::error_code ignored;

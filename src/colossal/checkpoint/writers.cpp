@@ -9,7 +9,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-using tensor::Place;
+using tensor::MeshCoordinates;
 constexpr char kPipeline[] = "pipeline";
 
 /// The indices [first, first + count) along an axis of the mesh.
@@ -17,12 +17,12 @@ struct Span {
   int first = 0, count = 1;
 };
 
-/// Calls body(place) for all mesh coordinates with axis a in spans[a], the first axis outermost.
+/// Calls body(coordinates) for all mesh coordinates with axis a in spans[a], the first axis outermost.
 template <class Body>
-void for_places(const Place& place, const std::vector<Span>& spans, const Body& body) {
-  std::vector<Place::Axis> axes = place.axes();
+void for_coordinates(const MeshCoordinates& coordinates, const std::vector<Span>& spans, const Body& body) {
+  std::vector<MeshCoordinates::Axis> axes = coordinates.axes();
   const auto visit = [&](const auto& self, size_t a) -> void {
-    if (a == axes.size()) return body(Place(axes));
+    if (a == axes.size()) return body(MeshCoordinates(axes));
     for (int i = 0; i < spans[a].count; ++i) {
       axes[a].index = spans[a].first + i;
       self(self, a + 1);
@@ -31,25 +31,25 @@ void for_places(const Place& place, const std::vector<Span>& spans, const Body& 
   visit(visit, 0);
 }
 
-size_t rank_of(const Place& place) {
+size_t rank_of(const MeshCoordinates& coordinates) {
   size_t rank = 0;
-  for (const Place::Axis& axis : place.axes()) rank = rank * axis.size + axis.index;
+  for (const MeshCoordinates::Axis& axis : coordinates.axes()) rank = rank * axis.size + axis.index;
   return rank;
 }
 
-/// Returns the blocks of a rank at `place`. A block is primary unless the rank's index along an axis other than
+/// Returns the blocks of a rank at `coordinates`. A block is primary unless the rank's index along an axis other than
 /// replicas() makes it a copy.
-std::vector<tensor::LocalBox> local_boxes_at(const NamedTensor& tensor, const Place& place) {
-  if (!tensor.part) return tensor.spec.local_boxes(place);
-  return tensor::local_boxes(tensor.spec, place, {tensor.part->first, tensor.part->size, true});
+std::vector<tensor::LocalBox> local_boxes_at(const NamedTensor& tensor, const MeshCoordinates& coordinates) {
+  if (!tensor.part) return tensor.spec.local_boxes(coordinates);
+  return tensor::local_boxes(tensor.spec, coordinates, {tensor.part->first, tensor.part->size, true});
 }
 
 class Ledger {
  public:
-  Ledger(const Place& place, int64_t sharers)
-      : place_(place), sharers_(static_cast<int>(sharers)), mine_(rank_of(place)) {
+  Ledger(const MeshCoordinates& coordinates, int64_t sharers)
+      : coordinates_(coordinates), sharers_(static_cast<int>(sharers)), mine_(rank_of(coordinates)) {
     size_t ranks = 1;
-    for (const Place::Axis& axis : place.axes()) ranks *= axis.size;
+    for (const MeshCoordinates::Axis& axis : coordinates.axes()) ranks *= axis.size;
     bytes_.resize(ranks);
   }
 
@@ -57,25 +57,25 @@ class Ledger {
   /// `written`.
   void deal(const NamedTensor& tensor, std::vector<WrittenBlock>& written) {
     std::vector<std::string> replicas;  // axes of the replicas that share the tensor
-    if (tensor.part) replicas = tensor::replicas(tensor.spec, place_);
-    const int all_sharers = place_.size(replicas),
+    if (tensor.part) replicas = tensor::replicas(tensor.spec, coordinates_);
+    const int all_sharers = coordinates_.size(replicas),
               sharers = sharers_ == 0 ? all_sharers : std::min(sharers_, all_sharers);
-    const int part = place_.index(replicas) % sharers;
+    const int part = coordinates_.index(replicas) % sharers;
     std::vector<Span> owners, copies;  // mesh coordinates with different blocks; with copies of one block
-    for (const Place::Axis& axis : place_.axes()) {
+    for (const MeshCoordinates::Axis& axis : coordinates_.axes()) {
       const Span all{0, axis.size}, here{axis.index, 1};
       const bool apart = tensor.spec.splits_over(axis.name), in_stage = axis.name != kPipeline;
       const bool shared = std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end();
       owners.push_back(!in_stage ? here : apart || shared ? all : Span{});
       copies.push_back(in_stage && !apart ? all : Span{});
     }
-    for_places(place_, owners, [&](const Place& owner) {
+    for_coordinates(coordinates_, owners, [&](const MeshCoordinates& owner) {
       if (owner.index(replicas) != part) return;  // only the first owner of this rank's part
       std::vector<size_t> holders;
       std::vector<Span> around = copies;
       for (size_t a = 0; a < around.size(); ++a)
         if (around[a].count == 1) around[a] = {owner.axes()[a].index, 1};
-      for_places(owner, around, [&](const Place& holder) {
+      for_coordinates(owner, around, [&](const MeshCoordinates& holder) {
         if (holder.index(replicas) % sharers == part) holders.push_back(rank_of(holder));
       });
       for (tensor::LocalBox& block : local_boxes_at(tensor, owner)) {
@@ -90,7 +90,7 @@ class Ledger {
   }
 
  private:
-  Place place_;
+  MeshCoordinates coordinates_;
   int sharers_;
   size_t mine_;
   std::vector<int64_t> bytes_;  // bytes that each rank writes, as far as this rank knows
@@ -98,8 +98,8 @@ class Ledger {
 
 }  // namespace
 
-std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::Place& place) {
-  Ledger ledger(place, state.sharers);
+std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::MeshCoordinates& coordinates) {
+  Ledger ledger(coordinates, state.sharers);
   std::vector<WrittenBlock> written;
   // Tensors without a part come first, because all ranks of a stage know them. Only the ranks that hold the same part
   // know the others, and their knowledge must not influence the shared decisions.

@@ -10,7 +10,7 @@
 namespace colossal::comm {
 namespace {
 
-tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) {
+tensor::MeshCoordinates coordinates_of(const World& world, const std::vector<Mesh::Axis>& axes) {
   int64_t product = 1;
   std::string layout;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -24,36 +24,36 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
   require(product == world.size(), "parallel", "the sizes of the axes must multiply to the number of ranks: got ",
           layout.empty() ? "no axes" : layout, " = ", product, " for ", world.size(), " ranks; start ", product,
           " ranks or change the sizes");
-  std::vector<tensor::Place::Axis> places;
+  std::vector<tensor::MeshCoordinates::Axis> own;
   int rest = world.rank();
   for (size_t i = axes.size(); i-- > 0;) {
-    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size, axes[i].batch_split});
+    own.push_back({axes[i].name, axes[i].size, rest % axes[i].size, axes[i].batch_split});
     rest /= axes[i].size;
   }
-  std::reverse(places.begin(), places.end());
-  return tensor::Place(std::move(places));
+  std::reverse(own.begin(), own.end());
+  return tensor::MeshCoordinates(std::move(own));
 }
 
 }  // namespace
 
-Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), place_(place_of(world, axes)) {}
+Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), coordinates_(coordinates_of(world, axes)) {}
 
 std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
   // Starts from this rank with its indices along `axes` set to 0, then adds every combination of them, the first axis
   // outermost.
   std::map<std::string, int> strides;
   int stride = 1;
-  for (size_t i = place_.axes().size(); i-- > 0;) {
-    strides[place_.axes()[i].name] = stride;
-    stride *= place_.axes()[i].size;
+  for (size_t i = coordinates_.axes().size(); i-- > 0;) {
+    strides[coordinates_.axes()[i].name] = stride;
+    stride *= coordinates_.axes()[i].size;
   }
   int origin = world_.rank();
-  for (const auto& axis : axes) origin -= place_.index(axis) * strides[axis];
+  for (const auto& axis : axes) origin -= coordinates_.index(axis) * strides[axis];
   std::vector<int> ranks{origin};
   for (const auto& axis : axes) {
     std::vector<int> longer;
     for (int rank : ranks) {
-      for (int i = 0; i < place_.size(axis); ++i) longer.push_back(rank + i * strides[axis]);
+      for (int i = 0; i < coordinates_.size(axis); ++i) longer.push_back(rank + i * strides[axis]);
     }
     ranks = std::move(longer);
   }
@@ -78,14 +78,14 @@ Group& Mesh::channel(const std::string& axis, const std::string& purpose) {
 
 std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   std::vector<std::string> names;
-  for (const auto& axis : place_.axes())
+  for (const auto& axis : coordinates_.axes())
     if (axis.name != left_out) names.push_back(axis.name);
   return names;
 }
 
 Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
   const std::string name = name_of(axes);
-  const int size = place_.size(axes), begin = place_.index(axes) / std::max(count, 1) * count;
+  const int size = coordinates_.size(axes), begin = coordinates_.index(axes) / std::max(count, 1) * count;
   require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
           " along ", name, " of size ", size);
   const std::vector<int> all = ranks_along(axes);
@@ -94,12 +94,12 @@ Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
 
 Group& Mesh::counterparts(const std::vector<std::string>& axes, int count) {
   std::string name = name_of(axes);
-  const int size = place_.size(axes);
+  const int size = coordinates_.size(axes);
   require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
           " along ", name, " of size ", size);
   const std::vector<int> all = ranks_along(axes);
   std::vector<int> ranks;
-  for (int i = place_.index(axes) % count; i < size; i += count) {
+  for (int i = coordinates_.index(axes) % count; i < size; i += count) {
     name += concat(".", i);
     ranks.push_back(all[i]);
   }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "colossal/comm/world.h"
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::comm {
 
@@ -37,9 +37,9 @@ class Mesh {
   static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::BatchSplit::Tokens}; }
   Mesh(World& world, const std::vector<Axis>& axes);
 
-  const tensor::Place& place() const { return place_; }
-  int size(const std::string& axis) const { return place_.size(axis); }
-  int index(const std::string& axis) const { return place_.index(axis); }
+  const tensor::MeshCoordinates& coordinates() const { return coordinates_; }
+  int size(const std::string& axis) const { return coordinates_.size(axis); }
+  int index(const std::string& axis) const { return coordinates_.index(axis); }
 
   Group& group(const std::string& axis) { return group(std::vector<std::string>{axis}); }
   /// Returns the ranks that differ from this one only along `axes`, the first axis outermost. Name: axes joined by
@@ -86,7 +86,7 @@ class Mesh {
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
 
   World& world_;
-  tensor::Place place_;
+  tensor::MeshCoordinates coordinates_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Group>> groups_;
   struct Made {

@@ -65,7 +65,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   if (parameters_)
     parameters_->begin_model(options);
   else
-    parameters_ = std::make_shared<nn::Parameters>(mesh.place(), options);
+    parameters_ = std::make_shared<nn::Parameters>(mesh.coordinates(), options);
   training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
   if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
@@ -256,15 +256,16 @@ std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacit
   if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);
   if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
   const std::vector<std::string>& axes = prompting().layout.outside.sequence;
-  return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));
+  return std::make_unique<parallel::SpreadCache>(capacity, mesh_.coordinates().index(axes),
+                                                 mesh_.coordinates().size(axes));
 }
 
 std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages, int64_t page_tokens,
                                                                    std::optional<at::ScalarType> dtype) const {
   std::vector<std::string> axes;
   for (const comm::Mesh::Axis& axis : parallel::sequence_axes(sequence_)) axes.push_back(axis.name);
-  return std::make_unique<nn::PagedCache>(pages, page_tokens, mesh_.place().index(axes), mesh_.place().size(axes),
-                                          dtype);
+  return std::make_unique<nn::PagedCache>(pages, page_tokens, mesh_.coordinates().index(axes),
+                                          mesh_.coordinates().size(axes), dtype);
 }
 
 at::Tensor DistributedModel::next_logits(const nn::ForwardContext& given) {

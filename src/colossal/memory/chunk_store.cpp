@@ -70,7 +70,8 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // If there are several groups of sharers, the first one counts and saves the elements.
-  const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
+  const int replica =
+      mesh_.coordinates().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.coordinates()));
   const bool counts = replica / sharers.size() == 0;
   // Permanent parameters on an accelerator: an update on the host gets copies of them.
   const bool is_far = chunk.stays() && lent_on != exact.device();

@@ -299,21 +299,22 @@ Lease Shard::lease(const Needs& needs) const {
   return held;
 }
 
-std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
+std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece,
+                                      const tensor::MeshCoordinates& coordinates) {
   const at::Tensor part = flat.narrow(0, piece.offset, piece.part.size);
-  const auto boxes = tensor::local_boxes(piece.parameter->spec, place, piece.part);
+  const auto boxes = tensor::local_boxes(piece.parameter->spec, coordinates, piece.part);
   const auto is_primary = [](const tensor::LocalBox& box) { return box.primary; };
   if (!boxes.empty() && std::all_of(boxes.begin(), boxes.end(), is_primary))
     return {part};  // padding is zero: no need to cut it out
-  const auto shape = piece.parameter->spec.local_shape(place);
+  const auto shape = piece.parameter->spec.local_shape(coordinates);
   std::vector<at::Tensor> parts;
   for (const tensor::LocalBox& box : boxes)
     if (box.primary) parts.push_back(tensor::at_local_box(part, shape, piece.part, box));
   return parts;
 }
 
-at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
-  const std::vector<at::Tensor> parts = counted_parts(flat, piece, place);
+at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::MeshCoordinates& coordinates) {
+  const std::vector<at::Tensor> parts = counted_parts(flat, piece, coordinates);
   if (parts.size() == 1) return ops::sum_of_squares(parts.front().contiguous().view({-1}));
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
   for (const at::Tensor& part : parts) sum.add_(ops::sum_of_squares(part.contiguous().view({-1})));

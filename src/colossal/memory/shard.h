@@ -187,11 +187,12 @@ void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body&
 /// Returns views of the elements of `flat` that belong to `piece` and that this rank counts. Over all ranks of the
 /// mesh, each element of the logical tensor is counted once. Padding, which is zero, may be included. `flat` is as long
 /// as the piece's shard.
-std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
+std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece,
+                                      const tensor::MeshCoordinates& coordinates);
 
 /// Returns the sum of the squares of the elements of `flat` that belong to `piece` and that this rank counts. Added up
 /// over all ranks of the mesh, it is the sum for the logical tensor. `flat` is as long as the piece's shard. The result
 /// is a 0-dim fp64 tensor on the device of `flat`; the host does not wait for it.
-at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
+at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::MeshCoordinates& coordinates);
 
 }  // namespace colossal::memory

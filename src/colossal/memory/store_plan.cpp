@@ -24,8 +24,8 @@ Family family_of(const nn::Parameter& p) {
 }
 
 comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
-  const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
-  const int replicas = mesh.place().size(axes);
+  const std::vector<std::string> axes = tensor::replicas(spec, mesh.coordinates());
+  const int replicas = mesh.coordinates().size(axes);
   if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
   const int wanted = !options.sharing.states ? 1 : options.sharers;
   require(wanted >= 1 && replicas % wanted == 0, "zero",

@@ -364,7 +364,7 @@ class Layers {
  protected:
   /// `split_axes`: axes along which the layout splits rows or tokens of hidden states.
   Layers(Parameters& parameters, const std::vector<std::string>& split_axes)
-      : parameters_(parameters), reports_(parameters.place(), split_axes) {}
+      : parameters_(parameters), reports_(parameters.coordinates(), split_axes) {}
   /// Makes the layer for attention(), whose options have been checked. `layer` counts the attention layers in the order
   /// in which a model makes them; a cache stores keys and values by this number.
   virtual std::unique_ptr<Attention> make_attention(int64_t layer, const AttentionShape& shape,

@@ -13,8 +13,8 @@ namespace colossal::nn {
 namespace {
 
 /// Adds the replica axes of a parameter, because its gradients are partial sums over its replicas, too.
-void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
-  std::vector<std::string> axes = tensor::replicas(spec, place);
+void add_replicas(tensor::ShardSpec& spec, const tensor::MeshCoordinates& coordinates) {
+  std::vector<std::string> axes = tensor::replicas(spec, coordinates);
   for (const std::string& own : spec.gradient_axes)
     if (std::find(axes.begin(), axes.end(), own) == axes.end()) axes.push_back(own);
   spec.gradient_axes = std::move(axes);
@@ -52,7 +52,7 @@ Parameter& Parameters::add(const std::string& given, tensor::ShardSpec spec, Ini
     return there;
   }
   require_new(name);
-  add_replicas(spec, place_);
+  add_replicas(spec, coordinates_);
   Parameter declared{name, {}, std::move(spec), decay ? 1.0 : 0.0, init};
   declared.is_added = wraps_;
   declared.model = options_.model;
@@ -62,7 +62,7 @@ Parameter& Parameters::add(const std::string& given, tensor::ShardSpec spec, Ini
   if (options_.treatment) parameter.treatment = options_.treatment(parameter.own_name());
   if (!is_here) return parameter;
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  const std::vector<int64_t> shape = parameter.spec.local_shape(place_);
+  const std::vector<int64_t> shape = parameter.spec.local_shape(coordinates_);
   parameter.value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
   here_.push_back(&parameter);
   if (!options_.without_memory) draw(parameter, parameter.value);
@@ -84,7 +84,8 @@ Buffer& Parameters::buffer(const std::string& given, tensor::ShardSpec spec, at:
   buffer.treatment.trains = false;
   buffer.use = use;
   if (is_here)
-    buffer.value = at::zeros(buffer.spec.local_shape(place_), at::TensorOptions().dtype(dtype).device(options_.device));
+    buffer.value =
+        at::zeros(buffer.spec.local_shape(coordinates_), at::TensorOptions().dtype(dtype).device(options_.device));
   return buffer;
 }
 
@@ -99,7 +100,7 @@ bool Parameters::find_stages(Parameter& tensor) const {
   if (!options_.stages) return true;
   std::vector<int>& stages = tensor.spec.stages;
   stages = options_.stages(tensor.own_name());
-  return std::find(stages.begin(), stages.end(), place_.index("pipeline")) != stages.end();
+  return std::find(stages.begin(), stages.end(), coordinates_.index("pipeline")) != stages.end();
 }
 
 void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
@@ -110,7 +111,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   }
   auto spec = tensor::ShardSpec::whole(leaf.sizes().vec());
-  add_replicas(spec, place_);
+  add_replicas(spec, coordinates_);
   list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
   list_.back().hidden_matrix = leaf.dim() >= 2;
   list_.back().treatment.trains = leaf.requires_grad();
@@ -120,7 +121,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
 void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
   out.zero_();
   at::Tensor target = out;
-  for (const tensor::LocalBox& block : parameter.spec.local_boxes(place_)) {
+  for (const tensor::LocalBox& block : parameter.spec.local_boxes(coordinates_)) {
     if (parameter.init.kind == Init::Kind::Normal) {
       ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
                        derive_seed(options_.seed, parameter.own_name()), parameter.init.deviation);

@@ -1,6 +1,6 @@
 // Parameters of a model: leaves of autograd with a name, a ShardSpec over the mesh and a weight decay factor.
 //
-//   nn::Parameters parameters(place, {.treatment = [](const std::string& name) {
+//   nn::Parameters parameters(coordinates, {.treatment = [](const std::string& name) {
 //     return nn::Treatment{.trains = name != "embedding.weight"};                    // frozen, but saved
 //   }});
 //   const auto rows = tensor::ShardSpec::split({64, 16}, 0, {"tensor"});             // divided over the axis "tensor"
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "colossal/nn/deferred_gradients.h"
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 #include "colossal/tensor/shard_spec.h"
 
 namespace colossal::nn {
@@ -48,8 +48,8 @@ struct Parameter {
   /// Dotted path, the same under every layout: "blocks.3.attention.qkv.weight"; in a model with a name it follows that
   /// name: "reference.blocks.3.attention.qkv.weight"
   std::string name;
-  /// This rank's part, of shape spec.local_shape(place). Padding holds zeros and keeps them through training. Undefined
-  /// = another rank holds the parameter
+  /// This rank's part, of shape spec.local_shape(coordinates). Padding holds zeros and keeps them through training.
+  /// Undefined = another rank holds the parameter
   at::Tensor value;
   tensor::ShardSpec spec;
   double decay = 1;  ///< factor of optimizer.weight_decay; 0 for norms and biases
@@ -130,7 +130,8 @@ class Parameters {
     /// such as the number of tokens whose logits a head computes at a time
     at::DeviceType shown = at::kCPU;
   };
-  Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(std::move(options)) {}
+  Parameters(tensor::MeshCoordinates coordinates, Options options)
+      : coordinates_(std::move(coordinates)), options_(std::move(options)) {}
 
   /// Starts the next model: everything declared after the call belongs to it. Stages, treatment and products are taken
   /// from `options`, and options() returns these from then on.
@@ -171,7 +172,7 @@ class Parameters {
   void draw(const Parameter& parameter, const at::Tensor& out) const;
   /// Returns the parameter of that name, which includes the name of the model. Errors ("model"): unknown name.
   Parameter& at(const std::string& name);
-  const tensor::Place& place() const { return place_; }
+  const tensor::MeshCoordinates& coordinates() const { return coordinates_; }
   const Options& options() const { return options_; }
   /// Returns `product` as wrapped by options().products.
   std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product);
@@ -215,7 +216,7 @@ class Parameters {
   /// Sets the stages of a tensor whose name is set. Returns true if this rank holds it.
   bool find_stages(Parameter& tensor) const;
 
-  tensor::Place place_;
+  tensor::MeshCoordinates coordinates_;
   Options options_;
   std::vector<std::string> models_before_;   // names of the models before the current one
   bool redeclares_ = false, wraps_ = false;  // wraps_: inside product_for()

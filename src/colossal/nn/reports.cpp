@@ -42,14 +42,14 @@ void check_declared(bool is_declared) {
 
 }  // namespace
 
-Reports::Reports(const tensor::Place& place, const std::vector<std::string>& layout_axes) {
-  std::vector<std::string> parts = place.batch_axes();
+Reports::Reports(const tensor::MeshCoordinates& coordinates, const std::vector<std::string>& layout_axes) {
+  std::vector<std::string> parts = coordinates.batch_axes();
   for (const std::string& axis : layout_axes)
     if (!contains(parts, axis)) parts.push_back(axis);
-  ranks_ = place.size(parts);
-  is_first_part_ = place.index(parts) == 0;
+  ranks_ = coordinates.size(parts);
+  is_first_part_ = coordinates.index(parts) == 0;
   // Along the pipeline ranks have other blocks, or other micro-batches for the same blocks, so all of them are joined.
-  for (const tensor::Place::Axis& axis : place.axes())
+  for (const tensor::MeshCoordinates::Axis& axis : coordinates.axes())
     if (axis.name != "pipeline" && !contains(parts, axis.name) && axis.index > 0) is_first_copy_ = false;
 }
 

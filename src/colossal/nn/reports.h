@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::nn {
 
@@ -71,8 +71,8 @@ class Reports {
   };
 
   Reports() = default;
-  /// `layout_axes`: axes along which the layout splits rows or tokens, in addition to the batch axes of `place`.
-  Reports(const tensor::Place& place, const std::vector<std::string>& layout_axes);
+  /// `layout_axes`: axes along which the layout splits rows or tokens, in addition to the batch axes of `coordinates`.
+  Reports(const tensor::MeshCoordinates& coordinates, const std::vector<std::string>& layout_axes);
 
   /// Declares a value. Errors ("model"): no name, or one that is taken; a size below 1; Over::Same.
   Report add(const ReportOptions& options);

@@ -12,11 +12,11 @@ constexpr double kRegularization = 1e-30;  // the first epsilon of the papers
 
 }  // namespace
 
-void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::Place& place,
+void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::MeshCoordinates& coordinates,
                        const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body) {
-  const auto shape = piece.parameter->spec.local_shape(place);
+  const auto shape = piece.parameter->spec.local_shape(coordinates);
   const at::Tensor flat = of_piece(buffer, piece);
-  for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, place, piece.part))
+  for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, coordinates, piece.part))
     body(tensor::at_local_box(flat, shape, piece.part, block), block.start[0], block.start[1], block.primary);
 }
 
@@ -48,7 +48,7 @@ void FactoredMoments::add(const std::vector<memory::Piece>& pieces, const at::Te
   for (const memory::Piece& piece : pieces) {
     if (!is_matrix(*piece.parameter)) continue;
     const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
-    for_matrix_blocks(piece, buffer, tensors_.mesh().place(),
+    for_matrix_blocks(piece, buffer, tensors_.mesh().coordinates(),
                       [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
                         if (!counts) return;
                         ops::add_square_sums(block, sums_.narrow(0, rows + row, block.size(0)),
@@ -71,7 +71,7 @@ void FactoredMoments::update() {
 
 void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at::Tensor& from, double scale,
                              const at::Tensor& to, at::Tensor& squares) const {
-  const tensor::Place place = tensors_.mesh().place();
+  const tensor::MeshCoordinates coordinates = tensors_.mesh().coordinates();
   for (const memory::Piece& piece : pieces) {
     if (!is_matrix(*piece.parameter)) continue;
     const size_t tensor = tensors_.index(*piece.parameter);
@@ -80,8 +80,8 @@ void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at:
     const at::Tensor rows = moments_.narrow(0, at, n);
     const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
                      of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
-    const auto shape = piece.parameter->spec.local_shape(place);
-    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, place, piece.part)) {
+    const auto shape = piece.parameter->spec.local_shape(coordinates);
+    for (const tensor::LocalBox& block : tensor::local_boxes(piece.parameter->spec, coordinates, piece.part)) {
       const auto in = [&](const at::Tensor& buffer) {
         return tensor::at_local_box(of_piece(buffer, piece), shape, piece.part, block);
       };
@@ -130,7 +130,7 @@ void SecondMoments::divide(size_t index, const memory::Resident& shard, const at
       const memory::Piece& piece = shard.pieces[p];
       of_piece(to, piece).copy_(of_piece(from, piece) * moment.rsqrt() * scale);
       squares.select(0, static_cast<int64_t>(tensors_.index(*piece.parameter)))
-          .add_(memory::counted_squares(to, piece, tensors_.mesh().place()));
+          .add_(memory::counted_squares(to, piece, tensors_.mesh().coordinates()));
     }
 }
 

@@ -78,7 +78,7 @@ class SecondMoments {
 
 /// Calls body(block of `buffer`, logical index of its first row, of its first column, whether this rank counts it) for
 /// each block of a matrix's piece. `buffer` is as long as the piece's shard.
-void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::Place& place,
+void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::MeshCoordinates& coordinates,
                        const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body);
 
 }  // namespace colossal::optim

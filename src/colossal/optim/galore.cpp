@@ -83,7 +83,7 @@ template <class Body>
 void Galore::for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const {
   for (const memory::Piece& piece : shard.pieces)
     if (const Matrix* matrix = matrix_of(*piece.parameter))
-      for_matrix_blocks(piece, buffer, tensors().mesh().place(),
+      for_matrix_blocks(piece, buffer, tensors().mesh().coordinates(),
                         [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
                           body(*matrix, block, row, column, counts);
                         });

@@ -53,17 +53,17 @@ at::Tensor largest(const std::vector<memory::Shard>& shards) {
 
 /// Returns the sum of the squares that this rank counts; undefined = none. On the CPU they are summed in the order of
 /// the pieces.
-at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
+at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::MeshCoordinates& coordinates) {
   at::Tensor sum;
   std::vector<at::Tensor> norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
     if (!shard.gradients.defined()) return;
     const auto counted = [&](const memory::Piece& piece) {
-      return memory::counted_parts(shard.gradients, piece, place);
+      return memory::counted_parts(shard.gradients, piece, coordinates);
     };
     if (ops::sums_at_once(shard.gradients)) return add_norms(shard, 2, counted, norms);
     for (const memory::Piece& piece : shard.pieces) {
-      const at::Tensor here = memory::counted_squares(shard.gradients, piece, place);
+      const at::Tensor here = memory::counted_squares(shard.gradients, piece, coordinates);
       sum = sum.defined() ? sum + here : here;
     }
   });
@@ -74,8 +74,9 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place
 
 }  // namespace
 
-at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Place& place, NormOrder order) {
-  return order == NormOrder::Infinity ? largest(shards) : squares(shards, place);
+at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::MeshCoordinates& coordinates,
+                    NormOrder order) {
+  return order == NormOrder::Infinity ? largest(shards) : squares(shards, coordinates);
 }
 
 double joint_norm(double own, comm::Mesh& mesh, NormOrder order) {
@@ -88,7 +89,7 @@ double joint_norm(double own, comm::Mesh& mesh, NormOrder order) {
 }
 
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order) {
-  const at::Tensor own = own_norm(shards, mesh.place(), order);
+  const at::Tensor own = own_norm(shards, mesh.coordinates(), order);
   return joint_norm(own.defined() ? tensor::host_value(own) : 0, mesh, order);
 }
 

@@ -13,7 +13,8 @@ enum class NormOrder { Two, Infinity };
 /// squares that the rank counts, or its largest magnitude. Undefined: the rank has no gradients. Does not wait for the
 /// device. Shards without gradients contribute nothing. If some shards are leased on an accelerator and some on the
 /// host, the result is on the accelerator.
-at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Place& place, NormOrder order);
+at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::MeshCoordinates& coordinates,
+                    NormOrder order);
 
 /// Returns the norm of the gradient of all ranks. `own` is the value of own_norm() on this rank, 0 for an undefined
 /// one.

@@ -50,12 +50,12 @@ void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const
   };
   if (!ops::sums_at_once(buffer)) {
     for (const memory::Piece& piece : pieces)
-      of_tensor(piece).add_(memory::counted_squares(buffer, piece, mesh_.place()));
+      of_tensor(piece).add_(memory::counted_squares(buffer, piece, mesh_.coordinates()));
     return;
   }
   std::vector<at::Tensor> parts, sums;
   for (const memory::Piece& piece : pieces)
-    for (const at::Tensor& part : memory::counted_parts(buffer, piece, mesh_.place())) {
+    for (const at::Tensor& part : memory::counted_parts(buffer, piece, mesh_.coordinates())) {
       parts.push_back(part);
       sums.push_back(of_tensor(piece));
     }

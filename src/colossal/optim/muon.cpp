@@ -79,14 +79,14 @@ std::vector<OwnerComputes::Matrix> Muon::find_matrices() {
 template <class Body>
 void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
                       const Body& body) const {
-  const tensor::Place& place = tensors().mesh().place();
+  const tensor::MeshCoordinates& coordinates = tensors().mesh().coordinates();
   for (const memory::Piece& piece : shard.pieces) {
     if (tensors().index(*piece.parameter) != segments_[k].tensor) continue;
     tensor::ShardSpec spec = piece.parameter->spec;
     // A stage that two ranks of a pipeline hold is gathered on each of them, from its own parts.
-    if (!spec.stages.empty()) spec.stages = {place.index("pipeline")};
-    const auto shape = spec.local_shape(place);
-    for (const tensor::LocalBox& block : tensor::local_boxes(spec, place, piece.part)) {
+    if (!spec.stages.empty()) spec.stages = {coordinates.index("pipeline")};
+    const auto shape = spec.local_shape(coordinates);
+    for (const tensor::LocalBox& block : tensor::local_boxes(spec, coordinates, piece.part)) {
       const int64_t row = block.start[0] - segments_[k].first_row;  // blocks are inside one segment
       if (row < 0 || row >= whole.size(0)) continue;
       at::Tensor same = whole.narrow(0, row, block.size[0]);

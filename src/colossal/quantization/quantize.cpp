@@ -41,7 +41,7 @@ class Passage {
   Passage(const models::ModelShape& shape, nn::Parameters& values, const at::Tensor& samples,
           const QuantizeOptions& options)
       : options_(options),
-        parameters_(values.place(), watched(values.options(), recorder_)),
+        parameters_(values.coordinates(), watched(values.options(), recorder_)),
         layers_(parameters_),
         model_(models::make_model(shape, layers_)) {
     for (nn::Parameter& p : parameters_) p.value.set_data(values.at(p.name).value.detach());

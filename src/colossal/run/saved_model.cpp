@@ -159,7 +159,7 @@ void restore_unsaved(const Description& about, const Loading& loading, SavedMode
   for (const checkpoint::NamedTensor& tensor : tensors) {
     const nn::Parameter& parameter = parameters.at(tensor.name);
     // in the dtype in which training drew it, because rounding would change its values
-    const at::Tensor whole = at::empty(parameter.spec.local_shape(parameters.place()), at::dtype(about.drawn_as));
+    const at::Tensor whole = at::empty(parameter.spec.local_shape(parameters.coordinates()), at::dtype(about.drawn_as));
     parameters.draw(parameter, whole);
     tensor.value.write_into(held);
     held.value.copy_(tensor.part ? whole.flatten().narrow(0, tensor.part->first, tensor.part->size) : whole);
@@ -186,7 +186,7 @@ void read_checkpoint(const std::string& checkpoint, std::vector<checkpoint::Name
     tensor.name = "model." + tensor.name;
     state.tensors.push_back(std::move(tensor));
   }
-  checkpoint::load(checkpoint, state, mesh.all(), mesh.place(), "model.");
+  checkpoint::load(checkpoint, state, mesh.all(), mesh.coordinates(), "model.");
 }
 
 }  // namespace

@@ -60,21 +60,21 @@ std::optional<LocalBox> cut(const LocalBox& block, const Box& box) {
   return result;
 }
 
-Place first_replica(const ShardSpec& spec, const Place& place) {
-  std::vector<Place::Axis> axes = place.axes();
+MeshCoordinates first_replica(const ShardSpec& spec, const MeshCoordinates& coordinates) {
+  std::vector<MeshCoordinates::Axis> axes = coordinates.axes();
   for (auto& axis : axes)
     if (axis.batch_split != BatchSplit::Nothing && !spec.splits_over(axis.name)) axis.index = 0;
-  return Place(axes);
+  return MeshCoordinates(axes);
 }
 
 }  // namespace
 
-std::vector<LocalBox> local_boxes(const ShardSpec& spec, const Place& place, const FlatPart& part) {
-  const std::vector<int64_t> shape = spec.local_shape(place);
+std::vector<LocalBox> local_boxes(const ShardSpec& spec, const MeshCoordinates& coordinates, const FlatPart& part) {
+  const std::vector<int64_t> shape = spec.local_shape(coordinates);
   std::vector<Box> boxes;
   add_boxes(shape, strides_of(shape), 0, {}, part.first, part.first + part.size, boxes);
   std::vector<LocalBox> result;
-  for (const LocalBox& block : spec.local_boxes(first_replica(spec, place)))
+  for (const LocalBox& block : spec.local_boxes(first_replica(spec, coordinates)))
     for (const Box& box : boxes)
       if (auto common = cut(block, box)) {
         common->primary = common->primary && part.counts;

@@ -18,10 +18,10 @@ struct FlatPart {
   bool counts = true;
 };
 
-/// Returns the boxes of `part`: the boxes of spec.local_boxes(place), cut at the first and last element of the part.
-/// `local_start` is an index into the unsharded local tensor. `primary` is true only if part.counts is, and the spec
-/// makes this rank primary along all axes except replicas().
-std::vector<LocalBox> local_boxes(const ShardSpec& spec, const Place& place, const FlatPart& part);
+/// Returns the boxes of `part`: the boxes of spec.local_boxes(coordinates), cut at the first and last element of the
+/// part. `local_start` is an index into the unsharded local tensor. `primary` is true only if part.counts is, and the
+/// spec makes this rank primary along all axes except replicas().
+std::vector<LocalBox> local_boxes(const ShardSpec& spec, const MeshCoordinates& coordinates, const FlatPart& part);
 
 /// Returns the elements of `block` as a view of `flat`. `block` is one of local_boxes(). `flat` is 1-D and holds `part`
 /// of a local tensor of sizes `local_shape`.

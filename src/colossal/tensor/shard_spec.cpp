@@ -25,16 +25,16 @@ Part part_of(const Segment& segment, int64_t index, int64_t parts) {
   return {start * segment.granule, (end - start) * segment.granule, room * segment.granule, true};
 }
 
-int64_t room_of(const DimSplit& split, const Place& place) {
+int64_t room_of(const DimSplit& split, const MeshCoordinates& coordinates) {
   int64_t room = 0;
   for (const Segment& segment : split.segments)
-    room += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
+    room += part_of(segment, coordinates.index(split.axes), coordinates.size(split.axes)).room;
   return room;
 }
 
-int64_t piece_of(const DimSplit& split, const Place& place) {
-  const int64_t pieces = place.size(split.shards);
-  return (room_of(split, place) + pieces - 1) / pieces;
+int64_t piece_of(const DimSplit& split, const MeshCoordinates& coordinates) {
+  const int64_t pieces = coordinates.size(split.shards);
+  return (room_of(split, coordinates) + pieces - 1) / pieces;
 }
 
 struct Run {  // the extent of one box in one dimension
@@ -42,12 +42,12 @@ struct Run {  // the extent of one box in one dimension
   bool primary;
 };
 
-std::vector<Run> runs_of(const DimSplit& split, const Place& place) {
+std::vector<Run> runs_of(const DimSplit& split, const MeshCoordinates& coordinates) {
   std::vector<Run> runs;
   int64_t start = 0, local = 0;
-  const int64_t parts = place.size(split.axes), index = place.index(split.axes);
+  const int64_t parts = coordinates.size(split.axes), index = coordinates.index(split.axes);
   // This rank's piece of the part is the range of rows [first, first + piece).
-  const int64_t piece = piece_of(split, place), first = place.index(split.shards) * piece;
+  const int64_t piece = piece_of(split, coordinates), first = coordinates.index(split.shards) * piece;
   for (const Segment& segment : split.segments) {
     const Part part = part_of(segment, index, parts);
     const int64_t from = std::max(local, first), to = std::min(local + part.size, first + piece);
@@ -64,8 +64,8 @@ bool names(const std::vector<std::string>& axes, const std::string& axis) {
 
 /// A replica is primary on the ranks whose index is 0 along every axis that does not split the tensor. With stages, it
 /// is primary on the first stage that uses it.
-bool holds_first_copy(const ShardSpec& spec, const Place& place) {
-  for (const Place::Axis& axis : place.axes()) {
+bool holds_first_copy(const ShardSpec& spec, const MeshCoordinates& coordinates) {
+  for (const MeshCoordinates::Axis& axis : coordinates.axes()) {
     if (axis.name == "pipeline" && !spec.stages.empty()) {
       if (axis.index != spec.stages.front()) return false;
       continue;
@@ -101,20 +101,22 @@ ShardSpec ShardSpec::split(std::vector<int64_t> shape, int64_t dim, std::vector<
   return spec;
 }
 
-int64_t ShardSpec::room(int64_t dim, const Place& place) const { return room_of(splits.at(dim), place); }
+int64_t ShardSpec::room(int64_t dim, const MeshCoordinates& coordinates) const {
+  return room_of(splits.at(dim), coordinates);
+}
 
-std::vector<int64_t> ShardSpec::local_shape(const Place& place) const {
+std::vector<int64_t> ShardSpec::local_shape(const MeshCoordinates& coordinates) const {
   std::vector<int64_t> sizes;
-  for (const DimSplit& split : splits) sizes.push_back(piece_of(split, place));
+  for (const DimSplit& split : splits) sizes.push_back(piece_of(split, coordinates));
   return sizes;
 }
 
-std::vector<LocalBox> ShardSpec::local_boxes(const Place& place) const {
-  std::vector<LocalBox> boxes{{{}, {}, {}, holds_first_copy(*this, place)}};
+std::vector<LocalBox> ShardSpec::local_boxes(const MeshCoordinates& coordinates) const {
+  std::vector<LocalBox> boxes{{{}, {}, {}, holds_first_copy(*this, coordinates)}};
   for (const DimSplit& split : splits) {  // builds the product of the runs of all dimensions
     std::vector<LocalBox> longer;
     for (const LocalBox& box : boxes) {
-      for (const Run& run : runs_of(split, place)) {
+      for (const Run& run : runs_of(split, coordinates)) {
         longer.push_back(box);
         longer.back().start.push_back(run.start);
         longer.back().local_start.push_back(run.local_start);
@@ -136,8 +138,8 @@ int64_t ShardSpec::numel() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-std::vector<std::string> replicas(const ShardSpec& spec, const Place& place) {
-  std::vector<std::string> axes = place.batch_axes();
+std::vector<std::string> replicas(const ShardSpec& spec, const MeshCoordinates& coordinates) {
+  std::vector<std::string> axes = coordinates.batch_axes();
   std::erase_if(axes, [&](const std::string& axis) { return spec.splits_over(axis); });
   return axes;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/tensor/place.h"
+#include "colossal/tensor/mesh_coordinates.h"
 
 namespace colossal::tensor {
 
@@ -64,12 +64,12 @@ struct ShardSpec {
                          std::vector<Segment> segments = {});
 
   /// Returns the size in dimension `dim` of a rank's part before `shards` cuts it, padding of segments included.
-  int64_t room(int64_t dim, const Place& place) const;
+  int64_t room(int64_t dim, const MeshCoordinates& coordinates) const;
   /// Returns the sizes of the local tensor, padding included. They are the same on every rank of the axes.
-  std::vector<int64_t> local_shape(const Place& place) const;
+  std::vector<int64_t> local_shape(const MeshCoordinates& coordinates) const;
   /// Returns the boxes of this rank, each inside one segment per dimension. Elements outside all boxes are padding,
   /// which holds zeros.
-  std::vector<LocalBox> local_boxes(const Place& place) const;
+  std::vector<LocalBox> local_boxes(const MeshCoordinates& coordinates) const;
   /// Returns true if the tensor is cut along this mesh axis, so that ranks along it hold different parts.
   bool splits_over(const std::string& axis) const;
   int64_t numel() const;  ///< number of elements of the logical tensor
@@ -79,6 +79,6 @@ struct ShardSpec {
 /// Returns the axes along which ranks hold replicas of a tensor: those that split the batch and not the tensor,
 /// outermost first. The gradient of the tensor is summed over them. Ranks along them may shard what they would all hold
 /// (ZeRO).
-std::vector<std::string> replicas(const ShardSpec& spec, const Place& place);
+std::vector<std::string> replicas(const ShardSpec& spec, const MeshCoordinates& coordinates);
 
 }  // namespace colossal::tensor

@@ -16,7 +16,7 @@ void Checkpoints::save(Resumable& training, const nlohmann::json& beside) const 
   const auto busy = mesh_.world().busy("saving a checkpoint");
   checkpoint::TrainingState state = training.state();
   state.progress.update(beside);
-  checkpoint::save(folder_, training.steps_done(), state, mesh_.all(), mesh_.place(), keep_last_);
+  checkpoint::save(folder_, training.steps_done(), state, mesh_.all(), mesh_.coordinates(), keep_last_);
 }
 
 void Checkpoints::save(Resumable& training) const { save(training, nlohmann::json::object()); }
@@ -29,7 +29,8 @@ checkpoint::Found Checkpoints::resume(Resumable& training, const checkpoint::Ste
     if (beside.check) beside.check(progress);
     training.check_progress(progress);
   };
-  checkpoint::Found found = checkpoint::load_newest(folder_, steps, wanted, state, mesh_.all(), mesh_.place(), check);
+  checkpoint::Found found =
+      checkpoint::load_newest(folder_, steps, wanted, state, mesh_.all(), mesh_.coordinates(), check);
   if (beside.restore) comm::agree(mesh_.all(), at::kCPU, [&] { beside.restore(state.progress); });
   training.loaded(state);
   return found;

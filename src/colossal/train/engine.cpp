@@ -48,11 +48,11 @@ at::DeviceType shown_by(const std::string& device) {
 }
 
 /// The ranks of this stage that get different rows. Their label weights and losses add up to the global batch's.
-comm::Group& ranks_of_other_rows(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
+comm::Group& ranks_of_other_rows(comm::Mesh& mesh) { return mesh.group(mesh.coordinates().row_axes()); }
 
 /// The ranks of ranks_of_other_rows() and their counterparts in the other stages.
 comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
-  std::vector<std::string> axes = mesh.place().row_axes();
+  std::vector<std::string> axes = mesh.coordinates().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
 }
@@ -79,7 +79,7 @@ void check_cuda_graph(const models::ModelShape& shape, at::Device device) {
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
   std::vector<std::string> axes;
-  for (const tensor::Place::Axis& axis : mesh.place().axes())
+  for (const tensor::MeshCoordinates::Axis& axis : mesh.coordinates().axes())
     if (axis.name != "pipeline") axes.push_back(axis.name);
   return mesh.among(axes, "pipeline", layers.states().front()->spec.stages);
 }
@@ -233,8 +233,8 @@ nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::
   if (passes_ > 0) step.dropout_seed = derive_seed(step.dropout_seed, static_cast<uint64_t>(passes_));
   // The index of a row in the global batch. Each index along the axes that split rows gets consecutive rows, and each
   // micro-batch consecutive rows of those.
-  step.first_row =
-      (mesh_->place().index(mesh_->place().row_axes()) * config_.micro_batches() + index) * micro_batch.rows();
+  step.first_row = (mesh_->coordinates().index(mesh_->coordinates().row_axes()) * config_.micro_batches() + index) *
+                   micro_batch.rows();
   return step;
 }
 
@@ -426,21 +426,21 @@ std::unique_ptr<Engine> engine_of(std::shared_ptr<comm::Mesh> mesh, const run::C
 }
 
 /// Formats sizes as "pipeline 2, data 4".
-std::string text_of(const tensor::Place& place) {
+std::string text_of(const tensor::MeshCoordinates& coordinates) {
   std::string text;
-  for (const tensor::Place::Axis& axis : place.axes())
+  for (const tensor::MeshCoordinates::Axis& axis : coordinates.axes())
     text += concat(text.empty() ? "" : ", ", axis.name, " ", axis.size);
   return text;
 }
 
 void check_axes(comm::Mesh& mesh, const distributed::ParallelConfig& parallel) {
   const comm::Mesh wanted(mesh.world(), parallel.axes());
-  const auto &got = mesh.place().axes(), &want = wanted.place().axes();
+  const auto &got = mesh.coordinates().axes(), &want = wanted.coordinates().axes();
   const bool is_same = std::equal(got.begin(), got.end(), want.begin(), want.end(), [](const auto& a, const auto& b) {
     return a.name == b.name && a.size == b.size && a.batch_split == b.batch_split;
   });
-  require(is_same, "parallel", "a mesh must have the axes of [parallel]: got ", text_of(mesh.place()), ", needed ",
-          text_of(wanted.place()), "; make it of config.parallel.axes()");
+  require(is_same, "parallel", "a mesh must have the axes of [parallel]: got ", text_of(mesh.coordinates()),
+          ", needed ", text_of(wanted.coordinates()), "; make it of config.parallel.axes()");
 }
 
 void check_ranks(const comm::World& world, const run::Config& config) {

@@ -65,7 +65,7 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   const auto declare = [&](nn::Parameters& to, size_t i) {
     to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
   };
-  nn::Parameters registered(parameters.place(), parameters.options());
+  nn::Parameters registered(parameters.coordinates(), parameters.options());
   for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
   config.optimizer.groups.apply(registered);  // refuses invalid groups here, before any communication
   std::vector<size_t> order(named.size());
@@ -98,9 +98,9 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
                                const std::function<void()>& first_pass, at::Device device)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.place(), {.dtype = config.precision.dtype(), .device = device}) {
+      parameters_(mesh_.coordinates(), {.dtype = config.precision.dtype(), .device = device}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
+  comm::Group& replicas = mesh_.group(mesh_.coordinates().batch_axes());
   module.to(device);
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {

@@ -186,7 +186,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
     elements += static_cast<size_t>(number.numel());
   }
   at::Tensor own;
-  const auto add_up = [&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); };
+  const auto add_up = [&] { own = optim::own_norm(store_->shards(), mesh_.coordinates(), norm_order()); };
   // Whether ranks agree must not depend on calls that one of them made in between.
   std::exchange(has_agreed_, true) ? add_up() : agree(add_up);
   // Gradients that are all leased on the host are summed there, so the device's values are read separately.

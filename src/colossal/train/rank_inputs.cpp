@@ -100,22 +100,22 @@ std::string shape_of(const at::Tensor& tensor) {
 }
 
 /// Returns the number of ranks of the stage that hold the same part of `tensor`.
-int64_t holders_of(const checkpoint::NamedTensor& tensor, const tensor::Place& place, int64_t sharers) {
+int64_t holders_of(const checkpoint::NamedTensor& tensor, const tensor::MeshCoordinates& coordinates, int64_t sharers) {
   int64_t holders = 1;
-  for (const tensor::Place::Axis& axis : place.axes())
+  for (const tensor::MeshCoordinates::Axis& axis : coordinates.axes())
     if (axis.name != "pipeline" && !tensor.spec.splits_over(axis.name)) holders *= axis.size;
   if (!tensor.part) return holders;
-  const int64_t replicas = place.size(tensor::replicas(tensor.spec, place));
+  const int64_t replicas = coordinates.size(tensor::replicas(tensor.spec, coordinates));
   return holders / (sharers == 0 ? replicas : std::min(sharers, replicas));
 }
 
 /// Returns a name of the part, equal on two ranks if they hold the same elements in the same order.
-std::string part_name(const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
+std::string part_name(const checkpoint::NamedTensor& tensor, const tensor::MeshCoordinates& coordinates) {
   std::string text = tensor.name;
   const auto add = [&](const std::vector<int64_t>& numbers) {
     for (const int64_t number : numbers) text += concat(" ", number);
   };
-  for (const tensor::LocalBox& block : tensor.spec.local_boxes(place))
+  for (const tensor::LocalBox& block : tensor.spec.local_boxes(coordinates))
     for (const auto* numbers : {&block.start, &block.local_start, &block.size}) add(*numbers);
   if (tensor.part) add({tensor.part->first, tensor.part->size});
   return text;
@@ -138,13 +138,13 @@ struct PartDigest {
 
 using PartNames = std::map<uint64_t, std::string>;  // names of parameters by the digest of the part's name
 
-std::string digests_of(const std::vector<checkpoint::NamedTensor>& weights, const tensor::Place& place, int64_t sharers,
-                       PartNames& names) {
+std::string digests_of(const std::vector<checkpoint::NamedTensor>& weights, const tensor::MeshCoordinates& coordinates,
+                       int64_t sharers, PartNames& names) {
   std::vector<PartDigest> digests;
   tensor::Held held;
   for (const checkpoint::NamedTensor& t : weights) {
-    if (holders_of(t, place, sharers) <= 1) continue;
-    const std::string name = part_name(t, place);
+    if (holders_of(t, coordinates, sharers) <= 1) continue;
+    const std::string name = part_name(t, coordinates);
     t.value.read_into(held);
     digests.push_back({checksum_number(name.data(), name.size()), digest_of(held.value)});
     names[digests.back().part] = t.name;
@@ -226,7 +226,7 @@ void require_same_weights(comm::Mesh& mesh, const std::vector<checkpoint::NamedT
   comm::Group& ranks = mesh.all();
   PartNames names;
   std::string own;
-  comm::agree(ranks, at::kCPU, [&] { own = digests_of(weights, mesh.place(), sharers, names); });
+  comm::agree(ranks, at::kCPU, [&] { own = digests_of(weights, mesh.coordinates(), sharers, names); });
   const std::vector<std::string> all = comm::gather_text(ranks, at::kCPU, 0, own);
   const std::string conflict = comm::broadcast_text(ranks, at::kCPU, 0, conflict_in(all));
   if (conflict.empty()) return;

@@ -261,7 +261,7 @@ report::StartRecord Trainer::start_record(int64_t steps_done) const {
   start.command = options_.command;
   start.version = version();
   start.revision = revision();
-  for (const auto& axis : engine_->mesh().place().axes()) start.mesh.push_back({axis.name, axis.size});
+  for (const auto& axis : engine_->mesh().coordinates().axes()) start.mesh.push_back({axis.name, axis.size});
   start.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
                                   shape.architecture->name, ")")},
                  {"parameters", std::to_string(engine_->parameters().numel())},

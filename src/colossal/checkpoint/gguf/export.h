@@ -17,8 +17,8 @@ const std::vector<std::string>& gguf_type_names();
 /// embedding and the head of q4_0 and q4_k are Q6_K. A matrix whose rows are not whole blocks becomes Q8_0, or F16 if
 /// they are not whole blocks of Q8_0 either. A position embedding is F16 or BF16 if `type` is, else F32.
 ///
-/// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call. Each primary block
-///                is sent to rank 0, numel * sizeof(dtype) bytes in total.
+/// Communication: every rank of `world` (the ranks of parameters.coordinates() in mesh order) must call. Each primary
+///                block is sent to rank 0, numel * sizeof(dtype) bytes in total.
 /// Errors: throws the same Error on every rank: whatever gguf_of_config() refuses, values that are not finite if blocks
 ///         have a scale, a file that cannot be written.
 /// Cost: rank 0 holds one whole tensor at a time, in fp32, and its blocks.

@@ -20,20 +20,20 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 /// Returns the mesh coordinates of another rank: neighbours along the last axis have consecutive ranks.
-tensor::Place place_of(int rank, const tensor::Place& mine) {
-  std::vector<tensor::Place::Axis> axes = mine.axes();
+tensor::MeshCoordinates coordinates_of(int rank, const tensor::MeshCoordinates& mine) {
+  std::vector<tensor::MeshCoordinates::Axis> axes = mine.axes();
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     axis->index = rank % axis->size;
     rank /= axis->size;
   }
-  return tensor::Place(axes);
+  return tensor::MeshCoordinates(axes);
 }
 
 /// Calls visit(box of the part, the same box in the rank's local tensor) for each block of which `rank` is the primary
 /// owner.
 template <class Visit>
-void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, const Visit& visit) {
-  for (const tensor::LocalBox& block : part.parameter->spec.local_boxes(place)) {
+void for_primary_boxes(const ExternalPart& part, const tensor::MeshCoordinates& coordinates, const Visit& visit) {
+  for (const tensor::LocalBox& block : part.parameter->spec.local_boxes(coordinates)) {
     if (!block.primary) continue;
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
@@ -45,20 +45,20 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
 
 /// Returns one parameter's part of a tensor on the host of rank 0; undefined on other ranks.
 at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
-  const tensor::Place& place = parameters.place();
+  const tensor::MeshCoordinates& coordinates = parameters.coordinates();
   // It is undefined for parameters of other pipeline stages.
   const at::Tensor& value = part.parameter->value;
   // Converts buffers, because other stages do not know their dtype.
   const at::Tensor local = value.defined() ? value.detach().to(parameters.options().dtype) : at::Tensor();
   if (world.rank() != 0) {
-    for_primary_boxes(part, place,
+    for_primary_boxes(part, coordinates,
                       [&](const Box&, const Box& box) { world.send(at_box(local, box).contiguous(), 0).wait(); });
     return {};
   }
   const auto options = at::TensorOptions().dtype(parameters.options().dtype);
   at::Tensor whole = at::empty(part.box.size, options);
   for (int rank = 0; rank < world.size(); ++rank) {
-    for_primary_boxes(part, place_of(rank, place), [&](const Box& box, const Box& mine) {
+    for_primary_boxes(part, coordinates_of(rank, coordinates), [&](const Box& box, const Box& mine) {
       at::Tensor piece =
           rank == 0 ? at_box(local, mine) : at::empty(box.size, options.device(parameters.options().device));
       if (rank != 0) world.recv(piece, rank).wait();

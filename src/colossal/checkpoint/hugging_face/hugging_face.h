@@ -71,8 +71,8 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of
 /// transformers.
 ///
-/// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call. Each primary block
-///                is sent to rank 0, numel * sizeof(dtype) bytes in total.
+/// Communication: every rank of `world` (the ranks of parameters.coordinates() in mesh order) must call. Each primary
+///                block is sent to rank 0, numel * sizeof(dtype) bytes in total.
 /// Errors: throws the same Error on every rank if the folder cannot be written.
 /// Cost: rank 0 holds one whole tensor of the folder at a time. If it consists of rows of several parameters, rank 0
 ///       also holds one of these parts.

@@ -116,25 +116,26 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
 
 /// Copies this rank's blocks of one source. Returns true if the source was read.
 bool copy_part(const PartSource& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
-               const tensor::Place& place) {
+               const tensor::MeshCoordinates& coordinates) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read at the first block that needs it
-  for (const tensor::LocalBox& block : local_boxes_of(value, place)) {
+  for (const tensor::LocalBox& block : local_boxes_of(value, coordinates)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
     if (!stored) stored = part.rows_of(part.to_ours(files.tensor(source.name)));
-    at_box(at_local_box(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
+    at_box(at_local_box(value, to, coordinates, block), *common, block.start)
+        .copy_(at_box(*stored, *common, part.box.start));
   }
   return stored.has_value();
 }
 
 /// Copies this rank's part of a value from its sources, one after the other.
 void copy_parts(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
-                const at::Tensor& to, const tensor::Place& place) {
+                const at::Tensor& to, const tensor::MeshCoordinates& coordinates) {
   std::string open;  // name of the tensor that was read last
   for (const PartSource* source : sources) {
     if (!open.empty() && open != source->name) files.leave(open), open.clear();
-    if (copy_part(*source, files, value, to, place)) open = source->name;
+    if (copy_part(*source, files, value, to, coordinates)) open = source->name;
   }
   if (!open.empty()) files.leave(open);
 }
@@ -173,12 +174,12 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
     if (take) {
-      const std::optional<ops::GroupCodes> codes = local_codes(own->second, *files, value, parameters.place());
+      const std::optional<ops::GroupCodes> codes = local_codes(own->second, *files, value, parameters.coordinates());
       if (codes && take(value.name, *codes)) continue;
     }
     value.value.write_into(held);
     held.value.detach().zero_();  // for padding
-    copy_parts(own->second, *files, value, held.value, parameters.place());
+    copy_parts(own->second, *files, value, held.value, parameters.coordinates());
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())

@@ -131,7 +131,7 @@ void export_gptq(const std::string& folder, const nn::Parameters& parameters, co
   for (const auto& [name, its] : codes) matrices.push_back(name);
   check_gptq(parameters, matrices, form.bits, external);
   for (const nn::Parameter& p : parameters.declared())
-    require(p.spec.local_shape(parameters.place()) == p.spec.shape && p.value.defined(), kExport, p.name,
+    require(p.spec.local_shape(parameters.coordinates()) == p.spec.shape && p.value.defined(), kExport, p.name,
             " must be whole on this rank to be quantized: use one rank");
   std::map<std::string, Parts> by_name;
   for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);

@@ -32,7 +32,7 @@ Box groups_of(const Box& box, int64_t group) {
 }  // namespace
 
 std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>& sources, const WeightSource& files,
-                                           const NamedTensor& value, const tensor::Place& place) {
+                                           const NamedTensor& value, const tensor::MeshCoordinates& coordinates) {
   if (value.part || value.value.sizes().size() != 2) return {};
   std::optional<ops::GroupCodes> local;
   std::map<std::string, ops::GroupCodes> read;  // parts may be rows of one tensor
@@ -50,7 +50,7 @@ std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>&
     }
     const ops::GroupCodes& stored = read[source->name];
     const int64_t group = stored.group, inputs = part.box.size[1];
-    for (const tensor::LocalBox& block : local_boxes_of(value, place)) {
+    for (const tensor::LocalBox& block : local_boxes_of(value, coordinates)) {
       const std::optional<Box> common = intersect(part.box, {block.start, block.size});
       if (!common) continue;
       Box here = *common;

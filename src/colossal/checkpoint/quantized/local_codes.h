@@ -22,6 +22,6 @@ struct PartSource {
 /// Errors: errors of WeightSource::codes(); Error("quantization", ...) if quantized values have another shape than the
 ///         part.
 std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>& sources, const WeightSource& files,
-                                           const NamedTensor& value, const tensor::Place& place);
+                                           const NamedTensor& value, const tensor::MeshCoordinates& coordinates);
 
 }  // namespace colossal::checkpoint

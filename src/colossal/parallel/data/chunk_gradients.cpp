@@ -299,8 +299,8 @@ class PartGradients final : public ChunkGradients {
 Summands Summands::of(memory::ChunkStore& store, const memory::Chunk& chunk) {
   comm::Mesh& mesh = store.mesh();
   const tensor::ShardSpec& spec = chunk.slots().front().parameter->spec;
-  const std::vector<std::string> replicas = tensor::replicas(spec, mesh.place());
-  const int sharers = chunk.sharers().size(), count = mesh.place().size(replicas);
+  const std::vector<std::string> replicas = tensor::replicas(spec, mesh.coordinates());
+  const int sharers = chunk.sharers().size(), count = mesh.coordinates().size(replicas);
   Summands s{&chunk.sharers()};
   std::vector<std::string> axes = spec.gradient_axes;
   if (sharers > 1)

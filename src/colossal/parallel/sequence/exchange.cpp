@@ -85,13 +85,13 @@ nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const
 
 Layout with_sequence(Layout layout, const SequenceConfig& config) {
   if (config.size == 1) return layout;
-  const int64_t shares = layout.mesh->place().size(layout.outside.sequence);
+  const int64_t shares = layout.mesh->coordinates().size(layout.outside.sequence);
   const std::vector<comm::Mesh::Axis> axes = sequence_axes(config);
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis)
     for (Split* split : {&layout.outside, &layout.inside}) split->sequence.insert(split->sequence.begin(), axis->name);
   std::shared_ptr<const SequenceExchange> exchange =
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
-  const int64_t parts = layout.mesh->place().size(layout.inside.columns);
+  const int64_t parts = layout.mesh->coordinates().size(layout.inside.columns);
   const auto layers = std::make_shared<AttentionLayers>();  // attention layers requested so far
   layout.attention = [config, exchange, parts, layers](int64_t layer, const nn::AttentionShape& shape,
                                                        const nn::AttentionOptions& options) {

@@ -155,8 +155,8 @@ std::shared_ptr<const SequenceExchange> SequenceUlysses::exchange(comm::Mesh& me
 
 std::shared_ptr<const SequenceExchange> SequenceUsp::exchange(comm::Mesh& mesh, const SequenceConfig& config) {
   const std::vector<std::string> ring = ring_axes(config);
-  return ulysses_exchange(mesh.channel("ulysses", "attention"), mesh.place().index(ring), mesh.place().size(ring),
-                          ring_exchange(mesh, config));
+  return ulysses_exchange(mesh.channel("ulysses", "attention"), mesh.coordinates().index(ring),
+                          mesh.coordinates().size(ring), ring_exchange(mesh, config));
 }
 
 }  // namespace colossal::parallel

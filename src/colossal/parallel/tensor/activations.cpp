@@ -16,15 +16,16 @@ bool is_named(const AxisNames& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-nn::Tokens tokens_at(const tensor::Place& place, const Layout& layout, const Split& split,
+nn::Tokens tokens_at(const tensor::MeshCoordinates& coordinates, const Layout& layout, const Split& split,
                      const nn::ForwardContext& step) {
-  nn::Tokens tokens{.batch = {place.size(split.batch), {place.index(split.batch)}},
-                    .sequence = {place.size(split.sequence), {place.index(split.sequence)}}};
+  nn::Tokens tokens{.batch = {coordinates.size(split.batch), {coordinates.index(split.batch)}},
+                    .sequence = {coordinates.size(split.sequence), {coordinates.index(split.sequence)}}};
   if (!step.cut) return tokens;
-  const int64_t planned = static_cast<int64_t>(step.cut->held.size()), ranks = place.size(layout.outside.sequence);
+  const int64_t planned = static_cast<int64_t>(step.cut->held.size()),
+                ranks = coordinates.size(layout.outside.sequence);
   require(planned == ranks, "parallel", "the cut of a step must be for the ", ranks,
           " ranks that split the sequence: got one for ", planned, "; Layout::with_cut() makes it");
-  tokens.sequence = step.cut->share(place.index(split.sequence), place.size(split.sequence));
+  tokens.sequence = step.cut->share(coordinates.index(split.sequence), coordinates.size(split.sequence));
   return tokens;
 }
 
@@ -33,33 +34,36 @@ void check_equal(int64_t tokens, int64_t others) {
           tokens, " and ", others, "; split the sequence so that their runs have the same total");
 }
 
-/// Returns the places of the ranks that differ from `place` only along `axes`, the first axis outermost.
-std::vector<tensor::Place> places_along(const tensor::Place& place, const AxisNames& axes) {
-  std::vector<tensor::Place> places{place};
+/// Returns the coordinates of the ranks that differ from `coordinates` only along `axes`, the first axis outermost.
+std::vector<tensor::MeshCoordinates> coordinates_along(const tensor::MeshCoordinates& coordinates,
+                                                       const AxisNames& axes) {
+  std::vector<tensor::MeshCoordinates> found{coordinates};
   for (const std::string& name : axes) {
-    std::vector<tensor::Place> longer;
-    for (const tensor::Place& from : places)
-      for (int i = 0; i < place.size(name); ++i) {
-        std::vector<tensor::Place::Axis> moved = from.axes();
+    std::vector<tensor::MeshCoordinates> longer;
+    for (const tensor::MeshCoordinates& from : found)
+      for (int i = 0; i < coordinates.size(name); ++i) {
+        std::vector<tensor::MeshCoordinates::Axis> moved = from.axes();
         for (auto& axis : moved)
           if (axis.name == name) axis.index = i;
         longer.emplace_back(std::move(moved));
       }
-    places = std::move(longer);
+    found = std::move(longer);
   }
-  return places;
+  return found;
 }
 
 }  // namespace
 
 nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::ForwardContext& step) {
-  return tokens_at(layout.mesh->place(), layout, split, step);
+  return tokens_at(layout.mesh->coordinates(), layout, split, step);
 }
 
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const std::vector<int64_t>& sizes,
                                  const std::vector<tensor::Dim>& dims, int64_t tokens, const nn::ForwardContext& step) {
-  const tensor::Place& place = layout.mesh->place();
-  const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
+  const tensor::MeshCoordinates& coordinates = layout.mesh->coordinates();
+  const auto evenly = [&](const AxisNames& axes) {
+    return nn::Share{coordinates.size(axes), {coordinates.index(axes)}};
+  };
   const nn::Tokens own = tokens_of(layout, split, step);
   const auto held = [](const nn::Share& share, int64_t size, const char* what) {
     int64_t sum = 0;
@@ -88,19 +92,21 @@ std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, const
 }
 
 at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::ForwardContext& step) {
-  const tensor::Place& place = layout.mesh->place();
-  const int64_t parts = place.size(split.columns), width = whole.size(2) / parts;
+  const tensor::MeshCoordinates& coordinates = layout.mesh->coordinates();
+  const int64_t parts = coordinates.size(split.columns), width = whole.size(2) / parts;
   require(whole.size(2) % parts == 0, "parallel", "the features must be divisible by the ", parts,
           " ranks that split them: got ", whole.size(2));
-  return tokens_of(layout, split, step).of(whole).narrow(2, place.index(split.columns) * width, width);
+  return tokens_of(layout, split, step).of(whole).narrow(2, coordinates.index(split.columns) * width, width);
 }
 
 at::Tensor part_of(const Layout& layout, const Split& split, const tensor::Field& field,
                    const nn::ForwardContext& step) {
   require(step.batch != nullptr, "model",
           "a step must have its micro-batch, of which a layer reads a field: got none; nn::step_of() makes it");
-  const tensor::Place& place = layout.mesh->place();
-  const auto evenly = [&](const AxisNames& axes) { return nn::Share{place.size(axes), {place.index(axes)}}; };
+  const tensor::MeshCoordinates& coordinates = layout.mesh->coordinates();
+  const auto evenly = [&](const AxisNames& axes) {
+    return nn::Share{coordinates.size(axes), {coordinates.index(axes)}};
+  };
   const nn::Tokens tokens = tokens_of(layout, split, step);
   nn::Share cut = tokens.sequence;
   int64_t length = step.batch->tokens();  // length of the fields that the cut divides
@@ -153,29 +159,31 @@ GatheredTokens::GatheredTokens(std::shared_ptr<const Layout> layout, const AxisN
   });
   require(cuts == 0 || cuts == static_cast<int64_t>(axes.size()), "parallel",
           "ranks that are gathered together must hold different tokens along all of their axes, or along none");
-  ranks_ = places_along(layout_->mesh->place(), cuts == 0 ? AxisNames() : axes);
+  ranks_ = coordinates_along(layout_->mesh->coordinates(), cuts == 0 ? AxisNames() : axes);
 }
 
 at::Tensor GatheredTokens::of(const at::Tensor& whole, const nn::ForwardContext& step) const {
-  const auto tokens = [&](const tensor::Place& rank) { return tokens_at(rank, *layout_, layout_->outside, step); };
+  const auto tokens = [&](const tensor::MeshCoordinates& rank) {
+    return tokens_at(rank, *layout_, layout_->outside, step);
+  };
   if (!differ()) return tokens(ranks_.front()).of(whole);
   std::vector<at::Tensor> parts;
-  for (const tensor::Place& rank : ranks_) parts.push_back(tokens(rank).of(whole));
+  for (const tensor::MeshCoordinates& rank : ranks_) parts.push_back(tokens(rank).of(whole));
   for (const at::Tensor& part : parts) check_equal(parts.front().size(1), part.size(1));
   return at::cat(parts);
 }
 
 SequenceOrder SequenceOrder::inside(const Layout& layout) {
-  const tensor::Place& place = layout.mesh->place();
+  const tensor::MeshCoordinates& coordinates = layout.mesh->coordinates();
   const AxisNames &outside = layout.outside.sequence, &inside = layout.inside.sequence;
   require(inside.size() <= outside.size() && std::equal(inside.begin(), inside.end(), outside.begin()), "parallel",
           "a layout's axes that split the sequence inside must be the outermost of those that split it outside");
-  const int64_t parts = place.size(outside), ranks = parts / place.size(inside);
-  return {place.index(inside) * ranks, ranks, parts};
+  const int64_t parts = coordinates.size(outside), ranks = parts / coordinates.size(inside);
+  return {coordinates.index(inside) * ranks, ranks, parts};
 }
 
 SequenceOrder SequenceOrder::whole(const Layout& layout, const Split& split) {
-  const int64_t parts = layout.mesh->place().size(split.sequence);
+  const int64_t parts = layout.mesh->coordinates().size(split.sequence);
   return {0, parts, parts};
 }
 

@@ -57,7 +57,7 @@ class GatheredTokens {
 
  private:
   std::shared_ptr<const Layout> layout_;
-  std::vector<tensor::Place> ranks_;
+  std::vector<tensor::MeshCoordinates> ranks_;
 };
 
 /// The order of tokens that were gathered from ranks that split the sequence. Gathered tokens are concatenated rank by

@@ -63,7 +63,7 @@ using tensor::Dim;
 LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSizes& sizes) {
   at::set_num_threads(1);
   comm::Mesh mesh(world, tensor_axes(config));
-  nn::Parameters parameters(mesh.place(), {});
+  nn::Parameters parameters(mesh.coordinates(), {});
   const Layout layout = make_layout(config, mesh);
   TensorLayers factory(parameters, layout);
   const LinearLayers layers(factory, sizes);

@@ -3,7 +3,7 @@
 // code.
 //
 //   comm::Mesh mesh(world, tensor_axes(config));
-//   nn::Parameters parameters(mesh.place(), {});
+//   nn::Parameters parameters(mesh.coordinates(), {});
 //   TensorLayers layers(parameters, make_layout(config, mesh));
 //   const models::Model model = models::make_model(shape, layers);
 //

@@ -55,7 +55,7 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
-      out_(weight.spec.room(0, layout_->mesh->place())) {}
+      out_(weight.spec.room(0, layout_->mesh->coordinates())) {}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,
@@ -89,7 +89,7 @@ at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) c
 TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
                          const nn::AttentionShape& s, nn::LinearOptions options)
     : shape_(s),
-      split_(s, layout->mesh->place().size(layout->inside.columns)),
+      split_(s, layout->mesh->coordinates().size(layout->inside.columns)),
       copies_(layout->mesh->neighbours(layout->inside.columns, static_cast<int>(split_.kv_copies))),
       order_(SequenceOrder::inside(*layout)) {
   options.segments = split_.fused();
@@ -101,7 +101,7 @@ nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::ForwardContext& st
   const TensorLinear& f = *fused_;
   const at::Tensor& weight = f.weight_.value;
   // number of rows in earlier shards
-  const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);
+  const int64_t before = f.layout_->mesh->coordinates().index(f.layout_->expand.weight.out_shards) * weight.size(0);
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
   std::vector<at::Tensor>
@@ -114,14 +114,14 @@ nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::ForwardContext& st
   nn::Heads heads =
       nn::split_heads(order_.by_sequence(y, step), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.tokens = tokens_of(*f.layout_, f.layout_->inside, step);
-  heads.first_head = f.layout_->mesh->place().index(f.layout_->inside.columns) * split_.heads_local;
+  heads.first_head = f.layout_->mesh->coordinates().index(f.layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 
 TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
                                    const nn::AttentionShape& s, nn::LinearOptions q, nn::LinearOptions kv)
     : layout_(std::move(layout)),
-      split_(s, layout_->mesh->place().size(layout_->inside.columns)),
+      split_(s, layout_->mesh->coordinates().size(layout_->inside.columns)),
       head_dim_(s.head_dim) {
   require(layout_->outside.sequence.empty(), "parallel",
           "an encoder-decoder model must have all tokens of a row on one rank: got a layout that splits tokens; leave "
@@ -136,7 +136,7 @@ nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& sourc
   nn::Heads heads =
       nn::cross_heads_of(q_->forward(x), source.size(1) > 0 ? kv_->forward(source) : at::Tensor(), head_dim_);
   heads.tokens = tokens_of(*layout_, layout_->inside, step);
-  heads.first_head = layout_->mesh->place().index(layout_->inside.columns) * split_.heads_local;
+  heads.first_head = layout_->mesh->coordinates().index(layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 

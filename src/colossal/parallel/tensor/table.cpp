@@ -28,7 +28,7 @@ Table::Table(nn::Parameters& parameters, const Layout& layout, const std::string
              const Split& split, const Options& options)
     : shards_(layout.mesh->group(layout.vector_shards)),
       parameter_(parameters.add(name, spec_of(layout, std::move(shape), split, options), options.init, options.decay)),
-      room_(parameter_.spec.room(0, layout.mesh->place())) {}
+      room_(parameter_.spec.room(0, layout.mesh->coordinates())) {}
 
 at::Tensor Table::value() const {
   const at::Tensor pieces = comm::all_gather(parameter_.value, 0, shards_);

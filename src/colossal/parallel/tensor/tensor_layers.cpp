@@ -157,7 +157,7 @@ struct TensorDropout : nn::Dropout {
         site(site),
         hidden(hidden),
         probability(probability),
-        column(layout->mesh->place().index(layout->outside.columns)) {}
+        column(layout->mesh->coordinates().index(layout->outside.columns)) {}
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) override {
     if (!step.training || probability == 0) return x;
     nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
@@ -203,7 +203,7 @@ nn::FieldPart TensorLayers::field_part() const {
   };
 }
 
-int64_t TensorLayers::batch_parts() const { return layout_->mesh->place().size(layout_->outside.batch); }
+int64_t TensorLayers::batch_parts() const { return layout_->mesh->coordinates().size(layout_->outside.batch); }
 
 bool TensorLayers::splits_tokens() const { return !layout_->outside.sequence.empty(); }
 
@@ -242,7 +242,7 @@ std::unique_ptr<nn::Attention> TensorLayers::make_attention(int64_t layer, const
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
-  options.segments = {nn::HeadSplit(s, layout_->mesh->place().size(layout_->inside.columns)).q};
+  options.segments = {nn::HeadSplit(s, layout_->mesh->coordinates().size(layout_->inside.columns)).q};
   return std::make_unique<TensorOutput>(
       TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options), *layout_);
 }

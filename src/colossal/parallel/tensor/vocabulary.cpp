@@ -34,7 +34,7 @@ at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& spli
 /// Returns the words in this rank's part of a vocabulary split over `axes`.
 ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::string>& axes, int64_t room,
                               int64_t vocabulary) {
-  const int64_t first = std::min(layout.mesh->place().index(axes) * room, vocabulary);
+  const int64_t first = std::min(layout.mesh->coordinates().index(axes) * room, vocabulary);
   return {first, std::min(room, vocabulary - first)};
 }
 
@@ -102,7 +102,7 @@ VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<cons
       ids_(layout_, layout_->embedding.out),
       words_(layout_->mesh->group(layout_->embedding.out)),
       pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
-      room_(table_.spec.room(0, layout_->mesh->place())) {
+      room_(table_.spec.room(0, layout_->mesh->coordinates())) {
   table_.looked_up = true;
 }
 
@@ -125,7 +125,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       logits_product_(p.product_for(weight_, layout_->expand.product)),
       order_(SequenceOrder::inside(*layout_)),
-      room_(weight_.spec.room(0, layout_->mesh->place())),
+      room_(weight_.spec.room(0, layout_->mesh->coordinates())),
       soft_cap_(o.soft_cap),
       slices_of_(p.options().device.is_meta() ? at::Device(p.options().shown) : p.options().device) {
   if (o.bias)

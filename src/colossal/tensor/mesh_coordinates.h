@@ -16,7 +16,7 @@ enum class BatchSplit {
 };
 
 /// Mesh coordinates: the size of each named axis and this rank's index along it. An axis that is not listed has size 1.
-class Place {
+class MeshCoordinates {
  public:
   struct Axis {
     std::string name;
@@ -24,8 +24,8 @@ class Place {
     int index;
     BatchSplit batch_split = BatchSplit::Nothing;
   };
-  Place() = default;
-  explicit Place(std::vector<Axis> axes) : axes_(std::move(axes)) {}
+  MeshCoordinates() = default;
+  explicit MeshCoordinates(std::vector<Axis> axes) : axes_(std::move(axes)) {}
 
   /// Returns the size of `axis`, or 1 if it is not listed.
   int size(const std::string& axis) const;
