@@ -53,7 +53,7 @@ TEST_F(Conversation, SendsTheRenderedTemplate) {
             answer += text;
             return true;
           };
-          EXPECT_EQ(conversation.answer("Hi", emit), Ended::AtLength);
+          EXPECT_EQ(conversation.answer("Hi", emit), FinishReason::AtLength);
           const std::string first = "s:Be brief|u:Hi|a:";
           EXPECT_EQ(answer, continued(saved, first, 2));
           const std::string second = first + answer + "|u:M|a:";
@@ -94,14 +94,14 @@ TEST_F(Conversation, EndsAtStopsAndWhenEmitReturnsFalse) {
     const auto forever = [](const std::string&) { return true; };
     infer::Conversation until(engine, *saved.tokenizer, chat_template, {ids[4]}, {});
     const size_t at = static_cast<size_t>(std::find(ids.begin(), ids.end(), ids[4]) - ids.begin());
-    EXPECT_EQ(until.answer("Hi", forever), Ended::AtEnd);
+    EXPECT_EQ(until.answer("Hi", forever), FinishReason::AtEnd);
     EXPECT_EQ(until.messages().back()["content"],
               text::valid_utf8(saved.tokenizer->decode({ids.begin(), ids.begin() + static_cast<int64_t>(at)})));
 
     infer::Conversation stopped(engine, *saved.tokenizer, chat_template, {}, {.options = {.max_tokens = 40}});
     std::string seen;
     EXPECT_EQ(stopped.answer("Hi", [&](const std::string& text) { return (seen += text).size() < 3; }),
-              Ended::Cancelled);
+              FinishReason::Cancelled);
     EXPECT_LT(seen.size(), 20U);
     EXPECT_EQ(stopped.messages().back()["content"], seen);
     EXPECT_FALSE(engine.has_work());

@@ -46,14 +46,14 @@ Request request_of(int64_t first, int64_t max_tokens) {
 struct Caller {
   int64_t id = -1;
   Tokens tokens;
-  Ended ended = Ended::No;
+  FinishReason finish_reason = FinishReason::None;
 
   void add(Engine& engine, const Request& request) {
     id = engine.add(request, [this](const Event& event) {
       EXPECT_EQ(event.id, id);
-      EXPECT_EQ(ended, Ended::No) << "nothing comes after the end";
+      EXPECT_EQ(finish_reason, FinishReason::None) << "nothing comes after the end";
       if (event.is_answer()) tokens.push_back(event.token);
-      ended = event.ended;
+      finish_reason = event.finish_reason;
     });
   }
 };
@@ -78,9 +78,9 @@ TEST_F(EngineEvents, ReachTheirCallerWhenAnotherCancels) {
         while (engine.has_work()) engine.step();
         EXPECT_EQ(first.tokens, want);
         EXPECT_EQ(last.tokens, other);
-        EXPECT_EQ(cancelled.ended, Ended::Cancelled);
+        EXPECT_EQ(cancelled.finish_reason, FinishReason::Cancelled);
         EXPECT_EQ(cancelled.tokens.size(), heard);
-        EXPECT_EQ(dropped.ended, Ended::No);
+        EXPECT_EQ(dropped.finish_reason, FinishReason::None);
         EXPECT_EQ(dropped.tokens.size(), before);
         EXPECT_THAT(complaint([&] { engine.cancel(first.id); }), HasSubstr("unknown request"));
       }
@@ -100,7 +100,7 @@ TEST_F(EngineEvents, NameTheEndTokenAndItsLogProbability) {
       engine.add(request, into(events));
       while (engine.has_work()) engine.step();
       ASSERT_FALSE(events.empty());
-      EXPECT_EQ(events.back().ended, Ended::AtEnd);
+      EXPECT_EQ(events.back().finish_reason, FinishReason::AtEnd);
       EXPECT_EQ(events.back().token, whole.back());
       EXPECT_FALSE(events.back().is_answer());
       ASSERT_TRUE(events.back().log_probabilities.has_value());
@@ -137,7 +137,7 @@ TEST_F(EngineEvents, AllowAddCancelAndDropDuringDelivery) {
     while (engine.has_work()) engine.step();
     EXPECT_EQ(heard, 3);
     ASSERT_EQ(cancelled.size(), 4U);
-    EXPECT_EQ(cancelled.back().ended, Ended::Cancelled);
+    EXPECT_EQ(cancelled.back().finish_reason, FinishReason::Cancelled);
     EXPECT_EQ(cancelled.back().token, -1);
     ASSERT_EQ(added.size(), 2U);
     EXPECT_EQ(added[0].id, last + 1);
@@ -190,7 +190,7 @@ TEST_F(EngineEvents, EndOnlyTheFailedRequest) {
     other.add(engine, request_of(80, 5));
     while (engine.has_work()) engine.step();
     ASSERT_EQ(events.size(), 2U);
-    EXPECT_EQ(events[1].ended, Ended::Failed);
+    EXPECT_EQ(events[1].finish_reason, FinishReason::Failed);
     EXPECT_EQ(events[1].error, "no second token fits");
     EXPECT_EQ(other.tokens, want);
     failing.constraint = std::make_shared<SecondFails>();
@@ -219,7 +219,7 @@ TEST_F(EngineEvents, EqualTheBatchingEngineIfAlone) {
       ASSERT_EQ(alone[i].size(), together[i].size()) << i;
       for (size_t t = 0; t < alone[i].size(); ++t) {
         EXPECT_EQ(alone[i][t].token, together[i][t].token);
-        EXPECT_EQ(alone[i][t].ended, together[i][t].ended);
+        EXPECT_EQ(alone[i][t].finish_reason, together[i][t].finish_reason);
         if (i == 2) continue;
         EXPECT_EQ(alone[i][t].log_probabilities->own, together[i][t].log_probabilities->own) << "packed weights";
         EXPECT_EQ(alone[i][t].log_probabilities->best, together[i][t].log_probabilities->best);
@@ -268,9 +268,9 @@ TEST_F(EngineEvents, SupportModelsWithAnEncoder) {
         second.add(engine, {.prompt = {65, 66, 1}, .options = {.max_tokens = 100}});
         while (engine.has_work()) engine.step();
         EXPECT_EQ(first.tokens.size(), 3U);
-        EXPECT_EQ(first.ended, Ended::AtLength);
+        EXPECT_EQ(first.finish_reason, FinishReason::AtLength);
         ASSERT_EQ(second.tokens.size(), 29U) << "32 positions, 3 of them of the source";
-        EXPECT_EQ(second.ended, Ended::AtPositions);
+        EXPECT_EQ(second.finish_reason, FinishReason::AtPositions);
         EXPECT_EQ(first.tokens, Tokens(second.tokens.begin(), second.tokens.begin() + 3)) << "the same source";
       },
       "t5-tiny");

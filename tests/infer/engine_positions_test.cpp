@@ -71,11 +71,11 @@ TEST(EngineDynamicPositions, EndsBeforeRequestsDependOnOthers) {
                 testing::HasSubstr("depend on the length of a text; run it alone"));
     const Request request{.prompt = {65, 66, 67}, .options = {.max_tokens = 3 * even}};
     int64_t made = 0;
-    Ended ended = Ended::No;
-    engine.add(request, [&](const Event& event) { ++made, ended = event.ended; });
+    FinishReason finish_reason = FinishReason::None;
+    engine.add(request, [&](const Event& event) { ++made, finish_reason = event.finish_reason; });
     while (engine.has_work()) engine.step();
     EXPECT_EQ(made, even - 3 + 1);
-    EXPECT_EQ(ended, Ended::AtPositions);
+    EXPECT_EQ(finish_reason, FinishReason::AtPositions);
     EXPECT_EQ(generate(*saved.model, request).size(), static_cast<size_t>(2 * even - 2));
   });
 }

@@ -242,15 +242,15 @@ TEST_P(Engine, EnforcesLimits) {
                 testing::HasSubstr("got 4 tokens, 3 positions"));
     EXPECT_EQ(stepped(engine, events).size(), 2U);
     engine.add({.prompt = {65}, .options = {.max_tokens = 1}}, into(events));  // no request waits any more
-    std::map<int64_t, std::pair<int64_t, Ended>> told;
+    std::map<int64_t, std::pair<int64_t, FinishReason>> told;
     for (; engine.has_work();)
       for (const Event& event : stepped(engine, events)) {
         ++told[event.id].first;
-        told[event.id].second = event.ended;
+        told[event.id].second = event.finish_reason;
       }
     // 9 new tokens, one of them before; the model does not read the last one.
-    EXPECT_EQ(told.at(0), std::pair(int64_t{8}, Ended::AtPositions));
-    EXPECT_EQ(told.at(2), std::pair(int64_t{1}, Ended::AtLength));
+    EXPECT_EQ(told.at(0), std::pair(int64_t{8}, FinishReason::AtPositions));
+    EXPECT_EQ(told.at(2), std::pair(int64_t{1}, FinishReason::AtLength));
   });
 }
 
@@ -271,9 +271,9 @@ TEST_P(Engine, CancellingLeavesOthersUnchanged) {
       std::set<int64_t> gone;
       while (engine.has_work()) {
         for (const Event& event : stepped(engine, events)) {
-          EXPECT_EQ(event.ended == Ended::Cancelled, gone.erase(event.id) == 1);
+          EXPECT_EQ(event.finish_reason == FinishReason::Cancelled, gone.erase(event.id) == 1);
           if (event.is_answer()) running.at(event.id).push_back(event.token);
-          if (event.ended == Ended::No || event.ended == Ended::Cancelled) continue;
+          if (event.finish_reason == FinishReason::None || event.finish_reason == FinishReason::Cancelled) continue;
           EXPECT_EQ(running.at(event.id), want[static_cast<size_t>(event.id)]);
           running.erase(event.id);
         }
@@ -322,16 +322,16 @@ TEST_P(Engine, EndsOnlyTheRequestOfAFailedConstraint) {
           {.prompt = prompt, .options = {.max_tokens = 6}, .constraint = std::make_shared<FailingConstraint>(3)},
           into(events));
       std::map<int64_t, Tokens> told;
-      std::map<int64_t, Ended> ended;
+      std::map<int64_t, FinishReason> finish_reasons;
       std::string error;
       while (engine.has_work())
         for (const Event& event : stepped(engine, events)) {
           if (event.is_answer()) told[event.id].push_back(event.token);
-          ended[event.id] = event.ended;
+          finish_reasons[event.id] = event.finish_reason;
           error += event.error;
         }
       EXPECT_EQ(error, "no token fits");
-      EXPECT_EQ(ended.at(failing), Ended::Failed);
+      EXPECT_EQ(finish_reasons.at(failing), FinishReason::Failed);
       EXPECT_EQ(told[failing], Tokens(whole.begin(), whole.begin() + 3));
       for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(told[static_cast<int64_t>(i)], want[i]) << i;
     }
@@ -348,17 +348,17 @@ TEST_P(Engine, EndsAtTheRequestedLimits) {
     const auto cancelled = engine.add({.prompt = prompt, .options = {.max_tokens = 6}}, into(events));
     const auto none = engine.add({.prompt = prompt, .options = {.max_tokens = 0}}, into(events));
     const auto most = engine.add({.prompt = Tokens(30, 65), .options = {.max_tokens = 50}}, into(events));
-    std::map<int64_t, std::pair<int64_t, Ended>> seen;  // number of tokens, and reason of the end
+    std::map<int64_t, std::pair<int64_t, FinishReason>> seen;  // number of tokens, and reason of the end
     for (int step = 0; engine.has_work(); ++step) {
       if (step == 2) engine.cancel(cancelled);
       for (const Event& event : stepped(engine, events))
-        seen[event.id].first += event.is_answer(), seen[event.id].second = event.ended;
+        seen[event.id].first += event.is_answer(), seen[event.id].second = event.finish_reason;
     }
     const auto first_end = std::find(whole.begin(), whole.end(), whole[4]) - whole.begin();
-    EXPECT_EQ(seen[id], std::pair(static_cast<int64_t>(first_end), Ended::AtEnd));
-    EXPECT_EQ(seen[cancelled], std::pair(int64_t{2}, Ended::Cancelled));
-    EXPECT_EQ(seen[none], std::pair(int64_t{0}, Ended::AtLength));
-    EXPECT_EQ(seen[most], std::pair(int64_t{3}, Ended::AtPositions));  // 32 positions; the last token needs none
+    EXPECT_EQ(seen[id], std::pair(static_cast<int64_t>(first_end), FinishReason::AtEnd));
+    EXPECT_EQ(seen[cancelled], std::pair(int64_t{2}, FinishReason::Cancelled));
+    EXPECT_EQ(seen[none], std::pair(int64_t{0}, FinishReason::AtLength));
+    EXPECT_EQ(seen[most], std::pair(int64_t{3}, FinishReason::AtPositions));  // 32 positions; the last token needs none
   });
 }
 

@@ -69,7 +69,7 @@ std::vector<Tokens> prompts() {
 struct Told {
   std::vector<LogProbabilities> prompt;
   Tokens tokens;
-  Ended ended = Ended::No;
+  FinishReason finish_reason = FinishReason::None;
 };
 
 std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int64_t max_tokens) {
@@ -84,7 +84,7 @@ std::vector<Told> told_by(Engine& engine, const std::vector<Tokens>& texts, int6
       EXPECT_TRUE(event.prompt_log_probabilities.empty() || own.tokens.empty());
       if (event.token >= 0) own.tokens.push_back(event.token);
       for (const LogProbabilities& each : event.prompt_log_probabilities) own.prompt.push_back(each);
-      own.ended = event.ended;
+      own.finish_reason = event.finish_reason;
     }
   return told;
 }
@@ -126,7 +126,8 @@ TEST_P(PromptLogProbabilities, EqualTrainingForAnyChunksAndBlocks) {
             expect_those_of_training(told, want);
             for (size_t i = 0; i < texts.size(); ++i) {
               EXPECT_EQ(told[i].tokens, max_tokens == 0 ? Tokens() : answers[i]);
-              EXPECT_EQ(told[i].ended, max_tokens > 0 && texts[i].size() > 25 ? Ended::AtPositions : Ended::AtLength);
+              EXPECT_EQ(told[i].finish_reason,
+                        max_tokens > 0 && texts[i].size() > 25 ? FinishReason::AtPositions : FinishReason::AtLength);
             }
           }
     EXPECT_GT(preempted, 0);

@@ -82,10 +82,11 @@ class Terminal {
   std::string system_;
 };
 
-void tell_end(infer::Ended ended, const ChatRequest& request) {
-  if (ended == infer::Ended::AtLength)
+void tell_end(infer::FinishReason finish_reason, const ChatRequest& request) {
+  if (finish_reason == infer::FinishReason::AtLength)
     say(concat("the answer stops after ", request.conversation.options.max_tokens, " tokens (--max-tokens)"));
-  if (ended == infer::Ended::AtPositions) say("the answer stops at the model's last position; /clear starts over");
+  if (finish_reason == infer::FinishReason::AtPositions)
+    say("the answer stops at the model's last position; /clear starts over");
 }
 
 int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
@@ -112,11 +113,11 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
       continue;
     }
     try {
-      const infer::Ended ended = conversation.answer(text, [&](const std::string& piece) {
+      const infer::FinishReason finish_reason = conversation.answer(text, [&](const std::string& piece) {
         if (speaks) terminal.show(piece);
         return !(is_alone && stop_requested());  // a signal does not reach all ranks at the same token
       });
-      if (speaks) terminal.show("\n"), tell_end(ended, request);
+      if (speaks) terminal.show("\n"), tell_end(finish_reason, request);
     } catch (const Error& error) {
       // The input caused the error, so it is the same on every rank and the conversation is unchanged.
       if (speaks) say(error.what());

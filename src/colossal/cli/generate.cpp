@@ -57,7 +57,7 @@ void generate_one(const GenerateRequest& request, const LoadedModel& loaded) {
                        .prompt_end = saved.tokenizer->end_id()};
   asked.constraint = infer::json_constraints(options.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
   engine.add(std::move(asked), [&](const infer::Event& event) {
-    require(event.ended != infer::Ended::Failed, "generate", event.error);
+    require(event.finish_reason != infer::FinishReason::Failed, "generate", event.error);
     if (!event.is_answer()) return;
     // The model may generate ids for which the tokenizer has no text.
     const std::string text = request.ids && options.stop.empty() ? "" : stream.push(event.token);

@@ -124,7 +124,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
   Sampler sampler(asked.sampling, request.prompt);
   Running running{std::move(request), std::move(sampler), max_new_tokens, longest};
   if (max_new_tokens == 0 && !is_scored) {
-    kept_.push_back({id, -1, Ended::AtLength});
+    kept_.push_back({id, -1, FinishReason::AtLength});
   } else {
     const int64_t read_again = std::max<int64_t>(max_new_tokens - 1, 0);  // the model does not read the last new token
     scheduler_.add(id, text, std::min(read_again, longest - length), is_scored ? length - 1 : 0);
@@ -140,7 +140,7 @@ int64_t Engine::add(Request request, OnEvent on_event) {
 void Engine::cancel(int64_t id) {
   require(callers_.count(id) == 1, "engine", "unknown request ", id);
   forget(id);
-  kept_.push_back({id, -1, Ended::Cancelled});
+  kept_.push_back({id, -1, FinishReason::Cancelled});
 }
 
 void Engine::drop(int64_t id) {
@@ -166,7 +166,7 @@ void Engine::end(int64_t id) {
 Event Engine::fail(int64_t id, const std::exception& error) {
   end(id);
   const auto* own = dynamic_cast<const Error*>(&error);
-  return {id, -1, Ended::Failed, own ? own->message() : error.what()};
+  return {id, -1, FinishReason::Failed, own ? own->message() : error.what()};
 }
 
 // Draws the next token of a request. run_step() turns an error thrown here into the end of this request alone, so only
@@ -195,14 +195,14 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
     expected.clear();
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
-  Event event{id, token, Ended::No};
+  Event event{id, token, FinishReason::None};
   const GenerationOptions& asked = running.request.options;
   if (std::find(ends.begin(), ends.end(), token) != ends.end())
-    event.ended = Ended::AtEnd;
+    event.finish_reason = FinishReason::AtEnd;
   else if (running.made == running.max_new_tokens)
-    event.ended = running.made == asked.max_tokens ? Ended::AtLength : Ended::AtPositions;
+    event.finish_reason = running.made == asked.max_tokens ? FinishReason::AtLength : FinishReason::AtPositions;
   if (asked.logprobs >= 0) event.log_probabilities = log_probabilities(logits, token, asked.logprobs);
-  if (event.ended == Ended::No) {
+  if (event.finish_reason == FinishReason::None) {
     scheduler_.append(id, token);
     if (running.lookup) running.lookup->push(token);
   } else {
@@ -223,10 +223,11 @@ void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits) {
   const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
   int64_t accepted = 0;
   ready_.push_back(advance(run.id, logits[0]));
-  while (accepted < run.proposed && ready_.back().ended == Ended::No && ready_.back().token == proposed[accepted])
+  while (accepted < run.proposed && ready_.back().finish_reason == FinishReason::None &&
+         ready_.back().token == proposed[accepted])
     ready_.push_back(advance(run.id, logits[++accepted]));
   draft_counts_.proposed += run.proposed, draft_counts_.accepted += accepted;
-  if (ready_.back().ended != Ended::No) return;
+  if (ready_.back().finish_reason != FinishReason::None) return;
   scheduler_.accept(run.id, accepted);
   shorten(run.id);
   Running& running = running_.at(run.id);
@@ -316,7 +317,7 @@ void Engine::run_step() {
     if (running_.at(run.id).max_new_tokens > 0) {
       advance_all(run, logits.narrow(0, row, 1 + run.proposed));
     } else {
-      ready_.push_back({run.id, -1, Ended::AtLength});
+      ready_.push_back({run.id, -1, FinishReason::AtLength});
       end(run.id);
     }
     ready_[first].prompt_log_probabilities = std::move(scores);
@@ -331,7 +332,7 @@ void Engine::deliver() {
     const Event event = std::move(ready_.front());
     ready_.pop_front();
     const std::shared_ptr<const OnEvent> on_event = callers_.at(event.id);
-    if (event.ended != Ended::No) callers_.erase(event.id);
+    if (event.finish_reason != FinishReason::None) callers_.erase(event.id);
     if (*on_event) (*on_event)(event);
   }
 }

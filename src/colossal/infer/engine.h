@@ -98,12 +98,12 @@ class Engine {
   /// Errors ("sampling"): invalid options, a bias of a token outside the vocabulary.
   int64_t add(Request request, OnEvent on_event = {});
   /// Ends a request. Frees its blocks at once and discards its undelivered events. The next step() delivers an event of
-  /// Ended::Cancelled. Errors ("engine"): an unknown id, a request whose last event was delivered.
+  /// FinishReason::Cancelled. Errors ("engine"): an unknown id, a request whose last event was delivered.
   void cancel(int64_t id);
   /// Ends a request without an event, if it has not ended, and discards its undelivered events. Ignores an unknown id.
   void drop(int64_t id);
   /// Runs one step of all requests and delivers their events. An error in a request's constraint or sampler ends only
-  /// that request, with Ended::Failed.
+  /// that request, with FinishReason::Failed.
   /// Errors: errors of the model's forward passes and of the event functions.
   /// Errors ("engine"): a call from inside an event function.
   void step();

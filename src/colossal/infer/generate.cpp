@@ -12,7 +12,7 @@ std::vector<int64_t> generate(distributed::DistributedModel& model, Request requ
   Engine engine(model, {.alone = true});
   std::vector<int64_t> tokens;
   engine.add(std::move(request), [&](const Event& event) {
-    require(event.ended != Ended::Failed, "generate", event.error);
+    require(event.finish_reason != FinishReason::Failed, "generate", event.error);
     if (!event.is_answer()) return;
     tokens.push_back(event.token);
     if (emit && !emit(event.token)) engine.drop(event.id);

@@ -38,8 +38,8 @@ struct LogProbabilities {
 LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best);
 
 /// Reason why a completion ended.
-enum class Ended {
-  No,
+enum class FinishReason {
+  None,         ///< the completion goes on
   AtEnd,        ///< one of Request::end_ids
   AtLength,     ///< GenerationOptions::max_tokens tokens
   AtPositions,  ///< the model's last position or EngineOptions::max_length
@@ -52,15 +52,15 @@ enum class Ended {
 struct Event {
   int64_t id;                                           ///< id of the request
   int64_t token;                                        ///< new token; -1 = the request ended without one
-  Ended ended = Ended::No;                              ///< Ended::No for all events of a request but the last
-  std::string error{};                                  ///< message for Ended::Failed
+  FinishReason finish_reason = FinishReason::None;      ///< FinishReason::None for all events of a request but the last
+  std::string error{};                                  ///< message for FinishReason::Failed
   std::optional<LogProbabilities> log_probabilities{};  ///< for `token`, if GenerationOptions::logprobs is on
   /// Log-probabilities of the prompt's second to last tokens. They are in the first event of a request with
   /// GenerationOptions::prompt_logprobs.
   std::vector<LogProbabilities> prompt_log_probabilities{};
 
   /// Returns true if `token` is part of the completion: there is a token, and it is not an end token.
-  bool is_answer() const { return token >= 0 && ended != Ended::AtEnd; }
+  bool is_answer() const { return token >= 0 && finish_reason != FinishReason::AtEnd; }
 };
 
 using OnEvent = std::function<void(const Event&)>;

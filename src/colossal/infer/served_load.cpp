@@ -65,7 +65,7 @@ Served serve(Engine& engine, const std::vector<Arrival>& arrivals, const std::fu
     for (const Event& event : events) {
       UnderWay& request = under_way.at(event.id);
       if (event.is_answer() && request.tokens++ == 0) request.first = after;
-      if (event.ended == Ended::No) continue;
+      if (event.finish_reason == FinishReason::None) continue;
       served.first_token.push_back(request.first - request.arrived);
       served.whole.push_back(after - request.arrived);
       if (request.tokens > 1) served.token.push_back((after - request.first) / static_cast<double>(request.tokens - 1));

@@ -79,7 +79,7 @@ Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t req
     end = now();
     for (const infer::Event& event : events) {
       begun.insert(event.id);
-      one_ended = one_ended || event.ended != infer::Ended::No;
+      one_ended = one_ended || event.finish_reason != infer::FinishReason::None;
     }
     if (all_run) tokens += static_cast<int64_t>(events.size());
     if (!all_run && static_cast<int64_t>(begun.size()) == requests) all_run = true, first = end;

@@ -13,15 +13,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const char* name_of(Ended ended) {
-  switch (ended) {
-    case Ended::AtEnd:
+const char* name_of(FinishReason finish_reason) {
+  switch (finish_reason) {
+    case FinishReason::AtEnd:
       return "end";
-    case Ended::AtPositions:
+    case FinishReason::AtPositions:
       return "positions";
-    case Ended::AtStop:
+    case FinishReason::AtStop:
       return "stop";
-    case Ended::Failed:
+    case FinishReason::Failed:
       return "error";
     default:
       return "length";
@@ -84,11 +84,11 @@ void PromptAnswers::hear(const Event& event, Answer& answer) const {
     const size_t next = answer.prompt_log_probabilities.size();
     answer.prompt_log_probabilities.push_back(json_of(reported, answer.prompt[next]));
   }
-  answer.ended = event.ended;
+  answer.finish_reason = event.finish_reason;
   answer.error = event.error;
-  if (event.ended != Ended::No) answer.text += answer.stream.finish();
+  if (event.finish_reason != FinishReason::None) answer.text += answer.stream.finish();
   if (!answer.stream.is_stopped()) return;
-  answer.ended = Ended::AtStop;
+  answer.finish_reason = FinishReason::AtStop;
   engine_.drop(event.id);
 }
 
@@ -96,8 +96,8 @@ std::string PromptAnswers::line_of(const Answer& answer, const PromptLine& line)
   ordered_json object;
   if (!line.id.is_null()) object["id"] = line.id;
   object["prompt"] = line.prompt, object["text"] = answer.text;
-  object["ended"] = name_of(answer.ended), object["tokens"] = answer.tokens;
-  if (answer.ended == Ended::Failed) object["error"] = answer.error;
+  object["ended"] = name_of(answer.finish_reason), object["tokens"] = answer.tokens;
+  if (answer.finish_reason == FinishReason::Failed) object["error"] = answer.error;
   if (line.options.logprobs >= 0) object["logprobs"] = answer.log_probabilities;
   if (line.options.prompt_logprobs >= 0) object["prompt_logprobs"] = answer.prompt_log_probabilities;
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -106,7 +106,7 @@ std::string PromptAnswers::line_of(const Answer& answer, const PromptLine& line)
 void PromptAnswers::run(const std::function<void(const std::string& line)>& emit) {
   for (size_t next = 0; next < answers_.size();) {
     engine_.step();
-    for (; next < answers_.size() && answers_[next].ended != Ended::No; ++next)
+    for (; next < answers_.size() && answers_[next].finish_reason != FinishReason::None; ++next)
       emit(line_of(answers_[next], lines_[next]));
   }
 }
@@ -119,7 +119,7 @@ int64_t PromptAnswers::tokens() const {
 
 int64_t PromptAnswers::failed() const {
   return std::count_if(answers_.begin(), answers_.end(),
-                       [](const Answer& answer) { return answer.ended == Ended::Failed; });
+                       [](const Answer& answer) { return answer.finish_reason == FinishReason::Failed; });
 }
 
 }  // namespace colossal::infer

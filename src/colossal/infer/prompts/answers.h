@@ -51,7 +51,7 @@ class PromptAnswers {
     int64_t tokens = 0;
     nlohmann::ordered_json log_probabilities = nlohmann::ordered_json::array();
     nlohmann::ordered_json prompt_log_probabilities = nlohmann::ordered_json::array();
-    Ended ended = Ended::No;
+    FinishReason finish_reason = FinishReason::None;
     std::string error{};
   };
   void hear(const Event& event, Answer& answer) const;

@@ -32,16 +32,16 @@ std::vector<int64_t> Conversation::ids() const {
   return tokenizer_.encode(template_.render(chat).text);  // the template already writes special tokens
 }
 
-Ended Conversation::answer(const std::string& said, const std::function<bool(const std::string&)>& emit) {
+FinishReason Conversation::answer(const std::string& said, const std::function<bool(const std::string&)>& emit) {
   const nlohmann::ordered_json before = messages_;
   messages_.push_back({{"role", "user"}, {"content", said}});
   int64_t id = 0;
   std::vector<int64_t> tokens;
-  Ended ended = Ended::No;
+  FinishReason finish_reason = FinishReason::None;
   std::string error;
   const auto hear = [&](const Event& event) {
     if (event.is_answer()) tokens.push_back(event.token);
-    ended = event.ended, error = event.error;
+    finish_reason = event.finish_reason, error = event.error;
   };
   try {
     Request request{.prompt = ids(), .end_ids = end_ids_, .options = options_.options, .constraint = constraint_()};
@@ -61,15 +61,15 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   };
   bool is_wanted = true;
   try {
-    while (ended == Ended::No) {
+    while (finish_reason == FinishReason::None) {
       tokens.clear();
       engine_.step();
-      require(ended != Ended::Failed, "conversation", error);
+      require(finish_reason != FinishReason::Failed, "conversation", error);
       for (size_t i = 0; i < tokens.size() && is_wanted && !stream.is_stopped(); ++i)
         ++tokens_, is_wanted = take(stream.push(tokens[i]));
       if (is_wanted && !stream.is_stopped()) continue;
       engine_.drop(id);
-      if (ended == Ended::No) ended = Ended::Cancelled;
+      if (finish_reason == FinishReason::None) finish_reason = FinishReason::Cancelled;
     }
   } catch (...) {
     engine_.drop(id);
@@ -77,9 +77,9 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
     throw;
   }
   take(stream.finish());
-  if (stream.is_stopped()) ended = Ended::AtStop;
+  if (stream.is_stopped()) finish_reason = FinishReason::AtStop;
   messages_.push_back({{"role", "assistant"}, {"content", answer}});
-  return ended;
+  return finish_reason;
 }
 
 }  // namespace colossal::infer

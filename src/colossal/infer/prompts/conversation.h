@@ -39,7 +39,7 @@ class Conversation {
   /// The engine may have other requests: their events are delivered during this call.
   /// Errors: errors of the template, of Engine::add() (e.g. the conversation no longer fits), of the tokenizer, of
   /// AnswerStream, of `emit` and of the constraint. After an error the messages are the same as before the call.
-  Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
+  FinishReason answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
   /// Deletes all messages and sets the system message; "" = none.
   void begin(const std::string& system);
 
