@@ -277,7 +277,7 @@ void Engine::look_up(int64_t id) {
 // remaining ones stay expected. The token after all of them is chosen as without a draft, so the completion of a
 // request does not depend on that room.
 void Engine::write_drafts() {
-  std::vector<DraftModel::Wish> wishes;
+  std::vector<DraftModel::DraftRequest> requests;
   for (const auto& [id, running] : running_) {
     if (running.made == 0 || !running.expected.empty()) continue;
     const TokenConstraint* constraint = running.request.constraint.get();
@@ -287,18 +287,18 @@ void Engine::write_drafts() {
     } catch (const std::exception&) {  // this request continues without draft tokens
       continue;
     }
-    wishes.push_back({.id = id,
-                      .tokens = scheduler_.tokens(id),
-                      .max_draft_tokens = std::min(options_.draft_tokens, max_draft_tokens_of(id)),
-                      .sampler = running.sampler.for_draft(),
-                      .constraint = std::move(copy),
-                      .end_ids = running.request.end_ids});
+    requests.push_back({.id = id,
+                        .tokens = scheduler_.tokens(id),
+                        .max_draft_tokens = std::min(options_.draft_tokens, max_draft_tokens_of(id)),
+                        .sampler = running.sampler.for_draft(),
+                        .constraint = std::move(copy),
+                        .end_ids = running.request.end_ids});
   }
-  std::vector<std::vector<DraftedToken>> drafts = drafts_->write(wishes);
-  for (size_t i = 0; i < wishes.size(); ++i) {
+  std::vector<std::vector<DraftedToken>> drafts = drafts_->write(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
     std::deque<DraftedToken> tokens(drafts[i].begin(), drafts[i].end());
     tokens.push_back({-1});
-    expect(wishes[i].id, std::move(tokens));
+    expect(requests[i].id, std::move(tokens));
   }
 }
 

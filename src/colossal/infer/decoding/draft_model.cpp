@@ -17,7 +17,7 @@ SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftMod
   return {.blocks = options.cache.blocks,
           .block_tokens = options.cache.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
-          .max_running = std::numeric_limits<int64_t>::max(),  // the wishes of write() decide which sequences run
+          .max_running = std::numeric_limits<int64_t>::max(),  // the requests of write() decide which sequences run
           .keeps_prefixes = false,                             // rejected draft tokens are overwritten in their blocks
           // the next draft starts before the end of the last one
           .window = window > 0 ? window + options.max_draft_tokens : 0};
@@ -32,13 +32,13 @@ at::Tensor of_vocabulary(const at::Tensor& logits, int64_t vocabulary) {
 
 /// Adds a token to the draft. Returns false if the draft ends there. An error of the constraint ends the draft too: if
 /// the request reaches the same token, the constraint reports the error there.
-bool continue_draft(DraftModel::Wish& wish, const at::Tensor& logits, std::vector<DraftedToken>& draft) {
+bool continue_draft(DraftModel::DraftRequest& request, const at::Tensor& logits, std::vector<DraftedToken>& draft) {
   try {
-    draft.push_back(wish.sampler.draft(constrained(logits, wish.constraint.get())));
+    draft.push_back(request.sampler.draft(constrained(logits, request.constraint.get())));
     const int64_t token = draft.back().token;
-    const bool is_end = std::find(wish.end_ids.begin(), wish.end_ids.end(), token) != wish.end_ids.end();
-    if (is_end || static_cast<int64_t>(draft.size()) == wish.max_draft_tokens) return false;
-    if (wish.constraint) wish.constraint->accept(token);
+    const bool is_end = std::find(request.end_ids.begin(), request.end_ids.end(), token) != request.end_ids.end();
+    if (is_end || static_cast<int64_t>(draft.size()) == request.max_draft_tokens) return false;
+    if (request.constraint) request.constraint->accept(token);
     return true;
   } catch (const std::exception&) {
     return false;
@@ -53,27 +53,28 @@ DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary,
       scheduler_(scheduling(model, options)),
       runner_(model, options.cache) {}
 
-bool DraftModel::fits(const Wish& wish) const {
+bool DraftModel::fits(const DraftRequest& request) const {
   const int64_t vocabulary = runner_.shape().vocabulary;
-  const auto length = static_cast<int64_t>(wish.tokens.size());
+  const auto length = static_cast<int64_t>(request.tokens.size());
   const bool is_known =
-      std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < vocabulary; });
-  return wish.max_draft_tokens > 0 && is_known && length + wish.max_draft_tokens <= runner_.longest() &&
-         scheduler_.pool().blocks_for(length + wish.max_draft_tokens) <= options_.cache.blocks;
+      std::all_of(request.tokens.begin(), request.tokens.end(), [&](int64_t token) { return token < vocabulary; });
+  return request.max_draft_tokens > 0 && is_known && length + request.max_draft_tokens <= runner_.longest() &&
+         scheduler_.pool().blocks_for(length + request.max_draft_tokens) <= options_.cache.blocks;
 }
 
 // Updates the scheduler's copy of the sequence, so that its blocks keep the entries of the unchanged first tokens.
-void DraftModel::follow(const Wish& wish) {
-  if (known_.insert(wish.id).second) {
-    scheduler_.add(wish.id, wish.tokens, wish.max_draft_tokens);
+void DraftModel::follow(const DraftRequest& request) {
+  if (known_.insert(request.id).second) {
+    scheduler_.add(request.id, request.tokens, request.max_draft_tokens);
     return;
   }
-  const std::vector<int64_t>& own = scheduler_.tokens(wish.id);
-  const auto differs = std::mismatch(own.begin(), own.end(), wish.tokens.begin(), wish.tokens.end());
+  const std::vector<int64_t>& own = scheduler_.tokens(request.id);
+  const auto differs = std::mismatch(own.begin(), own.end(), request.tokens.begin(), request.tokens.end());
   // The model reads the last token in any case, because its logits give the first draft token.
-  const auto same = std::min<int64_t>(differs.first - own.begin(), static_cast<int64_t>(wish.tokens.size()) - 1);
-  scheduler_.rewind(wish.id, same);
-  for (auto token = wish.tokens.begin() + same; token != wish.tokens.end(); ++token) scheduler_.append(wish.id, *token);
+  const auto same = std::min<int64_t>(differs.first - own.begin(), static_cast<int64_t>(request.tokens.size()) - 1);
+  scheduler_.rewind(request.id, same);
+  for (auto token = request.tokens.begin() + same; token != request.tokens.end(); ++token)
+    scheduler_.append(request.id, *token);
 }
 
 void DraftModel::forget(int64_t id) {
@@ -81,7 +82,7 @@ void DraftModel::forget(int64_t id) {
 }
 
 // Frees blocks of sequences that need no draft now. Removes first those whose blocks were preempted, so that they are
-// not computed again. If there are none, removes one that still has blocks. So wishes are served in arrival order.
+// not computed again. If there are none, removes one that still has blocks. So requests are served in arrival order.
 bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step) {
   for (const Scheduler::Run& run : step) needed.insert(run.id);
   std::vector<int64_t> others, without_blocks;
@@ -92,18 +93,18 @@ bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler
   return !without_blocks.empty();
 }
 
-std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishes) {
-  std::vector<std::vector<DraftedToken>> drafts(wishes.size());
+std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<DraftRequest> requests) {
+  std::vector<std::vector<DraftedToken>> drafts(requests.size());
   std::map<int64_t, size_t> places;
   std::set<int64_t> wanted;
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    if (!fits(wishes[i])) {
-      forget(wishes[i].id);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!fits(requests[i])) {
+      forget(requests[i].id);
       continue;
     }
-    follow(wishes[i]);
-    places[wishes[i].id] = i;
-    wanted.insert(wishes[i].id);
+    follow(requests[i]);
+    places[requests[i].id] = i;
+    wanted.insert(requests[i].id);
   }
   while (!wanted.empty()) {
     const int64_t preempted = scheduler_.counts().preempted;
@@ -118,9 +119,9 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishe
       if (!run.is_last) continue;
       const at::Tensor own = of_vocabulary(logits[row++], vocabulary_);
       if (wanted.count(run.id) == 0) continue;  // it was preempted and then scheduled again
-      Wish& wish = wishes[places.at(run.id)];
+      DraftRequest& request = requests[places.at(run.id)];
       std::vector<DraftedToken>& draft = drafts[places.at(run.id)];
-      if (!continue_draft(wish, own, draft)) {
+      if (!continue_draft(request, own, draft)) {
         wanted.erase(run.id);
         continue;
       }

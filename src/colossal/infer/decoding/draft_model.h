@@ -37,7 +37,7 @@ class DraftModel {
     int64_t max_draft_tokens = 4;  ///< maximum number of draft tokens per sequence and call
   };
   /// A request for the draft of one sequence.
-  struct Wish {
+  struct DraftRequest {
     int64_t id;
     std::vector<int64_t> tokens;  ///< sequence so far
     int64_t max_draft_tokens;     ///< number of draft tokens wanted, at most Options::max_draft_tokens
@@ -51,17 +51,17 @@ class DraftModel {
   /// Errors ("engine"): a model that does not predict the next token. Errors ("cache"): a cache without blocks.
   DraftModel(distributed::DistributedModel& model, int64_t vocabulary, const Options& options);
 
-  /// Returns a draft for each wish, in the same order. A draft is empty if the sequence does not fit the draft model's
-  /// positions or cache, or has tokens outside its vocabulary.
+  /// Returns a draft for each request, in the same order. A draft is empty if the sequence does not fit the draft
+  /// model's positions or cache, or has tokens outside its vocabulary.
   /// Errors ("engine"): the cache has no room for any sequence that still needs draft tokens. Errors of the model's
   /// passes. An error of a constraint only ends its draft.
-  std::vector<std::vector<DraftedToken>> write(std::vector<Wish> wishes);
+  std::vector<std::vector<DraftedToken>> write(std::vector<DraftRequest> requests);
   /// Frees the cache blocks of a sequence. Has no effect on an unknown id.
   void forget(int64_t id);
 
  private:
-  bool fits(const Wish& wish) const;
-  void follow(const Wish& wish);
+  bool fits(const DraftRequest& request) const;
+  void follow(const DraftRequest& request);
   bool make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step);
 
   int64_t vocabulary_;
