@@ -249,7 +249,7 @@ void prompt_lines(infer::Engine& engine, const text::Tokenizer& tokenizer, const
 namespace colossal::infer::header_examples {
 
 at::Tensor runner(Runner& runner, Scheduler& scheduler) {
-  const std::vector<Scheduler::Run> step = scheduler.next();
+  const std::vector<Scheduler::ScheduledTokens> step = scheduler.next();
   const at::Tensor logits = runner.logits(scheduler, step);
   return logits;
 }

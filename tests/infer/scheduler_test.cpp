@@ -24,12 +24,12 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-/// Returns the runs of a step. Appends one token to each request whose tokens are complete.
+/// Returns the scheduled tokens of a step. Appends one token to each request whose tokens are complete.
 std::vector<Seen> stepped(Scheduler& scheduler) {
   std::vector<Seen> seen;
-  for (const Scheduler::Run& run : scheduler.next()) {
-    seen.push_back({run.id, run.first, run.count});
-    if (run.is_last) scheduler.append(run.id, 7);
+  for (const Scheduler::ScheduledTokens& scheduled : scheduler.next()) {
+    seen.push_back({scheduled.id, scheduled.first, scheduled.count});
+    if (scheduled.is_last) scheduler.append(scheduled.id, 7);
   }
   return seen;
 }
@@ -116,32 +116,33 @@ TEST(Scheduler, CompletesEveryRequest) {
         ++next;
       }
       const Scheduler::Counts before = scheduler.counts();
-      const std::vector<Scheduler::Run> runs = scheduler.next();
+      const std::vector<Scheduler::ScheduledTokens> planned = scheduler.next();
       int64_t tokens = 0;
-      for (const Scheduler::Run& run : runs) {
-        const bool continues = run.first == held[run.id];
+      for (const Scheduler::ScheduledTokens& scheduled : planned) {
+        const bool continues = scheduled.first == held[scheduled.id];
         const bool begins_again = scheduler.counts().prompt_tokens > before.prompt_tokens;
-        ASSERT_TRUE(continues || begins_again) << "request " << run.id << " at " << run.first;
+        ASSERT_TRUE(continues || begins_again) << "request " << scheduled.id << " at " << scheduled.first;
         // No request starts before one that arrived earlier, or before a preempted request has blocks again.
-        ASSERT_LE(run.id, begun);
-        if (run.id == begun) {
+        ASSERT_LE(scheduled.id, begun);
+        if (scheduled.id == begun) {
           for (const auto& [id, tokens] : left)
-            if (id < begun) ASSERT_FALSE(scheduler.blocks(id).empty()) << id << " waits, " << run.id << " begins";
+            if (id < begun) ASSERT_FALSE(scheduler.blocks(id).empty()) << id << " waits, " << scheduled.id << " begins";
         }
-        begun = std::max(begun, run.id + 1);
-        tokens += run.count;
-        held[run.id] = run.first + run.count;
-        ASSERT_EQ(run.is_last, held[run.id] == static_cast<int64_t>(scheduler.tokens(run.id).size()));
-        ASSERT_GE(static_cast<int64_t>(scheduler.blocks(run.id).size()) * options.block_tokens, held[run.id]);
+        begun = std::max(begun, scheduled.id + 1);
+        tokens += scheduled.count;
+        held[scheduled.id] = scheduled.first + scheduled.count;
+        ASSERT_EQ(scheduled.is_last, held[scheduled.id] == static_cast<int64_t>(scheduler.tokens(scheduled.id).size()));
+        ASSERT_GE(static_cast<int64_t>(scheduler.blocks(scheduled.id).size()) * options.block_tokens,
+                  held[scheduled.id]);
       }
       ASSERT_LE(tokens, options.step_tokens);
-      for (const Scheduler::Run& run : runs) {
-        if (!run.is_last) continue;
-        if (--left[run.id] > 0) {
-          scheduler.append(run.id, pick(0, 1));
+      for (const Scheduler::ScheduledTokens& scheduled : planned) {
+        if (!scheduled.is_last) continue;
+        if (--left[scheduled.id] > 0) {
+          scheduler.append(scheduled.id, pick(0, 1));
         } else {
-          scheduler.remove(run.id);
-          left.erase(run.id);
+          scheduler.remove(scheduled.id);
+          left.erase(scheduled.id);
         }
       }
     }
@@ -156,18 +157,18 @@ class Memory {
  public:
   explicit Memory(const SchedulerOptions& options)
       : options_(options), places_(options.blocks * options.block_tokens) {}
-  void write(const Scheduler::Run& run, const Scheduler& scheduler) {
-    Tokens text = scheduler.tokens(run.id);
-    text.insert(text.end(), scheduler.proposed(run.id).begin(), scheduler.proposed(run.id).end());
-    for (int64_t i = run.first; i < run.first + run.count + run.proposed; ++i)
-      place(scheduler, run.id, i) = Tokens(text.begin(), text.begin() + i + 1);
+  void write(const Scheduler::ScheduledTokens& scheduled, const Scheduler& scheduler) {
+    Tokens text = scheduler.tokens(scheduled.id);
+    text.insert(text.end(), scheduler.proposed(scheduled.id).begin(), scheduler.proposed(scheduled.id).end());
+    for (int64_t i = scheduled.first; i < scheduled.first + scheduled.count + scheduled.proposed; ++i)
+      place(scheduler, scheduled.id, i) = Tokens(text.begin(), text.begin() + i + 1);
   }
-  /// Returns true if each token of a run finds the entries that it attends to.
-  bool is_there(const Scheduler::Run& run, const Scheduler& scheduler) {
-    const Tokens& text = scheduler.tokens(run.id);
-    for (int64_t i = run.first; i < run.first + run.count; ++i)
+  /// Returns true if each of the scheduled tokens finds the entries that it attends to.
+  bool is_there(const Scheduler::ScheduledTokens& scheduled, const Scheduler& scheduler) {
+    const Tokens& text = scheduler.tokens(scheduled.id);
+    for (int64_t i = scheduled.first; i < scheduled.first + scheduled.count; ++i)
       for (int64_t seen = options_.window > 0 ? std::max<int64_t>(0, i - options_.window + 1) : 0; seen <= i; ++seen)
-        if (place(scheduler, run.id, seen) != Tokens(text.begin(), text.begin() + seen + 1)) return false;
+        if (place(scheduler, scheduled.id, seen) != Tokens(text.begin(), text.begin() + seen + 1)) return false;
     return true;
   }
 
@@ -208,31 +209,32 @@ TEST(Scheduler, KeepsEveryEntryThatTokensAttendTo) {
         beyond += length + more > room;
         left[next++] = more + 1;
       }
-      const std::vector<Scheduler::Run> runs = scheduler.next();
-      for (const Scheduler::Run& run : runs) memory.write(run, scheduler);
-      for (const Scheduler::Run& run : runs) ASSERT_TRUE(memory.is_there(run, scheduler)) << round << " " << run.first;
-      for (const Scheduler::Run& run : runs) {
-        if (!run.is_last) continue;
-        const Tokens proposed = scheduler.proposed(run.id);
+      const std::vector<Scheduler::ScheduledTokens> planned = scheduler.next();
+      for (const Scheduler::ScheduledTokens& scheduled : planned) memory.write(scheduled, scheduler);
+      for (const Scheduler::ScheduledTokens& scheduled : planned)
+        ASSERT_TRUE(memory.is_there(scheduled, scheduler)) << round << " " << scheduled.first;
+      for (const Scheduler::ScheduledTokens& scheduled : planned) {
+        if (!scheduled.is_last) continue;
+        const Tokens proposed = scheduler.proposed(scheduled.id);
         int64_t accepted = 0;
-        while (--left[run.id] > 0) {
-          const bool goes_on = accepted < run.proposed && draw() % 3;
-          scheduler.append(run.id, goes_on ? proposed[accepted] : pick(0, 1));
+        while (--left[scheduled.id] > 0) {
+          const bool goes_on = accepted < scheduled.proposed && draw() % 3;
+          scheduler.append(scheduled.id, goes_on ? proposed[accepted] : pick(0, 1));
           if (!goes_on) break;
           ++accepted;
         }
-        if (left[run.id] == 0) {
-          scheduler.remove(run.id);
-          left.erase(run.id);
+        if (left[scheduled.id] == 0) {
+          scheduler.remove(scheduled.id);
+          left.erase(scheduled.id);
           continue;
         }
-        scheduler.accept(run.id, accepted);
-        const auto length = static_cast<int64_t>(scheduler.tokens(run.id).size());
+        scheduler.accept(scheduled.id, accepted);
+        const auto length = static_cast<int64_t>(scheduler.tokens(scheduled.id).size());
         if (draw() % 20 == 0) {
           const int64_t first = pick(0, length - 1);
-          scheduler.cut(run.id, first, pick(0, length - 1 - first));
+          scheduler.cut(scheduled.id, first, pick(0, length - 1 - first));
         }
-        scheduler.propose(run.id, Tokens(static_cast<size_t>(std::min(pick(0, 3), left[run.id] - 1)), 5));
+        scheduler.propose(scheduled.id, Tokens(static_cast<size_t>(std::min(pick(0, 3), left[scheduled.id] - 1)), 5));
       }
       // Any request may be removed at any time, including a waiting one.
       if (!left.empty() && draw() % 40 == 0) {

@@ -211,31 +211,31 @@ Event Engine::advance(int64_t id, const at::Tensor& logits) {
   return event;
 }
 
-void Engine::score(const Scheduler::Run& run, const at::Tensor& logits) {
-  Running& running = running_.at(run.id);
-  for (int64_t i = 0; i < run.scored; ++i)
-    running.scores.push_back(log_probabilities(logits[i], running.request.prompt[run.first_scored + i + 1],
+void Engine::score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
+  Running& running = running_.at(scheduled.id);
+  for (int64_t i = 0; i < scheduled.scored; ++i)
+    running.scores.push_back(log_probabilities(logits[i], running.request.prompt[scheduled.first_scored + i + 1],
                                                running.request.options.prompt_logprobs));
 }
 
 // `logits` has a row after the last token of the request and one after each proposed token.
-void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits) {
-  const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
+void Engine::advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits) {
+  const std::vector<int64_t> proposed = scheduler_.proposed(scheduled.id);
   int64_t accepted = 0;
-  ready_.push_back(advance(run.id, logits[0]));
-  while (accepted < run.proposed && ready_.back().finish_reason == FinishReason::None &&
+  ready_.push_back(advance(scheduled.id, logits[0]));
+  while (accepted < scheduled.proposed && ready_.back().finish_reason == FinishReason::None &&
          ready_.back().token == proposed[accepted])
-    ready_.push_back(advance(run.id, logits[++accepted]));
-  draft_counts_.proposed += run.proposed, draft_counts_.accepted += accepted;
+    ready_.push_back(advance(scheduled.id, logits[++accepted]));
+  draft_counts_.proposed += scheduled.proposed, draft_counts_.accepted += accepted;
   if (ready_.back().finish_reason != FinishReason::None) return;
-  scheduler_.accept(run.id, accepted);
-  shorten(run.id);
-  Running& running = running_.at(run.id);
+  scheduler_.accept(scheduled.id, accepted);
+  shorten(scheduled.id);
+  Running& running = running_.at(scheduled.id);
   if (running.lookup) {
-    running.lookup->judge(run.proposed, accepted);
-    look_up(run.id);
+    running.lookup->judge(scheduled.proposed, accepted);
+    look_up(scheduled.id);
   } else {
-    expect(run.id, std::move(running.expected));
+    expect(scheduled.id, std::move(running.expected));
   }
 }
 
@@ -303,25 +303,25 @@ void Engine::write_drafts() {
 }
 
 void Engine::run_step() {
-  const std::vector<Scheduler::Run> step = scheduler_.next();
+  const std::vector<Scheduler::ScheduledTokens> step = scheduler_.next();
   if (step.empty()) return;
   const at::NoGradGuard no_grad;
   const at::Tensor logits = runner_->logits(scheduler_, step);
   int64_t row = 0;
-  for (const Scheduler::Run& run : step) {
-    score(run, logits.narrow(0, row, run.scored));
-    row += run.scored;
-    if (!run.is_last) continue;
+  for (const Scheduler::ScheduledTokens& scheduled : step) {
+    score(scheduled, logits.narrow(0, row, scheduled.scored));
+    row += scheduled.scored;
+    if (!scheduled.is_last) continue;
     const size_t first = ready_.size();
-    std::vector<LogProbabilities> scores = std::move(running_.at(run.id).scores);
-    if (running_.at(run.id).max_new_tokens > 0) {
-      advance_all(run, logits.narrow(0, row, 1 + run.proposed));
+    std::vector<LogProbabilities> scores = std::move(running_.at(scheduled.id).scores);
+    if (running_.at(scheduled.id).max_new_tokens > 0) {
+      advance_all(scheduled, logits.narrow(0, row, 1 + scheduled.proposed));
     } else {
-      ready_.push_back({run.id, -1, FinishReason::AtLength});
-      end(run.id);
+      ready_.push_back({scheduled.id, -1, FinishReason::AtLength});
+      end(scheduled.id);
     }
     ready_[first].prompt_log_probabilities = std::move(scores);
-    row += 1 + run.proposed;
+    row += 1 + scheduled.proposed;
   }
   if (drafts_) write_drafts();
 }

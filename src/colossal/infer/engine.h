@@ -134,8 +134,8 @@ class Engine {
   Event advance(int64_t id, const at::Tensor& logits);
   Event fail(int64_t id, const std::exception& error);
   void end(int64_t id);
-  void advance_all(const Scheduler::Run& run, const at::Tensor& logits);
-  void score(const Scheduler::Run& run, const at::Tensor& logits);
+  void advance_all(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
+  void score(const Scheduler::ScheduledTokens& scheduled, const at::Tensor& logits);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
   int64_t max_draft_tokens_of(int64_t id) const;
   void look_up(int64_t id);

@@ -83,8 +83,8 @@ void DraftModel::forget(int64_t id) {
 
 // Frees blocks of sequences that need no draft now. Removes first those whose blocks were preempted, so that they are
 // not computed again. If there are none, removes one that still has blocks. So requests are served in arrival order.
-bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step) {
-  for (const Scheduler::Run& run : step) needed.insert(run.id);
+bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::ScheduledTokens>& step) {
+  for (const Scheduler::ScheduledTokens& scheduled : step) needed.insert(scheduled.id);
   std::vector<int64_t> others, without_blocks;
   for (const int64_t id : known_)
     if (needed.count(id) == 0) (scheduler_.blocks(id).empty() ? without_blocks : others).push_back(id);
@@ -108,24 +108,24 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<DraftReques
   }
   while (!wanted.empty()) {
     const int64_t preempted = scheduler_.counts().preempted;
-    const std::vector<Scheduler::Run> step = scheduler_.next();
+    const std::vector<Scheduler::ScheduledTokens> step = scheduler_.next();
     const bool has_room = !step.empty() && scheduler_.counts().preempted == preempted;
     require(has_room || make_room(wanted, step) || !step.empty(), "engine",
             "the draft model's cache must hold a sequence; raise --kv-cache or lower --max-tokens");
     if (step.empty()) continue;
     const at::Tensor logits = runner_.logits(scheduler_, step);
     int64_t row = 0;
-    for (const Scheduler::Run& run : step) {
-      if (!run.is_last) continue;
+    for (const Scheduler::ScheduledTokens& scheduled : step) {
+      if (!scheduled.is_last) continue;
       const at::Tensor own = of_vocabulary(logits[row++], vocabulary_);
-      if (wanted.count(run.id) == 0) continue;  // it was preempted and then scheduled again
-      DraftRequest& request = requests[places.at(run.id)];
-      std::vector<DraftedToken>& draft = drafts[places.at(run.id)];
+      if (wanted.count(scheduled.id) == 0) continue;  // it was preempted and then scheduled again
+      DraftRequest& request = requests[places.at(scheduled.id)];
+      std::vector<DraftedToken>& draft = drafts[places.at(scheduled.id)];
       if (!continue_draft(request, own, draft)) {
-        wanted.erase(run.id);
+        wanted.erase(scheduled.id);
         continue;
       }
-      scheduler_.append(run.id, draft.back().token);
+      scheduler_.append(scheduled.id, draft.back().token);
     }
   }
   return drafts;

@@ -62,7 +62,7 @@ class DraftModel {
  private:
   bool fits(const DraftRequest& request) const;
   void follow(const DraftRequest& request);
-  bool make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step);
+  bool make_room(std::set<int64_t> needed, const std::vector<Scheduler::ScheduledTokens>& step);
 
   int64_t vocabulary_;
   Options options_;

@@ -48,22 +48,22 @@ void LoneRunner::begin(int64_t id, const std::vector<int64_t>& text, int64_t max
 
 void LoneRunner::end(int64_t id) { texts_.erase(id); }
 
-at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
+at::Tensor LoneRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
-  const Scheduler::Run& run = step.at(0);
-  const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
-  Text& text = texts_.at(run.id);
+  const Scheduler::ScheduledTokens& scheduled = step.at(0);
+  const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
+  Text& text = texts_.at(scheduled.id);
   const bool is_first = text.cache == nullptr;
   if (is_first) text.cache = model_.make_cache(text.capacity);
   // A layout that splits the batch gets copies of the row; the first copy's logits are used.
   const int64_t rows = model_.decoding_model().batch_parts;
   // Tensors are created on the device, so that the host waits only for logits.
   const auto ids = at::TensorOptions().dtype(at::kLong).device(model_.parameters().options().device);
-  const at::Tensor input = run.count == 1 ? at::full({rows, 1}, tokens[run.first], ids)
-                                          : at::tensor(tokens, ids).slice(0, run.first).repeat({rows, 1});
+  const at::Tensor input = scheduled.count == 1 ? at::full({rows, 1}, tokens[scheduled.first], ids)
+                                                : at::tensor(tokens, ids).slice(0, scheduled.first).repeat({rows, 1});
   const int64_t held = is_first ? 0 : text.cache->lengths().front();
   nn::ForwardContext pass =
-      nn::step_of(nn::token_batch(input, at::arange(held, held + run.count, ids).repeat({rows, 1})));
+      nn::step_of(nn::token_batch(input, at::arange(held, held + scheduled.count, ids).repeat({rows, 1})));
   pass.cache = text.cache.get();
   if (has_encoder_) pass.source_tokens = is_first ? text.source : 0;
   return model_.next_logits(pass).unsqueeze(0);

@@ -48,7 +48,7 @@ class LoneRunner final : public Runner {
   void begin(int64_t id, const std::vector<int64_t>& text, int64_t max_new_tokens) override;
   void end(int64_t id) override;
   /// Errors: errors of the forward pass.
-  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
+  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
  private:
   struct Text {

@@ -41,23 +41,24 @@ int64_t ModelRunner::longest() const {
   return s.even_positions == 0 ? s.positions : std::min(s.even_positions, s.positions);
 }
 
-at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
+at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> ids, positions, last;
   std::vector<ops::PagedSequence> sequences;
   nn::ForwardContext pass;
-  for (const Scheduler::Run& run : step) {
-    const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
-    const int64_t row = static_cast<int64_t>(ids.size()) - run.first;
-    for (int64_t i = 0; i < run.scored; ++i) last.push_back(row + run.first_scored + i);
-    for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
-    if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
-    for (int64_t i = 0; i < run.proposed; ++i) {
-      ids.push_back(scheduler.proposed(run.id)[i]), positions.push_back(run.first + run.count + i);
+  for (const Scheduler::ScheduledTokens& scheduled : step) {
+    const std::vector<int64_t>& tokens = scheduler.tokens(scheduled.id);
+    const int64_t row = static_cast<int64_t>(ids.size()) - scheduled.first;
+    for (int64_t i = 0; i < scheduled.scored; ++i) last.push_back(row + scheduled.first_scored + i);
+    for (int64_t i = scheduled.first; i < scheduled.first + scheduled.count; ++i)
+      ids.push_back(tokens[i]), positions.push_back(i);
+    if (scheduled.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    for (int64_t i = 0; i < scheduled.proposed; ++i) {
+      ids.push_back(scheduler.proposed(scheduled.id)[i]), positions.push_back(scheduled.first + scheduled.count + i);
       last.push_back(static_cast<int64_t>(ids.size()) - 1);
     }
-    sequences.push_back({scheduler.blocks(run.id), run.first});
-    pass.sequences.lengths.push_back(run.count + run.proposed);
+    sequences.push_back({scheduler.blocks(scheduled.id), scheduled.first});
+    pass.sequences.lengths.push_back(scheduled.count + scheduled.proposed);
   }
   cache_->take(std::move(sequences));
   // Tensors are created on the device, so that the host waits only for logits.

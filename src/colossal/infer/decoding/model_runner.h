@@ -53,7 +53,7 @@ class ModelRunner final : public Runner {
   void begin(int64_t, const std::vector<int64_t>&, int64_t) override {}
   void end(int64_t) override {}
   /// Errors: errors of the forward pass.
-  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) override;
+  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) override;
 
  private:
   distributed::DistributedModel& model_;

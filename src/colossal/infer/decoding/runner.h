@@ -1,6 +1,6 @@
 // A runner computes the steps of an engine.
 //
-//   const std::vector<Scheduler::Run> step = scheduler.next();
+//   const std::vector<Scheduler::ScheduledTokens> step = scheduler.next();
 //   const at::Tensor logits = runner.logits(scheduler, step);   // a row for each place where a token is wanted
 //
 // ModelRunner runs packed rows of many requests over a paged cache. LoneRunner runs one request at a time.
@@ -40,9 +40,9 @@ class Runner {
   /// Ends a request and frees what the runner holds for it. The request may have had no step.
   virtual void end(int64_t id) = 0;
 
-  /// Returns logits [n, V]. Each run of `step` has one row per scored token. If it is the last run of its request, it
+  /// Returns logits [n, V]. Each entry of `step` has one row per scored token. If it is the last one of its request, it
   /// also has a row for the next token and one for each proposed token.
-  virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) = 0;
+  virtual at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::ScheduledTokens>& step) = 0;
 };
 
 }  // namespace colossal::infer

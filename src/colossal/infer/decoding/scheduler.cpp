@@ -74,7 +74,7 @@ void Scheduler::hold(Sequence& sequence, int64_t count) {
 
 // Gets blocks for `tokens` held tokens. If the pool is empty, preempts the newest running requests that are not in the
 // step.
-bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step) {
+bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<ScheduledTokens>& step) {
   Sequence& sequence = at(id);
   while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(tokens)) {
     if (const auto block = pool_.take()) {
@@ -82,7 +82,8 @@ bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run
       continue;
     }
     const int64_t youngest = running_.back();
-    const bool is_in_step = std::any_of(step.begin(), step.end(), [&](const Run& run) { return run.id == youngest; });
+    const bool is_in_step = std::any_of(step.begin(), step.end(),
+                                        [&](const ScheduledTokens& scheduled) { return scheduled.id == youngest; });
     if (is_in_step) return false;
     running_.pop_back();
     give_up(at(youngest));
@@ -93,39 +94,40 @@ bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run
   return true;
 }
 
-void Scheduler::take_run(int64_t id, std::vector<Run>& step, int64_t& left) {
+void Scheduler::take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int64_t& left) {
   Sequence& sequence = at(id);
   const int64_t count = std::min(sequence.lacking(), left);
   if (count == 0 || !has_blocks_for(id, sequence.held + count, step)) return;
-  Run run{id, sequence.held, count, count == sequence.lacking()};
-  run.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
-  run.scored = std::max<int64_t>(0, std::min(run.first + count, sequence.to_score) - sequence.scored);
-  sequence.scored += run.scored;
-  step.push_back(run);
+  ScheduledTokens scheduled{id, sequence.held, count, count == sequence.lacking()};
+  scheduled.first_scored = sequence.scored;  // a preempted request computes the tokens before it again
+  scheduled.scored = std::max<int64_t>(0, std::min(scheduled.first + count, sequence.to_score) - sequence.scored);
+  sequence.scored += scheduled.scored;
+  step.push_back(scheduled);
   left -= count;
 }
 
 // Draft tokens use only free blocks and leftover step budget, so they never preempt a request.
-void Scheduler::take_proposed(Run& run, int64_t& left) {
-  Sequence& sequence = at(run.id);
-  if (!run.is_last) return;
-  const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left), held = run.first + run.count;
+void Scheduler::take_proposed(ScheduledTokens& scheduled, int64_t& left) {
+  Sequence& sequence = at(scheduled.id);
+  if (!scheduled.is_last) return;
+  const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left),
+                held = scheduled.first + scheduled.count;
   while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(held + wanted)) {
     const auto block = pool_.take();
     if (!block) break;
     sequence.blocks.push_back(*block);
   }
   const int64_t room = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens - held;
-  run.proposed = std::min(wanted, room);
-  left -= run.proposed;
+  scheduled.proposed = std::min(wanted, room);
+  left -= scheduled.proposed;
 }
 
-std::vector<Scheduler::Run> Scheduler::next() {
-  std::vector<Run> step;
+std::vector<Scheduler::ScheduledTokens> Scheduler::next() {
+  std::vector<ScheduledTokens> step;
   int64_t left = options_.step_tokens;
   for (const int64_t id : running_) leave_window(at(id));  // the previous step has run
   // Preemption removes requests only from the end, so the indices stay valid.
-  for (size_t i = 0; i < running_.size(); ++i) take_run(running_[i], step, left);
+  for (size_t i = 0; i < running_.size(); ++i) take_tokens(running_[i], step, left);
   // Waiting requests start only if free blocks suffice: they never preempt a running request.
   while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.max_running) {
     const int64_t id = waiting_.front();
@@ -141,10 +143,10 @@ std::vector<Scheduler::Run> Scheduler::next() {
     counts_.found_tokens += sequence.held;
     waiting_.pop_front();
     running_.push_back(id);
-    take_run(id, step, left);
+    take_tokens(id, step, left);
   }
-  for (Run& run : step) take_proposed(run, left);
-  for (const Run& run : step) hold(at(run.id), run.count);
+  for (ScheduledTokens& scheduled : step) take_proposed(scheduled, left);
+  for (const ScheduledTokens& scheduled : step) hold(at(scheduled.id), scheduled.count);
   return step;
 }
 

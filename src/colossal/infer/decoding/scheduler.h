@@ -5,8 +5,8 @@
 //   scheduler.add(0, prompt);
 //   while (scheduler.has_work()) {
 //     const auto step = scheduler.next(); // run it
-//     for (const Scheduler::Run& run : step)
-//       if (run.is_last) scheduler.append(run.id, token_of(run));
+//     for (const Scheduler::ScheduledTokens& scheduled : step)
+//       if (scheduled.is_last) scheduler.append(scheduled.id, token_of(scheduled));
 //   }
 //
 // Decisions depend neither on a model nor on a clock: ranks that make the same calls decide the same.
@@ -35,7 +35,7 @@ struct SchedulerOptions {
 class Scheduler {
  public:
   /// Tokens [first, first + count) of a request, the ones after those that its blocks hold.
-  struct Run {
+  struct ScheduledTokens {
     int64_t id, first, count;
     bool is_last;          ///< true if they are the last tokens of the request: the next token is wanted
     int64_t proposed = 0;  ///< number of proposed tokens (propose()) computed after them
@@ -53,17 +53,17 @@ class Scheduler {
   explicit Scheduler(const SchedulerOptions& options);
 
   /// Adds a request to the end of the queue. `max_new_tokens` limits the tokens that append() adds and the
-  /// model reads. Each of the first `scored` tokens appears in exactly one Run::scored range, even if the request is
-  /// preempted. The request reuses no cached prefix until all of them were scored.
+  /// model reads. Each of the first `scored` tokens appears in exactly one ScheduledTokens::scored range, even if the
+  /// request is preempted. The request reuses no cached prefix until all of them were scored.
   /// Errors ("engine"): an id that is in use; no tokens; more tokens, with `max_new_tokens`, than all blocks hold. If
   ///                    there is a window, that last limit applies only if the blocks do not hold the window and the
   ///                    tokens of a step.
   void add(int64_t id, std::vector<int64_t> tokens, int64_t max_new_tokens, int64_t scored = 0);
-  /// Plans a step and returns its runs. After the step has run, the blocks of the requests hold these tokens. Running
+  /// Plans a step and returns its tokens. After the step has run, the blocks of the requests hold these tokens. Running
   /// requests come first, in admission order, so that each gets its token. The remaining tokens of the step go to
   /// waiting requests. If a running request finds no free block, the scheduler preempts the request admitted last,
   /// which returns its blocks and goes to the front of the queue.
-  std::vector<Run> next();
+  std::vector<ScheduledTokens> next();
   /// Proposes draft tokens after the last token of a request. The next step that computes that last token computes them
   /// too. They use only free blocks and leftover step budget, so they may be cut short. Errors ("engine"): an unknown
   /// id.
@@ -103,17 +103,17 @@ class Scheduler {
     std::vector<int64_t> proposed{};
     int64_t given_back = 0;  // number of first blocks that were freed because they are before the window
     int64_t to_score = 0;    // number of first tokens to score
-    int64_t scored = 0;      // number of tokens of to_score that were in a run
+    int64_t scored = 0;      // number of tokens of to_score that were scheduled
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
   };
   Sequence& at(int64_t id);
   const Sequence& at(int64_t id) const;
   void begin(Sequence& sequence);
-  bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step);
+  bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<ScheduledTokens>& step);
   void give_up(Sequence& sequence);
   void give_back_behind(Sequence& sequence, int64_t tokens);
-  void take_run(int64_t id, std::vector<Run>& step, int64_t& left);
-  void take_proposed(Run& run, int64_t& left);
+  void take_tokens(int64_t id, std::vector<ScheduledTokens>& step, int64_t& left);
+  void take_proposed(ScheduledTokens& scheduled, int64_t& left);
   void hold(Sequence& sequence, int64_t count);
   void leave_window(Sequence& sequence);
 
