@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "colossal/comm/backends/segment.h"
-#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/seal.h"
 #include "support/ranks_values.h"
 
@@ -156,7 +156,7 @@ class FileLimit {
   void (*before_)(int);
 };
 
-/// Returns the errors of all ranks (threads) of a meeting that share memory.
+/// Returns the errors of all ranks (threads) of a rendezvous that share memory.
 std::vector<std::string> shared(int ranks, size_t bytes, const std::function<void(int, comm::Segment&)>& use) {
   const auto store = comm::Store::in_memory();
   std::vector<std::string> messages(ranks);
@@ -182,7 +182,7 @@ TEST(SharedMemory, ReportsAFailedReservationOnEveryRank) {
   }
 }
 
-TEST(SharedMemory, IsTheSameForAllRanksOfAMeeting) {
+TEST(SharedMemory, IsTheSameForAllRanksOfARendezvous) {
   const auto messages = shared(4, 4096, [](int rank, comm::Segment& segment) {
     auto* words = reinterpret_cast<std::atomic<int>*>(segment.data());
     words[0] += 1 << rank;

@@ -10,7 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/descriptor.h"
-#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/seal.h"
 #include "support/ranks_values.h"
 

@@ -15,7 +15,7 @@
 #include "colossal/comm/decorators/host_staging.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/host.h"
-#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/rendezvous.h"
 #include "colossal/comm/launch/transport_choice.h"
 #include "colossal/comm/rank_world.h"
 
@@ -72,48 +72,48 @@ std::string remedy_of_second_start(const Environment& environment) {
 
 /// Returns what every rank of the run reports about itself. Refuses mistakes that ranks would otherwise only notice by
 /// waiting for each other: two processes with the same rank, and ranks started for runs of different sizes.
-std::vector<RankFacts> gather_facts(const Meeting& meeting, const RankFacts& own, const std::string& remedy) {
-  Store& store = *meeting.store;
-  require(store.add(concat("joined/", meeting.rank), 1) == 1, "launch", "rank ", meeting.rank,
+std::vector<RankFacts> gather_facts(const Rendezvous& rendezvous, const RankFacts& own, const std::string& remedy) {
+  Store& store = *rendezvous.store;
+  require(store.add(concat("joined/", rendezvous.rank), 1) == 1, "launch", "rank ", rendezvous.rank,
           " was started twice in this run; ", remedy);
-  const std::string text = concat(meeting.size, " ", own.text());
-  store.set(concat("here/", meeting.rank), text);  // before this rank may refuse, because others wait for it
-  if (meeting.rank > 0) {
+  const std::string text = concat(rendezvous.size, " ", own.text());
+  store.set(concat("here/", rendezvous.rank), text);  // before this rank may refuse, because others wait for it
+  if (rendezvous.rank > 0) {
     std::string first;
     try {
-      first = store.get("here/0", meeting.limit, meeting.what);
+      first = store.get("here/0", rendezvous.limit, rendezvous.what);
     } catch (const Error&) {
-      throw_missing(meeting);
+      throw_missing(rendezvous);
       throw;
     }
-    store.set(concat("seen/", meeting.rank), "");
-    require_equal_sizes(std::atoi(first.c_str()), meeting.rank, meeting.size);
+    store.set(concat("seen/", rendezvous.rank), "");
+    require_equal_sizes(std::atoi(first.c_str()), rendezvous.rank, rendezvous.size);
   }
-  const std::vector<std::string> said = gather_texts(meeting, text);
+  const std::vector<std::string> said = gather_texts(rendezvous, text);
   // Rank 0 may refuse and end, which ends the store, so it first waits until the others have read its size.
   std::vector<std::string> seen;
-  for (int r = 1; r < meeting.size; ++r) seen.push_back(concat("seen/", r));
-  if (meeting.rank == 0) store.get_all(seen, meeting.limit, meeting.what);
+  for (int r = 1; r < rendezvous.size; ++r) seen.push_back(concat("seen/", r));
+  if (rendezvous.rank == 0) store.get_all(seen, rendezvous.limit, rendezvous.what);
   std::vector<RankFacts> facts;
-  for (int r = 0; r < meeting.size; ++r) {
-    require_equal_sizes(meeting.size, r, std::atoi(said[r].c_str()));
+  for (int r = 0; r < rendezvous.size; ++r) {
+    require_equal_sizes(rendezvous.size, r, std::atoi(said[r].c_str()));
     facts.push_back(RankFacts::read(said[r].substr(std::min(said[r].find(' '), said[r].size())), r));
   }
   return facts;
 }
 
-Neighbourhood rendezvous(const LaunchOptions& options, const Environment& environment) {
+Neighbourhood gather_neighbourhood(const LaunchOptions& options, const Environment& environment) {
   Neighbourhood result;
   const bool server = environment.rank == 0 && !environment.hosted_store;
   result.store = connect_to_store(options, environment, server);
-  const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
-                        options.timeout};
-  result.ranks = gather_facts(meeting, own_facts(options, environment), remedy_of_second_start(environment));
+  const Rendezvous rendezvous{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank,
+                              environment.size, options.timeout};
+  result.ranks = gather_facts(rendezvous, own_facts(options, environment), remedy_of_second_start(environment));
   // Rank 0 may refuse what it has read and end, which ends the store, so it first waits until all ranks have read it.
-  meeting.store->set(concat("read/", environment.rank), "");
+  rendezvous.store->set(concat("read/", environment.rank), "");
   std::vector<std::string> read;
   for (int r = 1; server && r < environment.size; ++r) read.push_back(concat("read/", r));
-  if (server) meeting.store->get_all(read, options.timeout, meeting.what);
+  if (server) rendezvous.store->get_all(read, options.timeout, rendezvous.what);
   const std::string own = result.ranks[environment.rank].host;
   const auto shares_host = [&](const RankFacts& facts) { return facts.host == own; };
   const auto begin = result.ranks.begin();
@@ -175,11 +175,11 @@ class Transports {
   }
 
   std::shared_ptr<Backend> make_shared_memory(const Membership& member, const std::shared_ptr<Store>& store) const {
-    const Meeting meeting{store->with_prefix("shm"), concat("group \"", member.name, "\""), member.rank, member.size(),
-                          options_.watchdog};
+    const Rendezvous rendezvous{store->with_prefix("shm"), concat("group \"", member.name, "\""), member.rank,
+                                member.size(), options_.watchdog};
     require(member.size() <= kMaxSharedRanks, "comm", "group \"", member.name, "\": shared memory holds up to ",
             kMaxSharedRanks, " ranks: got ", member.size(), "; use backend = \"gloo\"");
-    auto segment = share_segment(meeting, Slots::segment_bytes(member.size()));
+    auto segment = share_segment(rendezvous, Slots::segment_bytes(member.size()));
     return std::make_shared<SharedMemory>(std::move(segment), member.name, member.rank, member.size(),
                                           around_.local_size);
   }
@@ -245,7 +245,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
     make_current(choose_device(options.device, 0, *options.devices));
     return std::make_unique<RankWorld>(world, Connect(), nullptr);
   }
-  Neighbourhood around = rendezvous(options, environment);
+  Neighbourhood around = gather_neighbourhood(options, environment);
   if (options.bind_cores) bind(options, environment, around);
   world.rank = environment.rank;
   world.size = environment.size;

@@ -1,4 +1,4 @@
-#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/rendezvous.h"
 
 #include <functional>
 #include <optional>
@@ -25,12 +25,12 @@ std::string outcome_of(const std::function<void()>& task) {
 
 }  // namespace
 
-void throw_missing(const Meeting& meeting) {
+void throw_missing(const Rendezvous& rendezvous) {
   std::string missing;
   int count = 0;
-  for (int r = 0; r < meeting.size; ++r) {
+  for (int r = 0; r < rendezvous.size; ++r) {
     try {
-      if (meeting.store->holds(concat("here/", r))) continue;
+      if (rendezvous.store->holds(concat("here/", r))) continue;
     } catch (const std::exception&) {
       return;
     }
@@ -38,45 +38,45 @@ void throw_missing(const Meeting& meeting) {
   }
   if (count == 0) return;
   if (count > 8) missing += ", ...";
-  throw Error("launch", concat("waited ", meeting.limit.count() / 1000.0, " s for ", meeting.what, ": ", count, " of ",
-                               meeting.size, " ranks did not join: ", missing,
+  throw Error("launch", concat("waited ", rendezvous.limit.count() / 1000.0, " s for ", rendezvous.what, ": ", count,
+                               " of ", rendezvous.size, " ranks did not join: ", missing,
                                "; look for their messages, or raise the timeout if they only start slowly"));
 }
 
-std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text) {
-  meeting.store->set(concat("here/", meeting.rank), text);
+std::vector<std::string> gather_texts(const Rendezvous& rendezvous, const std::string& text) {
+  rendezvous.store->set(concat("here/", rendezvous.rank), text);
   std::vector<std::string> keys;
-  for (int r = 0; r < meeting.size; ++r) keys.push_back(concat("here/", r));
+  for (int r = 0; r < rendezvous.size; ++r) keys.push_back(concat("here/", r));
   try {
-    return meeting.store->get_all(keys, meeting.limit, meeting.what);
+    return rendezvous.store->get_all(keys, rendezvous.limit, rendezvous.what);
   } catch (const Error&) {
-    throw_missing(meeting);
+    throw_missing(rendezvous);
     throw;  // all arrived, but one value cannot be read, or the store no longer answers
   }
 }
 
-std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes) {
+std::shared_ptr<Segment> share_segment(const Rendezvous& rendezvous, size_t bytes) {
   const auto part = [&](const char* step) {
-    Meeting result = meeting;
-    result.store = meeting.store->with_prefix(step);
+    Rendezvous result = rendezvous;
+    result.store = rendezvous.store->with_prefix(step);
     return result;
   };
   gather_texts(part("come"), "");
   std::shared_ptr<Segment> segment;
   std::optional<Handover> handover;  // kept until all ranks have received the memory
   std::string outcome;
-  if (meeting.rank == 0) {
+  if (rendezvous.rank == 0) {
     outcome = outcome_of([&] {
       Descriptor memory = create_shared_memory(bytes);
       segment = map_shared_memory(memory, bytes);
       handover.emplace(std::move(memory));
     });
-    meeting.store->set("ticket", handover ? handover->ticket() : "");
+    rendezvous.store->set("ticket", handover ? handover->ticket() : "");
   } else {
     const std::string ticket =
-        meeting.store->get("ticket", meeting.limit, "rank 0 to make shared memory for " + meeting.what);
+        rendezvous.store->get("ticket", rendezvous.limit, "rank 0 to make shared memory for " + rendezvous.what);
     outcome = outcome_of([&] {
-      if (!ticket.empty()) segment = map_shared_memory(take(ticket, meeting.limit), bytes);
+      if (!ticket.empty()) segment = map_shared_memory(take(ticket, rendezvous.limit), bytes);
     });
   }
   // All ranks exchange their outcomes before one of them throws.
