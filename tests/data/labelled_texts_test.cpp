@@ -172,7 +172,7 @@ TEST(LabelledTexts, KeepsTextsBeforeTheDamage) {
   const LabelledTexts texts = read_labelled_texts(cut, {.on_error = OnError::Skip});
   EXPECT_GT(texts.texts.size(), 500u);
   EXPECT_LT(texts.texts.size(), 1500u);
-  EXPECT_THAT(texts.passed_over, testing::ElementsAre(testing::HasSubstr("the rest of the file cannot be read")));
+  EXPECT_THAT(texts.skipped_records, testing::ElementsAre(testing::HasSubstr("the rest of the file cannot be read")));
 }
 
 }  // namespace

@@ -164,8 +164,8 @@ TEST(Parquet, ServesStreamsAndLabelledTexts) {
   const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.on_error = OnError::Skip});
   EXPECT_EQ(texts.texts.size(), 54u);  // the nulls are skipped
   EXPECT_EQ(texts.classes, 3);
-  EXPECT_EQ(texts.passed_over.size(), 6u);
-  EXPECT_THAT(texts.passed_over[0], HasSubstr("snappy.parquet:4: column text must be text: got null"));
+  EXPECT_EQ(texts.skipped_records.size(), 6u);
+  EXPECT_THAT(texts.skipped_records[0], HasSubstr("snappy.parquet:4: column text must be text: got null"));
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ void PictureSamples::fill(int64_t index, uint64_t seed, tensor::Batch& batch, in
         throw Error("data", concat(error.message(), "; to train without it set data.on_error = \"skip\""));
       if (tried + 1 >= count()) throw;
       const std::lock_guard lock(mutex_);
-      passed_over_.add(error.message());
+      skipped_records_.add(error.message());
     }
   }
 }
@@ -176,7 +176,7 @@ nlohmann::json PictureSamples::traits() const {
 
 std::vector<std::string> PictureSamples::take_notices() const {
   const std::lock_guard lock(mutex_);
-  return passed_over_.take_notices();
+  return skipped_records_.take_notices();
 }
 
 }  // namespace colossal::data

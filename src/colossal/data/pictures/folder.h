@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/streams/passed_over.h"
 #include "colossal/data/streams/record_source.h"
+#include "colossal/data/streams/skipped_records.h"
 
 namespace colossal::data {
 
@@ -69,8 +69,8 @@ class PictureSamples final : public Samples {
   PictureOptions options_;
   std::string fingerprint_;
   std::array<std::array<float, 256>, 3> values_{};  // for each channel, the normalised value of each byte
-  mutable std::mutex mutex_;                        // guards passed_over_
-  mutable PassedOver passed_over_;
+  mutable std::mutex mutex_;                        // guards skipped_records_
+  mutable SkippedRecords skipped_records_;
 };
 
 }  // namespace colossal::data

@@ -132,14 +132,14 @@ void DocumentStream::take_document() {
   if (encoded_.empty()) encode_ahead();
   Document document = std::move(encoded_.front());
   encoded_.pop_front();
-  document.passed_over = passed_over_.count();
-  for (const std::string& fault : document.faults) passed_over_.add(fault);
+  document.skipped_records = skipped_records_.count();
+  for (const std::string& fault : document.faults) skipped_records_.add(fault);
   if (document.failure) std::rethrow_exception(document.failure);
   const int64_t epochs = epochs_of(document.at);
   if (document.tokens.empty()) {
     require(epochs - first_epochs_ <= static_cast<int64_t>(document.at.sources.size()) + 1, "data",
-            "whole epochs of the data held no text; ", passed_over_.count(), " lines or files could not be read; the ",
-            "last line was ", document.record.place());
+            "whole epochs of the data held no text; ", skipped_records_.count(),
+            " lines or files could not be read; the ", "last line was ", document.record.place());
     return;
   }
   first_epochs_ = epochs;
@@ -192,7 +192,7 @@ nlohmann::json DocumentStream::position() const {
   const MixPosition at = begun ? taken_.front().at : !encoded_.empty() ? encoded_.front().at : mix_.position();
   return {{"row", row_},
           {"tokens_before", before_},
-          {"passed_over", begun ? taken_.front().passed_over : passed_over_.count()},
+          {"passed_over", begun ? taken_.front().skipped_records : skipped_records_.count()},
           {"at", at.encode()}};
 }
 
@@ -200,7 +200,7 @@ nlohmann::json DocumentStream::traits() const { return *traits_; }
 
 void DocumentStream::seek(const nlohmann::json& position) {
   const int64_t row = position_number(position, "row"), before = position_number(position, "tokens_before");
-  const int64_t passed_over = position_number(position, "passed_over");
+  const int64_t skipped_records = position_number(position, "passed_over");
   const MixPosition at = MixPosition::decode(position.at("at"));
   mix_.seek(at);
   encoded_.clear();
@@ -208,11 +208,11 @@ void DocumentStream::seek(const nlohmann::json& position) {
   available_ = 0;
   before_ = before;
   row_ = row;
-  passed_over_.begin_at(passed_over);
+  skipped_records_.begin_at(skipped_records);
   first_epochs_ = epochs_of(at);
 }
 
-std::vector<std::string> DocumentStream::take_notices() { return passed_over_.take_notices(); }
+std::vector<std::string> DocumentStream::take_notices() { return skipped_records_.take_notices(); }
 
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices) {
@@ -223,7 +223,7 @@ Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Token
   std::map<std::string, const StreamSource*> by_name;  // makes the text independent of the order of `sources`
   for (const StreamSource& source : sources) sum += source.weight, by_name[source.name] = &source;
   std::vector<uint32_t> ids;
-  PassedOver passed_over;
+  SkippedRecords skipped_records;
   for (const auto& [name, source] : by_name) {
     RecordSource records(source->paths, source->names, held_out);
     const auto share = static_cast<int64_t>(static_cast<double>(tokens) * source->weight / sum) + 1;
@@ -234,12 +234,12 @@ Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Token
           ids.push_back(static_cast<uint32_t>(token));
       } catch (const Error& error) {
         if (held_out.on_error == OnError::Refuse) throw;
-        passed_over.add(error.message());
+        skipped_records.add(error.message());
       }
     }
-    for (const std::string& fault : records.take_faults()) passed_over.add(fault);
+    for (const std::string& fault : records.take_faults()) skipped_records.add(fault);
   }
-  for (const std::string& notice : passed_over.take_notices()) notices.push_back("held out: " + notice);
+  for (const std::string& notice : skipped_records.take_notices()) notices.push_back("held out: " + notice);
   return Corpus::of(std::move(ids), tokenizer.end_id(), tokenizer.vocabulary_size());
 }
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/streams/passed_over.h"
 #include "colossal/data/streams/record_mix.h"
+#include "colossal/data/streams/skipped_records.h"
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/masked_samples.h"
 #include "colossal/data/texts/samples.h"
@@ -66,7 +66,7 @@ class DocumentStream final : public BatchReader {
     std::vector<int64_t> tokens;
     std::exception_ptr failure;
     std::vector<std::string> faults;  // messages about records skipped since the document before
-    int64_t passed_over = 0;          // number of records skipped before these faults
+    int64_t skipped_records = 0;      // number of records skipped before these faults
   };
   void copy_tokens(int64_t first, int64_t count, int64_t* out) const;
   void encode_ahead();
@@ -82,12 +82,12 @@ class DocumentStream final : public BatchReader {
   int64_t before_ = 0;                    // number of tokens at the start of taken_ that earlier rows used
   int64_t row_ = 0;
   int64_t first_epochs_ = 0;  // sum of the sources' epochs at the last document that had tokens
-  PassedOver passed_over_;
+  SkippedRecords skipped_records_;
 };
 
 /// Returns the first `tokens` held-out tokens, split among the sources by their weights. It may return a few more, and
 /// fewer if the sources have no more; the corpus is empty if no record is held out. `notices` gets a line for each
-/// skipped record, limited as in PassedOver.
+/// skipped record, limited as in SkippedRecords.
 /// Errors: the same as DocumentStream.
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices);

@@ -14,8 +14,8 @@
 #include "colossal/base/seed.h"
 #include "colossal/base/text_start.h"
 #include "colossal/data/streams/json_lines.h"
-#include "colossal/data/streams/passed_over.h"
 #include "colossal/data/streams/record_lines.h"
+#include "colossal/data/streams/skipped_records.h"
 #include "colossal/data/streams/unpacked_file.h"
 #include "colossal/text/utf8.h"
 
@@ -116,7 +116,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
   const auto lines = RecordLines::open(path, options.max_line_bytes, {}, columns);
   int64_t bytes = 0;
   Checksum sum;
-  PassedOver passed_over;
+  SkippedRecords skipped_records;
   const auto next_line = [&](std::string& line) {
     try {
       return lines->next(line);
@@ -124,7 +124,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
       const std::string what =
           concat(path, ":", lines->position().lines + 1, ": the rest of the file cannot be read: ", error.message());
       if (options.on_error == OnError::Refuse) throw Error("data", what);
-      passed_over.add(what);
+      skipped_records.add(what);
       return false;
     }
   };
@@ -149,13 +149,13 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
       read.texts.push_back(std::move(parsed.text));
     } catch (const Error& error) {
       if (options.on_error == OnError::Refuse) throw;
-      passed_over.add(error.message());
+      skipped_records.add(error.message());
     }
   }
   require(!labels.empty(), "data", path, " holds no texts",
-          passed_over.count() > 0 ? concat(": ", passed_over.count(), " lines were skipped") : "");
+          skipped_records.count() > 0 ? concat(": ", skipped_records.count(), " lines were skipped") : "");
   number_classes(labels, are_numbers(labels, places), read);
-  read.passed_over = passed_over.take_notices();
+  read.skipped_records = skipped_records.take_notices();
   read.fingerprint = concat(read.texts.size(), " texts, ", sum.hex());
   return read;
 }

@@ -19,7 +19,7 @@ struct LabelledTexts {
   std::vector<std::string> names{};        ///< names of the classes, in order; empty = labels are numbers or LABEL_i
   bool are_unnamed = false;                ///< true = every label is LABEL_i, the name that transformers gives class i
   std::string fingerprint;                 ///< changes with the file; a checkpoint's data position needs the same
-  std::vector<std::string> passed_over{};  ///< notices about skipped lines, for people
+  std::vector<std::string> skipped_records{};  ///< notices about skipped lines, for people
 
   /// Numbers the classes by their index in `order`. LABEL_i counts as a name here. If labels are numbers, the function
   /// changes nothing. Errors ("data"): a name is not in `order`.

@@ -93,7 +93,7 @@ OpenedData open_labelled(const DataRequest& request) {
   const auto [training, held_out] = all.split(d.held_out);
   OpenedData parts{.training = std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence),
                    .class_names = all.names,
-                   .notices = all.passed_over};
+                   .notices = all.skipped_records};
   if (evaluates(request.config) && d.held_out > 0)
     parts.held_out = std::make_shared<data::LabelledSamples>(held_out, tokenizer, d.sequence);
   return parts;

@@ -10,7 +10,7 @@
 namespace colossal::data {
 
 /// A counter of skipped records. The first 20 give a notice each, and after them every thousandth.
-class PassedOver {
+class SkippedRecords {
  public:
   void add(const std::string& what) {
     if (++count_ <= kNamed || count_ % 1000 == 0)
