@@ -8,9 +8,9 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/comm/compressed_collectives.h"
-#include "colossal/comm/idle_world.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/tensor/flops.h"
 #include "support/ranks_values.h"
 
@@ -83,12 +83,12 @@ TEST(Recording, EqualsARecordingAmongPeers) {
     bytes[world.rank()] = world.traffic().total().bytes;
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const auto idle = comm::make_idle_world(rank, 4);
-    RecordingWorld alone(*idle);
+    const auto simulated = comm::make_simulated_world(rank, 4);
+    RecordingWorld alone(*simulated);
     call_everything(alone, at::kCPU);
     EXPECT_EQ(texts(alone.calls()), texts(real[rank])) << "rank " << rank;
     EXPECT_EQ(alone.calls(), real[rank]) << "rank " << rank;
-    EXPECT_EQ(idle->traffic().total().bytes, bytes[rank]) << "rank " << rank;
+    EXPECT_EQ(simulated->traffic().total().bytes, bytes[rank]) << "rank " << rank;
   }
 }
 
@@ -100,13 +100,13 @@ TEST(Recording, EqualsForMetaAndRealTensors) {
     std::erase_if(calls, [](const RecordedCall& each) { return each.dtype == at::kByte && !each.in_sizes.empty(); });
     return calls;
   };
-  const auto one = comm::make_idle_world(3, 4), other = comm::make_idle_world(3, 4);
+  const auto one = comm::make_simulated_world(3, 4), other = comm::make_simulated_world(3, 4);
   EXPECT_EQ(call(*one, at::kMeta), call(*other, at::kCPU));
 }
 
 TEST(Recording, RecordsAllPropertiesOfACall) {
-  const auto idle = comm::make_idle_world(42, 64);
-  RecordingWorld world(*idle);
+  const auto simulated = comm::make_simulated_world(42, 64);
+  RecordingWorld world(*simulated);
   Mesh mesh(world, {{"data", 4}, {"pipeline", 2}, {"tensor", 8}});
   const PhaseScope phase(world.traffic(), Phase::Optimizer);
   at::Tensor all = at::empty({8 * 1000, 1000}, at::dtype(at::kBFloat16).device(at::kMeta));
@@ -126,8 +126,8 @@ TEST(Recording, RecordsAllPropertiesOfACall) {
 }
 
 TEST(Recording, OmitsRefusedCallsAndGroupsOfOneRank) {
-  const auto idle = comm::make_idle_world(0, 2);
-  RecordingWorld world(*idle);
+  const auto simulated = comm::make_simulated_world(0, 2);
+  RecordingWorld world(*simulated);
   Mesh mesh(world, {{"data", 2}});
   at::Tensor x = at::zeros({4}), out = at::zeros({7});
   EXPECT_THAT(thrown_message([&] { mesh.group("data").all_gather(out, x); }), HasSubstr("needs an output of 2 inputs"));
@@ -152,8 +152,8 @@ std::vector<std::string> texts(const StepEvents& events) {
 }
 
 TEST(Recording, KeepsTheOrderOfCallsAndOperations) {
-  const auto idle = comm::make_idle_world(2, 4);
-  RecordingWorld world(*idle);
+  const auto simulated = comm::make_simulated_world(2, 4);
+  RecordingWorld world(*simulated);
   Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
   at::Tensor x = at::zeros({4, 6}, at::kDouble);
   tensor::announce_product(9, 9, 9, at::kFloat);  // before the scope
@@ -178,8 +178,8 @@ TEST(Recording, KeepsTheOrderOfCallsAndOperations) {
   EXPECT_EQ(world.events(), StepEvents());
 }
 
-TEST(IdleWorld, HoldsOnlyDataOfThisRank) {
-  const auto world = comm::make_idle_world(1, 3);
+TEST(SimulatedWorld, HoldsOnlyDataOfThisRank) {
+  const auto world = comm::make_simulated_world(1, 3);
   auto group = world->make_group("all", {0, 1, 2});
   at::Tensor own = at::arange(1, 4, at::kFloat), all = at::zeros({9}), slice = at::zeros({1});
   group->all_gather(all, own).wait();
@@ -197,8 +197,8 @@ TEST(IdleWorld, HoldsOnlyDataOfThisRank) {
   EXPECT_THAT(thrown_message([&] { world->make_group("others", {0, 2}); }), HasSubstr("only members may ask for it"));
 }
 
-TEST(IdleWorld, RefusesAnInvalidRank) {
-  EXPECT_THAT(thrown_message([] { comm::make_idle_world(4, 4); }), HasSubstr("in [0, 4): got 4"));
+TEST(SimulatedWorld, RefusesAnInvalidRank) {
+  EXPECT_THAT(thrown_message([] { comm::make_simulated_world(4, 4); }), HasSubstr("in [0, 4): got 4"));
 }
 
 }  // namespace

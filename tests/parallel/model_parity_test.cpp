@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/models/families/falcon.h"
 #include "colossal/models/families/gpt2.h"
 #include "colossal/models/families/llama.h"
@@ -96,7 +96,7 @@ TEST(DistilledDeit, RefusesSplitTokensOnEveryStageBeforeSending) {
   config.parallel.pipeline.size = 2;
   config.parallel.tensor = {.size = 2, .sequence = true};
   for (int rank = 0; rank < 4; ++rank) {
-    const auto alone = comm::make_idle_world(rank, 4);
+    const auto alone = comm::make_simulated_world(rank, 4);
     const auto start = [&](const models::ModelShape& shape) {
       return thrown_message([&] { train::initialize(*alone, config, shape, at::kMeta); });
     };

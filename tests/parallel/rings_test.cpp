@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "parallel/sequence_ranks.h"
 #include "support/parity.h"
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(NodesAndMembers, DoubleRingMessages,
 // Each rank receives every part once, its own first. Between nodes it receives the part of the same position in the
 // previous node.
 TEST(DoubleRing, ReceivesAllPartsNodeByNode) {
-  const auto world = comm::make_idle_world(4, 6);
+  const auto world = comm::make_simulated_world(4, 6);
   const SequenceConfig config{.size = 6, .mode = "ring", .node = 3};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
   const parallel::DoubleRing ring = double_ring(mesh, config);

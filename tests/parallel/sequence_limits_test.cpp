@@ -8,8 +8,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/decorator.h"
-#include "colossal/comm/idle_world.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/attention_cost.h"
@@ -44,8 +44,8 @@ class NotingWorld final : public comm::WorldDecorator {
 
 // Four heads; over two ranks of tensor parallelism, two per rank.
 TEST(SequenceLimits, RefusesHeadsThatDoNotDivideBeforeMakingAGroup) {
-  const auto idle = comm::make_idle_world(1, 6);
-  NotingWorld world(*idle);
+  const auto simulated = comm::make_simulated_world(1, 6);
+  NotingWorld world(*simulated);
   run::Config config;
   config.parallel.sequence = {3, "ulysses"};
   config.parallel.tensor.size = 2;
@@ -68,7 +68,7 @@ TEST(SequenceLimits, RefusesHeadsThatDoNotDivideBeforeMakingAGroup) {
 // The check before the layout exists agrees with the layout.
 TEST(SequenceLimits, CountsTheHeadsOfATensorParallelRank) {
   for (const int ranks : {1, 2, 4, 8}) {
-    const auto world = comm::make_idle_world(0, ranks);
+    const auto world = comm::make_simulated_world(0, ranks);
     parallel::for_each_mode([&](auto mode) {
       for (const parallel::TensorConfig& config : mode.formed_by(ranks)) {
         comm::Mesh mesh(*world, parallel::tensor_axes(config));
@@ -80,7 +80,7 @@ TEST(SequenceLimits, CountsTheHeadsOfATensorParallelRank) {
 }
 
 TEST(SequenceLimits, ExplainsLimitsOfAttention) {
-  const auto world = comm::make_idle_world(0, 2);
+  const auto world = comm::make_simulated_world(0, 2);
   const SequenceConfig config{2, "ring"};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
   const parallel::Layout layout = parallel::with_sequence(parallel::make_layout({}, mesh), config);

@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/ops/attention/mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -237,7 +237,7 @@ TEST(SequenceRuns, KeepsRingsNearlyBusy) {
 
 // The layers report their attention options to a copy of the layout; with_cut() of the original plans for them.
 TEST(SequenceRuns, PlansForTheLayersOfALayout) {
-  const auto world = comm::make_idle_world(1, 4);
+  const auto world = comm::make_simulated_world(1, 4);
   const parallel::SequenceConfig config{4, "gather"};
   comm::Mesh mesh(*world, parallel::sequence_axes(config));
   const at::Tensor documents = dialogues(8192).narrow(0, 0, 2);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "colossal/comm/decorators/recording.h"
-#include "colossal/comm/idle_world.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
@@ -53,7 +53,7 @@ struct Course {
     engine->evaluate(test::batch_of_ones(shape, config.training.batch_size / config.parallel.data, sequence));
     return recording.calls();
   }
-  Calls recorded(int rank) const { return calls(*comm::make_idle_world(rank, ranks()), at::kMeta); }
+  Calls recorded(int rank) const { return calls(*comm::make_simulated_world(rank, ranks()), at::kMeta); }
   std::vector<Calls> real() const {
     std::vector<Calls> all(ranks());
     std::mutex mutex;
@@ -270,7 +270,7 @@ TEST(RecordedRun64, SendsAsTheFormulas) {
   const double hidden = 1024.0 * 768, micro_batches = kMicroBatches, share = 1.0 / kTensor;
   double flops = 0;
   for (int rank = 0; rank < course.ranks(); ++rank) {
-    const auto world = comm::make_idle_world(rank, course.ranks());
+    const auto world = comm::make_simulated_world(rank, course.ranks());
     const auto engine = course.engine(*world, at::kMeta);
     world->traffic().reset();
     {
@@ -315,7 +315,7 @@ TEST(RecordedRun64, SendsAsTheFormulaOfZero3) {
   course.config.parallel = parallel_of(64, {}, {}, 3);
   course.config.parallel.chunk_mib = 25;
   course.config.training.batch_size = 64;
-  const auto world = comm::make_idle_world(37, 64);
+  const auto world = comm::make_simulated_world(37, 64);
   const auto engine = course.engine(*world, at::kMeta);
   const memory::ChunkStore& store = engine->store();
   const double all = static_cast<double>(engine->parameters().numel() + store.padding()), share = 63.0 / 64;
@@ -349,7 +349,7 @@ void expect_published_layer(const parallel::TensorConfig& tensor, double of_norm
     Course course{shape, {}, 256};
     course.config.parallel = parallel_of(1, tensor);
     course.config.training.batch_size = batch;
-    const auto world = comm::make_idle_world(23, 64);
+    const auto world = comm::make_simulated_world(23, 64);
     const auto engine = course.engine(*world, at::kMeta);
     world->traffic().reset();
     course.step(*engine);

@@ -1,5 +1,5 @@
 // All ranks of a run, as seen by one of them. launch() makes a World per process, run_ranks() one per thread (tests,
-// measurements), and make_idle_world() one without any peer.
+// measurements), and make_simulated_world() one without any peer.
 //
 //   const auto world = comm::launch({});
 //   const auto group = world->make_group("first two", {0, 1});      // asked for by ranks 0 and 1 alone
@@ -53,7 +53,7 @@ class World {
   /// rank has no stalls.
   virtual void on_stall(std::function<void(const Stall&)> listener) = 0;
   /// Returns the transport of this world's groups: "threads", "shm", "gloo" or "nccl"; "none" for one rank, "idle" for
-  /// make_idle_world(), "off" for run_ranks() with collectives_off.
+  /// make_simulated_world(), "off" for run_ranks() with collectives_off.
   virtual std::string backend() const = 0;
 };
 

@@ -14,9 +14,9 @@ namespace colossal::tensor {
 /// "colossal::host_values".
 /// Cost: waits until the device has computed the values.
 ///
-/// A tensor on "meta" has a shape but no values, so the result is zeros. A run without peers (comm::make_idle_world)
-/// continues with these zeros. So no code may choose its communication or its computation by a value that it reads
-/// here.
+/// A tensor on "meta" has a shape but no values, so the result is zeros. A run without peers
+/// (comm::make_simulated_world) continues with these zeros. So no code may choose its communication or its computation
+/// by a value that it reads here.
 std::vector<double> host_values(const at::Tensor& x);
 
 /// Returns the value of a tensor that has one element. Errors ("tensor"): any other number of elements.

@@ -8,7 +8,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
@@ -157,7 +157,7 @@ std::vector<MemoryNeed> memory_needs(const run::Config& config, const std::vecto
     check_sizes(config.parallel, model.shape, objective->example(1));
     require(estimated_elements(model).all < kCountable, "model", "a model must have fewer than 2^53 parameters: got ",
             model.shape.layers, " layers, hidden ", model.shape.hidden, " and vocabulary ", model.shape.vocabulary);
-    const auto world = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
+    const auto world = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
     comm::Mesh mesh(*world, config.parallel.axes());
     nn::Parameters::Options options{config.precision.dtype(), at::kMeta};
     options.without_memory = true;

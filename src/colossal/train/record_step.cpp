@@ -5,7 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/decorators/recording.h"
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
@@ -40,8 +40,8 @@ StepEvents record_step(const run::Config& config, const models::ModelShape& shap
           "a step with tiers of [memory] cannot be recorded; leave out memory.device, memory.host and memory.disk");
   require(config.precision.mode != "fp8", "record",
           "a step in fp8 cannot be recorded, because its scales depend on values; set precision.mode = \"bf16\"");
-  const auto idle = comm::make_idle_world(rank, static_cast<int>(config.parallel.ranks()));
-  comm::RecordingWorld world(*idle);
+  const auto simulated = comm::make_simulated_world(rank, static_cast<int>(config.parallel.ranks()));
+  comm::RecordingWorld world(*simulated);
   try {
     return second_step(world, config, shape);
   } catch (const c10::Error& error) {

@@ -1,4 +1,4 @@
-// A group that sends nothing. It serves groups of one rank, ranks without peers (make_idle_world), and ranks whose
+// A group that sends nothing. It serves groups of one rank, ranks without peers (make_simulated_world), and ranks whose
 // collectives are switched off, with which tests prove that they would notice missing communication.
 #pragma once
 #include <memory>

@@ -1,7 +1,7 @@
 // Records every call of a rank in any of its groups and, between them, the operations that it announces.
 //
-//   const auto idle = comm::make_idle_world(5, 64);      // or any other world
-//   comm::RecordingWorld world(*idle);
+//   const auto simulated = comm::make_simulated_world(5, 64);  // or any other world
+//   comm::RecordingWorld world(*simulated);
 //   comm::Mesh mesh(world, {comm::Mesh::batch("data", 8), {"tensor", 8}});
 //   mesh.group("tensor").all_reduce(x, comm::Reduce::Sum).wait();
 //   world.calls()[0].sent.bytes;                         // 2 * 7/8 of the bytes of x

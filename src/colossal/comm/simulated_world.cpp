@@ -1,4 +1,4 @@
-#include "colossal/comm/idle_world.h"
+#include "colossal/comm/simulated_world.h"
 
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/idle_groups.h"
@@ -6,7 +6,7 @@
 
 namespace colossal::comm {
 
-std::unique_ptr<World> make_idle_world(int rank, int size) {
+std::unique_ptr<World> make_simulated_world(int rank, int size) {
   require(rank >= 0 && rank < size, "comm", "rank must be in [0, ", size, "): got ", rank);
   const RankWorld::Options options{rank, size, rank, size, "idle"};
   const Connect connect = [](const Membership& member) {
