@@ -20,7 +20,7 @@ constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor, whic
 
 class TieredHomeOnAccelerator : public test::AcceleratorTest {
  protected:
-  std::shared_ptr<TieredHome> home(int64_t tensors_in_host, bool has_disk = true) {
+  std::shared_ptr<TieredHome> make_store(int64_t tensors_in_host, bool has_disk = true) {
     return std::make_shared<TieredHome>(
         TieredHome::Options{.host_bytes = tensors_in_host * kBytes,
                             .disk = has_disk ? std::make_shared<DiskSpace>(folder_.path()) : nullptr,
@@ -36,7 +36,7 @@ class TieredHomeOnAccelerator : public test::AcceleratorTest {
 };
 
 TEST_F(TieredHomeOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
-  const auto tiers = home(2);
+  const auto tiers = make_store(2);
   const auto kept = tiers->keep(there(3));
   const at::Tensor lent = kept->bring();
   EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
@@ -51,7 +51,7 @@ TEST_F(TieredHomeOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
 }
 
 TEST_F(TieredHomeOnAccelerator, CopiesWithoutWaits) {
-  const auto tiers = home(8, false);
+  const auto tiers = make_store(8, false);
   std::vector<at::Tensor> to;
   const at::Tensor first = there(1), second = there(2), third = there(3);
   for (int i = 0; i < 3; ++i) to.push_back(at::empty_like(first));
@@ -75,7 +75,7 @@ TEST_F(TieredHomeOnAccelerator, CopiesWithoutWaits) {
 }
 
 TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
-  const auto tiers = home(16, false);
+  const auto tiers = make_store(16, false);
   std::vector<std::unique_ptr<Kept>> kept;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
   for (int i = 0; i < 8; ++i) {
@@ -95,7 +95,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
 // memory is reused.
 TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
   for (const bool has_disk : {true, false}) {
-    const auto tiers = home(has_disk ? 4 : 10, has_disk);
+    const auto tiers = make_store(has_disk ? 4 : 10, has_disk);
     std::mt19937 random(5);
     std::vector<std::unique_ptr<Kept>> kept(8);
     std::vector<double> want(kept.size());
@@ -138,7 +138,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
 }
 
 TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
-  InputsAt inputs(home(2));
+  InputsAt inputs(make_store(2));
   std::vector<std::unique_ptr<nn::KeptInputs>> kept;
   const at::Tensor x = there(0);
   for (int i = 0; i < 6; ++i) {
@@ -157,7 +157,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
 // their tensors are destroyed.
 TEST_F(TieredHomeOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
-  const auto tiers = home(3);
+  const auto tiers = make_store(3);
   LoadedHome loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
   EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
   std::vector<std::unique_ptr<Kept>> kept;

@@ -448,10 +448,11 @@ TEST_F(PlantedViolations, FindsADirectJsonParser) {
 
 TEST_F(PlantedViolations, FindsAFieldNamedInALayerForAllBatches) {
   plant("train/engine.cpp", "const auto& x = micro_batch.at(\"weights\");\n");
-  plant("memory/home.cpp", "const char* kName = \"labels\";\n");
+  plant("memory/offload_store.cpp", "const char* kName = \"labels\";\n");
   plant("parallel/layout.cpp", "// batch.at(\"ids\")\nmesh.group(\"data\");\n");
   EXPECT_THAT(literal_field_names(fs::path(folder_.path()) / "src"),
-              ElementsAre(HasSubstr("train/engine.cpp:1 names a field"), HasSubstr("memory/home.cpp:1 names a field")));
+              ElementsAre(HasSubstr("train/engine.cpp:1 names a field"),
+                          HasSubstr("memory/offload_store.cpp:1 names a field")));
 }
 
 TEST_F(PlantedViolations, FindsAnObjectiveNamedElsewhere) {

@@ -88,7 +88,7 @@ TEST(Checkpoint, ThrowsOnEveryRankIfATensorCannotBeFilled) {
     tensor::Stored& value = state.tensors[3].value;
     if (world.rank() == 2)
       value = tensor::Stored(at::TensorOptions().dtype(value.scalar_type()), value.sizes().vec(),
-                             [](bool) -> tensor::Held { throw Error("home", "its place is gone"); });
+                             [](bool) -> tensor::Held { throw Error("offload", "its place is gone"); });
     try {
       load(*latest(folder.path()), state, world, coordinates);
     } catch (const Error& error) {

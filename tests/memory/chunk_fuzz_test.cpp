@@ -61,7 +61,7 @@ void update(ChunkStore& store) {
 }
 
 /// Runs steps of one or two passes in random order, with forward-only passes in between.
-void expect_equal_course(comm::World& world, unsigned seed, TieredHome& home, ChunkStore& store, AnyOrder& module) {
+void expect_equal_course(comm::World& world, unsigned seed, TieredHome& offload, ChunkStore& store, AnyOrder& module) {
   AnyOrder alone;
   parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
   Draw draw(seed);
@@ -74,7 +74,7 @@ void expect_equal_course(comm::World& world, unsigned seed, TieredHome& home, Ch
       EXPECT_TRUE(at::allclose(module.forward(order), alone.forward(order), 1e-11, 1e-11));
       store.end_pass();
     }
-    home.begin_step();
+    offload.begin_step();
     reducer.zero();
     const int passes = 1 + static_cast<int>(draw.random() % 2);
     for (int pass = 0; pass < passes; ++pass) {
@@ -88,7 +88,7 @@ void expect_equal_course(comm::World& world, unsigned seed, TieredHome& home, Ch
       store.end_pass();
     }
     update(store), update(alone);
-    home.end_step();
+    offload.end_step();
   }
   for (const auto& p : module.named_parameters())
     EXPECT_TRUE(at::allclose(p.value(), alone.named_parameters()[p.key()], 1e-11, 1e-11)) << p.key();
@@ -102,7 +102,7 @@ TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
     comm::run_ranks(ranks, [&](comm::World& world) {
       const test::TemporaryFolder folder;
       const auto names = eviction_names();
-      const auto home =
+      const auto offload =
           std::make_shared<TieredHome>(TieredHome::Options{.host_bytes = (5 + seed % 4 * 3) * kBlock,
                                                            .disk = std::make_shared<DiskSpace>(folder.path()),
                                                            .eviction = make_eviction(names[seed % names.size()])});
@@ -114,11 +114,11 @@ TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
       options.sharing = Sharing::of_stage(3);
       options.sharers = world.size();
       options.capacity = kWidth * (kWidth + 1);
-      options.home = home;
+      options.offload = offload;
       ChunkStore store(parameters, mesh, options);
-      expect_equal_course(world, seed, *home, store, module);
-      EXPECT_LE(home->counts().peak_host_bytes, (5 + seed % 4 * 3) * kBlock);
-      reads += home->counts().reads;
+      expect_equal_course(world, seed, *offload, store, module);
+      EXPECT_LE(offload->counts().peak_host_bytes, (5 + seed % 4 * 3) * kBlock);
+      reads += offload->counts().reads;
     });
   }
   EXPECT_GT(reads, 200) << "or this tested nothing";

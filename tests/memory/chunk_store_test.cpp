@@ -237,19 +237,19 @@ TEST(ChunkStore, RecoversFromAFailedLoad) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
-    const auto home = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingHome>();
     ChunkOptions options = options_of(3, 200);  // weights are cut into two segments
-    options.home = home;
+    options.offload = offload;
     ChunkStore store(*parameters, mesh, options);
     for (const size_t broken : {0, 1, 2, 3}) {
-      home->broken = broken;
+      offload->broken = broken;
       EXPECT_TRUE(module.forward(input()).isnan().item<bool>());
       EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("is broken"));
-      EXPECT_EQ(home->lent(), 0) << "whatever came is back";
-      home->broken = static_cast<size_t>(-1);
+      EXPECT_EQ(offload->lent(), 0) << "whatever came is back";
+      offload->broken = static_cast<size_t>(-1);
       EXPECT_TRUE(at::equal(module.forward(input()), want));
       store.end_pass();
-      EXPECT_EQ(home->lent(), 0);
+      EXPECT_EQ(offload->lent(), 0);
     }
   });
 }
@@ -262,9 +262,9 @@ TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
-    const auto home = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingHome>();
     ChunkOptions options = options_of(3, 200);
-    options.home = home;
+    options.offload = offload;
     ChunkStore store(*parameters, mesh, options);
     const auto gathers_of_a_pass = [&] {
       const int64_t before = store.counts().gathers;
@@ -277,7 +277,7 @@ TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
     int64_t seen = 0;  // a missing part is not seen if it is padding
     for (const size_t broken : {0, 1, 2, 3}) {
       const bool is_broken = world.rank() == 1;
-      if (is_broken) home->broken = broken;
+      if (is_broken) offload->broken = broken;
       const auto [count, y] = gathers_of_a_pass();
       EXPECT_EQ(count, gathers) << broken;
       seen += y.isnan().item<bool>();
@@ -285,8 +285,8 @@ TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
       const std::string message = test::thrown_message([&] { store.rethrow(); });
       EXPECT_EQ(message.find("is broken") != std::string::npos, is_broken) << message;
       EXPECT_EQ(message.empty(), !is_broken);
-      EXPECT_EQ(home->lent(), 0);
-      home->broken = static_cast<size_t>(-1);
+      EXPECT_EQ(offload->lent(), 0);
+      offload->broken = static_cast<size_t>(-1);
       store.release_all();
       EXPECT_TRUE(at::equal(module.forward(input()), want));
       store.end_pass();

@@ -19,7 +19,7 @@ using Steps = std::vector<std::string>;
 using Tensors = std::vector<at::Tensor>;
 
 /// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of keep().
-class HeardHome final : public Home {
+class HeardHome final : public OffloadStore {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
     const std::string name = std::to_string(count++);
@@ -47,18 +47,18 @@ class HeardHome final : public Home {
   int count = 0;
 };
 
-/// A chain of blocks x -> tanh(x W) whose inputs `home` stores; null = not offloaded.
+/// A chain of blocks x -> tanh(x W) whose inputs `store` stores; null = not offloaded.
 struct Net {
   explicit Net(int blocks) {
     at::manual_seed(3);
     for (int i = 0; i < blocks; ++i) weights.push_back(at::randn({64, 64}).requires_grad_());
     x = at::randn({64, 64}).requires_grad_();
   }
-  at::Tensor forward(nn::InputHome* home) {
+  at::Tensor forward(nn::InputHome* store) {
     at::Tensor hidden = x;
     for (const at::Tensor& weight : weights) {
       const auto block = [weight](const Tensors& h) { return Tensors{at::tanh(h[0].matmul(weight))}; };
-      hidden = nn::recomputed(block, {hidden}, home).front();
+      hidden = nn::recomputed(block, {hidden}, store).front();
       hiddens.emplace_back(hidden.getIntrusivePtr());
     }
     return hidden.sum();
@@ -78,37 +78,37 @@ struct Net {
 };
 
 TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
-  const auto home = std::make_shared<HeardHome>();
-  InputsAt inputs(home);
+  const auto store = std::make_shared<HeardHome>();
+  InputsAt inputs(store);
   Net net(3);
   const at::Tensor loss = net.forward(&inputs);
-  EXPECT_EQ(*home->steps, (Steps{"keep 0", "keep 1", "keep 2"}));
+  EXPECT_EQ(*store->steps, (Steps{"keep 0", "keep 1", "keep 2"}));
   for (const auto& hidden : net.hiddens) EXPECT_TRUE(hidden.expired()) << "nobody holds what was kept elsewhere";
-  home->steps->clear();
+  store->steps->clear();
   loss.backward();
-  EXPECT_EQ(*home->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
+  EXPECT_EQ(*store->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
 }
 
 /// Runs a chain of blocks that read two states and write both.
-at::Tensor pairs(Tensors states, int blocks, nn::InputHome* home) {
+at::Tensor pairs(Tensors states, int blocks, nn::InputHome* store) {
   const auto block = [](const Tensors& s) { return Tensors{at::sin(s[0] + s[1]), s[0] * s[1]}; };
-  for (int i = 0; i < blocks; ++i) states = home ? nn::recomputed(block, states, home) : block(states);
+  for (int i = 0; i < blocks; ++i) states = store ? nn::recomputed(block, states, store) : block(states);
   return (states[0] + 2 * states[1]).sum();
 }
 
 TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
-  const auto home = std::make_shared<HeardHome>();
-  InputsAt inputs(home);
+  const auto store = std::make_shared<HeardHome>();
+  InputsAt inputs(store);
   at::manual_seed(4);
   const at::Tensor a = at::randn({3, 4}, at::kDouble).requires_grad_(), b = at::randn({3, 4}).to(at::kDouble);
   const at::Tensor same = a.detach().clone().requires_grad_();
   pairs({same, b}, 2, nullptr).backward();
   const at::Tensor loss = pairs({a, b}, 2, &inputs);
-  EXPECT_EQ(*home->steps, (Steps{"keep 0", "keep 1", "keep 2", "keep 3"}));
-  home->steps->clear();
+  EXPECT_EQ(*store->steps, (Steps{"keep 0", "keep 1", "keep 2", "keep 3"}));
+  store->steps->clear();
   loss.backward();
-  EXPECT_EQ(*home->steps, (Steps{"bring 2", "bring 3", "expect 0", "expect 1", "end 2", "end 3", "bring 0", "bring 1",
-                                 "end 0", "end 1"}));
+  EXPECT_EQ(*store->steps, (Steps{"bring 2", "bring 3", "expect 0", "expect 1", "end 2", "end 3", "bring 0", "bring 1",
+                                  "end 0", "end 1"}));
   EXPECT_TRUE(at::equal(a.grad(), same.grad()));
   EXPECT_FALSE(b.grad().defined()) << "it requires none";
 }
@@ -120,18 +120,18 @@ TEST(InputsAt, EqualsRecomputationInMemory) {
     Net net(8);
     net.forward(nullptr).backward();
     const std::vector<at::Tensor> expected = net.gradients();
-    const auto home = std::make_shared<TieredHome>(
+    const auto store = std::make_shared<TieredHome>(
         TieredHome::Options{.host_bytes = room * kInput, .disk = std::make_shared<DiskSpace>(folder.path())});
-    InputsAt inputs(home);
+    InputsAt inputs(store);
     for (int step = 0; step < 3; ++step) {
       net.clear();
-      home->begin_step();
+      store->begin_step();
       net.forward(&inputs).backward();
-      home->end_step();
+      store->end_step();
       const std::vector<at::Tensor> gradients = net.gradients();
       for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(gradients[i].equal(expected[i])) << i;
     }
-    const TieredHome::Counts counts = home->counts();
+    const TieredHome::Counts counts = store->counts();
     EXPECT_LE(counts.peak_host_bytes, room * kInput);
     EXPECT_EQ(counts.disk_bytes, 0) << "nothing is kept between steps";
     // At least the bytes that do not fit are written and read in each step, most of them ahead of use.
@@ -146,8 +146,8 @@ TEST(InputsAt, EqualsRecomputationInMemory) {
 }
 
 TEST(InputsAt, FreesInputsAfterOneBackwardPassOrWithoutOne) {
-  const auto home = std::make_shared<HeardHome>();
-  InputsAt inputs(home);
+  const auto store = std::make_shared<HeardHome>();
+  InputsAt inputs(store);
   Net net(1);
   const at::Tensor loss = net.forward(&inputs);
   loss.backward({}, /*retain_graph=*/true);
@@ -155,27 +155,27 @@ TEST(InputsAt, FreesInputsAfterOneBackwardPassOrWithoutOne) {
       [&] { loss.backward(); },
       testing::ThrowsMessage<Error>(testing::HasSubstr("available for one backward pass only: got a second one")));
   net.forward(&inputs);
-  EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
+  EXPECT_EQ(store->steps->back(), "end 1") << "a pass that nobody goes back through";
 }
 
 TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
   constexpr int64_t kInput = 64 * 64 * 4;
-  const auto home = std::make_shared<HeardHome>();
-  InputsAt small(home, kInput - 1);
+  const auto store = std::make_shared<HeardHome>();
+  InputsAt small(store, kInput - 1);
   Net(2).forward(&small).backward();  // other ranks may join it
   EXPECT_THAT([&] { small.rethrow(); },
               testing::ThrowsMessage<Error>(
                   testing::AllOf(testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
                                  testing::HasSubstr("\"16KiB\" per rank of this machine is the smallest that works"))));
-  EXPECT_EQ(home->count, 0);
+  EXPECT_EQ(store->count, 0);
   small.rethrow();  // the error was already thrown
-  InputsAt enough(home, kInput);
+  InputsAt enough(store, kInput);
   Net(2).forward(&enough).backward();
-  EXPECT_EQ(home->count, 2);
+  EXPECT_EQ(store->count, 2);
 }
 
 /// A store that fails to store tensors, or to return them.
-struct BrokenHome final : Home {
+struct BrokenHome final : OffloadStore {
   explicit BrokenHome(bool keeps) : keeps(keeps) {}
   std::unique_ptr<Kept> keep(const at::Tensor&) override {
     require(keeps, "disk", "no room");

@@ -32,43 +32,43 @@ double read(Kept& kept) {
 
 TEST(LoadedHome, TakesNoMemoryBeforeItIsFilled) {
   const auto others = std::make_shared<test::CountingHome>();
-  LoadedHome home(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
-  const auto first = home.keep(hollow(kBlock / 4)), second = home.keep(hollow(kBlock / 4));
+  LoadedHome loaded(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
+  const auto first = loaded.keep(hollow(kBlock / 4)), second = loaded.keep(hollow(kBlock / 4));
   EXPECT_TRUE(others->counts.empty());
   fill(*second, 2);
   EXPECT_EQ(others->counts.size(), 1u);
   fill(*first, 1);
   EXPECT_EQ(read(*first), 1);
   EXPECT_EQ(read(*second), 2);
-  EXPECT_EQ(home.stayed_bytes(), 0);
+  EXPECT_EQ(loaded.stayed_bytes(), 0);
 }
 
 TEST(LoadedHome, SpreadsResidentTensorsEvenly) {
   const auto others = std::make_shared<test::CountingHome>();
   // Two large tensors, which must be resident, and a third of the twelve others.
-  LoadedHome home(others, {.all = (12 + 2 * 3) * kBlock,
-                           .stays = (4 + 2 * 3) * kBlock,
-                           .largest = kBlock,
-                           .above_largest = 2 * 3 * kBlock});
+  LoadedHome loaded(others, {.all = (12 + 2 * 3) * kBlock,
+                             .stays = (4 + 2 * 3) * kBlock,
+                             .largest = kBlock,
+                             .above_largest = 2 * 3 * kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
   std::string here;
   for (int i = 0; i < 14; ++i) {
     const bool is_large = i == 0 || i == 13;
-    kept.push_back(home.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
+    kept.push_back(loaded.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
     const size_t before = others->counts.size();
     fill(*kept.back(), i);
     here += is_large ? 'L' : others->counts.size() == before ? 'x' : '.';
   }
   EXPECT_EQ(here, "Lx..x..x..x..L");
-  EXPECT_EQ(home.stayed_bytes(), (4 + 2 * 3) * kBlock);
+  EXPECT_EQ(loaded.stayed_bytes(), (4 + 2 * 3) * kBlock);
   for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*kept[static_cast<size_t>(i)]), i);
 }
 
 TEST(LoadedHome, PrefetchesInTheOrderOfStoring) {
   const auto others = std::make_shared<test::CountingHome>();
-  LoadedHome home(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
+  LoadedHome loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
-  for (int i = 0; i < 4; ++i) kept.push_back(home.keep(hollow(kBlock / 4)));
+  for (int i = 0; i < 4; ++i) kept.push_back(loaded.keep(hollow(kBlock / 4)));
   for (const auto& one : kept) fill(*one, 1);
   others->forget_counts();
   read(*kept[1]);
@@ -77,13 +77,13 @@ TEST(LoadedHome, PrefetchesInTheOrderOfStoring) {
   EXPECT_EQ(expected, (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-struct FullHome final : Home {
+struct FullHome final : OffloadStore {
   std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
 TEST(LoadedHome, ThrowsAStoreErrorAtTheNextRead) {
-  LoadedHome home(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
-  const auto kept = home.keep(hollow(kBlock / 4));
+  LoadedHome loaded(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
+  const auto kept = loaded.keep(hollow(kBlock / 4));
   fill(*kept, 1);
   EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
 }
@@ -98,7 +98,7 @@ TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
     for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
     const auto others = std::make_shared<test::CountingHome>();
     ChunkOptions options{.sharing = Sharing::of_stage(3), .sharers = 1, .capacity = 1024, .inference = true};
-    options.home = std::make_shared<LoadedHome>(
+    options.offload = std::make_shared<LoadedHome>(
         others, LoadedHome::Residence{.all = 6 * kBlock, .stays = 2 * kBlock, .largest = kBlock});
     ChunkStore store(parameters, mesh, options);
     for_leases(store.frozen(), {.values = Access::Write},

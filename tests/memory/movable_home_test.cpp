@@ -17,27 +17,27 @@ at::Tensor numbers(double from) { return at::arange(kLength, at::kFloat).add_(fr
 struct MovableHomes : testing::Test {
   std::shared_ptr<std::atomic<int64_t>> on_device = std::make_shared<std::atomic<int64_t>>(0);
   std::shared_ptr<TieredHome> tiers = std::make_shared<TieredHome>(TieredHome::Options{});
-  std::shared_ptr<MovableHome> home = std::make_shared<MovableHome>(tiers, at::kCPU, on_device);
+  std::shared_ptr<MovableHome> store = std::make_shared<MovableHome>(tiers, at::kCPU, on_device);
 
   int64_t in_host() const { return tiers->counts().host_bytes; }
 };
 
 TEST_F(MovableHomes, TakesNoHostMemoryWhileOnTheDevice) {
-  const auto first = home->keep(numbers(1)), second = home->keep(numbers(2));
+  const auto first = store->keep(numbers(1)), second = store->keep(numbers(2));
   EXPECT_EQ(in_host(), 2 * kBytes);
   EXPECT_EQ(*on_device, 0);
-  home->move(true);
-  EXPECT_TRUE(home->is_on_device());
+  store->move(true);
+  EXPECT_TRUE(store->is_on_device());
   EXPECT_EQ(in_host(), 0);
   EXPECT_EQ(*on_device, 2 * kBytes);
-  const auto third = home->keep(numbers(3));
+  const auto third = store->keep(numbers(3));
   EXPECT_EQ(*on_device, 3 * kBytes) << "what comes later is there, too";
-  EXPECT_EQ(home->bytes(), 3 * kBytes);
+  EXPECT_EQ(store->bytes(), 3 * kBytes);
   at::Tensor lent = second->bring();
   EXPECT_TRUE(at::equal(lent, numbers(2)));
   lent.add_(5);
   second->put(lent, true);
-  home->move(false);
+  store->move(false);
   EXPECT_EQ(in_host(), 3 * kBytes);
   EXPECT_EQ(*on_device, 0);
   EXPECT_TRUE(at::equal(first->bring(), numbers(1)));
@@ -46,26 +46,26 @@ TEST_F(MovableHomes, TakesNoHostMemoryWhileOnTheDevice) {
 }
 
 TEST_F(MovableHomes, MovesDiscardedTensors) {
-  const auto kept = home->keep(numbers(1));
+  const auto kept = store->keep(numbers(1));
   kept->forget();
-  home->move(true);
+  store->move(true);
   EXPECT_EQ(*on_device, 0) << "there are no values";
-  EXPECT_EQ(home->bytes(), kBytes) << "but there may be";
+  EXPECT_EQ(store->bytes(), kBytes) << "but there may be";
   kept->replace(numbers(4));
   EXPECT_EQ(*on_device, kBytes);
   kept->forget();
   EXPECT_EQ(*on_device, 0);
-  home->move(false);
+  store->move(false);
   EXPECT_EQ(in_host(), 0);
   kept->replace(numbers(6));
   EXPECT_TRUE(at::equal(kept->bring(), numbers(6)));
 }
 
 TEST_F(MovableHomes, ServesShardsInEitherPlace) {
-  const Shard shard(Shard::Parts::of(numbers(0), home), {});
+  const Shard shard(Shard::Parts::of(numbers(0), store), {});
   shard.add_state(numbers(10));
   for (const bool there : {true, false, true}) {
-    home->move(there);
+    store->move(there);
     shard.lease({.gradients = Access::Write})->gradients = numbers(20);
     EXPECT_EQ(*on_device, there ? 3 * kBytes : 0);
     EXPECT_EQ(in_host(), there ? 0 : 3 * kBytes);

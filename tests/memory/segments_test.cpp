@@ -21,9 +21,9 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
     for (const bool is_elsewhere : {false, true}) {
       Foreign module, changed;
       const auto parameters = adopt(module, mesh);
-      const auto home = std::make_shared<test::CountingHome>();
+      const auto offload = std::make_shared<test::CountingHome>();
       ChunkOptions options = options_of(3, 50);
-      if (is_elsewhere) options.home = home;
+      if (is_elsewhere) options.offload = offload;
       ChunkStore store(*parameters, mesh, options);
       parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
       for (const auto& chunk : store.chunks()) {
@@ -42,13 +42,13 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
         }
         EXPECT_EQ(first, chunk->part_length());
       }
-      home->forget_counts();
+      offload->forget_counts();
       EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
       if (is_elsewhere) {
-        EXPECT_GT(home->brought(), 0);
-        EXPECT_GT(home->expected(), 0) << "the next segment while one is copied";
+        EXPECT_GT(offload->brought(), 0);
+        EXPECT_GT(offload->expected(), 0) << "the next segment while one is copied";
       }
-      if (is_elsewhere && world.size() == 1) EXPECT_EQ(home->peak_borrowed, 32);
+      if (is_elsewhere && world.size() == 1) EXPECT_EQ(offload->peak_borrowed, 32);
       reducer.zero();
       reducer.begin(true);
       (module.forward(input()) / world.size()).backward();
@@ -64,7 +64,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
         if (gradient.defined()) p.value().sub_(gradient, rate);
         EXPECT_TRUE(at::allclose(module.named_parameters()[p.key()], p.value(), 1e-12, 1e-12)) << p.key();
       }
-      EXPECT_EQ(home->lent(), 0);
+      EXPECT_EQ(offload->lent(), 0);
     }
   });
 }

@@ -16,7 +16,7 @@ namespace colossal::memory::shard_test {
 namespace {
 
 /// Stores copies. While the first one is returned, it gives another thread time to borrow an outdated one.
-class SlowHome final : public Home {
+class SlowHome final : public OffloadStore {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override { return std::make_unique<Copy>(*this, tensor); }
   void wait_for_put() {
@@ -26,26 +26,26 @@ class SlowHome final : public Home {
 
  private:
   struct Copy final : Kept {
-    Copy(SlowHome& home, const at::Tensor& tensor) : home(home), value(tensor.clone()) {}
+    Copy(SlowHome& store, const at::Tensor& tensor) : store(store), value(tensor.clone()) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
-      const std::lock_guard lock(home.mutex_);
-      ++home.brought_;
-      home.changed_.notify_all();
+      const std::lock_guard lock(store.mutex_);
+      ++store.brought_;
+      store.changed_.notify_all();
       return value.clone();
     }
     void put(const at::Tensor& lent, bool) override {
-      std::unique_lock lock(home.mutex_);
-      home.is_putting_ = true;
-      home.changed_.notify_all();
+      std::unique_lock lock(store.mutex_);
+      store.is_putting_ = true;
+      store.changed_.notify_all();
       // No other borrow comes if leases are safe. The wait is then the duration of the test, and has no other effect.
-      if (home.brought_ == 1)
-        home.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return home.brought_ > 1; });
+      if (store.brought_ == 1)
+        store.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return store.brought_ > 1; });
       value = lent.clone();
     }
     void forget() override {}
     void replace(const at::Tensor& tensor) override { value = tensor.clone(); }
-    SlowHome& home;
+    SlowHome& store;
     at::Tensor value;
   };
 
@@ -56,15 +56,15 @@ class SlowHome final : public Home {
 };
 
 /// Returns a shard of four values of 1.
-Shard ones_in(const std::shared_ptr<Home>& home) { return Shard(Shard::Parts::of(at::ones({4}), home), {}); }
+Shard ones_in(const std::shared_ptr<OffloadStore>& store) { return Shard(Shard::Parts::of(at::ones({4}), store), {}); }
 
 TEST(Lease, SeesWritesOfALeaseThatEndsConcurrently) {
-  const auto home = std::make_shared<SlowHome>();
-  const Shard shard = ones_in(home);
+  const auto store = std::make_shared<SlowHome>();
+  const Shard shard = ones_in(store);
   Lease first = shard.lease();
   first->values.fill_(2);
   std::thread ends([first = std::move(first)]() mutable { first.reset(); });
-  home->wait_for_put();
+  store->wait_for_put();
   EXPECT_EQ(shard.lease()->values.sum().item<double>(), 8);
   ends.join();
 }
@@ -75,18 +75,18 @@ TEST(Lease, SharesOneObjectAmongHolders) {
   EXPECT_EQ(one, other);
 }
 
-/// Returns a shard in `home`. Tensor 0 is the values, 1 and 2 are states, 3 is the gradients.
-Shard shard_in(const std::shared_ptr<Home>& home) {
-  const Shard shard = ones_in(home);
+/// Returns a shard in `store`. Tensor 0 is the values, 1 and 2 are states, 3 is the gradients.
+Shard shard_in(const std::shared_ptr<OffloadStore>& store) {
+  const Shard shard = ones_in(store);
   for (const double first : {10, 20}) shard.add_state(at::full({4}, first));
   shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 30);
   return shard;
 }
 
 TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
-  const auto home = std::make_shared<test::CountingHome>();
-  const Shard shard = shard_in(home);
-  EXPECT_EQ(home->brought(), 0) << "states and new gradients need nothing of the others";
+  const auto store = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(store);
+  EXPECT_EQ(store->brought(), 0) << "states and new gradients need nothing of the others";
   {
     shard.expect({.gradients = Access::Read});
     const Lease lease = shard.lease({.gradients = Access::Read});
@@ -96,43 +96,43 @@ TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
     EXPECT_FALSE(lease->states[0].defined() || lease->states[1].defined());
     lease->gradients.fill_(0);  // lost, because the access is Read
   }
-  EXPECT_EQ(home->expected(), 1);
-  EXPECT_EQ(home->brought(), 1);
-  EXPECT_EQ(home->written(), 0);
+  EXPECT_EQ(store->expected(), 1);
+  EXPECT_EQ(store->brought(), 1);
+  EXPECT_EQ(store->written(), 0);
   {
     const Lease lease = shard.lease({.states = Access::Write, .places = {1, 2}});
     EXPECT_FALSE(lease->states[0].defined() || lease->gradients.defined());
     lease->states[1].add_(1);
   }
-  EXPECT_EQ(home->written(), 1);
-  EXPECT_EQ(home->written(2, 3), 1);
+  EXPECT_EQ(store->written(), 1);
+  EXPECT_EQ(store->written(2, 3), 1);
   EXPECT_EQ(shard.lease()->states[1].sum().item<double>(), 84);
   EXPECT_EQ(shard.lease()->gradients.sum().item<double>(), 120);
 }
 
 TEST(Lease, GrowsByLaterNeeds) {
-  const auto home = std::make_shared<test::CountingHome>();
-  const Shard shard = shard_in(home);
+  const auto store = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(store);
   Lease first = shard.lease({.values = Access::Read});
   {
     const Lease second = shard.lease({.values = Access::Write, .states = Access::Read});
     EXPECT_EQ(first, second);
     second->values.fill_(5);
-    EXPECT_EQ(home->brought(0, 1), 1) << "not twice";
-    EXPECT_EQ(home->brought(), 3);
+    EXPECT_EQ(store->brought(0, 1), 1) << "not twice";
+    EXPECT_EQ(store->brought(), 3);
   }
-  EXPECT_EQ(home->lent(), 12) << "until the last one ends";
+  EXPECT_EQ(store->lent(), 12) << "until the last one ends";
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
   first.reset();
-  EXPECT_EQ(home->lent(), 0);
+  EXPECT_EQ(store->lent(), 0);
   EXPECT_EQ(shard.lease({.values = Access::Read})->values.sum().item<double>(), 20);
 }
 
 // A checkpoint writes the values piece by piece, and reports the change after the last one.
 TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
-  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
-  Shard::Parts parts = Shard::Parts::of(at::ones({4}), home);
-  parts.copy = home->keep(at::ones({4}, at::kBFloat16));
+  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  Shard::Parts parts = Shard::Parts::of(at::ones({4}), store);
+  parts.copy = store->keep(at::ones({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});
   shard.drop_gradients_after_update();
   shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 3.0);
@@ -145,9 +145,9 @@ TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
 }
 
 TEST(Lease, HoldsSeparateDirectionsForNarrowerGradients) {
-  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
-  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
-  const auto in_use = [&] { return home->counts().host_bytes / kBlock; };
+  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), store), {});
+  const auto in_use = [&] { return store->counts().host_bytes / kBlock; };
   shard.make_place_for_directions();
   EXPECT_EQ(in_use(), 1) << "a place takes nothing before there are some";
   for (int step = 0; step < 2; ++step) {
@@ -166,68 +166,68 @@ TEST(Lease, HoldsSeparateDirectionsForNarrowerGradients) {
 }
 
 TEST(Lease, UsesGradientsOfEqualWidthAsDirections) {
-  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
-  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
+  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), store), {});
   shard.lease({.gradients = Access::Write})->gradients = at::full({kBlock / 4}, 2.0);
   shard.lease({.gradients = Access::Read, .directions = Access::Write})->directions.add_(1);
-  EXPECT_EQ(home->counts().host_bytes, 2 * kBlock);
+  EXPECT_EQ(store->counts().host_bytes, 2 * kBlock);
   EXPECT_TRUE(at::equal(shard.lease({.directions = Access::Read})->directions, at::full({kBlock / 4}, 3.0)));
 }
 
 TEST(Lease, FreesTheStorageOfDroppedTensors) {
-  const auto home = std::make_shared<test::CountingHome>();
+  const auto store = std::make_shared<test::CountingHome>();
   {
-    const Shard shard = shard_in(home);
-    EXPECT_EQ(home->places(), 4);
+    const Shard shard = shard_in(store);
+    EXPECT_EQ(store->places(), 4);
     for (int step = 0; step < 3; ++step) {
       shard.drop_gradients();
-      EXPECT_EQ(home->places(), 3);
+      EXPECT_EQ(store->places(), 3);
       EXPECT_FALSE(shard.lease({.gradients = Access::Read})->gradients.defined());
       shard.lease({.gradients = Access::Write})->gradients = at::ones({4}, at::kDouble);
-      EXPECT_EQ(home->places(), 4);
+      EXPECT_EQ(store->places(), 4);
     }
-    EXPECT_EQ(home->brought(), 0) << "nothing is brought to be dropped or replaced by the first";
+    EXPECT_EQ(store->brought(), 0) << "nothing is brought to be dropped or replaced by the first";
     {
       const Lease lease = shard.lease({.gradients = Access::Write});
       shard.drop_gradients();
       EXPECT_FALSE(lease->gradients.defined());
-      EXPECT_EQ(home->places(), 3) << "of what is lent, too";
+      EXPECT_EQ(store->places(), 3) << "of what is lent, too";
     }
-    EXPECT_EQ(home->places(), 3);
+    EXPECT_EQ(store->places(), 3);
     {
       const Lease lease = shard.lease({.values = Access::Write});
       lease->values = at::zeros({4}, at::kDouble);
     }
-    EXPECT_EQ(home->places(), 3) << "one came, one went";
+    EXPECT_EQ(store->places(), 3) << "one came, one went";
     EXPECT_EQ(shard.options().dtype(), at::kDouble);
   }
-  EXPECT_EQ(home->places(), 0);
+  EXPECT_EQ(store->places(), 0);
 }
 
 TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
-  const auto home = std::make_shared<test::CountingHome>();
-  const Shard shard = shard_in(home);
-  home->broken = 2;
+  const auto store = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(store);
+  store->broken = 2;
   EXPECT_THROW(shard.lease(), Error);
-  EXPECT_GT(home->brought(), 0);
-  EXPECT_EQ(home->lent(), 0);
+  EXPECT_GT(store->brought(), 0);
+  EXPECT_EQ(store->lent(), 0);
   {
     const Lease held = shard.lease({.values = Access::Write});
     held->values.fill_(3);
     EXPECT_THROW(shard.lease(), Error);
     EXPECT_EQ(held->values.sum().item<double>(), 12) << "goes on";
   }
-  EXPECT_EQ(home->lent(), 0);
-  home->broken = 99;
+  EXPECT_EQ(store->lent(), 0);
+  store->broken = 99;
   const Lease whole = shard.lease();
   EXPECT_EQ(whole->values.sum().item<double>(), 12);
   EXPECT_EQ(whole->states[1].sum().item<double>(), 80);
 }
 
 /// A store with room for one tensor.
-struct FullHome final : Home {
+struct FullHome final : OffloadStore {
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
-    require(!std::exchange(is_full, true), "home", "no room is left");
+    require(!std::exchange(is_full, true), "store", "no room is left");
     return InPlace().keep(tensor);
   }
   bool is_full = false;

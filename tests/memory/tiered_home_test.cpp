@@ -22,12 +22,12 @@ constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor: a bl
 struct Memory {
   Memory(int64_t tensors_in_host, const std::string& policy, double ahead, bool has_disk = true)
       : budget(tensors_in_host * kBytes),
-        home({.host_bytes = budget,
-              .disk = has_disk ? std::make_shared<DiskSpace>(folder.path()) : nullptr,
-              .eviction = make_eviction(policy),
-              .ahead = ahead}) {}
+        store({.host_bytes = budget,
+               .disk = has_disk ? std::make_shared<DiskSpace>(folder.path()) : nullptr,
+               .eviction = make_eviction(policy),
+               .ahead = ahead}) {}
   void add(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) kept.push_back(home.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int64_t i = 0; i < count; ++i) kept.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
   }
   /// Uses a tensor once; adds 1 to it if `writes` is set.
   void use(size_t number, bool writes) {
@@ -37,7 +37,7 @@ struct Memory {
   }
   test::TemporaryFolder folder;
   int64_t budget;
-  TieredHome home;
+  TieredHome store;
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
@@ -65,14 +65,14 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
-      for (int64_t i = 0; i < 12; ++i) s.kept.push_back(s.home.keep(at::full({numel_of(i)}, i, at::kFloat)));
+      for (int64_t i = 0; i < 12; ++i) s.kept.push_back(s.store.keep(at::full({numel_of(i)}, i, at::kFloat)));
       std::vector<double> want(12);
       for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<double>(i);
       std::vector<bool> forgotten(12, false);
       std::mt19937 random(7);
       for (int step = 0; step < 20; ++step) {
         std::mt19937 order(step < 12 ? 1 : 2);  // equal steps at first, then others
-        s.home.begin_step();
+        s.store.begin_step();
         for (int use = 0; use < 40; ++use) {
           const size_t number = order() % want.size();
           if (forgotten[number] || order() % 9 == 0) {
@@ -90,11 +90,11 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
             if (random() % 5 == 0) s.kept[(number + 1) % want.size()]->expect();
             s.kept[number]->put(tensor, writes);
           }
-          ASSERT_LE(s.home.counts().peak_host_bytes, s.budget) << policy;
+          ASSERT_LE(s.store.counts().peak_host_bytes, s.budget) << policy;
         }
-        s.home.end_step();
+        s.store.end_step();
       }
-      EXPECT_GT(s.home.counts().evictions, 0);
+      EXPECT_GT(s.store.counts().evictions, 0);
     }
 }
 
@@ -135,12 +135,12 @@ int64_t reads_of(const std::string& policy, double ahead, int64_t room, int step
   s.add(30);
   int64_t before = 0;
   for (int step = 0; step < 2 + steps; ++step) {
-    if (step == 2) before = s.home.counts().reads;
-    s.home.begin_step();
+    if (step == 2) before = s.store.counts().reads;
+    s.store.begin_step();
     for (const size_t number : training_uses()) s.use(number, false);
-    s.home.end_step();
+    s.store.end_step();
   }
-  return s.home.counts().reads - before;
+  return s.store.counts().reads - before;
 }
 
 TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) {
@@ -174,13 +174,13 @@ TEST(TieredHome, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
     s.add(30);
     TieredHome::Counts before;
     for (int step = 0; step < 4; ++step) {
-      if (step == 1) before = s.home.counts();
-      s.home.begin_step();
+      if (step == 1) before = s.store.counts();
+      s.store.begin_step();
       for (size_t i = 0; i < uses.size(); ++i) s.use(uses[i], changes(i));
-      s.home.end_step();
+      s.store.end_step();
     }
-    EXPECT_EQ(s.home.counts().bytes_read - before.bytes_read, 3 * reads * kBytes) << policy;
-    EXPECT_EQ(s.home.counts().bytes_written - before.bytes_written, 3 * writes * kBytes) << policy;
+    EXPECT_EQ(s.store.counts().bytes_read - before.bytes_read, 3 * reads * kBytes) << policy;
+    EXPECT_EQ(s.store.counts().bytes_written - before.bytes_written, 3 * writes * kBytes) << policy;
   }
 }
 
@@ -199,16 +199,16 @@ TEST(TieredHome, ComputesFewKeysPerUse) {
   for (const int64_t tensors : {16, 160}) {
     test::TemporaryFolder folder;
     int64_t keys = 0;
-    TieredHome home({.host_bytes = tensors / 2 * kBytes,
-                     .disk = std::make_shared<DiskSpace>(folder.path()),
-                     .eviction = std::make_unique<CountedEviction>(keys)});
+    TieredHome store({.host_bytes = tensors / 2 * kBytes,
+                      .disk = std::make_shared<DiskSpace>(folder.path()),
+                      .eviction = std::make_unique<CountedEviction>(keys)});
     std::vector<std::unique_ptr<Kept>> kept;
-    for (int64_t i = 0; i < tensors; ++i) kept.push_back(home.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int64_t i = 0; i < tensors; ++i) kept.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
     for (int step = 0; step < 3; ++step) {
       keys = 0;
-      home.begin_step();
+      store.begin_step();
       for (const auto& one : kept) one->put(one->bring(), false);
-      home.end_step();
+      store.end_step();
     }
     // A key is computed at the use, when the tensor is loaded and when it is returned, and if an eviction is cancelled.
     EXPECT_LE(keys, 4 * tensors);
@@ -220,11 +220,11 @@ TEST(TieredHome, ReadsAheadOfUse) {
   Memory s(10, "auto", 0.3);
   s.add(30);
   for (int step = 0; step < 6; ++step) {
-    s.home.begin_step();
+    s.store.begin_step();
     for (const size_t number : training_uses()) s.use(number, false);
-    s.home.end_step();
+    s.store.end_step();
   }
-  const TieredHome::Counts counts = s.home.counts();
+  const TieredHome::Counts counts = s.store.counts();
   EXPECT_GT(counts.reads, 0);
   EXPECT_GE(counts.reads_ahead * 6, counts.reads * 4) << "all but those of the first step, and some of the second";
 }
@@ -235,16 +235,16 @@ TEST(TieredHome, ReadsAheadInASlightlyDifferentSecondStep) {
   s.add(30);
   std::vector<size_t> uses = training_uses();
   const auto run_step = [&] {
-    s.home.begin_step();
+    s.store.begin_step();
     for (const size_t number : uses) s.use(number, false);
-    s.home.end_step();
+    s.store.end_step();
   };
   uses.insert(uses.begin() + 5, 29);
   run_step();
-  const TieredHome::Counts first = s.home.counts();
+  const TieredHome::Counts first = s.store.counts();
   uses.erase(uses.begin() + 5);
   run_step();
-  const TieredHome::Counts second = s.home.counts();
+  const TieredHome::Counts second = s.store.counts();
   EXPECT_GT(second.reads, first.reads);
   EXPECT_GE((second.reads_ahead - first.reads_ahead) * 6, (second.reads - first.reads) * 4);
 }
@@ -255,18 +255,18 @@ TEST(TieredHome, NumbersTensorsEquallyInEachStep) {
   std::vector<size_t> numbers[2];
   for (std::vector<size_t>& of_step : numbers) {
     const bool is_first = s.kept.empty();
-    s.home.begin_record();
-    s.home.begin_step();
+    s.store.begin_record();
+    s.store.begin_step();
     for (int pass = 0; pass < 2; ++pass) {
       std::vector<std::unique_ptr<Kept>> inputs;
-      for (int i = 0; i < 3; ++i) inputs.push_back(s.home.keep(at::ones({kNumel})));
+      for (int i = 0; i < 3; ++i) inputs.push_back(s.store.keep(at::ones({kNumel})));
       while (!inputs.empty()) {
         inputs.pop_back();
         if (is_first && pass == 0) s.add(1);  // gradients, which remain
       }
     }
-    s.home.end_step();
-    for (const TierEvent& event : s.home.end_record())
+    s.store.end_step();
+    for (const TierEvent& event : s.store.end_record())
       if (event.kind == TierEvent::Kind::Gone) of_step.push_back(event.number);
   }
   EXPECT_EQ(numbers[0], numbers[1]);
@@ -276,13 +276,13 @@ TEST(TieredHome, MovesNothingIfAllTensorsFit) {
   Memory s(30, "auto", 0.3);
   s.add(30);
   for (int step = 0; step < 3; ++step) {
-    s.home.begin_step();
+    s.store.begin_step();
     for (const size_t number : training_uses()) s.use(number, true);
-    s.home.end_step();
+    s.store.end_step();
   }
-  EXPECT_EQ(s.home.counts().bytes_read + s.home.counts().bytes_written, 0);
-  EXPECT_EQ(s.home.counts().host_bytes, 30 * kBytes);
-  EXPECT_EQ(s.home.counts().disk_bytes, 0);
+  EXPECT_EQ(s.store.counts().bytes_read + s.store.counts().bytes_written, 0);
+  EXPECT_EQ(s.store.counts().host_bytes, 30 * kBytes);
+  EXPECT_EQ(s.store.counts().disk_bytes, 0);
 }
 
 // A tensor that was not changed is on the disk already.
@@ -291,8 +291,8 @@ TEST(TieredHome, WritesUnchangedTensorsOnce) {
   s.add(6);
   for (int step = 0; step < 5; ++step)
     for (size_t number = 0; number < 6; ++number) s.use(number, false);
-  EXPECT_LE(s.home.counts().bytes_written, 6 * kBytes);
-  EXPECT_GT(s.home.counts().bytes_read, 6 * kBytes);
+  EXPECT_LE(s.store.counts().bytes_written, 6 * kBytes);
+  EXPECT_GT(s.store.counts().bytes_read, 6 * kBytes);
 }
 
 TEST(TieredHome, RefusesABudgetSmallerThanTheTensorsInUse) {
@@ -309,12 +309,12 @@ TEST(TieredHome, RefusesABudgetSmallerThanTheTensorsInUse) {
 /// Three tensors, with host memory for two, and a disk whose requests `shape` carries out.
 struct FaultyMemory {
   explicit FaultyMemory(std::function<void(BlockRequest, BlockFile&)> shape) : shape(std::move(shape)) {}
-  void add() { kept.push_back(home.keep(at::full({kNumel}, static_cast<double>(kept.size()), at::kFloat))); }
+  void add() { kept.push_back(store.keep(at::full({kNumel}, static_cast<double>(kept.size()), at::kFloat))); }
   test::TemporaryFolder folder;
   ShapedFile* file = new ShapedFile(folder.path());
   std::function<void(BlockRequest, BlockFile&)> shape;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(std::unique_ptr<BlockFile>(file), DiskOptions{});
-  TieredHome home{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
+  TieredHome store{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
   std::vector<std::unique_ptr<Kept>> kept;
   void begin_to_fail() {
     file->shape = [this](BlockRequest request) { shape(std::move(request), *file->file); };
@@ -358,7 +358,7 @@ TEST(TieredHome, KeepsNoPartialTensorOnAFullDisk) {
   s.file->room = 0;
   s.add(), s.add();
   EXPECT_THAT(test::thrown_message([&] { s.add(); }), testing::HasSubstr("No space left"));
-  EXPECT_EQ(s.home.counts().host_bytes, 2 * kBytes) << "the one that was refused takes nothing";
+  EXPECT_EQ(s.store.counts().host_bytes, 2 * kBytes) << "the one that was refused takes nothing";
   s.file->room = int64_t{1} << 30;
   s.add();
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
@@ -381,7 +381,7 @@ TEST(TieredHome, StoresTensorsOfAnyShapeAndType) {
                                                                                    {at::kLong, 7},
                                                                                    {at::kFloat, 1025}}) {
     want.push_back(at::arange(numel).to(type));
-    s.kept.push_back(s.home.keep(want.back().clone()));
+    s.kept.push_back(s.store.keep(want.back().clone()));
   }
   for (int round = 0; round < 2; ++round)
     for (size_t i = 0; i < want.size(); ++i) {

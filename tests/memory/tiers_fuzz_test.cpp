@@ -34,18 +34,19 @@ Setting setting_of(unsigned seed) {
 struct Tiers {
   explicit Tiers(const Setting& setting)
       : budget(setting.blocks * kBlock),
-        home(std::make_shared<TieredHome>(TieredHome::Options{
+        store(std::make_shared<TieredHome>(TieredHome::Options{
             .host_bytes = budget, .disk = disk, .eviction = make_eviction(setting.policy), .ahead = setting.ahead})) {}
   test::TemporaryFolder folder;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(folder.path());
   int64_t budget;
-  std::shared_ptr<TieredHome> home;
+  std::shared_ptr<TieredHome> store;
 };
 
 /// Tensors of one value each in a store, and a model of their values.
 class Player {
  public:
-  Player(Home& home, unsigned seed, int64_t max_borrowed) : home_(home), random_(seed), max_borrowed_(max_borrowed) {}
+  Player(OffloadStore& store, unsigned seed, int64_t max_borrowed)
+      : store_(store), random_(seed), max_borrowed_(max_borrowed) {}
 
   /// Makes one legal call, or two.
   void play() {
@@ -96,7 +97,7 @@ class Player {
   void keep() {
     const int64_t blocks = 1 + static_cast<int64_t>(random_() % 3);
     const double value = static_cast<double>(random_() % 1000);
-    tensors_.push_back({home_.keep(made(blocks, value)), blocks, value});
+    tensors_.push_back({store_.keep(made(blocks, value)), blocks, value});
   }
   void replace(Tensor& tensor) {
     tensor.value = static_cast<double>(random_() % 1000);
@@ -117,7 +118,7 @@ class Player {
     lent_blocks_ -= tensor.blocks;
   }
 
-  Home& home_;
+  OffloadStore& store_;
   std::mt19937 random_;
   int64_t max_borrowed_, lent_blocks_ = 0;
   std::list<Tensor> tensors_;
@@ -163,27 +164,27 @@ TEST(TiersFuzz, KeepsValuesAndBudgetUnderRandomCalls) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Setting setting = setting_of(seed);
     Tiers tiers(setting);
-    tiers.home->begin_record();
+    tiers.store->begin_record();
     {
-      Player player(*tiers.home, seed, setting.blocks - 3);
+      Player player(*tiers.store, seed, setting.blocks - 3);
       std::mt19937 random(seed + 1000);
       for (int call = 0; call < 120; ++call) {
-        if (random() % 25 == 0) tiers.home->begin_step();
-        if (random() % 25 == 0) tiers.home->end_step();
+        if (random() % 25 == 0) tiers.store->begin_step();
+        if (random() % 25 == 0) tiers.store->end_step();
         player.play();
         if (testing::Test::HasFailure()) return;
-        const TieredHome::Counts counts = tiers.home->counts();
+        const TieredHome::Counts counts = tiers.store->counts();
         ASSERT_LE(counts.peak_host_bytes, tiers.budget);
         ASSERT_EQ(counts.host_bytes + counts.disk_bytes, player.bytes_with_values()) << "after " << call << " calls";
         ASSERT_GE(counts.reads, counts.reads_ahead);
       }
       player.put_all();
-      moved += tiers.home->counts().bytes_read;
+      moved += tiers.store->counts().bytes_read;
     }
-    const std::vector<TierEvent> events = tiers.home->end_record();
+    const std::vector<TierEvent> events = tiers.store->end_record();
     Residents residents;
     residents.add(events);
-    const TieredHome::Counts counts = tiers.home->counts();
+    const TieredHome::Counts counts = tiers.store->counts();
     EXPECT_EQ(residents.bytes(), 0) << "what is recorded is what happens";
     EXPECT_EQ(bytes_of(TierEvent::Kind::Read, events), counts.bytes_read);
     EXPECT_EQ(bytes_of(TierEvent::Kind::Write, events), counts.bytes_written);
@@ -198,28 +199,28 @@ TEST(TiersFuzz, ServesSeveralThreads) {
     constexpr unsigned kThreads = 3;
     const Setting setting = setting_of(seed);
     Tiers tiers(setting);
-    tiers.home->begin_record();
+    tiers.store->begin_record();
     std::vector<std::thread> threads;
     // Each thread may have two blocks borrowed; a call needs room for three at most.
     for (unsigned thread = 0; thread < kThreads; ++thread)
       threads.emplace_back([&, thread] {
-        Player player(*tiers.home, seed * kThreads + thread, (setting.blocks - 3) / kThreads);
+        Player player(*tiers.store, seed * kThreads + thread, (setting.blocks - 3) / kThreads);
         for (int call = 0; call < 150 && !testing::Test::HasFailure(); ++call) player.play();
         player.put_all();
       });
     std::mt19937 random(seed);
     for (int step = 0; step < 20; ++step) {
-      tiers.home->begin_step();
-      EXPECT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
+      tiers.store->begin_step();
+      EXPECT_LE(tiers.store->counts().peak_host_bytes, tiers.budget);
       std::this_thread::yield();
-      tiers.home->end_step();
+      tiers.store->end_step();
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
-    const std::vector<TierEvent> events = tiers.home->end_record();
+    EXPECT_LE(tiers.store->counts().peak_host_bytes, tiers.budget);
+    const std::vector<TierEvent> events = tiers.store->end_record();
     Residents residents;
     residents.add(events);
-    const TieredHome::Counts counts = tiers.home->counts();
+    const TieredHome::Counts counts = tiers.store->counts();
     EXPECT_EQ(residents.bytes(), 0) << "what is recorded is what happens";
     EXPECT_EQ(bytes_of(TierEvent::Kind::Read, events), counts.bytes_read);
     EXPECT_EQ(bytes_of(TierEvent::Kind::Write, events), counts.bytes_written);
@@ -276,8 +277,9 @@ TEST(TiersFuzz, KeepsShardsEqualToAModel) {
       std::mt19937 random(seed);
       std::vector<Modelled> shards;
       for (int i = 0; i < 5; ++i)
-        shards.push_back({Shard(Shard::Parts::of(at::full({(1 + i % 2) * kBlockNumel}, i, at::kFloat), tiers.home), {}),
-                          static_cast<double>(i)});
+        shards.push_back(
+            {Shard(Shard::Parts::of(at::full({(1 + i % 2) * kBlockNumel}, i, at::kFloat), tiers.store), {}),
+             static_cast<double>(i)});
       for (int call = 0; call < 60; ++call) {
         Modelled& one = shards[random() % shards.size()];
         const auto what = random() % 8;
@@ -291,14 +293,14 @@ TEST(TiersFuzz, KeepsShardsEqualToAModel) {
           lease_and_change(one, random);
         }
         if (testing::Test::HasFailure()) return;
-        ASSERT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
+        ASSERT_LE(tiers.store->counts().peak_host_bytes, tiers.budget);
       }
       for (Modelled& one : shards) {
         const Lease lease = one.shard.lease();
         EXPECT_EQ(value_of(lease->values), one.values);
         EXPECT_EQ(lease->gradients.defined(), one.gradients.has_value());
       }
-      evictions += tiers.home->counts().evictions;
+      evictions += tiers.store->counts().evictions;
     }
     EXPECT_EQ(tiers.disk->counts().used_bytes, 0);
   }

@@ -112,8 +112,8 @@ TEST(States, KeepsOnlyReadStatesOfRecomputedBlocks) {
     const Model model = with_skip(factors);
     nn::ForwardContext step = step_of_x();
     step.training = true;
-    const auto home = std::make_shared<Counting>();
-    if (is_recomputed) step.recompute = nn::Recompute::Block, step.inputs = home;
+    const auto store = std::make_shared<Counting>();
+    if (is_recomputed) step.recompute = nn::Recompute::Block, step.inputs = store;
     // the batch, and so the first input, has no gradient
     run_stage(model, {.last = 5}, {}, step)[0].sum().backward();
     for (size_t i = 0; i < factors.size(); ++i) {
@@ -123,7 +123,7 @@ TEST(States, KeepsOnlyReadStatesOfRecomputedBlocks) {
       else
         want.push_back(factors[i].grad());
     }
-    if (is_recomputed) EXPECT_THAT(home->counts, ElementsAre(1, 1, 1, 1, 2));
+    if (is_recomputed) EXPECT_THAT(store->counts, ElementsAre(1, 1, 1, 1, 2));
   }
 }
 

@@ -20,7 +20,7 @@ using namespace memory;
 constexpr int64_t kSegment = 4096;  // elements: a multiple of the disk's block size for any dtype
 
 /// A TieredHome that measures the largest number of bytes it kept after any call.
-class SampledHome final : public Home {
+class SampledHome final : public OffloadStore {
  public:
   SampledHome(const std::string& folder, int64_t host_bytes)
       : tiers({.host_bytes = host_bytes, .disk = std::make_shared<DiskSpace>(folder)}) {}
@@ -40,25 +40,25 @@ class SampledHome final : public Home {
 
  private:
   struct Sampled final : Kept {
-    Sampled(SampledHome& home, std::unique_ptr<Kept> kept) : home(home), kept(std::move(kept)) {}
+    Sampled(SampledHome& store, std::unique_ptr<Kept> kept) : store(store), kept(std::move(kept)) {}
     int64_t bytes() const override { return kept->bytes(); }
-    void expect() override { kept->expect(), home.sample(); }
+    void expect() override { kept->expect(), store.sample(); }
     at::Tensor bring() override {
       const at::Tensor lent = kept->bring();
-      home.sample();
+      store.sample();
       return lent;
     }
-    void put(const at::Tensor& lent, bool changed) override { kept->put(lent, changed), home.sample(); }
-    void forget() override { kept->forget(), home.sample(); }
-    void replace(const at::Tensor& tensor) override { kept->replace(tensor), home.sample(); }
-    SampledHome& home;
+    void put(const at::Tensor& lent, bool changed) override { kept->put(lent, changed), store.sample(); }
+    void forget() override { kept->forget(), store.sample(); }
+    void replace(const at::Tensor& tensor) override { kept->replace(tensor), store.sample(); }
+    SampledHome& store;
     std::unique_ptr<Kept> kept;
   };
 };
 
 /// bf16 parameters with master weights under AdamW, sharded over all ranks; one is larger than a chunk.
 struct Training {
-  Training(comm::World& world, std::shared_ptr<Home> home, int64_t element = 0)
+  Training(comm::World& world, std::shared_ptr<OffloadStore> offload, int64_t element = 0)
       : mesh(world, {comm::Mesh::batch("data", world.size())}),
         parameters(mesh.coordinates(), {at::kBFloat16, at::kCPU, 1}) {
     const auto add = [&](const char* name, int64_t segments) {  // `element` extra elements make padding
@@ -70,7 +70,7 @@ struct Training {
     options.sharing = Sharing::of_stage(3);
     options.capacity = kSegment * world.size();
     options.masters = at::kFloat;
-    options.home = std::move(home);
+    options.offload = std::move(offload);
     if (element > 0) options.compression = comm::compression_of("int8");
     store = std::make_unique<ChunkStore>(parameters, mesh, options);
     reducer = std::make_unique<parallel::GradientReducer>(
@@ -119,19 +119,19 @@ TEST_P(Copies, TakeFourteenBytesPerParameterWithGradients) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     test::TemporaryFolder folder;
     for (const int64_t host_bytes : {int64_t{1} << 30, 32 * kSegment}) {
-      const auto home = std::make_shared<SampledHome>(folder.path(), host_bytes);
-      Training here(world, nullptr), there(world, home);
+      const auto offload = std::make_shared<SampledHome>(folder.path(), host_bytes);
+      Training here(world, nullptr), there(world, offload);
       // With several replicas, a chunk whose gather is in progress when its gradients arrive keeps its part.
       const int64_t all = 14 * 6 * kSegment, both = 2 * kSegment * world.size();
       for (int step = 0; step < 4; ++step) {
-        home->tiers.begin_step();
+        offload->tiers.begin_step();
         for (Training* training : {&here, &there}) training->backward(), training->update();
-        home->tiers.end_step();
+        offload->tiers.end_step();
       }
-      EXPECT_GE(home->peak_kept, all);
-      EXPECT_LE(home->peak_kept, all + both) << host_bytes;
-      EXPECT_LE(home->peak_on_disk, all + both) << host_bytes;
-      EXPECT_EQ(home->peak_on_disk > 0, host_bytes < all);
+      EXPECT_GE(offload->peak_kept, all);
+      EXPECT_LE(offload->peak_kept, all + both) << host_bytes;
+      EXPECT_LE(offload->peak_on_disk, all + both) << host_bytes;
+      EXPECT_EQ(offload->peak_on_disk > 0, host_bytes < all);
       expect_equal(there.values(), here.values(), concat(host_bytes));
     }
   });
@@ -160,15 +160,15 @@ TEST_P(Copies, UseRoundedMasterWeightsForEarlyReads) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(1, 2));
 
 TEST(Copies, KeepTheMasterIfACopyCannotBeMade) {
-  const auto home = std::make_shared<test::CountingHome>();
-  Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), home);
-  parts.copy = home->keep(at::zeros({4}, at::kBFloat16));
+  const auto offload = std::make_shared<test::CountingHome>();
+  Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), offload);
+  parts.copy = offload->keep(at::zeros({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});
   shard.drop_copy();
-  home->broken = 1;
+  offload->broken = 1;
   EXPECT_THROW(shard.make_copy(), Error);
-  EXPECT_EQ(home->lent(), 0);
-  home->broken = static_cast<size_t>(-1);
+  EXPECT_EQ(offload->lent(), 0);
+  offload->broken = static_cast<size_t>(-1);
   shard.make_copy();
   const Lease lease = shard.lease();
   EXPECT_EQ(lease->copy[0].item<float>(), static_cast<float>(static_cast<c10::BFloat16>(1.0F / 3)));

@@ -43,10 +43,10 @@ TEST(OwnerComputes, BalancesTheWorkOfRanks) {
 TEST(OwnerComputes, PrefetchesShardsOfTheNextWindow) {
   comm::run_ranks(kRanks, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
-    const auto home = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingHome>();
     std::vector<memory::Shard> shards;
     for (int i = 0; i < 3; ++i)
-      shards.emplace_back(memory::Shard::Parts::of(at::zeros({4}, at::kDouble), home), std::vector<memory::Piece>());
+      shards.emplace_back(memory::Shard::Parts::of(at::zeros({4}, at::kDouble), offload), std::vector<memory::Piece>());
     std::vector<OwnerComputes::Matrix> matrices;
     for (const size_t shard : {0, 1, 1, 2})
       matrices.push_back({.shape = {2, 2}, .result = {1}, .cost = 1, .shards = {shard}});
@@ -55,14 +55,14 @@ TEST(OwnerComputes, PrefetchesShardsOfTheNextWindow) {
                {.needs = {.values = memory::Access::Read},
                 .collect =
                     [&](size_t k, const at::Tensor&, const auto& leases) {
-                      EXPECT_EQ(home->counts[2].expected, 1) << "from the first window on";
-                      EXPECT_EQ(home->counts[2].brought, k < 2 ? 0 : 1);
+                      EXPECT_EQ(offload->counts[2].expected, 1) << "from the first window on";
+                      EXPECT_EQ(offload->counts[2].brought, k < 2 ? 0 : 1);
                       EXPECT_EQ(leases.count(matrices[k].shards[0]), 1u);
                     },
                 .compute = [](size_t, const at::Tensor& whole) { return whole.sum().view({1}); },
                 .hand_out = [](size_t, const at::Tensor&, const auto&) {}});
-    for (const size_t leased : {0, 1}) EXPECT_EQ(home->counts[leased].expected, 0) << "shard " << leased;
-    EXPECT_EQ(home->brought(), 3) << "the shard of both windows once";
+    for (const size_t leased : {0, 1}) EXPECT_EQ(offload->counts[leased].expected, 0) << "shard " << leased;
+    EXPECT_EQ(offload->brought(), 3) << "the shard of both windows once";
   });
 }
 

@@ -36,14 +36,14 @@ TEST_P(EveryRule, StepsEquallyWithOffloadedShards) {
   if (c.name == "galore") c.rank = 3;
   for (const Layout& layout : {Layout{}, Layout{2, 2, true}})
     comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
-      const auto home = std::make_shared<test::CountingHome>();
-      RankState here(world, layout), there(world, layout, home);
+      const auto offload = std::make_shared<test::CountingHome>();
+      RankState here(world, layout), there(world, layout, offload);
       const auto want = stepped(c, here), got = stepped(c, there);
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(at::equal(got[i], want[i])) << "tensor " << i << " under " << to_string(layout);
-      EXPECT_GT(home->brought(), 0);
-      EXPECT_GT(home->expected(), 0) << "the second shard while the first is updated";
+      EXPECT_GT(offload->brought(), 0);
+      EXPECT_GT(offload->expected(), 0) << "the second shard while the first is updated";
     });
 }
 INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
@@ -51,37 +51,37 @@ INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
 
 TEST(Residence, LoadsGradientsForNormsAndClipping) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto home = std::make_shared<test::CountingHome>();
-    RankState here(world, {}), there(world, {}, home);
+    const auto offload = std::make_shared<test::CountingHome>();
+    RankState here(world, {}), there(world, {}, offload);
     here.set_gradients(1, 1);
     there.set_gradients(1, 1);
-    home->forget_counts();
+    offload->forget_counts();
     for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity})
       EXPECT_EQ(gradient_norm(there.shards, there.mesh, order), gradient_norm(here.shards, here.mesh, order));
-    EXPECT_EQ(home->counts.size(), 4u) << "values and gradients of two shards";
-    for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].brought, 0);
-    for (const size_t gradients : {1, 3}) EXPECT_EQ(home->counts[gradients].brought, 2);
-    EXPECT_EQ(home->written(), 0);
+    EXPECT_EQ(offload->counts.size(), 4u) << "values and gradients of two shards";
+    for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].brought, 0);
+    for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].brought, 2);
+    EXPECT_EQ(offload->written(), 0);
     clip_by_value(there.shards, 0.5);
-    EXPECT_EQ(home->written(), 2);
+    EXPECT_EQ(offload->written(), 2);
     EXPECT_EQ(gradient_norm(there.shards, there.mesh, NormOrder::Infinity), 0.5);
   });
 }
 
 /// In the two passes of a step only parts of sharded parameters are loaded, for gathers. The second pass also loads the
 /// gradients of the first, if they are sharded.
-void expect_gradients_alone(const test::CountingHome& home, int zero, size_t shards, int64_t gathers) {
+void expect_gradients_alone(const test::CountingHome& offload, int zero, size_t shards, int64_t gathers) {
   // The store has for each chunk its part, if it is sharded, and its master weights; then two states of each.
   const size_t gradients = (zero == 3 ? 4 : 3) * shards;
-  EXPECT_EQ(home.brought(0, gradients), gathers) << "zero " << zero;
+  EXPECT_EQ(offload.brought(0, gradients), gathers) << "zero " << zero;
   EXPECT_EQ(gathers > 0, zero == 3);
-  EXPECT_EQ(home.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
+  EXPECT_EQ(offload.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
   // Gradients are stored in the place of the parameters with zero 3.
-  EXPECT_EQ(home.places(), static_cast<int64_t>(gradients + (zero == 2 ? shards : 0))) << "zero " << zero;
+  EXPECT_EQ(offload.places(), static_cast<int64_t>(gradients + (zero == 2 ? shards : 0))) << "zero " << zero;
 }
 
 /// The bf16 parameters of two replicas after three steps of AdamW on fp32 masters.
-std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHome>& home) {
+std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHome>& offload) {
   std::vector<at::Tensor> values;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -92,12 +92,12 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
     options.sharing = memory::Sharing::of_stage(zero);
     options.capacity = 100;
     options.masters = at::kFloat;
-    options.home = world.rank() == 0 ? home : nullptr;  // the offload store of one rank only
+    options.offload = world.rank() == 0 ? offload : nullptr;  // the offload store of one rank only
     memory::ChunkStore store(parameters, mesh, options);
     parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
     const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
     for (int64_t t = 1; t <= 3; ++t) {
-      if (options.home) home->forget_counts();
+      if (options.offload) offload->forget_counts();
       const int64_t gathers_before = store.counts().gathers;
       reducer.zero();
       for (const bool last : {false, true}) {
@@ -109,8 +109,8 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
       }
       reducer.finish();
       store.end_pass();
-      if (options.home)
-        expect_gradients_alone(*home, zero, store.shards().size(), store.counts().gathers - gathers_before);
+      if (options.offload)
+        expect_gradients_alone(*offload, zero, store.shards().size(), store.counts().gathers - gathers_before);
       optimizer->step(t, 0.05, 1);
       store.updated();
     }
@@ -124,12 +124,12 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
 
 TEST(Residence, TrainsEquallyWithOffloadedTensors) {
   for (const int zero : {0, 1, 2, 3}) {
-    const auto home = std::make_shared<test::CountingHome>();
-    const auto here = trained(zero, nullptr), there = trained(zero, home);
+    const auto offload = std::make_shared<test::CountingHome>();
+    const auto here = trained(zero, nullptr), there = trained(zero, offload);
     ASSERT_EQ(there.size(), 3u);
     for (size_t i = 0; i < there.size(); ++i)
       EXPECT_TRUE(at::equal(there[i], here[i])) << "zero " << zero << ", parameter " << i;
-    EXPECT_GT(home->brought(), 0);
+    EXPECT_GT(offload->brought(), 0);
   }
 }
 
@@ -147,32 +147,32 @@ TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
       OptimizerConfig c;
       c.name = name;
       if (c.name == "galore") c.rank = 3;
-      const auto home = std::make_shared<test::CountingHome>();
-      RankState rank(world, {}, home);
-      home->forget_counts();
+      const auto offload = std::make_shared<test::CountingHome>();
+      RankState rank(world, {}, offload);
+      offload->forget_counts();
       const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
-      EXPECT_EQ(home->brought(), 0) << name << ": to make states nothing is brought";
+      EXPECT_EQ(offload->brought(), 0) << name << ": to make states nothing is brought";
       rank.set_gradients(1, 4);
-      home->forget_counts();
+      offload->forget_counts();
       optimizer->step(1, rate_of(1), 0.25);
       const Walks& want = walks.at(name);
-      for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].brought, want.values) << name;
-      for (const size_t gradients : {1, 3}) EXPECT_EQ(home->counts[gradients].brought, want.gradients) << name;
-      for (size_t state = 4; state < home->counts.size(); ++state)
-        EXPECT_EQ(home->counts[state].brought, want.states) << name << ", state " << state - 4;
-      for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].written, 1) << name;
+      for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].brought, want.values) << name;
+      for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].brought, want.gradients) << name;
+      for (size_t state = 4; state < offload->counts.size(); ++state)
+        EXPECT_EQ(offload->counts[state].brought, want.states) << name << ", state " << state - 4;
+      for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].written, 1) << name;
     });
 }
 
 TEST(Residence, SharesConcurrentLeases) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto home = std::make_shared<test::CountingHome>();
-    RankState rank(world, {}, home);
+    const auto offload = std::make_shared<test::CountingHome>();
+    RankState rank(world, {}, offload);
     const memory::Lease first = rank.shards[0].lease();
-    const int64_t before = home->brought();
+    const int64_t before = offload->brought();
     const memory::Lease second = rank.shards[0].lease();
     EXPECT_EQ(first, second);
-    EXPECT_EQ(home->brought(), before);
+    EXPECT_EQ(offload->brought(), before);
   });
 }
 

@@ -13,7 +13,7 @@ namespace colossal::optim {
 /// last ones are smaller or empty. Parameters are unchanged; gradients are zero.
 inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype,
                                 int64_t index, int64_t count, bool counts = true,
-                                std::shared_ptr<memory::Home> home = nullptr) {
+                                std::shared_ptr<memory::OffloadStore> offload = nullptr) {
   int64_t total = 0;
   for (const nn::Parameter* p : parameters) total += p->value.numel();
   const int64_t length = (total + count - 1) / count, begin = index * length, end = begin + length;
@@ -30,7 +30,7 @@ inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, c
     }
     at += p->value.numel();
   }
-  const memory::Shard shard(memory::Shard::Parts::of(values, std::move(home)), std::move(pieces));
+  const memory::Shard shard(memory::Shard::Parts::of(values, std::move(offload)), std::move(pieces));
   shard.lease()->gradients = at::zeros({length}, options);
   return shard;
 }

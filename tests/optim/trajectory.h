@@ -85,7 +85,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 
 /// The parameters of one rank under a layout, in two shards, with operations for tests.
 struct RankState {
-  RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::Home>& home = nullptr)
+  RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::OffloadStore>& offload = nullptr)
       : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
         parameters(mesh.coordinates(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
@@ -94,8 +94,8 @@ struct RankState {
     for (nn::Parameter& p : parameters) chunks[i++ < 3 ? 0 : 1].push_back(&p);
     for (const auto& chunk : chunks) {
       const int index = mesh.index("data");
-      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data, true, home)
-                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0, home));
+      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data, true, offload)
+                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0, offload));
     }
   }
 

@@ -1,4 +1,4 @@
-// A memory::Home that counts its calls and invalidates each tensor that its user may no longer read.
+// A memory::OffloadStore that counts its calls and invalidates each tensor that its user may no longer read.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 
 namespace colossal::test {
 
 /// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after keep(), and a borrowed one
 /// after put(). Thread safety: one thread calls the members.
-class CountingHome final : public memory::Home {
+class CountingHome final : public memory::OffloadStore {
  public:
   /// The counts of one tensor that was stored.
   struct Count {
@@ -57,7 +57,8 @@ class CountingHome final : public memory::Home {
 
  private:
   struct Copy final : memory::Kept {
-    Copy(CountingHome& home, size_t number, at::Tensor value) : home(home), number(number), value(std::move(value)) {}
+    Copy(CountingHome& store, size_t number, at::Tensor value)
+        : store(store), number(number), value(std::move(value)) {}
     ~Copy() override {
       count().is_gone = true;
       count().is_lent = false;
@@ -65,11 +66,11 @@ class CountingHome final : public memory::Home {
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     void expect() override { ++count().expected; }
     at::Tensor bring() override {
-      require(number != home.broken, "home", "tensor ", number, " is broken");
+      require(number != store.broken, "store", "tensor ", number, " is broken");
       EXPECT_FALSE(count().is_lent) << "tensor " << number << " is brought twice";
       ++count().brought;
       count().is_lent = true;
-      home.peak_borrowed = std::max(home.peak_borrowed, home.lent());
+      store.peak_borrowed = std::max(store.peak_borrowed, store.lent());
       return value.clone();
     }
     void put(const at::Tensor& lent, bool changed) override {
@@ -96,9 +97,9 @@ class CountingHome final : public memory::Home {
       value.copy_(tensor);
       spoil(tensor);
     }
-    Count& count() { return home.counts[number]; }
+    Count& count() { return store.counts[number]; }
 
-    CountingHome& home;
+    CountingHome& store;
     size_t number;
     at::Tensor value;
   };
@@ -109,7 +110,7 @@ class CountingHome final : public memory::Home {
     else
       at::Tensor(tensor).fill_(77);
   }
-  int64_t sum(int64_t Count::* what, size_t first, size_t end) const {
+  int64_t sum(int64_t Count::*what, size_t first, size_t end) const {
     int64_t total = 0;
     for (size_t i = first; i < std::min(end, counts.size()); ++i) total += counts[i].*what;
     return total;

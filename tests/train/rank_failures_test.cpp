@@ -17,7 +17,7 @@ namespace colossal::train::rank_failures_test {
 namespace {
 
 /// An offload store that keeps copies. Among the calls that may fail, the one with number `fails` fails.
-class FailingHome final : public memory::Home {
+class FailingHome final : public memory::OffloadStore {
  public:
   static constexpr int64_t kNever = -1;
   int64_t calls = 0, fails = kNever;
@@ -29,20 +29,20 @@ class FailingHome final : public memory::Home {
 
  private:
   struct Copy final : memory::Kept {
-    Copy(FailingHome& home, at::Tensor value) : home(home), value(std::move(value)) {}
+    Copy(FailingHome& store, at::Tensor value) : store(store), value(std::move(value)) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
-      home.call();
+      store.call();
       EXPECT_FALSE(std::exchange(is_lent, true));
       return value;
     }
     void put(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_lent, false)); }
     void forget() override { is_lent = false; }
     void replace(const at::Tensor& tensor) override {
-      home.call();
+      store.call();
       value.copy_(tensor);
     }
-    FailingHome& home;
+    FailingHome& store;
     at::Tensor value;
     bool is_lent = false;
   };
@@ -64,7 +64,7 @@ struct Rank {
         parameters(mesh.coordinates(), {config.precision.dtype(), at::kCPU, 1}) {
     for (const int64_t rows : {4, 4, 16})
       parameters.add(concat("p", parameters.size()), tensor::ShardSpec::whole({rows, 8}), nn::Init::normal(1), true);
-    optimization = std::make_unique<Optimization>(parameters, mesh, config, home);
+    optimization = std::make_unique<Optimization>(parameters, mesh, config, store);
   }
   static run::Config config_of(const Case& c, int64_t ranks) {
     run::Config config = test::course_config();
@@ -104,7 +104,7 @@ struct Rank {
     return all;
   }
 
-  std::shared_ptr<FailingHome> home = std::make_shared<FailingHome>();
+  std::shared_ptr<FailingHome> store = std::make_shared<FailingHome>();
   comm::Mesh mesh;
   run::Config config;
   nn::Parameters parameters;
@@ -130,11 +130,11 @@ Outcome outcome_of(const Case& c, int64_t fails) {
     rank.step();
     const std::vector<at::Tensor> before = rank.weights();
     const auto me = static_cast<size_t>(world.rank());
-    rank.home->calls = 0;
-    if (me == 1) rank.home->fails = fails;
+    rank.store->calls = 0;
+    if (me == 1) rank.store->fails = fails;
     outcome.said[me] = test::thrown_message([&] { rank.step(); });
-    if (me == 1) outcome.calls = rank.home->calls;
-    rank.home->fails = FailingHome::kNever;
+    if (me == 1) outcome.calls = rank.store->calls;
+    rank.store->fails = FailingHome::kNever;
     outcome.saved[me] = test::thrown_message([&] { outcome.is_as_before[me] = are_equal(rank.weights(), before); });
   });
   return outcome;

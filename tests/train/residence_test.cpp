@@ -24,7 +24,7 @@ struct Model {
     config.optimizer.name = optimizer;
     config.precision.mode = "bf16";
     config.parallel.chunk_mib = 2.0 * kNumel / (1 << 20);
-    optimization = std::make_unique<Optimization>(parameters, mesh, config, home);
+    optimization = std::make_unique<Optimization>(parameters, mesh, config, offload);
   }
   void step() {
     optimization->zero_grad();
@@ -39,7 +39,7 @@ struct Model {
   void load(const std::string& folder) {
     checkpoint::TrainingState state = optimization->state();
     checkpoint::load(*checkpoint::latest(folder), state, mesh.all(), mesh.coordinates());
-    loaded_brought = home->brought();
+    loaded_brought = offload->brought();
     optimization->loaded(state);
   }
   std::vector<at::Tensor> all() {
@@ -49,7 +49,7 @@ struct Model {
     return values;
   }
 
-  std::shared_ptr<test::CountingHome> home = std::make_shared<test::CountingHome>();
+  std::shared_ptr<test::CountingHome> offload = std::make_shared<test::CountingHome>();
   comm::Mesh mesh;
   nn::Parameters parameters;
   std::unique_ptr<Optimization> optimization;
@@ -65,18 +65,18 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         Model model(world, count, optimizer), resumed(world, count, optimizer);
         ASSERT_EQ(model.optimization->store().shards().size(), static_cast<size_t>(count));
         model.step();
-        model.home->forget_counts();
+        model.offload->forget_counts();
         checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.coordinates(), 0);
-        peak_saved.push_back(model.home->peak_borrowed);
-        for (const auto& tensor : model.home->counts)  // directions are not stored after an update
+        peak_saved.push_back(model.offload->peak_borrowed);
+        for (const auto& tensor : model.offload->counts)  // directions are not stored after an update
           EXPECT_EQ(tensor.brought, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
-        EXPECT_EQ(model.home->written(), 0);
-        model.saved_brought = model.home->brought();
-        resumed.home->forget_counts();
+        EXPECT_EQ(model.offload->written(), 0);
+        model.saved_brought = model.offload->brought();
+        resumed.offload->forget_counts();
         resumed.load(folder.path());
-        peak_loaded.push_back(resumed.home->peak_borrowed);
+        peak_loaded.push_back(resumed.offload->peak_borrowed);
         EXPECT_EQ(resumed.loaded_brought, model.saved_brought) << optimizer << ": once each";
-        EXPECT_EQ(resumed.home->written(), model.saved_brought);
+        EXPECT_EQ(resumed.offload->written(), model.saved_brought);
         for (Model* m : {&model, &resumed}) m->step();  // continues from the loaded state
         const auto want = model.all(), got = resumed.all();
         ASSERT_EQ(got.size(), want.size());

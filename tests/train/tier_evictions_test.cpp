@@ -49,16 +49,16 @@ class Replay {
  public:
   Replay(const std::vector<TierEvent>& pass, const std::string& policy, int64_t room)
       : pass_(pass),
-        home_({.host_bytes = room * kBytes,
-               .disk = std::make_shared<memory::DiskSpace>(folder_.path()),
-               .eviction = memory::make_eviction(policy),
-               .ahead = 0}) {
-    home_.begin_record();
+        store_({.host_bytes = room * kBytes,
+                .disk = std::make_shared<memory::DiskSpace>(folder_.path()),
+                .eviction = memory::make_eviction(policy),
+                .ahead = 0}) {
+    store_.begin_record();
     std::map<size_t, size_t> numbers;  // numbers in this store follow the order of creation
     for (TierEvent& event : pass_) {
       const auto [place, is_new] = numbers.emplace(event.number, kept_.size());
       event.number = place->second, event.bytes = kBytes;
-      if (is_new) kept_.push_back(home_.keep(tensor_));
+      if (is_new) kept_.push_back(store_.keep(tensor_));
     }
     lent_.resize(kept_.size());
   }
@@ -67,22 +67,22 @@ class Replay {
     int64_t evictions, reads;
   };
   Moved run_pass() {
-    const memory::TieredHome::Counts before = home_.counts();
-    home_.begin_step();
+    const memory::TieredHome::Counts before = store_.counts();
+    store_.begin_step();
     for (const TierEvent& event : pass_) carry_out(event);
-    home_.end_step();
-    return {home_.counts().evictions - before.evictions, home_.counts().reads - before.reads};
+    store_.end_step();
+    return {store_.counts().evictions - before.evictions, store_.counts().reads - before.reads};
   }
 
   const std::vector<TierEvent>& pass() const { return pass_; }
 
   /// Returns the numbers of the tensors in host memory.
   std::set<size_t> residents() {
-    for (const TierEvent& event : home_.end_record()) {
+    for (const TierEvent& event : store_.end_record()) {
       if (event.kind == Kind::Set || event.kind == Kind::Read) here_.insert(event.number);
       if (event.kind == Kind::Leave) here_.erase(event.number);
     }
-    home_.begin_record();
+    store_.begin_record();
     return here_;
   }
 
@@ -106,7 +106,7 @@ class Replay {
   test::TemporaryFolder folder_;
   at::Tensor tensor_ = at::zeros({kBytes / 4});
   std::vector<TierEvent> pass_;
-  memory::TieredHome home_;
+  memory::TieredHome store_;
   std::vector<std::unique_ptr<memory::Kept>> kept_;
   std::vector<at::Tensor> lent_;
   std::set<size_t> here_;

@@ -39,8 +39,8 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 }
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-             const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher,
-             bool in_place)
+             const std::optional<comm::Compression>& compression, OffloadStore& offload, int64_t capacity,
+             Watcher* watcher, bool in_place)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -50,7 +50,7 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
       in_place_(in_place),
-      lends_here_(home.lends_on(options_.device()) == options_.device()),
+      lends_here_(offload.lends_on(options_.device()) == options_.device()),
       state_(State::Gathered),
       whole_(whole),
       aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
@@ -66,7 +66,7 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
     const int64_t length = std::min(most, part_length() - first);
     const at::Tensor own = own_slice().narrow(0, first, length);
     segments_.push_back(
-        {first, length, stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own)});
+        {first, length, stays() ? InPlace().keep(own) : offload.keep(part_length() < length_ ? own.clone() : own)});
     first += length;
   } while (first < part_length());
   if (!stays()) {  // the storage has the chunk's sizes, but no memory of its own at any time

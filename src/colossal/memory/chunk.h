@@ -10,7 +10,7 @@
 
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 #include "colossal/memory/stream_aside.h"
 #include "colossal/nn/parameter.h"
 
@@ -42,10 +42,10 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 /// released chunk and see the values again after the next gather.
 ///
 /// A permanent chunk, for which stays() is true, is never released: its owned part is a slice of the gathered tensor.
-/// The part of any other chunk is stored in a Home, cut into segments. A segment is borrowed for the duration of a
-/// gather. If there are several, they are copied one after the other, so that only one is borrowed at a time. A chunk
-/// that is read `in place` has one sharer and one segment, and is no copy: its part is borrowed until the chunk is
-/// released and serves as the gathered tensor.
+/// The part of any other chunk is stored in an OffloadStore, cut into segments. A segment is borrowed for the duration
+/// of a gather. If there are several, they are copied one after the other, so that only one is borrowed at a time. A
+/// chunk that is read `in place` has one sharer and one segment, and is no copy: its part is borrowed until the chunk
+/// is released and serves as the gathered tensor.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
@@ -67,15 +67,15 @@ class Chunk {
   };
 
   /// Makes the slots' parameters views of the chunk, with the values of `whole` [length].
-  /// `index`: number of the chunk, for the watcher. `compression`: applies to gathers; none = off. `home`: stores this
-  /// rank's part of a chunk that may be released; it must outlive the chunk. `capacity`: maximum number of elements of
-  /// a segment, see segment_length(). `watcher`: observes a chunk that may be released and must outlive the chunk; null
-  /// makes the chunk permanent. `in_place`: reads the part where the store provides it. It requires a chunk that may be
-  /// released, one sharer, a store that provides tensors on the chunk's device, and parameters that are never written.
-  /// Errors: see Home::keep(). ("chunk") the length is not divisible by the number of sharers; `in_place` for another
-  /// kind of chunk.
+  /// `index`: number of the chunk, for the watcher. `compression`: applies to gathers; none = off. `offload`: stores
+  /// this rank's part of a chunk that may be released; it must outlive the chunk. `capacity`: maximum number of
+  /// elements of a segment, see segment_length(). `watcher`: observes a chunk that may be released and must outlive the
+  /// chunk; null makes the chunk permanent. `in_place`: reads the part where the store provides it. It requires a chunk
+  /// that may be released, one sharer, a store that provides tensors on the chunk's device, and parameters that are
+  /// never written. Errors: see OffloadStore::keep(). ("chunk") the length is not divisible by the number of sharers;
+  /// `in_place` for another kind of chunk.
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-        const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher,
+        const std::optional<comm::Compression>& compression, OffloadStore& offload, int64_t capacity, Watcher* watcher,
         bool in_place = false);
   ~Chunk();
   Chunk(const Chunk&) = delete;

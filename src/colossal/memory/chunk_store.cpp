@@ -52,19 +52,19 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
     else
       values.copy_(slot.parameter->value);
   }
-  std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
-  homes_.push_back(trained && options_.on_device
-                       ? std::make_shared<MovableHome>(home, options.device(), options_.on_device)
-                       : nullptr);
-  if (homes_.back()) home = homes_.back();
+  std::shared_ptr<OffloadStore> offload = options_.offload ? options_.offload : std::make_shared<InPlace>();
+  movable_stores_.push_back(trained && options_.on_device
+                                ? std::make_shared<MovableHome>(offload, options.device(), options_.on_device)
+                                : nullptr);
+  if (movable_stores_.back()) offload = movable_stores_.back();
   // An all_gather of a lossy copy would overwrite the values themselves.
   const bool is_lossless = !has_masters && !options_.sharing.parameters;
-  const at::Device lent_on = home->lends_on(exact.device());
+  const at::Device lent_on = offload->lends_on(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);
     chunks_.push_back(std::make_unique<Chunk>(
         chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
-        is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
+        is_lossless ? std::nullopt : options_.compression, *offload, options_.capacity,
         options_.sharing.parameters ? this : nullptr, options_.inference && lent_on == exact.device()));
   }
   Chunk& chunk = *chunks_.back();
@@ -79,10 +79,10 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
     const std::shared_ptr<Kept> kept = is_far ? brought_to(lent_on, segment.kept) : segment.kept;
-    Shard::Parts parts{.values = kept, .options = exact.options(), .length = segment.length, .home = home};
+    Shard::Parts parts{.values = kept, .options = exact.options(), .length = segment.length, .offload = offload};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
-      parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
+      parts.values = offload->keep(sharers.size() > 1 ? own.clone() : own);
       parts.copy = kept;
     }
     shards.emplace_back(std::move(parts),
@@ -196,8 +196,8 @@ void ChunkStore::gather(Chunk& chunk) {
   if (!chunk.gather()) return;
   gathered_.push_back(chunk.index());
   ++counts_.gathers;
-  const MovableHome* home = home_of(chunk);
-  if (!home || !home->is_on_device()) counts_.brought += chunk.bytes() / chunk.sharers().size();
+  const MovableHome* movable = movable_store_of(chunk);
+  if (!movable || !movable->is_on_device()) counts_.brought += chunk.bytes() / chunk.sharers().size();
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
 }

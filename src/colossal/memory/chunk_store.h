@@ -55,16 +55,16 @@ struct ChunkOptions {
   std::optional<comm::Compression> compression{};
   /// Store for master weights, optimizer states, gradient shards and sharded parameters while nothing uses them; null =
   /// InPlace
-  std::shared_ptr<Home> home{};
+  std::shared_ptr<OffloadStore> offload{};
   /// No training. Parameters require no gradients, have one rank per sharing group, and get their values from a
-  /// checkpoint, through frozen(). The store draws and copies no values: `home` is given tensors without values. If
-  /// `home` provides tensors on the device that reads them, readers use the borrowed tensor itself while a chunk is
+  /// checkpoint, through frozen(). The store draws and copies no values: `offload` is given tensors without values. If
+  /// `offload` provides tensors on the device that reads them, readers use the borrowed tensor itself while a chunk is
   /// gathered
   bool inference = false;
   /// Parameters that the store does not take over or change
   std::set<const nn::Parameter*> left_out{};
-  /// Counter of bytes on the device; null = off. If it is set, what `home` stores of a trained chunk can be moved to
-  /// the device (ChunkStore::home_of), and the counter includes it
+  /// Counter of bytes on the device; null = off. If it is set, what `offload` stores of a trained chunk can be moved to
+  /// the device (ChunkStore::movable_store_of), and the counter includes it
   std::shared_ptr<std::atomic<int64_t>> on_device{};
 };
 
@@ -111,7 +111,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   /// Returns the store that moves all tensors of a trained chunk together. Null for a frozen chunk, or without
   /// ChunkOptions::on_device.
-  MovableHome* home_of(const Chunk& chunk) { return homes_[chunk.index()].get(); }
+  MovableHome* movable_store_of(const Chunk& chunk) { return movable_stores_[chunk.index()].get(); }
 
   /// Makes changed values of the shards visible as parameters on all ranks. `loaded`: the values came from a
   /// checkpoint, not from an optimizer, so this function also sets the copies of master weights.
@@ -162,7 +162,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   ChunkOptions options_;
   comm::Mesh& mesh_;
-  std::vector<std::shared_ptr<MovableHome>> homes_;  // store of each chunk, or null; must outlive chunks_
+  std::vector<std::shared_ptr<MovableHome>> movable_stores_;  // store of each chunk, or null; must outlive chunks_
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
   std::vector<size_t> first_shards_;  // index of each chunk's first shard in shards_ or frozen_

@@ -13,22 +13,22 @@ namespace colossal::memory {
 /// A stored tensor. It is in `there_`, its handle in the other store, if that is set; otherwise in `here_`.
 class MovableHome::Movable final : public Kept {
  public:
-  Movable(MovableHome& home, const at::Tensor& tensor)
-      : home_(home),
+  Movable(MovableHome& store, const at::Tensor& tensor)
+      : store_(store),
         sizes_(tensor.sizes().vec()),
-        options_(tensor.options().device(home.device_)),
+        options_(tensor.options().device(store.device_)),
         size_(static_cast<int64_t>(tensor.nbytes())) {
-    if (home.is_on_device())
-      hold(tensor.to(home.device_));
+    if (store.is_on_device())
+      hold(tensor.to(store.device_));
     else
-      there_ = home.behind_->keep(tensor);
-    const std::lock_guard lock(home_.mutex_);
-    home_.kept_.push_back(this);
+      there_ = store.behind_->keep(tensor);
+    const std::lock_guard lock(store_.mutex_);
+    store_.kept_.push_back(this);
   }
   ~Movable() override {
     hold({});
-    const std::lock_guard lock(home_.mutex_);
-    std::erase(home_.kept_, this);
+    const std::lock_guard lock(store_.mutex_);
+    std::erase(store_.kept_, this);
   }
 
   int64_t bytes() const override { return there_ ? there_->bytes() : 0; }
@@ -61,7 +61,7 @@ class MovableHome::Movable final : public Kept {
     if (there_)
       there_->replace(tensor);
     else
-      hold(tensor.to(home_.device_));
+      hold(tensor.to(store_.device_));
   }
 
   void move(bool to_device) {
@@ -76,7 +76,7 @@ class MovableHome::Movable final : public Kept {
       there_.reset();
       return;
     }
-    there_ = home_.behind_->keep(has_values_ ? here_ : at::zeros(sizes_, options_));
+    there_ = store_.behind_->keep(has_values_ ? here_ : at::zeros(sizes_, options_));
     if (!has_values_) there_->forget();
     hold({});
   }
@@ -84,13 +84,13 @@ class MovableHome::Movable final : public Kept {
 
  private:
   void hold(const at::Tensor& tensor) {
-    *home_.on_device_ += (tensor.defined() ? size_ : 0) - (here_.defined() ? size_ : 0);
+    *store_.on_device_ += (tensor.defined() ? size_ : 0) - (here_.defined() ? size_ : 0);
     // A slice would keep the memory of the larger tensor alive.
     const bool is_slice = tensor.defined() && tensor.storage().nbytes() > tensor.nbytes();
     here_ = is_slice ? tensor.clone() : tensor;
   }
 
-  MovableHome& home_;
+  MovableHome& store_;
   std::vector<int64_t> sizes_;
   at::TensorOptions options_;  // options of the tensor on the device
   int64_t size_;
@@ -99,7 +99,7 @@ class MovableHome::Movable final : public Kept {
   at::Tensor here_;
 };
 
-MovableHome::MovableHome(std::shared_ptr<Home> behind, at::Device device,
+MovableHome::MovableHome(std::shared_ptr<OffloadStore> behind, at::Device device,
                          std::shared_ptr<std::atomic<int64_t>> on_device)
     : behind_(std::move(behind)), device_(device), on_device_(std::move(on_device)) {}
 MovableHome::~MovableHome() = default;

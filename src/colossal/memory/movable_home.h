@@ -1,9 +1,9 @@
 // An offload store that moves all of its tensors together between another store and the device that computes.
 //
 //   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
-//   auto home = std::make_shared<memory::MovableHome>(tiers, device, on_device);   // of one chunk
-//   auto kept = home->keep(states);                                                // in `tiers`
-//   home->move(true);                                                              // here the update finds them now
+//   auto store = std::make_shared<memory::MovableHome>(tiers, device, on_device);   // of one chunk
+//   auto kept = store->keep(states);                                                // in `tiers`
+//   store->move(true);                                                              // here the update finds them now
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 
 namespace colossal::memory {
 
@@ -23,12 +23,12 @@ namespace colossal::memory {
 ///                memory of the other store.
 /// Cost:          an accelerator copies in the order of its current stream. The host does not wait for it if the other
 ///                store can avoid that.
-/// Thread safety: as Home.
-class MovableHome final : public Home {
+/// Thread safety: as OffloadStore.
+class MovableHome final : public OffloadStore {
  public:
   /// `behind`: stores the tensors that are not on the device. `device`: computes with the tensors. `on_device`: counter
   /// of the bytes of tensors on the device; several stores may share one counter.
-  MovableHome(std::shared_ptr<Home> behind, at::Device device, std::shared_ptr<std::atomic<int64_t>> on_device);
+  MovableHome(std::shared_ptr<OffloadStore> behind, at::Device device, std::shared_ptr<std::atomic<int64_t>> on_device);
   ~MovableHome() override;
 
   /// Stores `tensor`. If the store is on the device and `tensor` is there too, it keeps `tensor` itself, without a
@@ -37,8 +37,8 @@ class MovableHome final : public Home {
   /// Returns a device that changes with move().
   at::Device lends_on(at::Device device) const override { return is_on_device() ? device_ : behind_->lends_on(device); }
   /// Moves all stored tensors, none of which may be borrowed, and stores later ones in the new place. Cost: a copy of
-  /// each. Errors: see Home::keep() and Kept::copy_to() of the other store. After an error some tensors have moved and
-  /// others have not; all of them remain usable.
+  /// each. Errors: see OffloadStore::keep() and Kept::copy_to() of the other store. After an error some tensors have
+  /// moved and others have not; all of them remain usable.
   void move(bool to_device);
   bool is_on_device() const;
   /// Returns the bytes of all stored tensors, wherever they are, including those whose values were discarded.
@@ -46,7 +46,7 @@ class MovableHome final : public Home {
 
  private:
   class Movable;
-  std::shared_ptr<Home> behind_;
+  std::shared_ptr<OffloadStore> behind_;
   at::Device device_;
   std::shared_ptr<std::atomic<int64_t>> on_device_;
   mutable std::mutex mutex_;

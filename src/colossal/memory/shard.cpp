@@ -25,11 +25,11 @@ struct ShardTensors {
     at::Tensor lent{};             // the tensor that the lease borrowed
     bool is_there() const { return kept && has_values; }
   };
-  std::shared_ptr<Home> home;
+  std::shared_ptr<OffloadStore> offload;
   Tenant values, gradients, copy, directions;
   std::vector<Tenant> states;
   std::vector<Piece> pieces;
-  at::TensorOptions options;  // Home::lends_on() maps this device to the device of borrowed tensors
+  at::TensorOptions options;  // OffloadStore::lends_on() maps this device to the device of borrowed tensors
   int64_t length = 0;
   bool copy_is_dropped = false, drops_gradients = false;  // drops_gradients: discards the gradients after an update
   bool is_updated = false;  // the lease writes values and holds their gradients or directions
@@ -92,7 +92,7 @@ struct ShardTensors {
       if (fits)
         tenant.kept->replace(own);
       else
-        tenant.kept = home->keep(own);
+        tenant.kept = offload->keep(own);
     } catch (...) {  // ending a lease cannot throw: the tensor stays in memory, and the next lease throws
       failure = std::current_exception();
       tenant.kept = InPlace().keep(own);
@@ -113,7 +113,7 @@ struct ShardTensors {
 
   void make_place_for_directions() {
     if (directions.kept) return;
-    directions.kept = home->keep(at::empty({length}, options.device(home->lends_on(options.device()))));
+    directions.kept = offload->keep(at::empty({length}, options.device(offload->lends_on(options.device()))));
     directions.kept->forget();
     directions.has_values = false;
   }
@@ -158,13 +158,14 @@ Resident::~Resident() {
   shard_->returned.notify_all();
 }
 
-Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<Home> home) {
-  std::shared_ptr<Kept> kept = home ? home->keep(values) : InPlace().keep(values);
-  return {.values = std::move(kept), .options = values.options(), .length = values.numel(), .home = std::move(home)};
+Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<OffloadStore> offload) {
+  std::shared_ptr<Kept> kept = offload ? offload->keep(values) : InPlace().keep(values);
+  return {
+      .values = std::move(kept), .options = values.options(), .length = values.numel(), .offload = std::move(offload)};
 }
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
-  tensors_->home = parts.home ? std::move(parts.home) : std::make_shared<InPlace>();
+  tensors_->offload = parts.offload ? std::move(parts.offload) : std::make_shared<InPlace>();
   tensors_->options = parts.options;
   tensors_->length = parts.length;
   tensors_->values.kept = std::move(parts.values);
@@ -186,7 +187,7 @@ int64_t Shard::bytes() const {
 }
 at::TensorOptions Shard::options() const {
   const std::lock_guard lock(tensors_->mutex);
-  return tensors_->options.device(tensors_->home->lends_on(tensors_->options.device()));
+  return tensors_->options.device(tensors_->offload->lends_on(tensors_->options.device()));
 }
 
 size_t Shard::add_state(const at::Tensor& initial) const {
@@ -194,7 +195,7 @@ size_t Shard::add_state(const at::Tensor& initial) const {
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   require(!held, "shard", "a state cannot be added while a lease is held");
-  tensors_->states.push_back({tensors_->home->keep(initial)});
+  tensors_->states.push_back({tensors_->offload->keep(initial)});
   return tensors_->states.size() - 1;
 }
 
@@ -206,7 +207,7 @@ void Shard::make_place_for_directions() const {
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
-  const at::Device there = gradients.device(), lent_on = tensors_->home->lends_on(there);
+  const at::Device there = gradients.device(), lent_on = tensors_->offload->lends_on(there);
   std::shared_ptr<Kept> kept = InPlace().keep(gradients);
   tensors_->gradients = {.kept = lent_on == there ? std::move(kept) : brought_to(lent_on, std::move(kept)),
                          .numel = gradients.numel(),

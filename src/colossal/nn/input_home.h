@@ -1,7 +1,7 @@
 // Storage for the inputs of recomputed functions between forward and backward, which moves the kept activations off the
 // device.
 //
-//   memory::InputsAt inputs(home);                                    // an nn::InputHome: host memory and disk
+//   memory::InputsAt inputs(store);                                      // an nn::InputHome: host memory and disk
 //   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);   // without &inputs it keeps them itself
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -34,9 +34,9 @@ class InputHome {
   virtual std::unique_ptr<KeptInputs> keep(const std::vector<at::Tensor>& inputs) = 0;
 };
 
-/// Returns recomputed(function, inputs), with the inputs stored in `home` (null = kept as they are). The autograd node
+/// Returns recomputed(function, inputs), with the inputs stored in `store` (null = kept as they are). The autograd node
 /// does not hold their memory between forward and backward. Gradients are the same bit by bit. Errors: the errors of
-/// `home`; "recompute": a second backward pass, for which the inputs no longer exist.
-std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home);
+/// `store`; "recompute": a second backward pass, for which the inputs no longer exist.
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* store);
 
 }  // namespace colossal::nn

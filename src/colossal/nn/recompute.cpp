@@ -45,14 +45,14 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   /// `given` has the inputs. If none of them has a gradient, it has one more tensor that does, at the end, and the
   /// outputs are known.
   static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
-                               InputHome* home) {
+                               InputHome* store) {
     const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
     const std::vector<at::Tensor> inputs(given.begin(), given.begin() + count);
-    held->is_elsewhere = home != nullptr;
-    if (home) {
+    held->is_elsewhere = store != nullptr;
+    if (store) {
       std::vector<at::Tensor> values;
       for (const at::Tensor& x : inputs) values.push_back(x.detach());
-      held->kept = home->keep(values);
+      held->kept = store->keep(values);
     } else {
       context->save_for_backward(inputs);
     }
@@ -95,7 +95,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 }  // namespace
 
-std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* home) {
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* store) {
   if (!at::GradMode::is_enabled()) return function(inputs);
   const auto have_none = [](const std::vector<at::Tensor>& tensors) {
     return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& x) { return x.requires_grad(); });
@@ -109,7 +109,7 @@ std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::T
     if (have_none(held->known)) return std::exchange(held->known, {});
     given.push_back(at::empty({0}, held->known.front().options().dtype(at::kFloat)).requires_grad_());
   }
-  return Recomputed::apply(at::TensorList(given), held, home);
+  return Recomputed::apply(at::TensorList(given), held, store);
 }
 
 std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs) {

@@ -21,8 +21,8 @@ class LogicalTensors {
   };
   /// Numbers the trained parameters of all ranks. No communication, because every rank declares the whole model
   /// (nn::Parameters::declared). `parameters` need not outlive the constructor; `mesh` must outlive this object.
-  /// `lent_on` is the device on which shards are leased (memory::Home::lends_on) and rules compute; none = the device
-  /// of the parameters.
+  /// `lent_on` is the device on which shards are leased (memory::OffloadStore::lends_on) and rules compute; none = the
+  /// device of the parameters.
   /// Errors ("optimizer"): in a pipeline, a parameter whose requires_grad differs from its treatment, because the ranks
   ///                       of other stages cannot know it.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});

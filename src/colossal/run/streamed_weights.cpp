@@ -14,12 +14,12 @@ namespace colossal::run {
 namespace {
 
 memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dtype,
-                                   std::shared_ptr<memory::Home> home) {
+                                   std::shared_ptr<memory::OffloadStore> offload) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(3);
   options.sharers = 1;
   options.capacity = budget.chunk / static_cast<int64_t>(c10::elementSize(dtype));
-  options.home = std::move(home);
+  options.offload = std::move(offload);
   options.inference = true;
   options.left_out = budget.on_device;
   return options;
@@ -67,10 +67,10 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
     tiers_ = std::make_shared<memory::TieredHome>(std::move(options));
   });
-  home_ = std::make_shared<memory::LoadedHome>(tiers_, budget.residence);
+  offload_ = std::make_shared<memory::LoadedHome>(tiers_, budget.residence);
   comm::agree(mesh.all(), at::kCPU, [&] {
     store_ = std::make_unique<memory::ChunkStore>(parameters, mesh,
-                                                  chunk_options(budget, parameters.options().dtype, home_));
+                                                  chunk_options(budget, parameters.options().dtype, offload_));
     for (nn::Parameter& p : parameters) {
       if (!budget.on_device.contains(&p)) continue;
       p.value.set_data(at::empty(p.value.sizes(), p.value.options()));

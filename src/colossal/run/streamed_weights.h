@@ -50,7 +50,7 @@ class StreamedWeights {
 
   const memory::TieredHome& tiers() const { return *tiers_; }
   /// Returns the bytes of weights that are always in host memory, in addition to what tiers() counts.
-  int64_t stayed_bytes() const { return home_->stayed_bytes(); }
+  int64_t stayed_bytes() const { return offload_->stayed_bytes(); }
   /// device_bytes(): bytes of weights that are always on the accelerator. peak_device_bytes(): largest number of bytes
   /// of all weights there so far. Both are 0 on the CPU.
   int64_t device_bytes() const { return device_bytes_; }
@@ -63,7 +63,7 @@ class StreamedWeights {
 
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredHome> tiers_;
-  std::shared_ptr<memory::LoadedHome> home_;
+  std::shared_ptr<memory::LoadedHome> offload_;
   std::unique_ptr<memory::ChunkStore> store_;
   std::vector<checkpoint::NamedTensor> on_device_;  // weights that are always on the device
   int64_t device_bytes_ = 0;

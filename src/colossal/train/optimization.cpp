@@ -54,11 +54,11 @@ std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const 
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
 
-/// Returns the options of a store in `home`, which counts its bytes on the device in `trace`.
-memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::Home> home, const run::Config& config,
+/// Returns the options of a store in `offload`, which counts its bytes on the device in `trace`.
+memory::ChunkOptions chunk_options_in(std::shared_ptr<memory::OffloadStore> offload, const run::Config& config,
                                       at::ScalarType dtype, const std::shared_ptr<memory::DeviceTrace>& trace) {
   memory::ChunkOptions options = chunk_options(config, dtype);
-  options.home = std::move(home);
+  options.offload = std::move(offload);
   if (trace) options.on_device = trace->on_device();
   return options;
 }
@@ -96,17 +96,17 @@ std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
-                           std::shared_ptr<memory::Home> home)
+                           std::shared_ptr<memory::OffloadStore> offload)
     : config_(config),
       mesh_(mesh),
-      needs_(home ? TierNeeds{} : checked_needs(parameters, mesh, config)),
-      tiers_(home || !config.memory.has_tiers() ? nullptr
-                                                : made_by_all(mesh, config,
-                                                              [&] {
-                                                                return make_tiers(config, needs_,
-                                                                                  parameters.options().device,
-                                                                                  mesh.world().local_size());
-                                                              })),
+      needs_(offload ? TierNeeds{} : checked_needs(parameters, mesh, config)),
+      tiers_(offload || !config.memory.has_tiers() ? nullptr
+                                                   : made_by_all(mesh, config,
+                                                                 [&] {
+                                                                   return make_tiers(config, needs_,
+                                                                                     parameters.options().device,
+                                                                                     mesh.world().local_size());
+                                                                 })),
       trace_(tiers_ && config.memory.device > 0
                  ? std::make_shared<memory::DeviceTrace>(memory::make_device_meter(parameters.options().device))
                  : nullptr),
@@ -114,8 +114,8 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
                                grouped(parameters, config), mesh,
-                               chunk_options_in(tiers_ ? tiers_ : std::move(home), config, parameters.options().dtype,
-                                                trace_),
+                               chunk_options_in(tiers_ ? tiers_ : std::move(offload), config,
+                                                parameters.options().dtype, trace_),
                                placement_of(config, trace_));
                          })),
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),
@@ -125,9 +125,9 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   const memory::KindScope kind(memory::Kind::States);
   optimizer_ = made_by_all(mesh, config, [&] {
     const at::Device device = parameters.options().device;
-    const std::shared_ptr<memory::Home>& elsewhere = store_->options().home;
+    const std::shared_ptr<memory::OffloadStore>& offload_store = store_->options().offload;
     auto made = optim::make_optimizer(config.optimizer, store_->shards(),
-                                      {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
+                                      {parameters, mesh, offload_store ? offload_store->lends_on(device) : device});
     const at::ScalarType sums = gradient_options(config, parameters.options().dtype).sums;
     if (tiers_ && made->takes().directions)
       for (const memory::Shard& shard : store_->shards())
@@ -158,7 +158,7 @@ void Optimization::agree(const std::function<void()>& work) {
     rethrow();
     work();
   };
-  if (!store_->options().home) return all_of_it();
+  if (!store_->options().offload) return all_of_it();
   if (const std::optional<Error> error = comm::agreed_error(mesh_.all(), at::kCPU, all_of_it)) {
     store_->release_all();
     throw *error;
@@ -169,7 +169,7 @@ void Optimization::close_pass() {
   own_norm_.reset();
   has_agreed_ = false;
   store_->close_pass();
-  if (!store_->options().home || !store_->takes_part()) store_->rethrow();
+  if (!store_->options().offload || !store_->takes_part()) store_->rethrow();
 }
 
 void Optimization::end_pass() {
@@ -224,7 +224,7 @@ void Optimization::settle_states() {
   int64_t all = 0, largest = 0;
   for (const auto& chunk : store_->chunks()) {
     largest = std::max(largest, chunk->bytes());
-    if (const auto* chunk_home = store_->home_of(*chunk)) all += chunk_home->bytes();
+    if (const auto* movable = store_->movable_store_of(*chunk)) all += movable->bytes();
   }
   const bool may_move = optimizer_->takes_shards_on(store_->chunks().front()->options().device());
   const bool is_static = config_.memory.placement == "static";
@@ -236,11 +236,11 @@ void Optimization::settle_states() {
   std::vector<memory::MovableHome*> here, there;
   int64_t bytes = 0;
   for (const auto& chunk : store_->chunks()) {
-    memory::MovableHome* chunk_home = store_->home_of(*chunk);
-    if (!chunk_home) continue;
-    const bool fits = may_move && bytes + chunk_home->bytes() <= room;
-    if (fits) bytes += chunk_home->bytes();
-    (fits ? here : there).push_back(chunk_home);
+    memory::MovableHome* movable = store_->movable_store_of(*chunk);
+    if (!movable) continue;
+    const bool fits = may_move && bytes + movable->bytes() <= room;
+    if (fits) bytes += movable->bytes();
+    (fits ? here : there).push_back(movable);
   }
   // States may differ between ranks. With the same room, all ranks that share chunks make the same plan.
   at::Tensor most = at::tensor({trace_->min_bytes() + (is_static ? bytes : 0), bytes}, at::kLong);
@@ -253,8 +253,8 @@ void Optimization::settle_states() {
           "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
           "memory.recompute = \"block\" need less; nothing of this step is kept");
   comm::agree(mesh_.all(), at::kCPU, [&] {
-    for (memory::MovableHome* chunk_home : there) chunk_home->move(false);
-    for (memory::MovableHome* chunk_home : here) chunk_home->move(true);
+    for (memory::MovableHome* movable : there) movable->move(false);
+    for (memory::MovableHome* movable : here) movable->move(true);
   });
   trace_->reserve(most[1].item<int64_t>());
 }

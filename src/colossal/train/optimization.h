@@ -30,16 +30,16 @@ namespace colossal::train {
 ///
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
 ///
-/// If tensors are in an offload store (`home`), one rank may fail alone, for example because its disk is full. It then
-/// still takes part in the collectives of the step, and the ranks agree on the error. All ranks throw the error of one
-/// rank, which the message names. They throw at three points: when the gradients are complete (read_before_step() or
-/// step(), before any change), after the update, and in end_pass(). Rules that communicate have no agreement after the
-/// update: their errors are of one rank and end the run. Communication: each agreement is one comm::agree() over all
-/// ranks. If an update failed on any rank, its result is never saved: state() throws the error again.
+/// If tensors are in an offload store (`offload`), one rank may fail alone, for example because its disk is full. It
+/// then still takes part in the collectives of the step, and the ranks agree on the error. All ranks throw the error of
+/// one rank, which the message names. They throw at three points: when the gradients are complete (read_before_step()
+/// or step(), before any change), after the update, and in end_pass(). Rules that communicate have no agreement after
+/// the update: their errors are of one rank and end the run. Communication: each agreement is one comm::agree() over
+/// all ranks. If an update failed on any rank, its result is never saved: state() throws the error again.
 class Optimization {
  public:
   /// Makes chunk store, reducer and optimizer. Reads [parallel] zero and its related keys, [precision], [memory],
-  /// [optimizer] and [training] of `config`. `home` stores master weights, states, gradient shards and sharded
+  /// [optimizer] and [training] of `config`. `offload` stores master weights, states, gradient shards and sharded
   /// parameters while they are not in use. Null: a memory::TieredHome if [memory] has tiers, otherwise they stay in
   /// memory.
   /// Communication: with tiers five times comm::agree(), and an all_reduce of 40 bytes over all ranks.
@@ -47,7 +47,7 @@ class Optimization {
   ///         (check_budgets()). "memory": states_on_device with an optimizer that cannot update shards on the device.
   ///         Disk errors. With tiers, errors are the same on all ranks.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
-               std::shared_ptr<memory::Home> home = nullptr);
+               std::shared_ptr<memory::OffloadStore> offload = nullptr);
 
   /// Sets all gradients to zero. Must be called before the first pass of each step.
   void zero_grad() {

@@ -13,7 +13,7 @@ namespace colossal::train {
 namespace {
 
 /// An offload store that keeps only the sizes of tensors.
-class SizesAlone final : public memory::Home {
+class SizesAlone final : public memory::OffloadStore {
  public:
   explicit SizesAlone(int64_t block) : block_(block) {}
   std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
@@ -37,9 +37,9 @@ class SizesAlone final : public memory::Home {
   const int64_t block_;
 };
 
-/// Appends the shards that a store will have of a chunk, in `home`.
+/// Appends the shards that a store will have of a chunk, in `offload`.
 void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
-                const std::shared_ptr<SizesAlone>& home, std::vector<memory::Shard>& shards) {
+                const std::shared_ptr<SizesAlone>& offload, std::vector<memory::Shard>& shards) {
   const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
   const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
   const auto size = [](int64_t length, const at::TensorOptions& of) {
@@ -49,11 +49,11 @@ void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& o
   for (int64_t first = 0; first == 0 || first < part; first += most) {
     const int64_t length = std::min(most, part - first);
     std::shared_ptr<memory::Kept> kept =
-        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : home->keep(size(length, of_parameters));
-    memory::Shard::Parts parts{.values = std::move(kept), .options = exact, .length = length, .home = home};
+        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : offload->keep(size(length, of_parameters));
+    memory::Shard::Parts parts{.values = std::move(kept), .options = exact, .length = length, .offload = offload};
     if (has_masters) {
       parts.copy = std::move(parts.values);
-      parts.values = home->keep(size(length, exact));
+      parts.values = offload->keep(size(length, exact));
     }
     const int64_t begin = part * chunk.sharers->rank() + first;
     shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));
@@ -66,10 +66,10 @@ void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& o
 PlannedShards plan_shards(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& options,
                           int64_t block) {
   const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(at::kMeta);
-  const auto home = std::make_shared<SizesAlone>(block);
+  const auto offload = std::make_shared<SizesAlone>(block);
   PlannedShards planned{.plan = memory::plan_store(parameters, mesh, options)};
   for (const memory::PlannedChunk& chunk : planned.plan.chunks) {
-    add_shards(chunk, options, of_parameters, home, chunk.is_trained ? planned.trained : planned.frozen);
+    add_shards(chunk, options, of_parameters, offload, chunk.is_trained ? planned.trained : planned.frozen);
     planned.ends.push_back(planned.trained.size());
   }
   return planned;

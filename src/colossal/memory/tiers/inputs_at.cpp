@@ -16,7 +16,7 @@ namespace colossal::memory {
 /// The stored inputs of one function. Used by their owner, and by the inputs that were stored next, which announce
 /// them. The mutex admits one call at a time.
 struct InputsAt::Place {
-  std::shared_ptr<Home> home;
+  std::shared_ptr<OffloadStore> offload;
   std::vector<std::unique_ptr<Kept>> kept;  // null: taken back
   std::mutex mutex{};
 
@@ -94,8 +94,8 @@ struct InputsAt::Inputs final : nn::KeptInputs {
   std::vector<at::Device> devices;
 };
 
-InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t max_bytes, int64_t others)
-    : home_(std::move(home)), failure_(std::make_shared<Failure>()), max_bytes_(max_bytes), others_(others) {}
+InputsAt::InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes, int64_t others)
+    : offload_(std::move(offload)), failure_(std::make_shared<Failure>()), max_bytes_(max_bytes), others_(others) {}
 InputsAt::~InputsAt() = default;
 
 void InputsAt::rethrow() {
@@ -122,9 +122,9 @@ std::unique_ptr<nn::KeptInputs> InputsAt::kept(const std::vector<at::Tensor>& in
             "inputs smaller, or leave them out of memory.host with memory.recompute = \"none\"");
   }
   auto place = std::make_shared<Place>();
-  place->home = home_;
+  place->offload = offload_;
   // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
-  for (const at::Tensor& x : inputs) place->kept.push_back(home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
+  for (const at::Tensor& x : inputs) place->kept.push_back(offload_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
-// The inputs of recomputed blocks in a memory::Home: they are offloaded in forward and loaded ahead of backward.
+// The inputs of recomputed blocks in an offload store (memory::OffloadStore): they are offloaded in forward and loaded
+// ahead of backward.
 //
-//   memory::InputsAt inputs(home);                      // a TieredHome, for instance the one of the optimizer states
+//   memory::InputsAt inputs(offload);   // a TieredHome, for instance the one of the optimizer states
 //   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);
 #pragma once
 #include <atomic>
@@ -10,27 +11,27 @@
 #include <mutex>
 #include <vector>
 
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 #include "colossal/nn/input_home.h"
 
 namespace colossal::memory {
 
-/// Copies the inputs of each block to `home`, from which they may move to a lower tier at once. Copies them back into
-/// new memory when backward requests them. It then also announces (Kept::expect) the inputs that were stored just
+/// Copies the inputs of each block to `offload`, from which they may move to a lower tier at once. Copies them back
+/// into new memory when backward requests them. It then also announces (Kept::expect) the inputs that were stored just
 /// before, because backward needs these next.
 ///
-/// Memory:        the memory that `home` uses for an input, and a copy of it while its block runs backward.
-/// Errors:        wait for rethrow(), because other ranks go on. If Home::keep() fails, the input remains where it is.
-///                If it cannot be loaded (Kept::copy_to()), backward gets NaN, or 0 for integers. Errors ("memory") of
-///                this class: an input that could be stored but not loaded, because it is larger than
+/// Memory:        the memory that `offload` uses for an input, and a copy of it while its block runs backward.
+/// Errors:        wait for rethrow(), because other ranks go on. If OffloadStore::keep() fails, the input remains where
+///                it is. If it cannot be loaded (Kept::copy_to()), backward gets NaN, or 0 for integers. Errors
+///                ("memory") of this class: an input that could be stored but not loaded, because it is larger than
 ///                `max_bytes` - `others`. The message has the smallest budget that works.
-/// Thread safety: as `home`.
+/// Thread safety: as `offload`.
 class InputsAt final : public nn::InputHome {
  public:
-  /// `home` must not change the tensors that it is given, because the block still reads them; TieredHome copies them.
-  /// `max_bytes`: bytes of this rank that `home` can load at a time. `others`: bytes of these that may be borrowed in
-  /// addition to an input.
-  explicit InputsAt(std::shared_ptr<Home> home, int64_t max_bytes = std::numeric_limits<int64_t>::max(),
+  /// `offload` must not change the tensors that it is given, because the block still reads them; TieredHome copies
+  /// them. `max_bytes`: bytes of this rank that `offload` can load at a time. `others`: bytes of these that may be
+  /// borrowed in addition to an input.
+  explicit InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override;
@@ -44,7 +45,7 @@ class InputsAt final : public nn::InputHome {
   struct Place;
   struct Inputs;
   struct Failure;
-  std::shared_ptr<Home> home_;
+  std::shared_ptr<OffloadStore> offload_;
   std::shared_ptr<Failure> failure_;
   int64_t max_bytes_, others_;
   std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);

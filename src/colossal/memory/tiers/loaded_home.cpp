@@ -50,13 +50,13 @@ struct Pinned final : Kept {
 /// A stored tensor, without values until it is filled.
 struct LoadedHome::Waiting final : Kept {
   Waiting(LoadedHome& given, const at::Tensor& tensor, bool travels)
-      : home(given), sizes(tensor.sizes().vec()), options(tensor.options()), taken(whole_blocks(tensor.nbytes())) {
+      : store(given), sizes(tensor.sizes().vec()), options(tensor.options()), taken(whole_blocks(tensor.nbytes())) {
     if (!travels) return;
-    place = home.travelling_.size();
-    home.travelling_.push_back(this);
+    place = store.travelling_.size();
+    store.travelling_.push_back(this);
   }
   ~Waiting() override {
-    if (travels()) home.travelling_[*place] = nullptr;
+    if (travels()) store.travelling_[*place] = nullptr;
   }
 
   int64_t bytes() const override { return taken; }
@@ -95,7 +95,7 @@ struct LoadedHome::Waiting final : Kept {
   void replace(const at::Tensor& tensor) override {
     if (kept) return kept->replace(tensor);
     if (travels())
-      kept = home.others_->keep(tensor);
+      kept = store.others_->keep(tensor);
     else if (is_pinned())
       kept = std::make_unique<Pinned>(
           tensor.is_pinned() ? tensor : empty_aligned(sizes, options.pinned_memory(true)).copy_(tensor));
@@ -104,23 +104,23 @@ struct LoadedHome::Waiting final : Kept {
   }
 
   void expect_others() {
-    for (size_t i = 1; travels() && i <= kExpected && *place + i < home.travelling_.size(); ++i)
-      if (Waiting* next = home.travelling_[*place + i]) next->expect();
+    for (size_t i = 1; travels() && i <= kExpected && *place + i < store.travelling_.size(); ++i)
+      if (Waiting* next = store.travelling_[*place + i]) next->expect();
   }
 
   bool travels() const { return place.has_value(); }
   bool is_pinned() const { return !travels() && tensor::is_elsewhere(options.device()); }
 
-  LoadedHome& home;
+  LoadedHome& store;
   std::vector<int64_t> sizes;
   at::TensorOptions options;
   int64_t taken;
-  std::optional<size_t> place{};  // index in home.travelling_; none: the tensor is resident
+  std::optional<size_t> place{};  // index in store.travelling_; none: the tensor is resident
   std::unique_ptr<Kept> kept{};
   std::exception_ptr failure{};
 };
 
-LoadedHome::LoadedHome(std::shared_ptr<Home> others, const Residence& residence)
+LoadedHome::LoadedHome(std::shared_ptr<OffloadStore> others, const Residence& residence)
     : others_(std::move(others)),
       residence_(residence),
       // EvenShare takes the first tensor, which may be a table that is read first and last in a pass, as with a tied

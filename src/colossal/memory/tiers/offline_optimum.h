@@ -1,8 +1,8 @@
 // A lower bound on the bytes that any eviction order reads, for a recorded order of uses.
 //
-//   home->begin_record();
+//   offload->begin_record();
 //   step();
-//   const std::vector<memory::TierEvent> pass = home->end_record();
+//   const std::vector<memory::TierEvent> pass = offload->end_record();
 //   const int64_t least = memory::offline_optimum(pass, host_bytes, 8).back().bytes_read;   // in a step of that order
 #pragma once
 #include <cstdint>

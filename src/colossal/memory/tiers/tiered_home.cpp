@@ -15,44 +15,44 @@ namespace {
 
 class TieredKept final : public Kept {
  public:
-  TieredKept(TieredHomeState& home, const at::Tensor& tensor)
-      : home_(home),
+  TieredKept(TieredHomeState& state, const at::Tensor& tensor)
+      : state_(state),
         tenant_{.number = 0,
                 .sizes = tensor.sizes().vec(),
                 .dtype = tensor.scalar_type(),
                 .bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()))} {
-    const Turn turn(home_);
-    home_.rethrow();
-    home_.make_room(tenant_.bytes, /*may_exceed=*/true);
+    const Turn turn(state_);
+    state_.rethrow();
+    state_.make_room(tenant_.bytes, /*may_exceed=*/true);
     // Takes the lowest free number that was not freed in this step. A tensor that is stored and freed in every step
     // then has the same number each time, even if other tensors of the first step remain.
-    if (home_.free_numbers.empty()) {
-      tenant_.number = home_.all.size();
-      home_.all.push_back(&tenant_);
+    if (state_.free_numbers.empty()) {
+      tenant_.number = state_.all.size();
+      state_.all.push_back(&tenant_);
     } else {
-      tenant_.number = *home_.free_numbers.begin();
-      home_.free_numbers.erase(tenant_.number);
-      home_.all[tenant_.number] = &tenant_;
+      tenant_.number = *state_.free_numbers.begin();
+      state_.free_numbers.erase(tenant_.number);
+      state_.all[tenant_.number] = &tenant_;
     }
-    home_.all_bytes += tenant_.bytes;
+    state_.all_bytes += tenant_.bytes;
     try {
       {
-        const Asked asked(home_, tenant_);
+        const Asked asked(state_, tenant_);
         fill(tensor);
-        home_.use(tenant_);
+        state_.use(tenant_);
       }
-      if (home_.missing(0) > 0) home_.make_room(0);
+      if (state_.missing(0) > 0) state_.make_room(0);
     } catch (...) {
-      const Asked asked(home_, tenant_);
+      const Asked asked(state_, tenant_);
       leave_home();
       throw;
     }
-    home_.read_ahead();
+    state_.read_ahead();
   }
 
   ~TieredKept() override {
-    const Turn turn(home_);
-    const Asked asked(home_, tenant_);
+    const Turn turn(state_);
+    const Asked asked(state_, tenant_);
     leave_home();
   }
 
@@ -62,44 +62,44 @@ class TieredKept final : public Kept {
     attempt([&] {
       // read_ahead() prefetches tensors whose next use is predicted. This covers the others, for instance in the first
       // step.
-      if (!tenant_.has_values || tenant_.buffer.defined() || home_.until(tenant_)) return;
-      while (home_.missing(tenant_.bytes) - home_.leaving_bytes > 0) {
-        Tenant* leaves = home_.first_to_leave();
+      if (!tenant_.has_values || tenant_.buffer.defined() || state_.until(tenant_)) return;
+      while (state_.missing(tenant_.bytes) - state_.leaving_bytes > 0) {
+        Tenant* leaves = state_.first_to_leave();
         if (!leaves) return;
-        home_.evict(*leaves);
+        state_.evict(*leaves);
       }
-      home_.end_what_is_over();
-      if (home_.missing(tenant_.bytes) > 0) return;
-      home_.begin_to_read(tenant_);
-      ++home_.counts.reads_ahead;
+      state_.end_what_is_over();
+      if (state_.missing(tenant_.bytes) > 0) return;
+      state_.begin_to_read(tenant_);
+      ++state_.counts.reads_ahead;
     });
   }
 
   at::Tensor bring() override {
-    const Turn turn(home_);
-    const Asked asked(home_, tenant_);
+    const Turn turn(state_);
+    const Asked asked(state_, tenant_);
     come();
-    home_.finish_copy(tenant_);  // the borrower may read the tensor and write to it on the host
-    home_.record(TierEvent::Kind::Bring, tenant_);
+    state_.finish_copy(tenant_);  // the borrower may read the tensor and write to it on the host
+    state_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
-    home_.settle(tenant_);
-    home_.read_ahead();
+    state_.settle(tenant_);
+    state_.read_ahead();
     return tenant_.values;
   }
 
   void copy_to(const at::Tensor& to) override {
-    Turn turn(home_);
-    std::optional<Asked> asked(std::in_place, home_, tenant_);
+    Turn turn(state_);
+    std::optional<Asked> asked(std::in_place, state_, tenant_);
     come();
     const bool is_here = !tensor::is_elsewhere(to);
     if (is_here)
-      home_.finish_copy(tenant_);
+      state_.finish_copy(tenant_);
     else
       tenant_.copy.to_device(to, tenant_.values);  // the buffer is reused only after this copy
-    home_.record(TierEvent::Kind::Bring, tenant_);
+    state_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;  // read_ahead() must not evict it
     asked.reset();
-    home_.read_ahead();
+    state_.read_ahead();
     if (is_here) {
       // Other callers need not wait for the copy.
       turn.leave_for([&] { to.copy_(tenant_.values); }, [&] { end_loan(); });
@@ -113,92 +113,92 @@ class TieredKept final : public Kept {
       tenant_.is_lent = false;
       if (changed) tenant_.has_values = true, tenant_.on_disk = false;
       if (!tenant_.has_values) leave_memory();
-      home_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
-      home_.settle(tenant_);
-      home_.read_ahead();
+      state_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
+      state_.settle(tenant_);
+      state_.read_ahead();
     });
   }
 
   void forget() override {
-    const Turn turn(home_);
-    const Asked asked(home_, tenant_);
+    const Turn turn(state_);
+    const Asked asked(state_, tenant_);
     tenant_.is_lent = false;
     leave_memory();
-    home_.record(TierEvent::Kind::Gone, tenant_);
+    state_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
     tenant_.extent = {};  // frees the space on the disk for other tensors
   }
 
   void replace(const at::Tensor& tensor) override {
-    const Turn turn(home_);
-    const Asked asked(home_, tenant_);
-    home_.rethrow();
+    const Turn turn(state_);
+    const Asked asked(state_, tenant_);
+    state_.rethrow();
     if (tenant_.buffer.defined())
-      home_.finish(tenant_);
+      state_.finish(tenant_);
     else
-      home_.make_room(tenant_.bytes);
+      state_.make_room(tenant_.bytes);
     fill(tensor);
-    home_.use(tenant_);
-    home_.read_ahead();
+    state_.use(tenant_);
+    state_.read_ahead();
   }
 
  private:
   /// Ends a borrow without changes.
   void end_loan() {
     tenant_.is_lent = false;
-    home_.record(TierEvent::Kind::Put, tenant_);
-    home_.settle(tenant_);
+    state_.record(TierEvent::Kind::Put, tenant_);
+    state_.settle(tenant_);
   }
 
   /// Loads the tensor into its buffer. Arbitrary values suffice if it has none.
   void come() {
-    home_.rethrow();
-    home_.use(tenant_);
-    home_.finish(tenant_);
+    state_.rethrow();
+    state_.use(tenant_);
+    state_.finish(tenant_);
     if (tenant_.buffer.defined()) return;
-    home_.make_room(tenant_.bytes);
-    if (!tenant_.has_values) return home_.give_buffer(tenant_);
-    home_.begin_to_read(tenant_);
-    home_.finish(tenant_);
+    state_.make_room(tenant_.bytes);
+    if (!tenant_.has_values) return state_.give_buffer(tenant_);
+    state_.begin_to_read(tenant_);
+    state_.finish(tenant_);
   }
 
   /// Copies `tensor` into the buffer. Requires a buffer, or room for one.
   void fill(const at::Tensor& tensor) {
-    if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
-    home_.fill(tenant_, tensor);
+    if (!tenant_.buffer.defined()) state_.give_buffer(tenant_);
+    state_.fill(tenant_, tensor);
   }
 
   void leave_memory() {
     try {
-      home_.finish(tenant_);
+      state_.finish(tenant_);
     } catch (...) {  // the values are no longer needed, so their errors are not either
     }
-    if (tenant_.buffer.defined()) home_.drop_buffer(tenant_);
+    if (tenant_.buffer.defined()) state_.drop_buffer(tenant_);
   }
 
   void leave_home() {
     tenant_.is_lent = false;
     leave_memory();
-    home_.record(TierEvent::Kind::Gone, tenant_);
-    home_.all[tenant_.number] = nullptr;
-    home_.all_bytes -= tenant_.bytes;
-    if (home_.in_step)
-      home_.freed_numbers.push_back(tenant_.number);
+    state_.record(TierEvent::Kind::Gone, tenant_);
+    state_.all[tenant_.number] = nullptr;
+    state_.all_bytes -= tenant_.bytes;
+    if (state_.in_step)
+      state_.freed_numbers.push_back(tenant_.number);
     else
-      home_.free_numbers.insert(tenant_.number);
+      state_.free_numbers.insert(tenant_.number);
   }
 
   template <class Body>
   void attempt(const Body& body) {
-    const Turn turn(home_);
+    const Turn turn(state_);
     try {
       body();
     } catch (...) {
-      if (!home_.failure) home_.failure = std::current_exception();
+      if (!state_.failure) state_.failure = std::current_exception();
     }
   }
 
-  TieredHomeState& home_;
+  TieredHomeState& state_;
   Tenant tenant_;
 };
 

@@ -1,13 +1,13 @@
 // An offload store that keeps tensors in host memory up to a budget, and on a disk beyond it.
 //
-//   auto home = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{
+//   auto offload = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{
 //       .host_bytes = int64_t{8} << 30, .disk = std::make_shared<memory::DiskSpace>("scratch/"),
 //       .eviction = memory::make_eviction("auto")});
-//   options.home = home;                     // memory::ChunkOptions
+//   options.offload = offload;               // memory::ChunkOptions
 //   for (...) {
-//     home->begin_step();
+//     offload->begin_step();
 //     train();                               // borrows parameters, gradients and states, always in one order
-//     home->end_step();
+//     offload->end_step();
 //   }
 #pragma once
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 #include "colossal/memory/tiers/disk_space.h"
 #include "colossal/memory/tiers/eviction.h"
 #include "colossal/memory/tiers/tier_event.h"
@@ -44,7 +44,7 @@ struct TieredHomeState;
 ///                    throw errors of the disk, and of any tensor that was being evicted.
 /// Thread safety:     as Kept. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
 ///                    in parallel. With a disk, the store has a thread that reads ahead.
-class TieredHome final : public Home {
+class TieredHome final : public OffloadStore {
  public:
   struct Options {
     /// Budget of host memory; the default = no limit

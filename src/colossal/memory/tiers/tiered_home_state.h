@@ -155,45 +155,45 @@ struct TieredHomeState {
 /// The turn of one caller of the store: holds both of its mutexes.
 class Turn {
  public:
-  explicit Turn(TieredHomeState& home) : home_(home), asking_(home.asking), mutex_(home.mutex) {}
+  explicit Turn(TieredHomeState& state) : state_(state), asking_(state.asking), mutex_(state.mutex) {}
   /// Gives up the turn and runs `body`, so that other callers go on. Then runs `end`, which needs `mutex` alone, also
   /// if `body` throws.
   template <class Body, class End>
   void leave_for(const Body& body, const End& end) {
-    ++home_.loans;
+    ++state_.loans;
     mutex_.unlock();
     asking_.unlock();
     const auto back = c10::make_scope_exit([&] {
       mutex_.lock();
-      --home_.loans;
+      --state_.loans;
       end();
-      home_.loan_ends.notify_all();
+      state_.loan_ends.notify_all();
     });
     body();
   }
 
  private:
-  TieredHomeState& home_;
+  TieredHomeState& state_;
   std::unique_lock<std::mutex> asking_, mutex_;
 };
 
 /// Marks a tenant as asked for (is_asked) while this object exists.
 class Asked {
  public:
-  Asked(TieredHomeState& home, Tenant& tenant) : home_(home), tenant_(tenant) {
+  Asked(TieredHomeState& state, Tenant& tenant) : state_(state), tenant_(tenant) {
     tenant.is_asked = true;
-    home.settle(tenant);
+    state.settle(tenant);
   }
   ~Asked() {
     tenant_.is_asked = false;
-    home_.settle(tenant_);
-    home_.leaves.notify_one();  // the thread can go on if it waited for this tenant
+    state_.settle(tenant_);
+    state_.leaves.notify_one();  // the thread can go on if it waited for this tenant
   }
   Asked(const Asked&) = delete;
   Asked& operator=(const Asked&) = delete;
 
  private:
-  TieredHomeState& home_;
+  TieredHomeState& state_;
   Tenant& tenant_;
 };
 

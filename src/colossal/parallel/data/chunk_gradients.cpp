@@ -116,7 +116,7 @@ class PartGradients final : public ChunkGradients {
  public:
   PartGradients(const memory::ChunkOptions& store, const memory::Chunk& chunk, std::span<const memory::Shard> shards,
                 Summands summands, const GradientOptions& options)
-      : home_(store.home),
+      : offload_(store.offload),
         segment_(memory::segment_length(chunk.length(), store.capacity)),
         chunk_(chunk),
         shards_(shards.begin(), shards.end()),
@@ -153,11 +153,11 @@ class PartGradients final : public ChunkGradients {
   }
 
   void set_aside() override {
-    if (!home_ || !whole_.defined()) return;
+    if (!offload_ || !whole_.defined()) return;
     const at::NoGradGuard no_grad;
     for (size_t i = 0; segment_begin(i) < chunk_.length(); ++i) {
       if (i == aside_.size())
-        aside_.push_back(home_->keep(segment_of_whole(i)));
+        aside_.push_back(offload_->keep(segment_of_whole(i)));
       else
         aside_[i]->replace(segment_of_whole(i));
     }
@@ -196,7 +196,7 @@ class PartGradients final : public ChunkGradients {
     const memory::KindScope kind(memory::Kind::Gradients);
     const at::Tensor received = std::exchange(received_, {});
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-    if (last && home_) make_way();
+    if (last && offload_) make_way();
     is_complete_ = true;
     if (shards_.front().options().device() == received.device())
       add_here(received);
@@ -212,7 +212,7 @@ class PartGradients final : public ChunkGradients {
       if (!shard.gradients.defined())
         shard.gradients = at::zeros({shards_[i].length()}, shards_[i].options().dtype(options_.sums));
     });
-    if (!home_) return;
+    if (!offload_) return;
     for (const memory::Shard& shard : shards_) shard.drop_gradients_after_update();
   }
 
@@ -278,8 +278,8 @@ class PartGradients final : public ChunkGradients {
     whole_.narrow(0, end, chunk_.length() - end).zero_();
   }
 
-  std::shared_ptr<memory::Home> home_;  // null: gradients stay in place
-  int64_t segment_;                     // elements of each segment except the last
+  std::shared_ptr<memory::OffloadStore> offload_;  // null: gradients stay in place
+  int64_t segment_;                                // elements of each segment except the last
   std::vector<std::unique_ptr<memory::Kept>> aside_;
   bool is_complete_ = false;  // true if the shards have gradients
   bool is_aside_ = false;     // true if aside_ holds the gradients and whole_ is undefined

@@ -23,8 +23,8 @@ class ChunkGradients {
   virtual void take(size_t slot) = 0;
   /// Moves the gradients to the offload store between the passes of a step, until the next take() of a gradient or
   /// send() reads them back. Call it if no more gradients are expected soon. Does nothing without an offload store or
-  /// without gradients. Errors: as Home::keep() and Kept::replace(). If reading back fails, the gradients become NaN,
-  /// so that this rank still joins the collective; keep() throws the error.
+  /// without gradients. Errors: as OffloadStore::keep() and Kept::replace(). If reading back fails, the gradients
+  /// become NaN, so that this rank still joins the collective; keep() throws the error.
   virtual void set_aside() {}
   /// Returns the bytes that were read back from the offload store after set_aside(), since the start.
   virtual int64_t bytes_returned() const { return 0; }
@@ -71,7 +71,7 @@ struct Summands {
 ///                rank's shard.
 ///   sharded:     they exist as a whole from the first gradient of a pass to the reduce_scatter, or to set_aside(),
 ///                which stores them in segments of ChunkOptions::capacity. This rank's shard exists until zero();
-///                `shards` get views of it. If there is an offload store (`Home`), the update drops them
+///                `shards` get views of it. If there is an offload store (`OffloadStore`), the update drops them
 ///                (Shard::drop_gradients_after_update). The gradients of the last pass then also replace parameters
 ///                that have master weights (Shard::drop_copy), unless the chunk is permanent or a gather reads them.
 ///                This takes 2 + 12 bytes per parameter with two moments, not 2 + 2 + 12.

@@ -1,12 +1,12 @@
 // Offload stores: storage for tensors that are not in use, in place, in host memory or on disk.
 //
-//   class Scratch final : public memory::Home {   // a file for each tensor
+//   class Scratch final : public memory::OffloadStore {   // a file for each tensor
 //    public:
 //     std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
 //       return std::make_unique<ScratchFile>(folder_, tensor);   // a memory::Kept: reads, writes, and removes its file
 //     }
 //   };
-//   options.home = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: stores master weights and states
+//   options.offload = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: for master weights and states
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ namespace colossal::memory {
 /// must not use the borrowed tensor afterwards.
 ///
 /// The sizes and dtype never change: they are the ones of the tensor that the handle was made of. A tensor of other
-/// sizes or dtype needs a new handle from Home::keep().
+/// sizes or dtype needs a new handle from OffloadStore::keep().
 /// Thread safety: one call at a time. Several threads may call handles of one store at once.
 class Kept {
  public:
@@ -42,24 +42,25 @@ class Kept {
   /// values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to
   /// the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
-  /// Copies the values into `to`, a tensor of the same sizes and dtype on any device. It replaces a borrow for one copy,
-  /// so the tensor must not be borrowed. If `to` is on an accelerator, the accelerator's current stream makes the copy.
-  /// Later operators of that stream see the values, and `to` must live until then. The host does not wait for the copy
-  /// if the store can avoid it. Errors: as for a borrow.
+  /// Copies the values into `to`, a tensor of the same sizes and dtype on any device. It replaces a borrow for one
+  /// copy, so the tensor must not be borrowed. If `to` is on an accelerator, the accelerator's current stream makes the
+  /// copy. Later operators of that stream see the values, and `to` must live until then. The host does not wait for the
+  /// copy if the store can avoid it. Errors: as for a borrow.
   virtual void copy_to(const at::Tensor& to);
   /// Discards the values and ends a borrow; the caller must not use the borrowed tensor afterwards. The store may use
   /// the space for other tensors.
   virtual void forget() = 0;
   /// Stores the values of `tensor`, which has the same sizes and dtype, instead of the current ones. The stored tensor
-  /// must not be borrowed. As with Home::keep(), the caller must not use `tensor` afterwards. Errors: see Home::keep().
+  /// must not be borrowed. As with OffloadStore::keep(), the caller must not use `tensor` afterwards. Errors: see
+  /// OffloadStore::keep().
   virtual void replace(const at::Tensor& tensor) = 0;
 };
 
 /// An offload store. It must outlive its handles.
 /// Thread safety: several threads may call keep() at once.
-class Home {
+class OffloadStore {
  public:
-  virtual ~Home() = default;
+  virtual ~OffloadStore() = default;
   /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store cannot keep it,
   /// for example because the disk is full.
   virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
@@ -68,7 +69,7 @@ class Home {
 };
 
 /// A store that keeps tensors where they are.
-class InPlace final : public Home {
+class InPlace final : public OffloadStore {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
 };

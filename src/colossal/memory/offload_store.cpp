@@ -1,4 +1,4 @@
-#include "colossal/memory/home.h"
+#include "colossal/memory/offload_store.h"
 
 #include <ATen/ATen.h>
 
