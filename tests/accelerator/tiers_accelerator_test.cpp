@@ -13,7 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/train/engine.h"
 #include "support/accelerator.h"
 #include "support/course.h"
@@ -30,7 +30,7 @@ constexpr int64_t kSteps = 4;
 struct Course {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;  // weights of rank 0, or its gradients
-  memory::TieredHome::Counts counts;
+  memory::TieredStore::Counts counts;
   DeviceUse device;                    // memory use of the device, if memory.device is set
   int64_t to_last = 0, from_last = 0;  // bytes copied to and from the device in the last step
 };

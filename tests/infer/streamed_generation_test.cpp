@@ -73,7 +73,7 @@ TEST_P(StreamedGeneration, EqualsOneProcessOverRanksAndInEveryPrecision) {
 /// Completions of many prompts together, with the transfers.
 struct Together {
   std::vector<std::vector<int64_t>> tokens;
-  memory::TieredHome::Counts counts;
+  memory::TieredStore::Counts counts;
   int64_t steps = 0;
 };
 

@@ -9,7 +9,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "support/temporary_folder.h"
 
@@ -61,7 +61,7 @@ void update(ChunkStore& store) {
 }
 
 /// Runs steps of one or two passes in random order, with forward-only passes in between.
-void expect_equal_course(comm::World& world, unsigned seed, TieredHome& offload, ChunkStore& store, AnyOrder& module) {
+void expect_equal_course(comm::World& world, unsigned seed, TieredStore& offload, ChunkStore& store, AnyOrder& module) {
   AnyOrder alone;
   parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
   Draw draw(seed);
@@ -103,9 +103,9 @@ TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
       const test::TemporaryFolder folder;
       const auto names = eviction_names();
       const auto offload =
-          std::make_shared<TieredHome>(TieredHome::Options{.host_bytes = (5 + seed % 4 * 3) * kBlock,
-                                                           .disk = std::make_shared<DiskSpace>(folder.path()),
-                                                           .eviction = make_eviction(names[seed % names.size()])});
+          std::make_shared<TieredStore>(TieredStore::Options{.host_bytes = (5 + seed % 4 * 3) * kBlock,
+                                                             .disk = std::make_shared<DiskSpace>(folder.path()),
+                                                             .eviction = make_eviction(names[seed % names.size()])});
       comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
       AnyOrder module;
       nn::Parameters parameters(mesh.coordinates(), nn::Parameters::Options{.dtype = at::kDouble});

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::memory::inputs_at_test {
@@ -120,8 +120,8 @@ TEST(InputsAt, EqualsRecomputationInMemory) {
     Net net(8);
     net.forward(nullptr).backward();
     const std::vector<at::Tensor> expected = net.gradients();
-    const auto store = std::make_shared<TieredHome>(
-        TieredHome::Options{.host_bytes = room * kInput, .disk = std::make_shared<DiskSpace>(folder.path())});
+    const auto store = std::make_shared<TieredStore>(
+        TieredStore::Options{.host_bytes = room * kInput, .disk = std::make_shared<DiskSpace>(folder.path())});
     InputsAt inputs(store);
     for (int step = 0; step < 3; ++step) {
       net.clear();
@@ -131,7 +131,7 @@ TEST(InputsAt, EqualsRecomputationInMemory) {
       const std::vector<at::Tensor> gradients = net.gradients();
       for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(gradients[i].equal(expected[i])) << i;
     }
-    const TieredHome::Counts counts = store->counts();
+    const TieredStore::Counts counts = store->counts();
     EXPECT_LE(counts.peak_host_bytes, room * kInput);
     EXPECT_EQ(counts.disk_bytes, 0) << "nothing is kept between steps";
     // At least the bytes that do not fit are written and read in each step, most of them ahead of use.

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/memory/shard.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 
 namespace colossal::memory::movable_home_test {
 namespace {
@@ -16,7 +16,7 @@ at::Tensor numbers(double from) { return at::arange(kLength, at::kFloat).add_(fr
 
 struct MovableHomes : testing::Test {
   std::shared_ptr<std::atomic<int64_t>> on_device = std::make_shared<std::atomic<int64_t>>(0);
-  std::shared_ptr<TieredHome> tiers = std::make_shared<TieredHome>(TieredHome::Options{});
+  std::shared_ptr<TieredStore> tiers = std::make_shared<TieredStore>(TieredStore::Options{});
   std::shared_ptr<MovableHome> store = std::make_shared<MovableHome>(tiers, at::kCPU, on_device);
 
   int64_t in_host() const { return tiers->counts().host_bytes; }

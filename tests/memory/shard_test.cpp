@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/counting_home.h"
 
 namespace colossal::memory::shard_test {
@@ -130,7 +130,7 @@ TEST(Lease, GrowsByLaterNeeds) {
 
 // A checkpoint writes the values piece by piece, and reports the change after the last one.
 TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
-  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  auto store = std::make_shared<TieredStore>(TieredStore::Options{});
   Shard::Parts parts = Shard::Parts::of(at::ones({4}), store);
   parts.copy = store->keep(at::ones({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});
@@ -145,7 +145,7 @@ TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
 }
 
 TEST(Lease, HoldsSeparateDirectionsForNarrowerGradients) {
-  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  auto store = std::make_shared<TieredStore>(TieredStore::Options{});
   const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), store), {});
   const auto in_use = [&] { return store->counts().host_bytes / kBlock; };
   shard.make_place_for_directions();
@@ -166,7 +166,7 @@ TEST(Lease, HoldsSeparateDirectionsForNarrowerGradients) {
 }
 
 TEST(Lease, UsesGradientsOfEqualWidthAsDirections) {
-  auto store = std::make_shared<TieredHome>(TieredHome::Options{});
+  auto store = std::make_shared<TieredStore>(TieredStore::Options{});
   const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), store), {});
   shard.lease({.gradients = Access::Write})->gradients = at::full({kBlock / 4}, 2.0);
   shard.lease({.gradients = Access::Read, .directions = Access::Write})->directions.add_(1);

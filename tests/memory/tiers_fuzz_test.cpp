@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "colossal/memory/shard.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::memory::tiers_fuzz_test {
@@ -34,12 +34,12 @@ Setting setting_of(unsigned seed) {
 struct Tiers {
   explicit Tiers(const Setting& setting)
       : budget(setting.blocks * kBlock),
-        store(std::make_shared<TieredHome>(TieredHome::Options{
+        store(std::make_shared<TieredStore>(TieredStore::Options{
             .host_bytes = budget, .disk = disk, .eviction = make_eviction(setting.policy), .ahead = setting.ahead})) {}
   test::TemporaryFolder folder;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(folder.path());
   int64_t budget;
-  std::shared_ptr<TieredHome> store;
+  std::shared_ptr<TieredStore> store;
 };
 
 /// Tensors of one value each in a store, and a model of their values.
@@ -173,7 +173,7 @@ TEST(TiersFuzz, KeepsValuesAndBudgetUnderRandomCalls) {
         if (random() % 25 == 0) tiers.store->end_step();
         player.play();
         if (testing::Test::HasFailure()) return;
-        const TieredHome::Counts counts = tiers.store->counts();
+        const TieredStore::Counts counts = tiers.store->counts();
         ASSERT_LE(counts.peak_host_bytes, tiers.budget);
         ASSERT_EQ(counts.host_bytes + counts.disk_bytes, player.bytes_with_values()) << "after " << call << " calls";
         ASSERT_GE(counts.reads, counts.reads_ahead);
@@ -184,7 +184,7 @@ TEST(TiersFuzz, KeepsValuesAndBudgetUnderRandomCalls) {
     const std::vector<TierEvent> events = tiers.store->end_record();
     Residents residents;
     residents.add(events);
-    const TieredHome::Counts counts = tiers.store->counts();
+    const TieredStore::Counts counts = tiers.store->counts();
     EXPECT_EQ(residents.bytes(), 0) << "what is recorded is what happens";
     EXPECT_EQ(bytes_of(TierEvent::Kind::Read, events), counts.bytes_read);
     EXPECT_EQ(bytes_of(TierEvent::Kind::Write, events), counts.bytes_written);
@@ -220,7 +220,7 @@ TEST(TiersFuzz, ServesSeveralThreads) {
     const std::vector<TierEvent> events = tiers.store->end_record();
     Residents residents;
     residents.add(events);
-    const TieredHome::Counts counts = tiers.store->counts();
+    const TieredStore::Counts counts = tiers.store->counts();
     EXPECT_EQ(residents.bytes(), 0) << "what is recorded is what happens";
     EXPECT_EQ(bytes_of(TierEvent::Kind::Read, events), counts.bytes_read);
     EXPECT_EQ(bytes_of(TierEvent::Kind::Write, events), counts.bytes_written);

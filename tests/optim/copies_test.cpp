@@ -6,7 +6,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "support/counting_home.h"
@@ -19,7 +19,7 @@ using namespace memory;
 
 constexpr int64_t kSegment = 4096;  // elements: a multiple of the disk's block size for any dtype
 
-/// A TieredHome that measures the largest number of bytes it kept after any call.
+/// A TieredStore that measures the largest number of bytes it kept after any call.
 class SampledHome final : public OffloadStore {
  public:
   SampledHome(const std::string& folder, int64_t host_bytes)
@@ -30,12 +30,12 @@ class SampledHome final : public OffloadStore {
     return kept;
   }
   void sample() {
-    const TieredHome::Counts counts = tiers.counts();
+    const TieredStore::Counts counts = tiers.counts();
     peak_kept = std::max(peak_kept, counts.host_bytes + counts.disk_bytes);
     peak_on_disk = std::max(peak_on_disk, tiers.disk()->counts().used_bytes);
   }
 
-  TieredHome tiers;
+  TieredStore tiers;
   int64_t peak_kept = 0, peak_on_disk = 0;
 
  private:

@@ -11,7 +11,7 @@
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/decoding/sampler.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/run/config.h"
 #include "support/temporary_folder.h"
@@ -38,7 +38,7 @@ struct Asked {
 /// The tokens and the memory statistics of rank 0.
 struct Continued {
   std::vector<int64_t> tokens;
-  memory::TieredHome::Counts counts;
+  memory::TieredStore::Counts counts;
   int64_t stayed = 0;                        ///< bytes resident on the host, in addition to `counts`
   int64_t on_device = 0, on_device_max = 0;  ///< bytes of weights on the accelerator: resident, and at the peak
   int64_t copied = 0;                        ///< bytes of weights copied to the accelerator during generation

@@ -10,7 +10,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 #include "train/zero_runs.h"
@@ -52,7 +52,7 @@ struct Moved {
   int64_t in = 0, out = 0;  // bytes copied to and from the device
   int64_t parts = 0;        // bytes of its parts of all chunks, all of which are trained
   int64_t states = 0;       // bytes of states on the device
-  memory::TieredHome::Counts tiers{};
+  memory::TieredStore::Counts tiers{};
 };
 
 Course run_on_device(const run::Config& config, const models::ModelShape& shape, int64_t steps, Moved& moved) {
@@ -248,7 +248,7 @@ TEST(DeviceTier, TrainsWithADiskOnly) {
   comm::run_ranks(2, [&](comm::World& world) {
     const auto engine = initialize(world, config, shape_of(c));
     for (int64_t step = 0; step < 2; ++step) test::train_step(*engine, step, kText);
-    const memory::TieredHome::Counts counts = engine->tiers()->counts();
+    const memory::TieredStore::Counts counts = engine->tiers()->counts();
     EXPECT_GT(counts.disk_bytes, counts.host_bytes) << "most lies on the disk";
     EXPECT_FALSE(engine->device_use()) << "the device has no budget";
   });

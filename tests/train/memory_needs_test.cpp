@@ -12,7 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"

@@ -14,7 +14,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/engine.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/nn/prepacked_layers.h"
 #include "colossal/train/memory_needs.h"
 #include "support/reporter.h"

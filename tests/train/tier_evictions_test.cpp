@@ -8,7 +8,7 @@
 #include <set>
 
 #include "colossal/memory/tiers/offline_optimum.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/temporary_folder.h"
 #include "train/zero_runs.h"
 
@@ -67,7 +67,7 @@ class Replay {
     int64_t evictions, reads;
   };
   Moved run_pass() {
-    const memory::TieredHome::Counts before = store_.counts();
+    const memory::TieredStore::Counts before = store_.counts();
     store_.begin_step();
     for (const TierEvent& event : pass_) carry_out(event);
     store_.end_step();
@@ -106,7 +106,7 @@ class Replay {
   test::TemporaryFolder folder_;
   at::Tensor tensor_ = at::zeros({kBytes / 4});
   std::vector<TierEvent> pass_;
-  memory::TieredHome store_;
+  memory::TieredStore store_;
   std::vector<std::unique_ptr<memory::Kept>> kept_;
   std::vector<at::Tensor> lent_;
   std::set<size_t> here_;

@@ -12,7 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 #include "train/zero_runs.h"
@@ -29,7 +29,7 @@ run::Config in_tiers(run::Config config, const std::string& folder, int64_t host
 }
 
 struct Tiers {
-  memory::TieredHome::Counts counts;
+  memory::TieredStore::Counts counts;
   int64_t budget = 0;
 };
 

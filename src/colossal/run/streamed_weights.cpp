@@ -62,10 +62,10 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
   const WeightBudget budget = plan_weights(parameters, memory, ranks), needed = max_over_ranks(budget, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
     check_budgets(needed, memory, ranks, device);
-    memory::TieredHome::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
+    memory::TieredStore::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
     options.eviction = memory::make_eviction(memory.placement);
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
-    tiers_ = std::make_shared<memory::TieredHome>(std::move(options));
+    tiers_ = std::make_shared<memory::TieredStore>(std::move(options));
   });
   offload_ = std::make_shared<memory::LoadedHome>(tiers_, budget.residence);
   comm::agree(mesh.all(), at::kCPU, [&] {

@@ -15,7 +15,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/loaded_home.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/run/config.h"
 #include "colossal/run/weight_budget.h"
 
@@ -48,7 +48,7 @@ class StreamedWeights {
   /// Must be called when the tensors are filled. Errors, on all ranks: errors of filling them.
   void loaded() { end_pass(); }
 
-  const memory::TieredHome& tiers() const { return *tiers_; }
+  const memory::TieredStore& tiers() const { return *tiers_; }
   /// Returns the bytes of weights that are always in host memory, in addition to what tiers() counts.
   int64_t stayed_bytes() const { return offload_->stayed_bytes(); }
   /// device_bytes(): bytes of weights that are always on the accelerator. peak_device_bytes(): largest number of bytes
@@ -62,7 +62,7 @@ class StreamedWeights {
   void end_pass();
 
   comm::Mesh& mesh_;
-  std::shared_ptr<memory::TieredHome> tiers_;
+  std::shared_ptr<memory::TieredStore> tiers_;
   std::shared_ptr<memory::LoadedHome> offload_;
   std::unique_ptr<memory::ChunkStore> store_;
   std::vector<checkpoint::NamedTensor> on_device_;  // weights that are always on the device

@@ -157,7 +157,7 @@ const Engine::Member& Engine::member(const std::string& name) const {
   throw Error("model", concat("no model has the name ", name, ": there are ", names));
 }
 
-const memory::TieredHome* Engine::tiers() const { return optimization_->tiers(); }
+const memory::TieredStore* Engine::tiers() const { return optimization_->tiers(); }
 
 std::optional<DeviceUse> Engine::device_use() const { return optimization_->device_use(); }
 

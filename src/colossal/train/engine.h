@@ -39,7 +39,7 @@ class DistributedModel;
 }
 namespace colossal::memory {
 class ChunkStore;
-class TieredHome;
+class TieredStore;
 }  // namespace colossal::memory
 namespace colossal::nn {
 class Fp8Layers;
@@ -166,7 +166,7 @@ class Engine : public Resumable {
   void weights_loaded();
 
   /// Returns the store of this rank's parameters, gradients and states; null without tiers of [memory].
-  const memory::TieredHome* tiers() const;
+  const memory::TieredStore* tiers() const;
   /// Returns the memory use of this rank's device; none without memory.device.
   std::optional<DeviceUse> device_use() const;
   /// Returns the ranges of tokens of each row that this rank reads. Ranks must split the tokens of a row for that, and

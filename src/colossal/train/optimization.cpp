@@ -26,7 +26,7 @@ constexpr std::string_view kOptimizer = "optimizer.";  // prefix of the names of
 constexpr char kOrigin[] = "origin_of_unsaved";        // key in the progress of checkpoints that omit parameters
 
 /// Host memory for disk transfers if memory.host does not limit it, as a multiple of what one update needs. A quarter
-/// of it, as much as one update needs, is for prefetching (TieredHome::Options::ahead).
+/// of it, as much as one update needs, is for prefetching (TieredStore::Options::ahead).
 constexpr int64_t kTransfers = 4;
 
 /// Returns the result of `make`. With tiers one rank may fail alone, for example because of a full disk; then all ranks
@@ -39,19 +39,19 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
   return made;
 }
 
-std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const TierNeeds& needs, at::Device device,
-                                               int ranks_here) {
-  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement),
-                                      .device = device,
-                                      .remedy =
-                                          "smaller chunks (parallel.chunk_mib) and smaller micro-batches need "
-                                          "less"};
+std::shared_ptr<memory::TieredStore> make_tiers(const run::Config& config, const TierNeeds& needs, at::Device device,
+                                                int ranks_here) {
+  memory::TieredStore::Options options{.eviction = memory::make_eviction(config.memory.placement),
+                                       .device = device,
+                                       .remedy =
+                                           "smaller chunks (parallel.chunk_mib) and smaller micro-batches need "
+                                           "less"};
   if (config.memory.host > 0)
     options.host_bytes = config.memory.host / ranks_here;
   else if (!config.memory.disk.empty())
     options.host_bytes = kTransfers * needs.min_host_bytes;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
-  return std::make_shared<memory::TieredHome>(std::move(options));
+  return std::make_shared<memory::TieredStore>(std::move(options));
 }
 
 /// Returns the options of a store in `offload`, which counts its bytes on the device in `trace`.

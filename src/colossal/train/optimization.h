@@ -13,7 +13,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/device_trace.h"
 #include "colossal/memory/tiers/inputs_at.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
@@ -40,7 +40,7 @@ class Optimization {
  public:
   /// Makes chunk store, reducer and optimizer. Reads [parallel] zero and its related keys, [precision], [memory],
   /// [optimizer] and [training] of `config`. `offload` stores master weights, states, gradient shards and sharded
-  /// parameters while they are not in use. Null: a memory::TieredHome if [memory] has tiers, otherwise they stay in
+  /// parameters while they are not in use. Null: a memory::TieredStore if [memory] has tiers, otherwise they stay in
   /// memory.
   /// Communication: with tiers five times comm::agree(), and an all_reduce of 40 bytes over all ranks.
   /// Errors: as the optimizer. "memory", before any value is drawn or written: budgets smaller than a step needs
@@ -79,7 +79,7 @@ class Optimization {
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
   /// Returns the store of this rank's parameters, gradients and states; null without tiers.
-  const memory::TieredHome* tiers() const { return tiers_.get(); }
+  const memory::TieredStore* tiers() const { return tiers_.get(); }
   /// Returns the store of inputs of recomputed layers between forward and backward; null without memory.disk and
   /// memory.device.
   std::shared_ptr<nn::InputHome> inputs() const { return inputs_; }
@@ -125,7 +125,7 @@ class Optimization {
   run::Config config_;
   comm::Mesh& mesh_;
   TierNeeds needs_;  // zeros without tiers
-  std::shared_ptr<memory::TieredHome> tiers_;
+  std::shared_ptr<memory::TieredStore> tiers_;
   std::shared_ptr<memory::InputsAt> inputs_;    // stores in tiers_
   std::shared_ptr<memory::DeviceTrace> trace_;  // null = the device has no budget
   std::unique_ptr<memory::ChunkStore> store_;

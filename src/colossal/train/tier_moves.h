@@ -9,7 +9,7 @@
 
 #include "colossal/base/metric.h"
 #include "colossal/comm/group.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
@@ -28,7 +28,7 @@ class TierMoves {
 
  private:
   struct Counts {
-    memory::TieredHome::Counts tiers;
+    memory::TieredStore::Counts tiers;
     DeviceUse device;
   };
   Counts now() const;

@@ -35,7 +35,7 @@ struct TierNeeds {
 };
 
 /// Returns the needs of a chunk store with options `chunks`, whose offload store leases tensors on the host in whole
-/// blocks, as TieredHome does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
+/// blocks, as TieredStore does. Nothing is stored or drawn. Creates the groups that store and optimizer create. Memory:
 /// the states of one shard at a time. Errors: as memory::plan_store() and optim::make_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
                      const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer);

@@ -13,7 +13,7 @@
 #include "colossal/data/batch_fields.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/memory/tiers/offline_optimum.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/train/engine.h"
@@ -34,12 +34,12 @@ tensor::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_
                           at::arange(tokens, ids).expand({rows, tokens}).contiguous());
 }
 
-void add_moves(MemoryTry& result, const memory::TieredHome& tiers, const memory::TieredHome::Counts& before,
+void add_moves(MemoryTry& result, const memory::TieredStore& tiers, const memory::TieredStore::Counts& before,
                const train::DeviceUse& device_before, const train::DeviceUse& device_after) {
   result.device_bytes = device_after.peak;
   result.bytes_copied =
       device_after.copied_to - device_before.copied_to + device_after.copied_from - device_before.copied_from;
-  const memory::TieredHome::Counts after = tiers.counts();
+  const memory::TieredStore::Counts after = tiers.counts();
   result.host_bytes = after.host_bytes, result.disk_bytes = after.disk_bytes;
   result.bytes_read = after.bytes_read - before.bytes_read;
   result.bytes_written = after.bytes_written - before.bytes_written;
@@ -71,13 +71,13 @@ MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_event
   comm::run_ranks(1, [&](comm::World& world) {
     const models::ModelShape shape = models::built_in().resolve(config.model);
     const auto engine = train::initialize(world, config, shape);
-    const memory::TieredHome* tiers = engine->tiers();
+    const memory::TieredStore* tiers = engine->tiers();
     result.parameters = engine->parameters().numel();
     for (int64_t step = 0; step < steps; ++step) {
       const tensor::Batch batch = random_batch(config, shape.vocabulary, step);
       const bool is_last = step + 1 == steps;
       if (is_last && tiers) tiers->begin_record();
-      const auto before = tiers ? tiers->counts() : memory::TieredHome::Counts{};
+      const auto before = tiers ? tiers->counts() : memory::TieredStore::Counts{};
       const auto device_use = [&] { return engine->device_use().value_or(train::DeviceUse{}); };
       const train::DeviceUse device_before = device_use();
       const Stopwatch watch;

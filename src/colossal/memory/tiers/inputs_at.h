@@ -1,7 +1,7 @@
 // The inputs of recomputed blocks in an offload store (memory::OffloadStore): they are offloaded in forward and loaded
 // ahead of backward.
 //
-//   memory::InputsAt inputs(offload);   // a TieredHome, for instance the one of the optimizer states
+//   memory::InputsAt inputs(offload);   // a TieredStore, for instance the one of the optimizer states
 //   const auto after = nn::recomputed(block, {hidden, pair}, &inputs);
 #pragma once
 #include <atomic>
@@ -28,7 +28,7 @@ namespace colossal::memory {
 /// Thread safety: as `offload`.
 class InputsAt final : public nn::InputHome {
  public:
-  /// `offload` must not change the tensors that it is given, because the block still reads them; TieredHome copies
+  /// `offload` must not change the tensors that it is given, because the block still reads them; TieredStore copies
   /// them. `max_bytes`: bytes of this rank that `offload` can load at a time. `others`: bytes of these that may be
   /// borrowed in addition to an input.
   explicit InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes = std::numeric_limits<int64_t>::max(),

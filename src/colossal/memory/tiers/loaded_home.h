@@ -1,6 +1,6 @@
 // An offload store of weights that a checkpoint fills once and that inference then reads in a cycle.
 //
-//   auto others = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{.host_bytes = travelling, ...});
+//   auto others = std::make_shared<memory::TieredStore>(memory::TieredStore::Options{.host_bytes = travelling, ...});
 //   options.offload = std::make_shared<memory::LoadedHome>(others, residence);   // memory::ChunkOptions
 //   options.inference = true;
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace colossal::memory {
 
-class TieredHome;
+class TieredStore;
 
 /// Stores the sizes and dtypes of tensors at keep(), and their values at the end of the first borrow that changed them.
 /// Until then the tensors take no memory, and none is written to a disk only to be overwritten.
@@ -25,7 +25,7 @@ class TieredHome;
 ///
 /// Tensors of an accelerator are stored and borrowed on the host. Resident ones are in pinned memory, from which
 /// copy_to() copies without blocking the host. `others` does the same for the other tensors
-/// (TieredHome::Options::device).
+/// (TieredStore::Options::device).
 ///
 /// Memory:        residence.stays for resident tensors; the budget of `others`; one more of the other tensors while
 ///                they are filled.

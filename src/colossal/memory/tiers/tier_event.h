@@ -1,4 +1,4 @@
-// Events of the tensors of a TieredHome, which it records on request.
+// Events of the tensors of a TieredStore, which it records on request.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Tensors that take more bytes than the host's budget: their values are right, the budget holds, and as few bytes are
 // moved as the order of uses allows.
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
-namespace colossal::memory::tiered_home_test {
+namespace colossal::memory::tiered_store_test {
 namespace {
 
 constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor: a block of the disk
@@ -37,12 +37,12 @@ struct Memory {
   }
   test::TemporaryFolder folder;
   int64_t budget;
-  TieredHome store;
+  TieredStore store;
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
 // The copy fails, not the disk: no tensor remains borrowed, and the next copy works.
-TEST(TieredHome, ReturnsTheTensorAfterAFailedCopy) {
+TEST(TieredStore, ReturnsTheTensorAfterAFailedCopy) {
   Memory s(1, "auto", 0);
   s.add(2);
   for (int i = 0; i < 2; ++i) {
@@ -61,7 +61,7 @@ TEST(TieredHome, ReturnsTheTensorAfterAFailedCopy) {
 int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; }
 
 // For any policy and any reading ahead, every value is the one that was written last.
-TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
+TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
@@ -143,7 +143,7 @@ int64_t reads_of(const std::string& policy, double ahead, int64_t room, int step
   return s.store.counts().reads - before;
 }
 
-TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) {
+TEST(TieredStore, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) {
   constexpr int kSteps = 20;
   for (const int64_t room : {3, 7, 15, 28}) {
     const int64_t best = fewest_reads(training_uses(), static_cast<size_t>(room), kSteps);
@@ -157,7 +157,7 @@ TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) 
 }
 
 // With room for one tensor, each use of another tensor than before is a read, and each change is a write.
-TEST(TieredHome, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
+TEST(TieredStore, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
   const std::vector<size_t> uses = training_uses();
   const auto changes = [](size_t use) { return use >= 20; };  // the update
   int64_t reads = 0, writes = 0;
@@ -172,7 +172,7 @@ TEST(TieredHome, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
   for (const std::string& policy : eviction_names()) {
     Memory s(1, policy, 0);
     s.add(30);
-    TieredHome::Counts before;
+    TieredStore::Counts before;
     for (int step = 0; step < 4; ++step) {
       if (step == 1) before = s.store.counts();
       s.store.begin_step();
@@ -195,13 +195,13 @@ struct CountedEviction final : Eviction {
   int64_t& keys;
 };
 
-TEST(TieredHome, ComputesFewKeysPerUse) {
+TEST(TieredStore, ComputesFewKeysPerUse) {
   for (const int64_t tensors : {16, 160}) {
     test::TemporaryFolder folder;
     int64_t keys = 0;
-    TieredHome store({.host_bytes = tensors / 2 * kBytes,
-                      .disk = std::make_shared<DiskSpace>(folder.path()),
-                      .eviction = std::make_unique<CountedEviction>(keys)});
+    TieredStore store({.host_bytes = tensors / 2 * kBytes,
+                       .disk = std::make_shared<DiskSpace>(folder.path()),
+                       .eviction = std::make_unique<CountedEviction>(keys)});
     std::vector<std::unique_ptr<Kept>> kept;
     for (int64_t i = 0; i < tensors; ++i) kept.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
     for (int step = 0; step < 3; ++step) {
@@ -216,7 +216,7 @@ TEST(TieredHome, ComputesFewKeysPerUse) {
   }
 }
 
-TEST(TieredHome, ReadsAheadOfUse) {
+TEST(TieredStore, ReadsAheadOfUse) {
   Memory s(10, "auto", 0.3);
   s.add(30);
   for (int step = 0; step < 6; ++step) {
@@ -224,13 +224,13 @@ TEST(TieredHome, ReadsAheadOfUse) {
     for (const size_t number : training_uses()) s.use(number, false);
     s.store.end_step();
   }
-  const TieredHome::Counts counts = s.store.counts();
+  const TieredStore::Counts counts = s.store.counts();
   EXPECT_GT(counts.reads, 0);
   EXPECT_GE(counts.reads_ahead * 6, counts.reads * 4) << "all but those of the first step, and some of the second";
 }
 
 // The first step of a run differs from the second one, because chunks are gathered early only from the second step on.
-TEST(TieredHome, ReadsAheadInASlightlyDifferentSecondStep) {
+TEST(TieredStore, ReadsAheadInASlightlyDifferentSecondStep) {
   Memory s(10, "auto", 0.3);
   s.add(30);
   std::vector<size_t> uses = training_uses();
@@ -241,16 +241,16 @@ TEST(TieredHome, ReadsAheadInASlightlyDifferentSecondStep) {
   };
   uses.insert(uses.begin() + 5, 29);
   run_step();
-  const TieredHome::Counts first = s.store.counts();
+  const TieredStore::Counts first = s.store.counts();
   uses.erase(uses.begin() + 5);
   run_step();
-  const TieredHome::Counts second = s.store.counts();
+  const TieredStore::Counts second = s.store.counts();
   EXPECT_GT(second.reads, first.reads);
   EXPECT_GE((second.reads_ahead - first.reads_ahead) * 6, (second.reads - first.reads) * 4);
 }
 
 // Each step stores inputs that end with it. In the first step other tensors are stored between them, and remain.
-TEST(TieredHome, NumbersTensorsEquallyInEachStep) {
+TEST(TieredStore, NumbersTensorsEquallyInEachStep) {
   Memory s(30, "auto", 0.3);
   std::vector<size_t> numbers[2];
   for (std::vector<size_t>& of_step : numbers) {
@@ -272,7 +272,7 @@ TEST(TieredHome, NumbersTensorsEquallyInEachStep) {
   EXPECT_EQ(numbers[0], numbers[1]);
 }
 
-TEST(TieredHome, MovesNothingIfAllTensorsFit) {
+TEST(TieredStore, MovesNothingIfAllTensorsFit) {
   Memory s(30, "auto", 0.3);
   s.add(30);
   for (int step = 0; step < 3; ++step) {
@@ -286,7 +286,7 @@ TEST(TieredHome, MovesNothingIfAllTensorsFit) {
 }
 
 // A tensor that was not changed is on the disk already.
-TEST(TieredHome, WritesUnchangedTensorsOnce) {
+TEST(TieredStore, WritesUnchangedTensorsOnce) {
   Memory s(3, "auto", 0);
   s.add(6);
   for (int step = 0; step < 5; ++step)
@@ -295,7 +295,7 @@ TEST(TieredHome, WritesUnchangedTensorsOnce) {
   EXPECT_GT(s.store.counts().bytes_read, 6 * kBytes);
 }
 
-TEST(TieredHome, RefusesABudgetSmallerThanTheTensorsInUse) {
+TEST(TieredStore, RefusesABudgetSmallerThanTheTensorsInUse) {
   Memory s(2, "auto", 0);
   s.add(3);
   const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
@@ -314,14 +314,14 @@ struct FaultyMemory {
   ShapedFile* file = new ShapedFile(folder.path());
   std::function<void(BlockRequest, BlockFile&)> shape;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(std::unique_ptr<BlockFile>(file), DiskOptions{});
-  TieredHome store{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
+  TieredStore store{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
   std::vector<std::unique_ptr<Kept>> kept;
   void begin_to_fail() {
     file->shape = [this](BlockRequest request) { shape(std::move(request), *file->file); };
   }
 };
 
-TEST(TieredHome, KeepsItsTensorsAfterADiskError) {
+TEST(TieredStore, KeepsItsTensorsAfterADiskError) {
   FaultyMemory s([](const BlockRequest& request, BlockFile&) { request.done(-EIO); });
   s.add(), s.add();
   s.begin_to_fail();
@@ -337,7 +337,7 @@ TEST(TieredHome, KeepsItsTensorsAfterADiskError) {
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
 }
 
-TEST(TieredHome, ReportsCorruptedBytes) {
+TEST(TieredStore, ReportsCorruptedBytes) {
   FaultyMemory s([](BlockRequest request, BlockFile& file) {
     request.done = [done = std::move(request.done), memory = request.memory](int64_t result) {
       memory[7] ^= 1;
@@ -353,7 +353,7 @@ TEST(TieredHome, ReportsCorruptedBytes) {
   EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
 }
 
-TEST(TieredHome, KeepsNoPartialTensorOnAFullDisk) {
+TEST(TieredStore, KeepsNoPartialTensorOnAFullDisk) {
   FaultyMemory s({});
   s.file->room = 0;
   s.add(), s.add();
@@ -364,14 +364,14 @@ TEST(TieredHome, KeepsNoPartialTensorOnAFullDisk) {
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
 }
 
-TEST(TieredHome, RefusesTensorsThatDoNotFitWithoutADisk) {
+TEST(TieredStore, RefusesTensorsThatDoNotFitWithoutADisk) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
   EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("or a folder for the rest (memory.disk)"));
   EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
 }
 
-TEST(TieredHome, StoresTensorsOfAnyShapeAndType) {
+TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
   Memory s(3, "lru", 0);
   std::vector<at::Tensor> want;
   for (const auto& [type, numel] : std::vector<std::pair<at::ScalarType, int64_t>>{{at::kBFloat16, 700},
@@ -393,4 +393,4 @@ TEST(TieredHome, StoresTensorsOfAnyShapeAndType) {
 }
 
 }  // namespace
-}  // namespace colossal::memory::tiered_home_test
+}  // namespace colossal::memory::tiered_store_test

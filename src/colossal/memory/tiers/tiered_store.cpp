@@ -1,4 +1,4 @@
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 
 #include <ATen/ATen.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "colossal/memory/tiers/tiered_home_state.h"
+#include "colossal/memory/tiers/tiered_store_state.h"
 #include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
@@ -15,7 +15,7 @@ namespace {
 
 class TieredKept final : public Kept {
  public:
-  TieredKept(TieredHomeState& state, const at::Tensor& tensor)
+  TieredKept(TieredStoreState& state, const at::Tensor& tensor)
       : state_(state),
         tenant_{.number = 0,
                 .sizes = tensor.sizes().vec(),
@@ -44,7 +44,7 @@ class TieredKept final : public Kept {
       if (state_.missing(0) > 0) state_.make_room(0);
     } catch (...) {
       const Asked asked(state_, tenant_);
-      leave_home();
+      leave_store();
       throw;
     }
     state_.read_ahead();
@@ -53,7 +53,7 @@ class TieredKept final : public Kept {
   ~TieredKept() override {
     const Turn turn(state_);
     const Asked asked(state_, tenant_);
-    leave_home();
+    leave_store();
   }
 
   int64_t bytes() const override { return tenant_.bytes; }
@@ -176,7 +176,7 @@ class TieredKept final : public Kept {
     if (tenant_.buffer.defined()) state_.drop_buffer(tenant_);
   }
 
-  void leave_home() {
+  void leave_store() {
     tenant_.is_lent = false;
     leave_memory();
     state_.record(TierEvent::Kind::Gone, tenant_);
@@ -198,35 +198,35 @@ class TieredKept final : public Kept {
     }
   }
 
-  TieredHomeState& state_;
+  TieredStoreState& state_;
   Tenant tenant_;
 };
 
 }  // namespace
 
-TieredHome::TieredHome(Options options) : state_(std::make_unique<TieredHomeState>(std::move(options))) {}
-TieredHome::~TieredHome() = default;
+TieredStore::TieredStore(Options options) : state_(std::make_unique<TieredStoreState>(std::move(options))) {}
+TieredStore::~TieredStore() = default;
 
-std::unique_ptr<Kept> TieredHome::keep(const at::Tensor& tensor) {
+std::unique_ptr<Kept> TieredStore::keep(const at::Tensor& tensor) {
   return std::make_unique<TieredKept>(*state_, tensor);
 }
 
-void TieredHome::begin_step() {
+void TieredStore::begin_step() {
   const Turn turn(*state_);
   if (state_->in_step) state_->end_step();  // the last step ended in an error
   state_->in_step = true;
 }
 
-void TieredHome::end_step() {
+void TieredStore::end_step() {
   const Turn turn(*state_);
   state_->end_step();
 }
 
-int64_t TieredHome::host_bytes() const { return state_->budget; }
+int64_t TieredStore::host_bytes() const { return state_->budget; }
 
-const DiskSpace* TieredHome::disk() const { return state_->disk.get(); }
+const DiskSpace* TieredStore::disk() const { return state_->disk.get(); }
 
-TieredHome::Counts TieredHome::counts() const {
+TieredStore::Counts TieredStore::counts() const {
   const std::lock_guard lock(state_->mutex);
   Counts counts = state_->counts;
   counts.host_bytes = state_->buffers.in_use();
@@ -238,12 +238,12 @@ TieredHome::Counts TieredHome::counts() const {
   return counts;
 }
 
-void TieredHome::begin_record() const {
+void TieredStore::begin_record() const {
   const std::lock_guard lock(state_->mutex);
   state_->events.emplace();
 }
 
-std::vector<TierEvent> TieredHome::end_record() const {
+std::vector<TierEvent> TieredStore::end_record() const {
   const std::lock_guard lock(state_->mutex);
   return std::exchange(state_->events, std::nullopt).value_or(std::vector<TierEvent>{});
 }

@@ -1,6 +1,6 @@
 // An offload store that keeps tensors in host memory up to a budget, and on a disk beyond it.
 //
-//   auto offload = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{
+//   auto offload = std::make_shared<memory::TieredStore>(memory::TieredStore::Options{
 //       .host_bytes = int64_t{8} << 30, .disk = std::make_shared<memory::DiskSpace>("scratch/"),
 //       .eviction = memory::make_eviction("auto")});
 //   options.offload = offload;               // memory::ChunkOptions
@@ -23,7 +23,7 @@
 
 namespace colossal::memory {
 
-struct TieredHomeState;
+struct TieredStoreState;
 
 /// Keeps tensors in aligned buffers of host memory. If another tensor needs the room, the eviction policy chooses the
 /// tensors that move to the disk. A borrow reads a tensor that is only on the disk into a buffer, in which the borrower
@@ -44,7 +44,7 @@ struct TieredHomeState;
 ///                    throw errors of the disk, and of any tensor that was being evicted.
 /// Thread safety:     as Kept. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
 ///                    in parallel. With a disk, the store has a thread that reads ahead.
-class TieredHome final : public OffloadStore {
+class TieredStore final : public OffloadStore {
  public:
   struct Options {
     /// Budget of host memory; the default = no limit
@@ -60,8 +60,8 @@ class TieredHome final : public OffloadStore {
     /// budget; empty = none
     std::string remedy{};
   };
-  explicit TieredHome(Options options);
-  ~TieredHome() override;
+  explicit TieredStore(Options options);
+  ~TieredStore() override;
 
   /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
   /// later call of the store finds that the copy is over.
@@ -95,7 +95,7 @@ class TieredHome final : public OffloadStore {
   std::vector<TierEvent> end_record() const;
 
  private:
-  std::unique_ptr<TieredHomeState> state_;
+  std::unique_ptr<TieredStoreState> state_;
 };
 
 }  // namespace colossal::memory

@@ -1,4 +1,4 @@
-#include "colossal/memory/tiers/tiered_home_state.h"
+#include "colossal/memory/tiers/tiered_store_state.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -11,11 +11,11 @@
 namespace colossal::memory {
 namespace {
 
-constexpr size_t kCopiesUnderWay = 4;  // the limit that TieredHome::Options::device documents
+constexpr size_t kCopiesUnderWay = 4;  // the limit that TieredStore::Options::device documents
 
 }  // namespace
 
-TieredHomeState::TieredHomeState(TieredHome::Options options)
+TieredStoreState::TieredStoreState(TieredStore::Options options)
     : remedy(std::move(options.remedy)),
       device(options.device),
       budget(options.host_bytes),
@@ -27,7 +27,7 @@ TieredHomeState::TieredHomeState(TieredHome::Options options)
   if (disk) follower = std::thread([this] { follow_those_that_leave(); });
 }
 
-TieredHomeState::~TieredHomeState() {
+TieredStoreState::~TieredStoreState() {
   {
     const std::lock_guard lock(mutex);
     stopping = true;
@@ -36,20 +36,20 @@ TieredHomeState::~TieredHomeState() {
   if (follower.joinable()) follower.join();
 }
 
-void TieredHomeState::use(Tenant& tenant) {
+void TieredStoreState::use(Tenant& tenant) {
   tenant.used = ++clock;
   if (in_step) timeline.used(tenant.number);
   settle(tenant);
 }
 
-void TieredHomeState::end_step() {
+void TieredStoreState::end_step() {
   in_step = false;
   timeline.end_pass();
   free_numbers.insert(freed_numbers.begin(), freed_numbers.end());
   freed_numbers.clear();
 }
 
-void TieredHomeState::wait_for(DiskTransfer transfer) {
+void TieredStoreState::wait_for(DiskTransfer transfer) {
   mutex.unlock();
   try {
     transfer.wait();
@@ -58,13 +58,13 @@ void TieredHomeState::wait_for(DiskTransfer transfer) {
   mutex.lock();
 }
 
-void TieredHomeState::finish(Tenant& tenant) {
+void TieredStoreState::finish(Tenant& tenant) {
   if (tenant.moving == Tenant::Moving::No) return;
   if (!tenant.transfer.is_over()) wait_for(tenant.transfer);
   end_transfer(tenant);
 }
 
-void TieredHomeState::end_transfer(Tenant& tenant) {
+void TieredStoreState::end_transfer(Tenant& tenant) {
   const Tenant::Moving moved = std::exchange(tenant.moving, Tenant::Moving::No);
   const DiskTransfer transfer = std::exchange(tenant.transfer, {});
   if (moved == Tenant::Moving::Out) {
@@ -87,7 +87,7 @@ void TieredHomeState::end_transfer(Tenant& tenant) {
   settle(tenant);
 }
 
-void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
+void TieredStoreState::fill(Tenant& tenant, const at::Tensor& tensor) {
   tenant.has_values = tenant.on_disk = false;  // until all values are copied
   try {
     if (to_host && tensor::is_elsewhere(tensor)) {
@@ -111,12 +111,12 @@ void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
   record(TierEvent::Kind::Set, tenant);
 }
 
-void TieredHomeState::finish_copy(Tenant& tenant) {
+void TieredStoreState::finish_copy(Tenant& tenant) {
   std::erase(filled, &tenant);
   tenant.copy.wait();
 }
 
-void TieredHomeState::drop_buffer(Tenant& tenant) {
+void TieredStoreState::drop_buffer(Tenant& tenant) {
   record(TierEvent::Kind::Leave, tenant);
   tenant.values.reset();
   std::erase(filled, &tenant);
@@ -124,7 +124,7 @@ void TieredHomeState::drop_buffer(Tenant& tenant) {
   settle(tenant);
 }
 
-void TieredHomeState::give_buffer(Tenant& tenant) {
+void TieredStoreState::give_buffer(Tenant& tenant) {
   tenant.buffer = buffers.take(tenant.bytes);
   const int64_t numel = c10::multiply_integers(tenant.sizes);
   tenant.values = tenant.buffer.narrow(0, 0, numel * static_cast<int64_t>(c10::elementSize(tenant.dtype)))
@@ -132,7 +132,7 @@ void TieredHomeState::give_buffer(Tenant& tenant) {
                       .view(tenant.sizes);
 }
 
-void TieredHomeState::begin_to_read(Tenant& tenant) {
+void TieredStoreState::begin_to_read(Tenant& tenant) {
   give_buffer(tenant);
   try {
     tenant.transfer = disk->read(tenant.extent, tenant.values);
@@ -147,7 +147,7 @@ void TieredHomeState::begin_to_read(Tenant& tenant) {
   counts.bytes_read += tenant.values.nbytes();
 }
 
-void TieredHomeState::evict(Tenant& tenant) {
+void TieredStoreState::evict(Tenant& tenant) {
   if (tenant.on_disk) {
     ++counts.evictions;
     return drop_buffer(tenant);
@@ -165,19 +165,19 @@ void TieredHomeState::evict(Tenant& tenant) {
   counts.bytes_written += tenant.values.nbytes();
 }
 
-void TieredHomeState::settle(const Tenant& tenant) {
+void TieredStoreState::settle(const Tenant& tenant) {
   // A tensor without elements must not be evicted: its buffer has a block, but its extent has none.
   const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_lent &&
                    !tenant.is_asked && tenant.moving == Tenant::Moving::No;
   may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
 }
 
-Tenant* TieredHomeState::first_to_leave() {
+Tenant* TieredStoreState::first_to_leave() {
   const auto number = may_leave.first();
   return number ? all[*number] : nullptr;
 }
 
-void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
+void TieredStoreState::make_room(int64_t bytes, bool may_exceed) {
   asked_bytes = bytes;
   const auto end = c10::make_scope_exit([this] { asked_bytes = 0; });
   for (;;) {
@@ -208,7 +208,7 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
   }
 }
 
-void TieredHomeState::end_what_is_over() {
+void TieredStoreState::end_what_is_over() {
   while (!leaving.empty() && !leaving.front()->is_asked && leaving.front()->transfer.is_over())
     end_transfer(*leaving.front());
   while (!filled.empty()) {
@@ -220,7 +220,7 @@ void TieredHomeState::end_what_is_over() {
   }
 }
 
-void TieredHomeState::read_ahead() {
+void TieredStoreState::read_ahead() {
   try {
     begin_all_ahead();
   } catch (...) {
@@ -228,7 +228,7 @@ void TieredHomeState::read_ahead() {
   }
 }
 
-void TieredHomeState::begin_all_ahead() {
+void TieredStoreState::begin_all_ahead() {
   end_what_is_over();
   if (all_bytes <= budget) return;  // all tensors are in memory
   int64_t seen = 0;                 // bytes of the tensors considered so far
@@ -258,7 +258,7 @@ void TieredHomeState::begin_all_ahead() {
   }
 }
 
-void TieredHomeState::follow_those_that_leave() {
+void TieredStoreState::follow_those_that_leave() {
   const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::make_optional(device));
   std::unique_lock lock(mutex);
   for (;;) {
@@ -269,7 +269,7 @@ void TieredHomeState::follow_those_that_leave() {
   }
 }
 
-void TieredHomeState::rethrow() {
+void TieredStoreState::rethrow() {
   if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
 }
 

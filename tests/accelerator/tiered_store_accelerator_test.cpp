@@ -9,22 +9,22 @@
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/inputs_at.h"
 #include "colossal/memory/tiers/loaded_home.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "support/accelerator.h"
 #include "support/temporary_folder.h"
 
-namespace colossal::memory::tiered_home_accelerator_test {
+namespace colossal::memory::tiered_store_accelerator_test {
 namespace {
 
 constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // size of a tensor, which is one block of the disk
 
-class TieredHomeOnAccelerator : public test::AcceleratorTest {
+class TieredStoreOnAccelerator : public test::AcceleratorTest {
  protected:
-  std::shared_ptr<TieredHome> make_store(int64_t tensors_in_host, bool has_disk = true) {
-    return std::make_shared<TieredHome>(
-        TieredHome::Options{.host_bytes = tensors_in_host * kBytes,
-                            .disk = has_disk ? std::make_shared<DiskSpace>(folder_.path()) : nullptr,
-                            .device = test::accelerator()});
+  std::shared_ptr<TieredStore> make_store(int64_t tensors_in_host, bool has_disk = true) {
+    return std::make_shared<TieredStore>(
+        TieredStore::Options{.host_bytes = tensors_in_host * kBytes,
+                             .disk = has_disk ? std::make_shared<DiskSpace>(folder_.path()) : nullptr,
+                             .device = test::accelerator()});
   }
   static at::Tensor there(double value) { return at::full({kNumel}, value, at::device(test::accelerator())); }
   static void expect_all(const at::Tensor& x, double value, const std::string& what) {
@@ -35,7 +35,7 @@ class TieredHomeOnAccelerator : public test::AcceleratorTest {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(TieredHomeOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
+TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = make_store(2);
   const auto kept = tiers->keep(there(3));
   const at::Tensor lent = kept->bring();
@@ -47,10 +47,10 @@ TEST_F(TieredHomeOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   kept->copy_to(to);
   expect_all(to, 4, "of the host");
   EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
-  EXPECT_FALSE(TieredHome({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
+  EXPECT_FALSE(TieredStore({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
 }
 
-TEST_F(TieredHomeOnAccelerator, CopiesWithoutWaits) {
+TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
   const auto tiers = make_store(8, false);
   std::vector<at::Tensor> to;
   const at::Tensor first = there(1), second = there(2), third = there(3);
@@ -74,7 +74,7 @@ TEST_F(TieredHomeOnAccelerator, CopiesWithoutWaits) {
   if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(waits.counts().copies_to_host, 0) << waits.counts();
 }
 
-TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
+TEST_F(TieredStoreOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
   const auto tiers = make_store(16, false);
   std::vector<std::unique_ptr<Kept>> kept;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
@@ -93,7 +93,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
 
 // The calls are random. Buffers pass from one tensor to the next while copies run, and sources are freed and their
 // memory is reused.
-TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
+TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
   for (const bool has_disk : {true, false}) {
     const auto tiers = make_store(has_disk ? 4 : 10, has_disk);
     std::mt19937 random(5);
@@ -137,7 +137,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
   }
 }
 
-TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
+TEST_F(TieredStoreOnAccelerator, KeepsInputsThatAreOverwritten) {
   InputsAt inputs(make_store(2));
   std::vector<std::unique_ptr<nn::KeptInputs>> kept;
   const at::Tensor x = there(0);
@@ -155,7 +155,7 @@ TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
 
 // Weights are filled on the host and copied from there, both resident and streamed ones. The last copies still run when
 // their tensors are destroyed.
-TEST_F(TieredHomeOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
+TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
   const auto tiers = make_store(3);
   LoadedHome loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
@@ -197,7 +197,7 @@ TEST_F(TieredHomeOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
 }
 
 // A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
-TEST_F(TieredHomeOnAccelerator, BorrowsDeviceTensorsAsCopies) {
+TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
   const std::shared_ptr<Kept> kept = brought_to(at::kCPU, InPlace().keep(values));
   const at::Tensor lent = kept->bring();
@@ -212,4 +212,4 @@ TEST_F(TieredHomeOnAccelerator, BorrowsDeviceTensorsAsCopies) {
 }
 
 }  // namespace
-}  // namespace colossal::memory::tiered_home_accelerator_test
+}  // namespace colossal::memory::tiered_store_accelerator_test

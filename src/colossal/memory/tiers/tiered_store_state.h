@@ -1,5 +1,5 @@
-// The state of a TieredHome: its tensors and the functions that move them. This header is only for the files of
-// TieredHome.
+// The state of a TieredStore: its tensors and the functions that move them. This header is only for the files of
+// TieredStore.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ScopeExit.h>
@@ -18,7 +18,7 @@
 #include "colossal/memory/stream_aside.h"
 #include "colossal/memory/tiers/eviction_queue.h"
 #include "colossal/memory/tiers/host_buffers.h"
-#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/memory/timeline.h"
 #include "colossal/tensor/elsewhere.h"
 
@@ -41,16 +41,16 @@ struct Tenant {
   Moving moving = Moving::No;  // Out: the buffer is freed when the transfer ends
   DiskTransfer transfer{};
   DeviceCopy copy{};  // copies between the buffer and the device
-  // TieredHomeState::clock at its last use, ::look at the last read_ahead() that considered it
+  // TieredStoreState::clock at its last use, ::look at the last read_ahead() that considered it
   uint64_t used = 0, looked_at = 0;
 };
 
 /// The caller of a member holds `mutex`. Members that wait for the disk release it while they wait, so that other
 /// threads can run: also the thread of this class, which reads tensors ahead into freed buffers. Callers of the store
 /// hold `asking` too, so that their calls run one after the other.
-struct TieredHomeState {
-  explicit TieredHomeState(TieredHome::Options options);
-  ~TieredHomeState();
+struct TieredStoreState {
+  explicit TieredStoreState(TieredStore::Options options);
+  ~TieredStoreState();
 
   // ---- uses and predictions
 
@@ -143,7 +143,7 @@ struct TieredHomeState {
   std::condition_variable_any loan_ends;
   int64_t asked_bytes = 0;                   // bytes for which make_room() makes room: nothing is read ahead into it
   int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: bytes of all tensors, wherever they are
-  TieredHome::Counts counts;
+  TieredStore::Counts counts;
   std::optional<std::vector<TierEvent>> events;
   std::exception_ptr failure;  // error that the next call throws, because the call it occurred in could not
   std::mutex asking, mutex;
@@ -155,7 +155,7 @@ struct TieredHomeState {
 /// The turn of one caller of the store: holds both of its mutexes.
 class Turn {
  public:
-  explicit Turn(TieredHomeState& state) : state_(state), asking_(state.asking), mutex_(state.mutex) {}
+  explicit Turn(TieredStoreState& state) : state_(state), asking_(state.asking), mutex_(state.mutex) {}
   /// Gives up the turn and runs `body`, so that other callers go on. Then runs `end`, which needs `mutex` alone, also
   /// if `body` throws.
   template <class Body, class End>
@@ -173,14 +173,14 @@ class Turn {
   }
 
  private:
-  TieredHomeState& state_;
+  TieredStoreState& state_;
   std::unique_lock<std::mutex> asking_, mutex_;
 };
 
 /// Marks a tenant as asked for (is_asked) while this object exists.
 class Asked {
  public:
-  Asked(TieredHomeState& state, Tenant& tenant) : state_(state), tenant_(tenant) {
+  Asked(TieredStoreState& state, Tenant& tenant) : state_(state), tenant_(tenant) {
     tenant.is_asked = true;
     state.settle(tenant);
   }
@@ -193,7 +193,7 @@ class Asked {
   Asked& operator=(const Asked&) = delete;
 
  private:
-  TieredHomeState& state_;
+  TieredStoreState& state_;
   Tenant& tenant_;
 };
 
