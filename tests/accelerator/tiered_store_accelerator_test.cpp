@@ -8,7 +8,7 @@
 #include "colossal/memory/stream_aside.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/inputs_at.h"
-#include "colossal/memory/tiers/loaded_home.h"
+#include "colossal/memory/tiers/loaded_store.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "support/accelerator.h"
 #include "support/temporary_folder.h"
@@ -158,7 +158,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsInputsThatAreOverwritten) {
 TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
   const auto tiers = make_store(3);
-  LoadedHome loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
+  LoadedStore loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
   EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
   std::vector<std::unique_ptr<Kept>> kept;
   for (int64_t i = 0; i < kTensors; ++i) {

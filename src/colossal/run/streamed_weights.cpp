@@ -67,7 +67,7 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
     tiers_ = std::make_shared<memory::TieredStore>(std::move(options));
   });
-  offload_ = std::make_shared<memory::LoadedHome>(tiers_, budget.residence);
+  offload_ = std::make_shared<memory::LoadedStore>(tiers_, budget.residence);
   comm::agree(mesh.all(), at::kCPU, [&] {
     store_ = std::make_unique<memory::ChunkStore>(parameters, mesh,
                                                   chunk_options(budget, parameters.options().dtype, offload_));

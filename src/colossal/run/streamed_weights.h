@@ -14,7 +14,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/memory/tiers/loaded_home.h"
+#include "colossal/memory/tiers/loaded_store.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/run/config.h"
 #include "colossal/run/weight_budget.h"
@@ -63,7 +63,7 @@ class StreamedWeights {
 
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredStore> tiers_;
-  std::shared_ptr<memory::LoadedHome> offload_;
+  std::shared_ptr<memory::LoadedStore> offload_;
   std::unique_ptr<memory::ChunkStore> store_;
   std::vector<checkpoint::NamedTensor> on_device_;  // weights that are always on the device
   int64_t device_bytes_ = 0;

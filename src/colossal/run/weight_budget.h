@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <set>
 
-#include "colossal/memory/tiers/loaded_home.h"
+#include "colossal/memory/tiers/loaded_store.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
 
@@ -20,7 +20,7 @@ namespace colossal::run {
 /// parameters are read directly from host memory.
 ///
 /// With placement "auto", a fixed set of the parameters that are not on the accelerator is always in host memory
-/// (memory::LoadedHome). The others are read from disk in the order of the previous pass. With "lru" and "static", the
+/// (memory::LoadedStore). The others are read from disk in the order of the previous pass. With "lru" and "static", the
 /// eviction policy decides on all of them.
 struct WeightBudget {
   /// Smallest budgets of this rank that work; at most the given ones if those work. 0 = none is needed, because
@@ -31,7 +31,7 @@ struct WeightBudget {
   /// Bytes of host memory in use, at most the bytes of the weights stored there
   int64_t host = 0;
   int64_t travelling = 0;  ///< part of `host` for transfers: chunks in use, the next ones, and chunks read ahead
-  memory::LoadedHome::Residence residence{};  ///< residence of the other weights
+  memory::LoadedStore::Residence residence{};  ///< residence of the other weights
 
   /// True = not all weights that are off the accelerator fit into host memory
   bool needs_disk() const { return min_host > 0; }

@@ -1,5 +1,5 @@
 // Weights that are filled when they are loaded: their memory before that, which of them are resident, and errors.
-#include "colossal/memory/tiers/loaded_home.h"
+#include "colossal/memory/tiers/loaded_store.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "support/counting_home.h"
 #include "support/ranks_values.h"
 
-namespace colossal::memory::loaded_home_test {
+namespace colossal::memory::loaded_store_test {
 namespace {
 
 /// Returns a tensor that has sizes but no memory.
@@ -30,9 +30,9 @@ double read(Kept& kept) {
   return value;
 }
 
-TEST(LoadedHome, TakesNoMemoryBeforeItIsFilled) {
+TEST(LoadedStore, TakesNoMemoryBeforeItIsFilled) {
   const auto others = std::make_shared<test::CountingHome>();
-  LoadedHome loaded(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
+  LoadedStore loaded(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
   const auto first = loaded.keep(hollow(kBlock / 4)), second = loaded.keep(hollow(kBlock / 4));
   EXPECT_TRUE(others->counts.empty());
   fill(*second, 2);
@@ -43,13 +43,13 @@ TEST(LoadedHome, TakesNoMemoryBeforeItIsFilled) {
   EXPECT_EQ(loaded.stayed_bytes(), 0);
 }
 
-TEST(LoadedHome, SpreadsResidentTensorsEvenly) {
+TEST(LoadedStore, SpreadsResidentTensorsEvenly) {
   const auto others = std::make_shared<test::CountingHome>();
   // Two large tensors, which must be resident, and a third of the twelve others.
-  LoadedHome loaded(others, {.all = (12 + 2 * 3) * kBlock,
-                             .stays = (4 + 2 * 3) * kBlock,
-                             .largest = kBlock,
-                             .above_largest = 2 * 3 * kBlock});
+  LoadedStore loaded(others, {.all = (12 + 2 * 3) * kBlock,
+                              .stays = (4 + 2 * 3) * kBlock,
+                              .largest = kBlock,
+                              .above_largest = 2 * 3 * kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
   std::string here;
   for (int i = 0; i < 14; ++i) {
@@ -64,9 +64,9 @@ TEST(LoadedHome, SpreadsResidentTensorsEvenly) {
   for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*kept[static_cast<size_t>(i)]), i);
 }
 
-TEST(LoadedHome, PrefetchesInTheOrderOfStoring) {
+TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   const auto others = std::make_shared<test::CountingHome>();
-  LoadedHome loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
+  LoadedStore loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
   for (int i = 0; i < 4; ++i) kept.push_back(loaded.keep(hollow(kBlock / 4)));
   for (const auto& one : kept) fill(*one, 1);
@@ -81,15 +81,15 @@ struct FullHome final : OffloadStore {
   std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
-TEST(LoadedHome, ThrowsAStoreErrorAtTheNextRead) {
-  LoadedHome loaded(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
+TEST(LoadedStore, ThrowsAStoreErrorAtTheNextRead) {
+  LoadedStore loaded(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
   const auto kept = loaded.keep(hollow(kBlock / 4));
   fill(*kept, 1);
   EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
 }
 
 // The store overwrites a chunk that is returned early, which a copied chunk would not show.
-TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
+TEST(LoadedStore, ServesChunksThatAreReadInPlace) {
   comm::run_ranks(1, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     nn::Parameters parameters(mesh.coordinates(), {.without_memory = true});
@@ -98,8 +98,8 @@ TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
     for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
     const auto others = std::make_shared<test::CountingHome>();
     ChunkOptions options{.sharing = Sharing::of_stage(3), .sharers = 1, .capacity = 1024, .inference = true};
-    options.offload = std::make_shared<LoadedHome>(
-        others, LoadedHome::Residence{.all = 6 * kBlock, .stays = 2 * kBlock, .largest = kBlock});
+    options.offload = std::make_shared<LoadedStore>(
+        others, LoadedStore::Residence{.all = 6 * kBlock, .stays = 2 * kBlock, .largest = kBlock});
     ChunkStore store(parameters, mesh, options);
     for_leases(store.frozen(), {.values = Access::Write},
                [](size_t i, Resident& shard) { shard.values.fill_(static_cast<double>(i) + 1); });
@@ -120,4 +120,4 @@ TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
 }
 
 }  // namespace
-}  // namespace colossal::memory::loaded_home_test
+}  // namespace colossal::memory::loaded_store_test

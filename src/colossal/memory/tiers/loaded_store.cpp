@@ -1,4 +1,4 @@
-#include "colossal/memory/tiers/loaded_home.h"
+#include "colossal/memory/tiers/loaded_store.h"
 
 #include <ATen/ATen.h>
 
@@ -48,8 +48,8 @@ struct Pinned final : Kept {
 }  // namespace
 
 /// A stored tensor, without values until it is filled.
-struct LoadedHome::Waiting final : Kept {
-  Waiting(LoadedHome& given, const at::Tensor& tensor, bool travels)
+struct LoadedStore::Waiting final : Kept {
+  Waiting(LoadedStore& given, const at::Tensor& tensor, bool travels)
       : store(given), sizes(tensor.sizes().vec()), options(tensor.options()), taken(whole_blocks(tensor.nbytes())) {
     if (!travels) return;
     place = store.travelling_.size();
@@ -111,7 +111,7 @@ struct LoadedHome::Waiting final : Kept {
   bool travels() const { return place.has_value(); }
   bool is_pinned() const { return !travels() && tensor::is_elsewhere(options.device()); }
 
-  LoadedHome& store;
+  LoadedStore& store;
   std::vector<int64_t> sizes;
   at::TensorOptions options;
   int64_t taken;
@@ -120,14 +120,14 @@ struct LoadedHome::Waiting final : Kept {
   std::exception_ptr failure{};
 };
 
-LoadedHome::LoadedHome(std::shared_ptr<OffloadStore> others, const Residence& residence)
+LoadedStore::LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& residence)
     : others_(std::move(others)),
       residence_(residence),
       // EvenShare takes the first tensor, which may be a table that is read first and last in a pass, as with a tied
       // head.
       spread_(residence.stays - residence.above_largest, residence.all - residence.above_largest) {}
 
-std::unique_ptr<Kept> LoadedHome::keep(const at::Tensor& tensor) {
+std::unique_ptr<Kept> LoadedStore::keep(const at::Tensor& tensor) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()));
   const bool stay = bytes > residence_.largest || spread_.takes(bytes);
   if (stay) stayed_ += bytes;

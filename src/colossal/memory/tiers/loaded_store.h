@@ -1,7 +1,7 @@
 // An offload store of weights that a checkpoint fills once and that inference then reads in a cycle.
 //
 //   auto others = std::make_shared<memory::TieredStore>(memory::TieredStore::Options{.host_bytes = travelling, ...});
-//   options.offload = std::make_shared<memory::LoadedHome>(others, residence);   // memory::ChunkOptions
+//   options.offload = std::make_shared<memory::LoadedStore>(others, residence);   // memory::ChunkOptions
 //   options.inference = true;
 #pragma once
 #include <cstdint>
@@ -30,7 +30,7 @@ class TieredStore;
 /// Memory:        residence.stays for resident tensors; the budget of `others`; one more of the other tensors while
 ///                they are filled.
 /// Thread safety: none; one thread stores and borrows tensors.
-class LoadedHome final : public OffloadStore {
+class LoadedStore final : public OffloadStore {
  public:
   struct Residence {
     int64_t all = 0;    ///< bytes of all tensors that will be kept
@@ -39,7 +39,7 @@ class LoadedHome final : public OffloadStore {
     int64_t largest = 0;
     int64_t above_largest = 0;  ///< bytes of all tensors larger than `largest`
   };
-  LoadedHome(std::shared_ptr<OffloadStore> others, const Residence& residence);
+  LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& residence);
 
   /// Keeps the sizes and dtype of `tensor`, which may be a tensor without memory; its values are not read.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
