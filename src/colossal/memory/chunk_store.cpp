@@ -54,7 +54,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   }
   std::shared_ptr<OffloadStore> offload = options_.offload ? options_.offload : std::make_shared<InPlace>();
   movable_stores_.push_back(trained && options_.on_device
-                                ? std::make_shared<MovableHome>(offload, options.device(), options_.on_device)
+                                ? std::make_shared<MovableStore>(offload, options.device(), options_.on_device)
                                 : nullptr);
   if (movable_stores_.back()) offload = movable_stores_.back();
   // An all_gather of a lossy copy would overwrite the values themselves.
@@ -196,7 +196,7 @@ void ChunkStore::gather(Chunk& chunk) {
   if (!chunk.gather()) return;
   gathered_.push_back(chunk.index());
   ++counts_.gathers;
-  const MovableHome* movable = movable_store_of(chunk);
+  const MovableStore* movable = movable_store_of(chunk);
   if (!movable || !movable->is_on_device()) counts_.brought += chunk.bytes() / chunk.sharers().size();
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);

@@ -30,7 +30,7 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk.h"
-#include "colossal/memory/movable_home.h"
+#include "colossal/memory/movable_store.h"
 #include "colossal/memory/placement.h"
 #include "colossal/memory/shard.h"
 #include "colossal/memory/sharing.h"
@@ -111,7 +111,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   /// Returns the store that moves all tensors of a trained chunk together. Null for a frozen chunk, or without
   /// ChunkOptions::on_device.
-  MovableHome* movable_store_of(const Chunk& chunk) { return movable_stores_[chunk.index()].get(); }
+  MovableStore* movable_store_of(const Chunk& chunk) { return movable_stores_[chunk.index()].get(); }
 
   /// Makes changed values of the shards visible as parameters on all ranks. `loaded`: the values came from a
   /// checkpoint, not from an optimizer, so this function also sets the copies of master weights.
@@ -138,7 +138,7 @@ class ChunkStore final : public Chunk::Watcher {
   struct Counts {
     int64_t gathers = 0, releases = 0;
     int64_t gathered = 0, peak_gathered = 0;  ///< bytes of gathered chunks that may be released
-    int64_t brought = 0;  ///< bytes of this rank's parts that gathers read, except from a MovableHome on the device
+    int64_t brought = 0;  ///< bytes of this rank's parts that gathers read, except from a MovableStore on the device
   };
   const Counts& counts() const { return counts_; }
   int64_t padding() const { return padding_; }  ///< elements that belong to no parameter
@@ -162,7 +162,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   ChunkOptions options_;
   comm::Mesh& mesh_;
-  std::vector<std::shared_ptr<MovableHome>> movable_stores_;  // store of each chunk, or null; must outlive chunks_
+  std::vector<std::shared_ptr<MovableStore>> movable_stores_;  // store of each chunk, or null; must outlive chunks_
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
   std::vector<size_t> first_shards_;  // index of each chunk's first shard in shards_ or frozen_

@@ -43,7 +43,7 @@ class DeviceTrace {
   explicit DeviceTrace(std::unique_ptr<DeviceMeter> meter);
 
   void begin_step();
-  /// Returns the counter of the bytes of shards on the device. MovableHome updates it.
+  /// Returns the counter of the bytes of shards on the device. MovableStore updates it.
   const std::shared_ptr<std::atomic<int64_t>>& on_device() const { return on_device_; }
   /// Sets the bytes of shards that may be on the device at any moment.
   void reserve(int64_t bytes) { reserved_ = bytes; }

@@ -120,7 +120,7 @@ class Shard {
   /// Returns the bytes of the store's memory that a lease of all tensors takes, without gradients and directions.
   int64_t bytes() const;
   /// Returns the dtype of the values and the device on which leases provide the tensors. The device changes if the
-  /// store moves its tensors (MovableHome).
+  /// store moves its tensors (MovableStore).
   at::TensorOptions options() const;
   /// Adds a tensor to the shard's states; returns its index in Resident::states. Loads no tensor. Errors ("shard"): a
   /// lease is held. See also OffloadStore::keep().

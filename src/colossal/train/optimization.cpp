@@ -233,10 +233,10 @@ void Optimization::settle_states() {
                         static_cast<double>(largest);
   const auto room =
       static_cast<int64_t>(is_static ? std::ceil(config_.memory.states_on_device * static_cast<double>(all)) : margin);
-  std::vector<memory::MovableHome*> here, there;
+  std::vector<memory::MovableStore*> here, there;
   int64_t bytes = 0;
   for (const auto& chunk : store_->chunks()) {
-    memory::MovableHome* movable = store_->movable_store_of(*chunk);
+    memory::MovableStore* movable = store_->movable_store_of(*chunk);
     if (!movable) continue;
     const bool fits = may_move && bytes + movable->bytes() <= room;
     if (fits) bytes += movable->bytes();
@@ -253,8 +253,8 @@ void Optimization::settle_states() {
           "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
           "memory.recompute = \"block\" need less; nothing of this step is kept");
   comm::agree(mesh_.all(), at::kCPU, [&] {
-    for (memory::MovableHome* movable : there) movable->move(false);
-    for (memory::MovableHome* movable : here) movable->move(true);
+    for (memory::MovableStore* movable : there) movable->move(false);
+    for (memory::MovableStore* movable : here) movable->move(true);
   });
   trace_->reserve(most[1].item<int64_t>());
 }

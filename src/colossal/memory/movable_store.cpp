@@ -1,4 +1,4 @@
-#include "colossal/memory/movable_home.h"
+#include "colossal/memory/movable_store.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -11,9 +11,9 @@
 namespace colossal::memory {
 
 /// A stored tensor. It is in `there_`, its handle in the other store, if that is set; otherwise in `here_`.
-class MovableHome::Movable final : public Kept {
+class MovableStore::Movable final : public Kept {
  public:
-  Movable(MovableHome& store, const at::Tensor& tensor)
+  Movable(MovableStore& store, const at::Tensor& tensor)
       : store_(store),
         sizes_(tensor.sizes().vec()),
         options_(tensor.options().device(store.device_)),
@@ -90,7 +90,7 @@ class MovableHome::Movable final : public Kept {
     here_ = is_slice ? tensor.clone() : tensor;
   }
 
-  MovableHome& store_;
+  MovableStore& store_;
   std::vector<int64_t> sizes_;
   at::TensorOptions options_;  // options of the tensor on the device
   int64_t size_;
@@ -99,14 +99,14 @@ class MovableHome::Movable final : public Kept {
   at::Tensor here_;
 };
 
-MovableHome::MovableHome(std::shared_ptr<OffloadStore> behind, at::Device device,
-                         std::shared_ptr<std::atomic<int64_t>> on_device)
+MovableStore::MovableStore(std::shared_ptr<OffloadStore> behind, at::Device device,
+                           std::shared_ptr<std::atomic<int64_t>> on_device)
     : behind_(std::move(behind)), device_(device), on_device_(std::move(on_device)) {}
-MovableHome::~MovableHome() = default;
+MovableStore::~MovableStore() = default;
 
-std::unique_ptr<Kept> MovableHome::keep(const at::Tensor& tensor) { return std::make_unique<Movable>(*this, tensor); }
+std::unique_ptr<Kept> MovableStore::keep(const at::Tensor& tensor) { return std::make_unique<Movable>(*this, tensor); }
 
-void MovableHome::move(bool to_device) {
+void MovableStore::move(bool to_device) {
   const at::NoGradGuard no_grad;
   std::vector<Movable*> all;
   {
@@ -117,12 +117,12 @@ void MovableHome::move(bool to_device) {
   for (Movable* each : all) each->move(to_device);
 }
 
-bool MovableHome::is_on_device() const {
+bool MovableStore::is_on_device() const {
   const std::lock_guard lock(mutex_);
   return is_on_device_;
 }
 
-int64_t MovableHome::bytes() const {
+int64_t MovableStore::bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t bytes = 0;
   for (const Movable* each : kept_) bytes += each->size();

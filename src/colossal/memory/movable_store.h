@@ -1,9 +1,9 @@
 // An offload store that moves all of its tensors together between another store and the device that computes.
 //
 //   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
-//   auto store = std::make_shared<memory::MovableHome>(tiers, device, on_device);   // of one chunk
-//   auto kept = store->keep(states);                                                // in `tiers`
-//   store->move(true);                                                              // here the update finds them now
+//   auto store = std::make_shared<memory::MovableStore>(tiers, device, on_device);   // of one chunk
+//   auto kept = store->keep(states);                                                 // in `tiers`
+//   store->move(true);                                                               // here the update finds them now
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -24,12 +24,13 @@ namespace colossal::memory {
 /// Cost:          an accelerator copies in the order of its current stream. The host does not wait for it if the other
 ///                store can avoid that.
 /// Thread safety: as OffloadStore.
-class MovableHome final : public OffloadStore {
+class MovableStore final : public OffloadStore {
  public:
   /// `behind`: stores the tensors that are not on the device. `device`: computes with the tensors. `on_device`: counter
   /// of the bytes of tensors on the device; several stores may share one counter.
-  MovableHome(std::shared_ptr<OffloadStore> behind, at::Device device, std::shared_ptr<std::atomic<int64_t>> on_device);
-  ~MovableHome() override;
+  MovableStore(std::shared_ptr<OffloadStore> behind, at::Device device,
+               std::shared_ptr<std::atomic<int64_t>> on_device);
+  ~MovableStore() override;
 
   /// Stores `tensor`. If the store is on the device and `tensor` is there too, it keeps `tensor` itself, without a
   /// copy. A slice of a larger tensor is copied.

@@ -1,5 +1,5 @@
 // The tensors of a chunk are either in a store of the host or on the device, and have the same values in both places.
-#include "colossal/memory/movable_home.h"
+#include "colossal/memory/movable_store.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,22 +7,22 @@
 #include "colossal/memory/shard.h"
 #include "colossal/memory/tiers/tiered_store.h"
 
-namespace colossal::memory::movable_home_test {
+namespace colossal::memory::movable_store_test {
 namespace {
 
 constexpr int64_t kLength = 2048, kBytes = kLength * 4;
 
 at::Tensor numbers(double from) { return at::arange(kLength, at::kFloat).add_(from); }
 
-struct MovableHomes : testing::Test {
+struct MovableStores : testing::Test {
   std::shared_ptr<std::atomic<int64_t>> on_device = std::make_shared<std::atomic<int64_t>>(0);
   std::shared_ptr<TieredStore> tiers = std::make_shared<TieredStore>(TieredStore::Options{});
-  std::shared_ptr<MovableHome> store = std::make_shared<MovableHome>(tiers, at::kCPU, on_device);
+  std::shared_ptr<MovableStore> store = std::make_shared<MovableStore>(tiers, at::kCPU, on_device);
 
   int64_t in_host() const { return tiers->counts().host_bytes; }
 };
 
-TEST_F(MovableHomes, TakesNoHostMemoryWhileOnTheDevice) {
+TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
   const auto first = store->keep(numbers(1)), second = store->keep(numbers(2));
   EXPECT_EQ(in_host(), 2 * kBytes);
   EXPECT_EQ(*on_device, 0);
@@ -45,7 +45,7 @@ TEST_F(MovableHomes, TakesNoHostMemoryWhileOnTheDevice) {
   EXPECT_TRUE(at::equal(third->bring(), numbers(3)));
 }
 
-TEST_F(MovableHomes, MovesDiscardedTensors) {
+TEST_F(MovableStores, MovesDiscardedTensors) {
   const auto kept = store->keep(numbers(1));
   kept->forget();
   store->move(true);
@@ -61,7 +61,7 @@ TEST_F(MovableHomes, MovesDiscardedTensors) {
   EXPECT_TRUE(at::equal(kept->bring(), numbers(6)));
 }
 
-TEST_F(MovableHomes, ServesShardsInEitherPlace) {
+TEST_F(MovableStores, ServesShardsInEitherPlace) {
   const Shard shard(Shard::Parts::of(numbers(0), store), {});
   shard.add_state(numbers(10));
   for (const bool there : {true, false, true}) {
@@ -82,4 +82,4 @@ TEST_F(MovableHomes, ServesShardsInEitherPlace) {
 }
 
 }  // namespace
-}  // namespace colossal::memory::movable_home_test
+}  // namespace colossal::memory::movable_store_test
