@@ -139,7 +139,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
 
 TEST_F(TieredStoreOnAccelerator, KeepsInputsThatAreOverwritten) {
   InputsAt inputs(make_store(2));
-  std::vector<std::unique_ptr<nn::KeptInputs>> kept;
+  std::vector<std::unique_ptr<nn::OffloadedInputs>> kept;
   const at::Tensor x = there(0);
   for (int i = 0; i < 6; ++i) {
     x.fill_(i);

@@ -54,7 +54,7 @@ struct Net {
     for (int i = 0; i < blocks; ++i) weights.push_back(at::randn({64, 64}).requires_grad_());
     x = at::randn({64, 64}).requires_grad_();
   }
-  at::Tensor forward(nn::InputHome* store) {
+  at::Tensor forward(nn::InputStore* store) {
     at::Tensor hidden = x;
     for (const at::Tensor& weight : weights) {
       const auto block = [weight](const Tensors& h) { return Tensors{at::tanh(h[0].matmul(weight))}; };
@@ -90,7 +90,7 @@ TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
 }
 
 /// Runs a chain of blocks that read two states and write both.
-at::Tensor pairs(Tensors states, int blocks, nn::InputHome* store) {
+at::Tensor pairs(Tensors states, int blocks, nn::InputStore* store) {
   const auto block = [](const Tensors& s) { return Tensors{at::sin(s[0] + s[1]), s[0] * s[1]}; };
   for (int i = 0; i < blocks; ++i) states = store ? nn::recomputed(block, states, store) : block(states);
   return (states[0] + 2 * states[1]).sum();

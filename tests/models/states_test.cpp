@@ -6,7 +6,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/models/task_batch.h"
 #include "colossal/nn/batch_step.h"
-#include "colossal/nn/input_home.h"
+#include "colossal/nn/input_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
 
@@ -91,13 +91,13 @@ TEST(States, LivesFromFirstWriteToLastRead) {
 }
 
 /// Counts the tensors that each call stores.
-struct Counting final : nn::InputHome {
-  struct Here final : nn::KeptInputs {
+struct Counting final : nn::InputStore {
+  struct Here final : nn::OffloadedInputs {
     explicit Here(std::vector<at::Tensor> inputs) : inputs(std::move(inputs)) {}
     std::vector<at::Tensor> take() override { return inputs; }
     std::vector<at::Tensor> inputs;
   };
-  std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override {
+  std::unique_ptr<nn::OffloadedInputs> keep(const std::vector<at::Tensor>& inputs) override {
     counts.push_back(inputs.size());
     return std::make_unique<Here>(inputs);
   }

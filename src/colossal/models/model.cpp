@@ -8,7 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/input_home.h"
+#include "colossal/nn/input_store.h"
 
 namespace colossal::models {
 namespace {

@@ -48,7 +48,7 @@
 namespace colossal::nn {
 
 class BatchDocuments;  // nn/batch_documents.h
-class InputHome;       // nn/input_home.h
+class InputStore;      // nn/input_store.h
 
 /// Inputs of a forward pass in addition to the hidden state. step_of() (nn/batch_step.h) makes a ForwardContext from a
 /// micro-batch.
@@ -73,7 +73,7 @@ struct ForwardContext {
   uint64_t dropout_seed = 0;  ///< one seed per step, the same on all ranks; micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< activations that a training pass recomputes in backward
   /// Storage for the inputs of recomputed blocks between forward and backward; null = they stay where they are
-  std::shared_ptr<InputHome> inputs{};
+  std::shared_ptr<InputStore> inputs{};
   /// Collects the values that layers report; null = nothing is reported and no loss term is attached, as in evaluation
   std::shared_ptr<ReportAccumulator> reports{};
   bool is_recomputed = false;  ///< true = second pass of a recomputed block, which reports nothing

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
-#include "colossal/nn/input_home.h"
+#include "colossal/nn/input_store.h"
 
 namespace colossal::nn {
 namespace {
@@ -24,35 +24,36 @@ struct Held : torch::CustomClassHolder {
     for (const at::Tensor& x : inputs) has_gradient.push_back(x.requires_grad());
   }
   Nary function;
-  std::vector<bool> has_gradient;      // one per input
-  std::vector<at::Tensor> known{};     // the outputs, if forward has computed them already
-  bool is_elsewhere = false;           // true = the inputs are in an InputHome
-  std::unique_ptr<KeptInputs> kept{};  // null after backward
+  std::vector<bool> has_gradient;                // one per input
+  std::vector<at::Tensor> known{};               // the outputs, if forward has computed them already
+  bool is_offloaded = false;                     // true = the inputs are in an InputStore
+  std::unique_ptr<OffloadedInputs> offloaded{};  // null after backward
 };
 
 std::vector<at::Tensor> inputs_of(AutogradContext& context, Held& held) {
-  if (!held.is_elsewhere) {
+  if (!held.is_offloaded) {
     std::vector<at::Tensor> inputs = context.get_saved_variables();
     inputs.resize(held.has_gradient.size());
     return inputs;
   }
-  const std::unique_ptr<KeptInputs> kept = std::move(held.kept);
-  require(kept != nullptr, "recompute", "an offloaded input is available for one backward pass only: got a second one");
-  return kept->take();
+  const std::unique_ptr<OffloadedInputs> offloaded = std::move(held.offloaded);
+  require(offloaded != nullptr, "recompute",
+          "an offloaded input is available for one backward pass only: got a second one");
+  return offloaded->take();
 }
 
 struct Recomputed : torch::autograd::Function<Recomputed> {
   /// `given` has the inputs. If none of them has a gradient, it has one more tensor that does, at the end, and the
   /// outputs are known.
   static variable_list forward(AutogradContext* context, at::TensorList given, const c10::intrusive_ptr<Held>& held,
-                               InputHome* store) {
+                               InputStore* store) {
     const auto count = static_cast<std::ptrdiff_t>(held->has_gradient.size());
     const std::vector<at::Tensor> inputs(given.begin(), given.begin() + count);
-    held->is_elsewhere = store != nullptr;
+    held->is_offloaded = store != nullptr;
     if (store) {
       std::vector<at::Tensor> values;
       for (const at::Tensor& x : inputs) values.push_back(x.detach());
-      held->kept = store->keep(values);
+      held->offloaded = store->keep(values);
     } else {
       context->save_for_backward(inputs);
     }
@@ -95,7 +96,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 }  // namespace
 
-std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputHome* store) {
+std::vector<at::Tensor> recomputed(const Nary& function, const std::vector<at::Tensor>& inputs, InputStore* store) {
   if (!at::GradMode::is_enabled()) return function(inputs);
   const auto have_none = [](const std::vector<at::Tensor>& tensors) {
     return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& x) { return x.requires_grad(); });

@@ -82,7 +82,7 @@ class Optimization {
   const memory::TieredStore* tiers() const { return tiers_.get(); }
   /// Returns the store of inputs of recomputed layers between forward and backward; null without memory.disk and
   /// memory.device.
-  std::shared_ptr<nn::InputHome> inputs() const { return inputs_; }
+  std::shared_ptr<nn::InputStore> inputs() const { return inputs_; }
   /// Returns the memory use of the device; none without memory.device.
   std::optional<DeviceUse> device_use() const;
 

@@ -41,7 +41,7 @@ struct InputsAt::Failure {
 namespace {
 
 /// Inputs that could not be offloaded.
-struct InputsHere final : nn::KeptInputs {
+struct InputsHere final : nn::OffloadedInputs {
   explicit InputsHere(std::vector<at::Tensor> inputs) : inputs(std::move(inputs)) {}
   std::vector<at::Tensor> take() override { return std::exchange(inputs, {}); }
   std::vector<at::Tensor> inputs;
@@ -57,7 +57,7 @@ void spoil(const at::Tensor& x) {
 
 }  // namespace
 
-struct InputsAt::Inputs final : nn::KeptInputs {
+struct InputsAt::Inputs final : nn::OffloadedInputs {
   Inputs(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
          std::shared_ptr<Failure> failure, const std::vector<at::Tensor>& inputs)
       : place(std::move(place)), before(std::move(before)), returned(std::move(returned)), failure(std::move(failure)) {
@@ -103,7 +103,7 @@ void InputsAt::rethrow() {
   if (failure_->first) std::rethrow_exception(std::exchange(failure_->first, nullptr));
 }
 
-std::unique_ptr<nn::KeptInputs> InputsAt::keep(const std::vector<at::Tensor>& inputs) {
+std::unique_ptr<nn::OffloadedInputs> InputsAt::keep(const std::vector<at::Tensor>& inputs) {
   try {
     return kept(inputs);
   } catch (...) {
@@ -112,7 +112,7 @@ std::unique_ptr<nn::KeptInputs> InputsAt::keep(const std::vector<at::Tensor>& in
   }
 }
 
-std::unique_ptr<nn::KeptInputs> InputsAt::kept(const std::vector<at::Tensor>& inputs) {
+std::unique_ptr<nn::OffloadedInputs> InputsAt::kept(const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& x : inputs) {
     const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
     require(bytes <= max_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "colossal/memory/offload_store.h"
-#include "colossal/nn/input_home.h"
+#include "colossal/nn/input_store.h"
 
 namespace colossal::memory {
 
@@ -26,7 +26,7 @@ namespace colossal::memory {
 ///                ("memory") of this class: an input that could be stored but not loaded, because it is larger than
 ///                `max_bytes` - `others`. The message has the smallest budget that works.
 /// Thread safety: as `offload`.
-class InputsAt final : public nn::InputHome {
+class InputsAt final : public nn::InputStore {
  public:
   /// `offload` must not change the tensors that it is given, because the block still reads them; TieredStore copies
   /// them. `max_bytes`: bytes of this rank that `offload` can load at a time. `others`: bytes of these that may be
@@ -34,14 +34,14 @@ class InputsAt final : public nn::InputHome {
   explicit InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
-  std::unique_ptr<nn::KeptInputs> keep(const std::vector<at::Tensor>& inputs) override;
+  std::unique_ptr<nn::OffloadedInputs> keep(const std::vector<at::Tensor>& inputs) override;
   /// Throws the first error since the last call, once. Does nothing without an error.
   void rethrow();
   /// Bytes of inputs that were returned to backward.
   int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
-  std::unique_ptr<nn::KeptInputs> kept(const std::vector<at::Tensor>& inputs);
+  std::unique_ptr<nn::OffloadedInputs> kept(const std::vector<at::Tensor>& inputs);
   struct Place;
   struct Inputs;
   struct Failure;
