@@ -9,7 +9,7 @@
 #include "colossal/memory/store_plan.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "memory/foreign_module.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 #include "support/decorated_world.h"
 #include "support/ranks_values.h"
 
@@ -237,7 +237,7 @@ TEST(ChunkStore, RecoversFromAFailedLoad) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     ChunkOptions options = options_of(3, 200);  // weights are cut into two segments
     options.offload = offload;
     ChunkStore store(*parameters, mesh, options);
@@ -262,7 +262,7 @@ TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     ChunkOptions options = options_of(3, 200);
     options.offload = offload;
     ChunkStore store(*parameters, mesh, options);

@@ -19,7 +19,7 @@ using Steps = std::vector<std::string>;
 using Tensors = std::vector<at::Tensor>;
 
 /// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of keep().
-class HeardHome final : public OffloadStore {
+class HeardStore final : public OffloadStore {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
     const std::string name = std::to_string(count++);
@@ -78,7 +78,7 @@ struct Net {
 };
 
 TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
-  const auto store = std::make_shared<HeardHome>();
+  const auto store = std::make_shared<HeardStore>();
   InputsAt inputs(store);
   Net net(3);
   const at::Tensor loss = net.forward(&inputs);
@@ -97,7 +97,7 @@ at::Tensor pairs(Tensors states, int blocks, nn::InputStore* store) {
 }
 
 TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
-  const auto store = std::make_shared<HeardHome>();
+  const auto store = std::make_shared<HeardStore>();
   InputsAt inputs(store);
   at::manual_seed(4);
   const at::Tensor a = at::randn({3, 4}, at::kDouble).requires_grad_(), b = at::randn({3, 4}).to(at::kDouble);
@@ -146,7 +146,7 @@ TEST(InputsAt, EqualsRecomputationInMemory) {
 }
 
 TEST(InputsAt, FreesInputsAfterOneBackwardPassOrWithoutOne) {
-  const auto store = std::make_shared<HeardHome>();
+  const auto store = std::make_shared<HeardStore>();
   InputsAt inputs(store);
   Net net(1);
   const at::Tensor loss = net.forward(&inputs);
@@ -160,7 +160,7 @@ TEST(InputsAt, FreesInputsAfterOneBackwardPassOrWithoutOne) {
 
 TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
   constexpr int64_t kInput = 64 * 64 * 4;
-  const auto store = std::make_shared<HeardHome>();
+  const auto store = std::make_shared<HeardStore>();
   InputsAt small(store, kInput - 1);
   Net(2).forward(&small).backward();  // other ranks may join it
   EXPECT_THAT([&] { small.rethrow(); },
@@ -175,8 +175,8 @@ TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
 }
 
 /// A store that fails to store tensors, or to return them.
-struct BrokenHome final : OffloadStore {
-  explicit BrokenHome(bool keeps) : keeps(keeps) {}
+struct BrokenStore final : OffloadStore {
+  explicit BrokenStore(bool keeps) : keeps(keeps) {}
   std::unique_ptr<Kept> keep(const at::Tensor&) override {
     require(keeps, "disk", "no room");
     struct Lost final : Kept {
@@ -196,7 +196,7 @@ TEST(InputsAt, ThrowsErrorsAfterThePass) {
   Net whole(2);
   whole.forward(nullptr).backward();
   for (const bool keeps : {false, true}) {
-    InputsAt inputs(std::make_shared<BrokenHome>(keeps));
+    InputsAt inputs(std::make_shared<BrokenStore>(keeps));
     Net net(2);
     net.forward(&inputs).backward();
     EXPECT_EQ(at::equal(net.x.grad(), whole.x.grad()), !keeps) << "what could not leave is still there";

@@ -8,7 +8,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 #include "support/ranks_values.h"
 
 namespace colossal::memory::loaded_store_test {
@@ -31,7 +31,7 @@ double read(Kept& kept) {
 }
 
 TEST(LoadedStore, TakesNoMemoryBeforeItIsFilled) {
-  const auto others = std::make_shared<test::CountingHome>();
+  const auto others = std::make_shared<test::CountingStore>();
   LoadedStore loaded(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
   const auto first = loaded.keep(hollow(kBlock / 4)), second = loaded.keep(hollow(kBlock / 4));
   EXPECT_TRUE(others->counts.empty());
@@ -44,7 +44,7 @@ TEST(LoadedStore, TakesNoMemoryBeforeItIsFilled) {
 }
 
 TEST(LoadedStore, SpreadsResidentTensorsEvenly) {
-  const auto others = std::make_shared<test::CountingHome>();
+  const auto others = std::make_shared<test::CountingStore>();
   // Two large tensors, which must be resident, and a third of the twelve others.
   LoadedStore loaded(others, {.all = (12 + 2 * 3) * kBlock,
                               .stays = (4 + 2 * 3) * kBlock,
@@ -65,7 +65,7 @@ TEST(LoadedStore, SpreadsResidentTensorsEvenly) {
 }
 
 TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
-  const auto others = std::make_shared<test::CountingHome>();
+  const auto others = std::make_shared<test::CountingStore>();
   LoadedStore loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
   std::vector<std::unique_ptr<Kept>> kept;
   for (int i = 0; i < 4; ++i) kept.push_back(loaded.keep(hollow(kBlock / 4)));
@@ -77,12 +77,12 @@ TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   EXPECT_EQ(expected, (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-struct FullHome final : OffloadStore {
+struct FullStore final : OffloadStore {
   std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
 TEST(LoadedStore, ThrowsAStoreErrorAtTheNextRead) {
-  LoadedStore loaded(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
+  LoadedStore loaded(std::make_shared<FullStore>(), {.all = kBlock, .stays = 0, .largest = kBlock});
   const auto kept = loaded.keep(hollow(kBlock / 4));
   fill(*kept, 1);
   EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
@@ -96,7 +96,7 @@ TEST(LoadedStore, ServesChunksThatAreReadInPlace) {
     for (int i = 0; i < 6; ++i)
       parameters.add("p" + std::to_string(i), tensor::ShardSpec::whole({1024}), nn::Init::ones(), false);
     for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
-    const auto others = std::make_shared<test::CountingHome>();
+    const auto others = std::make_shared<test::CountingStore>();
     ChunkOptions options{.sharing = Sharing::of_stage(3), .sharers = 1, .capacity = 1024, .inference = true};
     options.offload = std::make_shared<LoadedStore>(
         others, LoadedStore::Residence{.all = 6 * kBlock, .stays = 2 * kBlock, .largest = kBlock});

@@ -4,7 +4,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "memory/foreign_module.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 
 namespace colossal::memory::segments_test {
 namespace {
@@ -21,7 +21,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
     for (const bool is_elsewhere : {false, true}) {
       Foreign module, changed;
       const auto parameters = adopt(module, mesh);
-      const auto offload = std::make_shared<test::CountingHome>();
+      const auto offload = std::make_shared<test::CountingStore>();
       ChunkOptions options = options_of(3, 50);
       if (is_elsewhere) options.offload = offload;
       ChunkStore store(*parameters, mesh, options);

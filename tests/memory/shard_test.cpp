@@ -10,13 +10,13 @@
 #include <thread>
 
 #include "colossal/memory/tiers/tiered_store.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 
 namespace colossal::memory::shard_test {
 namespace {
 
 /// Stores copies. While the first one is returned, it gives another thread time to borrow an outdated one.
-class SlowHome final : public OffloadStore {
+class SlowStore final : public OffloadStore {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override { return std::make_unique<Copy>(*this, tensor); }
   void wait_for_put() {
@@ -26,7 +26,7 @@ class SlowHome final : public OffloadStore {
 
  private:
   struct Copy final : Kept {
-    Copy(SlowHome& store, const at::Tensor& tensor) : store(store), value(tensor.clone()) {}
+    Copy(SlowStore& store, const at::Tensor& tensor) : store(store), value(tensor.clone()) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
       const std::lock_guard lock(store.mutex_);
@@ -45,7 +45,7 @@ class SlowHome final : public OffloadStore {
     }
     void forget() override {}
     void replace(const at::Tensor& tensor) override { value = tensor.clone(); }
-    SlowHome& store;
+    SlowStore& store;
     at::Tensor value;
   };
 
@@ -59,7 +59,7 @@ class SlowHome final : public OffloadStore {
 Shard ones_in(const std::shared_ptr<OffloadStore>& store) { return Shard(Shard::Parts::of(at::ones({4}), store), {}); }
 
 TEST(Lease, SeesWritesOfALeaseThatEndsConcurrently) {
-  const auto store = std::make_shared<SlowHome>();
+  const auto store = std::make_shared<SlowStore>();
   const Shard shard = ones_in(store);
   Lease first = shard.lease();
   first->values.fill_(2);
@@ -84,7 +84,7 @@ Shard shard_in(const std::shared_ptr<OffloadStore>& store) {
 }
 
 TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
-  const auto store = std::make_shared<test::CountingHome>();
+  const auto store = std::make_shared<test::CountingStore>();
   const Shard shard = shard_in(store);
   EXPECT_EQ(store->brought(), 0) << "states and new gradients need nothing of the others";
   {
@@ -111,7 +111,7 @@ TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
 }
 
 TEST(Lease, GrowsByLaterNeeds) {
-  const auto store = std::make_shared<test::CountingHome>();
+  const auto store = std::make_shared<test::CountingStore>();
   const Shard shard = shard_in(store);
   Lease first = shard.lease({.values = Access::Read});
   {
@@ -175,7 +175,7 @@ TEST(Lease, UsesGradientsOfEqualWidthAsDirections) {
 }
 
 TEST(Lease, FreesTheStorageOfDroppedTensors) {
-  const auto store = std::make_shared<test::CountingHome>();
+  const auto store = std::make_shared<test::CountingStore>();
   {
     const Shard shard = shard_in(store);
     EXPECT_EQ(store->places(), 4);
@@ -205,7 +205,7 @@ TEST(Lease, FreesTheStorageOfDroppedTensors) {
 }
 
 TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
-  const auto store = std::make_shared<test::CountingHome>();
+  const auto store = std::make_shared<test::CountingStore>();
   const Shard shard = shard_in(store);
   store->broken = 2;
   EXPECT_THROW(shard.lease(), Error);
@@ -225,7 +225,7 @@ TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
 }
 
 /// A store with room for one tensor.
-struct FullHome final : OffloadStore {
+struct FullStore final : OffloadStore {
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
     require(!std::exchange(is_full, true), "store", "no room is left");
     return InPlace().keep(tensor);
@@ -234,7 +234,7 @@ struct FullHome final : OffloadStore {
 };
 
 TEST(Lease, ReportsAFailedStoreAtTheNextLease) {
-  const Shard shard = ones_in(std::make_shared<FullHome>());
+  const Shard shard = ones_in(std::make_shared<FullStore>());
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
   shard.lease()->gradients = at::full({4}, 2);
   EXPECT_THROW(shard.lease(), Error);

@@ -9,7 +9,7 @@
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::optim::copies_test {
@@ -20,9 +20,9 @@ using namespace memory;
 constexpr int64_t kSegment = 4096;  // elements: a multiple of the disk's block size for any dtype
 
 /// A TieredStore that measures the largest number of bytes it kept after any call.
-class SampledHome final : public OffloadStore {
+class SampledStore final : public OffloadStore {
  public:
-  SampledHome(const std::string& folder, int64_t host_bytes)
+  SampledStore(const std::string& folder, int64_t host_bytes)
       : tiers({.host_bytes = host_bytes, .disk = std::make_shared<DiskSpace>(folder)}) {}
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
     auto kept = std::make_unique<Sampled>(*this, tiers.keep(tensor));
@@ -40,7 +40,7 @@ class SampledHome final : public OffloadStore {
 
  private:
   struct Sampled final : Kept {
-    Sampled(SampledHome& store, std::unique_ptr<Kept> kept) : store(store), kept(std::move(kept)) {}
+    Sampled(SampledStore& store, std::unique_ptr<Kept> kept) : store(store), kept(std::move(kept)) {}
     int64_t bytes() const override { return kept->bytes(); }
     void expect() override { kept->expect(), store.sample(); }
     at::Tensor bring() override {
@@ -51,7 +51,7 @@ class SampledHome final : public OffloadStore {
     void put(const at::Tensor& lent, bool changed) override { kept->put(lent, changed), store.sample(); }
     void forget() override { kept->forget(), store.sample(); }
     void replace(const at::Tensor& tensor) override { kept->replace(tensor), store.sample(); }
-    SampledHome& store;
+    SampledStore& store;
     std::unique_ptr<Kept> kept;
   };
 };
@@ -119,7 +119,7 @@ TEST_P(Copies, TakeFourteenBytesPerParameterWithGradients) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     test::TemporaryFolder folder;
     for (const int64_t host_bytes : {int64_t{1} << 30, 32 * kSegment}) {
-      const auto offload = std::make_shared<SampledHome>(folder.path(), host_bytes);
+      const auto offload = std::make_shared<SampledStore>(folder.path(), host_bytes);
       Training here(world, nullptr), there(world, offload);
       // With several replicas, a chunk whose gather is in progress when its gradients arrive keeps its part.
       const int64_t all = 14 * 6 * kSegment, both = 2 * kSegment * world.size();
@@ -142,7 +142,7 @@ TEST_P(Copies, TakeFourteenBytesPerParameterWithGradients) {
 TEST_P(Copies, UseRoundedMasterWeightsForEarlyReads) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     for (const int64_t element : {0, 1}) {
-      Training here(world, nullptr, element), there(world, std::make_shared<test::CountingHome>(), element);
+      Training here(world, nullptr, element), there(world, std::make_shared<test::CountingStore>(), element);
       for (const bool reads : {false, true})
         for (const bool skips : {false, true}) {
           const std::string what = concat("reads ", reads, ", skips ", skips, ", padding ", element);
@@ -160,7 +160,7 @@ TEST_P(Copies, UseRoundedMasterWeightsForEarlyReads) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(1, 2));
 
 TEST(Copies, KeepTheMasterIfACopyCannotBeMade) {
-  const auto offload = std::make_shared<test::CountingHome>();
+  const auto offload = std::make_shared<test::CountingStore>();
   Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), offload);
   parts.copy = offload->keep(at::zeros({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});

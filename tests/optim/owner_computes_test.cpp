@@ -6,7 +6,7 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 
 namespace colossal::optim::owner_computes_test {
 namespace {
@@ -43,7 +43,7 @@ TEST(OwnerComputes, BalancesTheWorkOfRanks) {
 TEST(OwnerComputes, PrefetchesShardsOfTheNextWindow) {
   comm::run_ranks(kRanks, [](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     std::vector<memory::Shard> shards;
     for (int i = 0; i < 3; ++i)
       shards.emplace_back(memory::Shard::Parts::of(at::zeros({4}, at::kDouble), offload), std::vector<memory::Piece>());

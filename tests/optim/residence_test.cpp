@@ -4,7 +4,7 @@
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "optim/trajectory.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 
 namespace colossal::optim::residence_test {
 namespace {
@@ -36,7 +36,7 @@ TEST_P(EveryRule, StepsEquallyWithOffloadedShards) {
   if (c.name == "galore") c.rank = 3;
   for (const Layout& layout : {Layout{}, Layout{2, 2, true}})
     comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
-      const auto offload = std::make_shared<test::CountingHome>();
+      const auto offload = std::make_shared<test::CountingStore>();
       RankState here(world, layout), there(world, layout, offload);
       const auto want = stepped(c, here), got = stepped(c, there);
       ASSERT_EQ(got.size(), want.size());
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
 
 TEST(Residence, LoadsGradientsForNormsAndClipping) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     RankState here(world, {}), there(world, {}, offload);
     here.set_gradients(1, 1);
     there.set_gradients(1, 1);
@@ -70,7 +70,7 @@ TEST(Residence, LoadsGradientsForNormsAndClipping) {
 
 /// In the two passes of a step only parts of sharded parameters are loaded, for gathers. The second pass also loads the
 /// gradients of the first, if they are sharded.
-void expect_gradients_alone(const test::CountingHome& offload, int zero, size_t shards, int64_t gathers) {
+void expect_gradients_alone(const test::CountingStore& offload, int zero, size_t shards, int64_t gathers) {
   // The store has for each chunk its part, if it is sharded, and its master weights; then two states of each.
   const size_t gradients = (zero == 3 ? 4 : 3) * shards;
   EXPECT_EQ(offload.brought(0, gradients), gathers) << "zero " << zero;
@@ -81,7 +81,7 @@ void expect_gradients_alone(const test::CountingHome& offload, int zero, size_t 
 }
 
 /// The bf16 parameters of two replicas after three steps of AdamW on fp32 masters.
-std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHome>& offload) {
+std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingStore>& offload) {
   std::vector<at::Tensor> values;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -124,7 +124,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
 
 TEST(Residence, TrainsEquallyWithOffloadedTensors) {
   for (const int zero : {0, 1, 2, 3}) {
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     const auto here = trained(zero, nullptr), there = trained(zero, offload);
     ASSERT_EQ(there.size(), 3u);
     for (size_t i = 0; i < there.size(); ++i)
@@ -147,7 +147,7 @@ TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
       OptimizerConfig c;
       c.name = name;
       if (c.name == "galore") c.rank = 3;
-      const auto offload = std::make_shared<test::CountingHome>();
+      const auto offload = std::make_shared<test::CountingStore>();
       RankState rank(world, {}, offload);
       offload->forget_counts();
       const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
@@ -166,7 +166,7 @@ TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
 
 TEST(Residence, SharesConcurrentLeases) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto offload = std::make_shared<test::CountingHome>();
+    const auto offload = std::make_shared<test::CountingStore>();
     RankState rank(world, {}, offload);
     const memory::Lease first = rank.shards[0].lease();
     const int64_t before = offload->brought();

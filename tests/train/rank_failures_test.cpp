@@ -17,7 +17,7 @@ namespace colossal::train::rank_failures_test {
 namespace {
 
 /// An offload store that keeps copies. Among the calls that may fail, the one with number `fails` fails.
-class FailingHome final : public memory::OffloadStore {
+class FailingStore final : public memory::OffloadStore {
  public:
   static constexpr int64_t kNever = -1;
   int64_t calls = 0, fails = kNever;
@@ -29,7 +29,7 @@ class FailingHome final : public memory::OffloadStore {
 
  private:
   struct Copy final : memory::Kept {
-    Copy(FailingHome& store, at::Tensor value) : store(store), value(std::move(value)) {}
+    Copy(FailingStore& store, at::Tensor value) : store(store), value(std::move(value)) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
       store.call();
@@ -42,7 +42,7 @@ class FailingHome final : public memory::OffloadStore {
       store.call();
       value.copy_(tensor);
     }
-    FailingHome& store;
+    FailingStore& store;
     at::Tensor value;
     bool is_lent = false;
   };
@@ -104,7 +104,7 @@ struct Rank {
     return all;
   }
 
-  std::shared_ptr<FailingHome> store = std::make_shared<FailingHome>();
+  std::shared_ptr<FailingStore> store = std::make_shared<FailingStore>();
   comm::Mesh mesh;
   run::Config config;
   nn::Parameters parameters;
@@ -134,7 +134,7 @@ Outcome outcome_of(const Case& c, int64_t fails) {
     if (me == 1) rank.store->fails = fails;
     outcome.said[me] = test::thrown_message([&] { rank.step(); });
     if (me == 1) outcome.calls = rank.store->calls;
-    rank.store->fails = FailingHome::kNever;
+    rank.store->fails = FailingStore::kNever;
     outcome.saved[me] = test::thrown_message([&] { outcome.is_as_before[me] = are_equal(rank.weights(), before); });
   });
   return outcome;
@@ -143,7 +143,7 @@ Outcome outcome_of(const Case& c, int64_t fails) {
 class RankFailures : public testing::TestWithParam<Case> {};
 
 TEST_P(RankFailures, EndTheStepOnAllRanksWithOneError) {
-  const Outcome whole = outcome_of(GetParam(), FailingHome::kNever);
+  const Outcome whole = outcome_of(GetParam(), FailingStore::kNever);
   EXPECT_THAT(whole.said, testing::Each(""));
   EXPECT_THAT(whole.is_as_before, testing::Each(false)) << "it trained";
   int64_t before_update = 0;

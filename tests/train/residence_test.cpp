@@ -4,7 +4,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/optimization.h"
-#include "support/counting_home.h"
+#include "support/counting_store.h"
 #include "support/course.h"
 #include "support/temporary_folder.h"
 
@@ -49,7 +49,7 @@ struct Model {
     return values;
   }
 
-  std::shared_ptr<test::CountingHome> offload = std::make_shared<test::CountingHome>();
+  std::shared_ptr<test::CountingStore> offload = std::make_shared<test::CountingStore>();
   comm::Mesh mesh;
   nn::Parameters parameters;
   std::unique_ptr<Optimization> optimization;

@@ -15,7 +15,7 @@ namespace colossal::test {
 
 /// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after keep(), and a borrowed one
 /// after put(). Thread safety: one thread calls the members.
-class CountingHome final : public memory::OffloadStore {
+class CountingStore final : public memory::OffloadStore {
  public:
   /// The counts of one tensor that was stored.
   struct Count {
@@ -57,7 +57,7 @@ class CountingHome final : public memory::OffloadStore {
 
  private:
   struct Copy final : memory::Kept {
-    Copy(CountingHome& store, size_t number, at::Tensor value)
+    Copy(CountingStore& store, size_t number, at::Tensor value)
         : store(store), number(number), value(std::move(value)) {}
     ~Copy() override {
       count().is_gone = true;
@@ -99,7 +99,7 @@ class CountingHome final : public memory::OffloadStore {
     }
     Count& count() { return store.counts[number]; }
 
-    CountingHome& store;
+    CountingStore& store;
     size_t number;
     at::Tensor value;
   };
