@@ -37,14 +37,14 @@ class TieredStoreOnAccelerator : public test::AcceleratorTest {
 
 TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = make_store(2);
-  const auto kept = tiers->keep(there(3));
-  const at::Tensor lent = kept->bring();
+  const auto offloaded = tiers->keep(there(3));
+  const at::Tensor lent = offloaded->bring();
   EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
   expect_all(lent, 3, "of the device");
   lent.fill_(4);
-  kept->put(lent, true);
+  offloaded->put(lent, true);
   at::Tensor to = at::empty_like(lent, at::device(test::accelerator()));
-  kept->copy_to(to);
+  offloaded->copy_to(to);
   expect_all(to, 4, "of the host");
   EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
   EXPECT_FALSE(TieredStore({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
@@ -55,12 +55,12 @@ TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
   std::vector<at::Tensor> to;
   const at::Tensor first = there(1), second = there(2), third = there(3);
   for (int i = 0; i < 3; ++i) to.push_back(at::empty_like(first));
-  const auto kept = tiers->keep(first), other = tiers->keep(second);
+  const auto offloaded = tiers->keep(first), other = tiers->keep(second);
   {
     test::AcceleratorWaits waits;
-    kept->copy_to(to[0]);  // runs after the copy to the host
-    kept->replace(third);  // runs after that copy
-    kept->copy_to(to[1]);
+    offloaded->copy_to(to[0]);  // runs after the copy to the host
+    offloaded->replace(third);  // runs after that copy
+    offloaded->copy_to(to[1]);
     other->copy_to(to[2]);
     const test::TrapCounts counts = waits.counts();
     EXPECT_EQ(counts.waits(), 0) << counts;
@@ -70,24 +70,24 @@ TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
   expect_all(to[1], 3, "after it is replaced");
   expect_all(to[2], 2, "the other");
   test::AcceleratorWaits waits;
-  expect_all(kept->bring(), 3, "on the host");
+  expect_all(offloaded->bring(), 3, "on the host");
   if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(waits.counts().copies_to_host, 0) << waits.counts();
 }
 
 TEST_F(TieredStoreOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
   const auto tiers = make_store(16, false);
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
   for (int i = 0; i < 8; ++i) {
     const at::Tensor source = there(i);
     sources.push_back(source.storage().getWeakStorageImpl());
-    kept.push_back(tiers->keep(source));
+    offloaded.push_back(tiers->keep(source));
     int64_t alive = 0;
     for (const auto& one : sources) alive += !one.expired();
     EXPECT_LE(alive, 5) << "four, and the one that this test has";
     if (test::AcceleratorWaits::are_counted()) EXPECT_GE(alive, std::min(i + 1, 4));
   }
-  for (int i = 0; i < 8; ++i) expect_all(kept[static_cast<size_t>(i)]->bring(), i, "kept");
+  for (int i = 0; i < 8; ++i) expect_all(offloaded[static_cast<size_t>(i)]->bring(), i, "offloaded");
   for (const auto& one : sources) EXPECT_TRUE(one.expired());
 }
 
@@ -97,9 +97,9 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
   for (const bool has_disk : {true, false}) {
     const auto tiers = make_store(has_disk ? 4 : 10, has_disk);
     std::mt19937 random(5);
-    std::vector<std::unique_ptr<Kept>> kept(8);
-    std::vector<double> want(kept.size());
-    std::vector<bool> forgotten(kept.size(), true);
+    std::vector<std::unique_ptr<OffloadedTensor>> offloaded(8);
+    std::vector<double> want(offloaded.size());
+    std::vector<bool> forgotten(offloaded.size(), true);
     double next = 0;
     for (int use = 0; use < 600; ++use) {
       if (use % 40 == 0) {
@@ -107,28 +107,28 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
         tiers->begin_step();
         random.seed(use < 400 ? 1 : 2);  // the first steps are equal, the later ones are others
       }
-      const size_t i = random() % kept.size();
+      const size_t i = random() % offloaded.size();
       const std::string what = "use " + std::to_string(use);
-      if (!kept[i] || (random() % 4 == 0 && !forgotten[i])) {
-        kept[i] = tiers->keep(there(want[i] = ++next));
+      if (!offloaded[i] || (random() % 4 == 0 && !forgotten[i])) {
+        offloaded[i] = tiers->keep(there(want[i] = ++next));
         forgotten[i] = false;
       } else if (forgotten[i] || random() % 4 == 0) {
-        kept[i]->replace(random() % 2 == 0 ? there(++next) : at::full({kNumel}, ++next));
+        offloaded[i]->replace(random() % 2 == 0 ? there(++next) : at::full({kNumel}, ++next));
         want[i] = next;
         forgotten[i] = false;
       } else if (random() % 3 == 0) {
-        const at::Tensor lent = kept[i]->bring();
+        const at::Tensor lent = offloaded[i]->bring();
         expect_all(lent, want[i], what);
         const bool writes = random() % 2 == 0;
         if (writes) lent.fill_(want[i] = ++next);
-        kept[i]->put(lent, writes);
+        offloaded[i]->put(lent, writes);
       } else if (random() % 6 == 0) {
-        kept[i]->forget();
+        offloaded[i]->forget();
         forgotten[i] = true;
       } else {
         at::Tensor to = at::empty({kNumel}, at::device(test::accelerator()));
-        kept[i]->copy_to(to);
-        if (random() % 2 == 0) kept[i].reset();  // frees the buffer before the device has read it
+        offloaded[i]->copy_to(to);
+        if (random() % 2 == 0) offloaded[i].reset();  // frees the buffer before the device has read it
         expect_all(to, want[i], what);
       }
       EXPECT_LE(tiers->counts().peak_host_bytes, (has_disk ? 4 : 10) * kBytes);
@@ -139,15 +139,15 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
 
 TEST_F(TieredStoreOnAccelerator, KeepsInputsThatAreOverwritten) {
   InputsAt inputs(make_store(2));
-  std::vector<std::unique_ptr<nn::OffloadedInputs>> kept;
+  std::vector<std::unique_ptr<nn::OffloadedInputs>> offloaded;
   const at::Tensor x = there(0);
   for (int i = 0; i < 6; ++i) {
     x.fill_(i);
-    kept.push_back(inputs.keep({x}));
+    offloaded.push_back(inputs.keep({x}));
   }
   x.fill_(-1);
   for (int i = 5; i >= 0; --i) {
-    const at::Tensor taken = kept[static_cast<size_t>(i)]->take().front();
+    const at::Tensor taken = offloaded[static_cast<size_t>(i)]->take().front();
     EXPECT_EQ(taken.device(), test::accelerator());
     expect_all(taken, i, "input");
   }
@@ -160,21 +160,21 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   const auto tiers = make_store(3);
   LoadedStore loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
   EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   for (int64_t i = 0; i < kTensors; ++i) {
     // The tensor has sizes, but no memory for its elements.
-    kept.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
+    offloaded.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
     if (i % 2 == 0) {
-      const at::Tensor lent = kept.back()->bring();
+      const at::Tensor lent = offloaded.back()->bring();
       EXPECT_TRUE(lent.is_cpu());
-      kept.back()->put(lent.fill_(static_cast<double>(i)), true);
+      offloaded.back()->put(lent.fill_(static_cast<double>(i)), true);
     } else {
-      kept.back()->replace(there(static_cast<double>(i)));
+      offloaded.back()->replace(there(static_cast<double>(i)));
     }
   }
   EXPECT_EQ(loaded.stayed_bytes(), kStay * kBytes);
   int64_t pinned = 0;
-  for (const auto& one : kept) {
+  for (const auto& one : offloaded) {
     const at::Tensor lent = one->bring();
     pinned += lent.is_pinned() && is_aligned(lent);
     one->put(lent, false);
@@ -184,13 +184,13 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   StreamAside aside(test::accelerator());
   for (int pass = 0; pass < 3; ++pass) {
     tiers->begin_step();
-    for (const auto& one : kept) {
+    for (const auto& one : offloaded) {
       to.push_back(at::empty({kNumel}, at::device(test::accelerator())));
       aside.run([&] { one->copy_to(to.back()); });
     }
     tiers->end_step();
   }
-  kept.clear();
+  offloaded.clear();
   aside.join();
   for (size_t i = 0; i < to.size(); ++i)
     expect_all(to[i], static_cast<double>(i % kTensors), "copy " + std::to_string(i));
@@ -199,15 +199,15 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
 // A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
 TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
-  const std::shared_ptr<Kept> kept = brought_to(at::kCPU, InPlace().keep(values));
-  const at::Tensor lent = kept->bring();
+  const std::shared_ptr<OffloadedTensor> offloaded = brought_to(at::kCPU, InPlace().keep(values));
+  const at::Tensor lent = offloaded->bring();
   expect_all(lent, 1, "brought");
   lent.fill_(2);
-  kept->put(lent, true);
+  offloaded->put(lent, true);
   expect_all(values, 2, "written");
-  kept->put(kept->bring().fill_(5), false);
+  offloaded->put(offloaded->bring().fill_(5), false);
   expect_all(values, 2, "not written");
-  kept->replace(at::full({kNumel}, 3.0));
+  offloaded->replace(at::full({kNumel}, 3.0));
   EXPECT_TRUE(at::equal(test::peek(view), at::full({10}, 3.0))) << "views see it";
 }
 

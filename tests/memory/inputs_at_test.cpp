@@ -21,12 +21,12 @@ using Tensors = std::vector<at::Tensor>;
 /// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of keep().
 class HeardStore final : public OffloadStore {
  public:
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
     const std::string name = std::to_string(count++);
     steps->push_back("keep " + name);
     return std::make_unique<Heard>(steps, name, tensor.clone());
   }
-  struct Heard final : Kept {
+  struct Heard final : OffloadedTensor {
     Heard(std::shared_ptr<Steps> steps, std::string name, at::Tensor tensor)
         : steps(std::move(steps)), name(std::move(name)), tensor(std::move(tensor)) {}
     ~Heard() override { steps->push_back("end " + name); }
@@ -177,9 +177,9 @@ TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
 /// A store that fails to store tensors, or to return them.
 struct BrokenStore final : OffloadStore {
   explicit BrokenStore(bool keeps) : keeps(keeps) {}
-  std::unique_ptr<Kept> keep(const at::Tensor&) override {
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor&) override {
     require(keeps, "disk", "no room");
-    struct Lost final : Kept {
+    struct Lost final : OffloadedTensor {
       int64_t bytes() const override { return 0; }
       at::Tensor bring() override { throw Error("disk", "it is lost"); }
       void put(const at::Tensor&, bool) override {}

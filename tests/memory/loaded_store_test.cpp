@@ -17,16 +17,16 @@ namespace {
 /// Returns a tensor that has sizes but no memory.
 at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({numel}); }
 
-void fill(Kept& kept, double value) {
-  const at::Tensor lent = kept.bring();
+void fill(OffloadedTensor& offloaded, double value) {
+  const at::Tensor lent = offloaded.bring();
   lent.fill_(value);
-  kept.put(lent, true);
+  offloaded.put(lent, true);
 }
 
-double read(Kept& kept) {
-  const at::Tensor lent = kept.bring();
+double read(OffloadedTensor& offloaded) {
+  const at::Tensor lent = offloaded.bring();
   const double value = lent.min().item<double>();
-  kept.put(lent, false);
+  offloaded.put(lent, false);
   return value;
 }
 
@@ -50,42 +50,42 @@ TEST(LoadedStore, SpreadsResidentTensorsEvenly) {
                               .stays = (4 + 2 * 3) * kBlock,
                               .largest = kBlock,
                               .above_largest = 2 * 3 * kBlock});
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   std::string here;
   for (int i = 0; i < 14; ++i) {
     const bool is_large = i == 0 || i == 13;
-    kept.push_back(loaded.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
+    offloaded.push_back(loaded.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
     const size_t before = others->counts.size();
-    fill(*kept.back(), i);
+    fill(*offloaded.back(), i);
     here += is_large ? 'L' : others->counts.size() == before ? 'x' : '.';
   }
   EXPECT_EQ(here, "Lx..x..x..x..L");
   EXPECT_EQ(loaded.stayed_bytes(), (4 + 2 * 3) * kBlock);
-  for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*kept[static_cast<size_t>(i)]), i);
+  for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*offloaded[static_cast<size_t>(i)]), i);
 }
 
 TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   const auto others = std::make_shared<test::CountingStore>();
   LoadedStore loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
-  std::vector<std::unique_ptr<Kept>> kept;
-  for (int i = 0; i < 4; ++i) kept.push_back(loaded.keep(hollow(kBlock / 4)));
-  for (const auto& one : kept) fill(*one, 1);
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
+  for (int i = 0; i < 4; ++i) offloaded.push_back(loaded.keep(hollow(kBlock / 4)));
+  for (const auto& one : offloaded) fill(*one, 1);
   others->forget_counts();
-  read(*kept[1]);
+  read(*offloaded[1]);
   std::vector<int64_t> expected;
   for (const auto& count : others->counts) expected.push_back(count.expected);
   EXPECT_EQ(expected, (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
 struct FullStore final : OffloadStore {
-  std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
 TEST(LoadedStore, ThrowsAStoreErrorAtTheNextRead) {
   LoadedStore loaded(std::make_shared<FullStore>(), {.all = kBlock, .stays = 0, .largest = kBlock});
-  const auto kept = loaded.keep(hollow(kBlock / 4));
-  fill(*kept, 1);
-  EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
+  const auto offloaded = loaded.keep(hollow(kBlock / 4));
+  fill(*offloaded, 1);
+  EXPECT_THAT(test::thrown_message([&] { offloaded->bring(); }), testing::HasSubstr("it is full"));
 }
 
 // The store overwrites a chunk that is returned early, which a copied chunk would not show.

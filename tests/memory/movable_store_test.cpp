@@ -46,19 +46,19 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
 }
 
 TEST_F(MovableStores, MovesDiscardedTensors) {
-  const auto kept = store->keep(numbers(1));
-  kept->forget();
+  const auto offloaded = store->keep(numbers(1));
+  offloaded->forget();
   store->move(true);
   EXPECT_EQ(*on_device, 0) << "there are no values";
   EXPECT_EQ(store->bytes(), kBytes) << "but there may be";
-  kept->replace(numbers(4));
+  offloaded->replace(numbers(4));
   EXPECT_EQ(*on_device, kBytes);
-  kept->forget();
+  offloaded->forget();
   EXPECT_EQ(*on_device, 0);
   store->move(false);
   EXPECT_EQ(in_host(), 0);
-  kept->replace(numbers(6));
-  EXPECT_TRUE(at::equal(kept->bring(), numbers(6)));
+  offloaded->replace(numbers(6));
+  EXPECT_TRUE(at::equal(offloaded->bring(), numbers(6)));
 }
 
 TEST_F(MovableStores, ServesShardsInEitherPlace) {

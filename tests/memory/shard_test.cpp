@@ -18,14 +18,16 @@ namespace {
 /// Stores copies. While the first one is returned, it gives another thread time to borrow an outdated one.
 class SlowStore final : public OffloadStore {
  public:
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override { return std::make_unique<Copy>(*this, tensor); }
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
+    return std::make_unique<Copy>(*this, tensor);
+  }
   void wait_for_put() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return is_putting_; });
   }
 
  private:
-  struct Copy final : Kept {
+  struct Copy final : OffloadedTensor {
     Copy(SlowStore& store, const at::Tensor& tensor) : store(store), value(tensor.clone()) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
@@ -226,7 +228,7 @@ TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
 
 /// A store with room for one tensor.
 struct FullStore final : OffloadStore {
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
     require(!std::exchange(is_full, true), "store", "no room is left");
     return InPlace().keep(tensor);
   }

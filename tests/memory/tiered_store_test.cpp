@@ -27,18 +27,18 @@ struct Memory {
                .eviction = make_eviction(policy),
                .ahead = ahead}) {}
   void add(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) kept.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int64_t i = 0; i < count; ++i) offloaded.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
   }
   /// Uses a tensor once; adds 1 to it if `writes` is set.
   void use(size_t number, bool writes) {
-    const at::Tensor tensor = kept[number]->bring();
+    const at::Tensor tensor = offloaded[number]->bring();
     if (writes) tensor.add_(1);
-    kept[number]->put(tensor, writes);
+    offloaded[number]->put(tensor, writes);
   }
   test::TemporaryFolder folder;
   int64_t budget;
   TieredStore store;
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
 };
 
 // The copy fails, not the disk: no tensor remains borrowed, and the next copy works.
@@ -46,13 +46,14 @@ TEST(TieredStore, ReturnsTheTensorAfterAFailedCopy) {
   Memory s(1, "auto", 0);
   s.add(2);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THROW(s.kept[0]->copy_to(at::empty({kNumel + 1})), c10::Error);
-    EXPECT_THROW(s.kept[1]->copy_to(at::empty({kNumel + 1})), c10::Error) << "for which the first one has to leave";
+    EXPECT_THROW(s.offloaded[0]->copy_to(at::empty({kNumel + 1})), c10::Error);
+    EXPECT_THROW(s.offloaded[1]->copy_to(at::empty({kNumel + 1})), c10::Error)
+        << "for which the first one has to leave";
   }
   at::Tensor copy = at::empty({kNumel});
-  s.kept[0]->copy_to(copy);
+  s.offloaded[0]->copy_to(copy);
   EXPECT_TRUE(at::equal(copy, at::zeros({kNumel})));
-  const std::unique_ptr<Kept> here = InPlace().keep(at::ones({3}));
+  const std::unique_ptr<OffloadedTensor> here = InPlace().keep(at::ones({3}));
   EXPECT_THROW(here->copy_to(at::empty({2})), c10::Error);
   EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
 }
@@ -65,7 +66,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
-      for (int64_t i = 0; i < 12; ++i) s.kept.push_back(s.store.keep(at::full({numel_of(i)}, i, at::kFloat)));
+      for (int64_t i = 0; i < 12; ++i) s.offloaded.push_back(s.store.keep(at::full({numel_of(i)}, i, at::kFloat)));
       std::vector<double> want(12);
       for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<double>(i);
       std::vector<bool> forgotten(12, false);
@@ -76,19 +77,19 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
         for (int use = 0; use < 40; ++use) {
           const size_t number = order() % want.size();
           if (forgotten[number] || order() % 9 == 0) {
-            s.kept[number]->replace(at::full({numel_of(number)}, step, at::kFloat));
+            s.offloaded[number]->replace(at::full({numel_of(number)}, step, at::kFloat));
             want[number] = step, forgotten[number] = false;
           } else if (order() % 11 == 0) {
-            s.kept[number]->forget();
+            s.offloaded[number]->forget();
             forgotten[number] = true;
           } else {
-            const at::Tensor tensor = s.kept[number]->bring();
+            const at::Tensor tensor = s.offloaded[number]->bring();
             ASSERT_EQ(tensor.min().item<double>(), want[number]) << policy << ", step " << step;
             ASSERT_EQ(tensor.max().item<double>(), want[number]);
             const bool writes = random() % 2 == 0;
             if (writes) tensor.fill_(++want[number]);
-            if (random() % 5 == 0) s.kept[(number + 1) % want.size()]->expect();
-            s.kept[number]->put(tensor, writes);
+            if (random() % 5 == 0) s.offloaded[(number + 1) % want.size()]->expect();
+            s.offloaded[number]->put(tensor, writes);
           }
           ASSERT_LE(s.store.counts().peak_host_bytes, s.budget) << policy;
         }
@@ -202,12 +203,12 @@ TEST(TieredStore, ComputesFewKeysPerUse) {
     TieredStore store({.host_bytes = tensors / 2 * kBytes,
                        .disk = std::make_shared<DiskSpace>(folder.path()),
                        .eviction = std::make_unique<CountedEviction>(keys)});
-    std::vector<std::unique_ptr<Kept>> kept;
-    for (int64_t i = 0; i < tensors; ++i) kept.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
+    std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
+    for (int64_t i = 0; i < tensors; ++i) offloaded.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
     for (int step = 0; step < 3; ++step) {
       keys = 0;
       store.begin_step();
-      for (const auto& one : kept) one->put(one->bring(), false);
+      for (const auto& one : offloaded) one->put(one->bring(), false);
       store.end_step();
     }
     // A key is computed at the use, when the tensor is loaded and when it is returned, and if an eviction is cancelled.
@@ -254,11 +255,11 @@ TEST(TieredStore, NumbersTensorsEquallyInEachStep) {
   Memory s(30, "auto", 0.3);
   std::vector<size_t> numbers[2];
   for (std::vector<size_t>& of_step : numbers) {
-    const bool is_first = s.kept.empty();
+    const bool is_first = s.offloaded.empty();
     s.store.begin_record();
     s.store.begin_step();
     for (int pass = 0; pass < 2; ++pass) {
-      std::vector<std::unique_ptr<Kept>> inputs;
+      std::vector<std::unique_ptr<OffloadedTensor>> inputs;
       for (int i = 0; i < 3; ++i) inputs.push_back(s.store.keep(at::ones({kNumel})));
       while (!inputs.empty()) {
         inputs.pop_back();
@@ -298,24 +299,24 @@ TEST(TieredStore, WritesUnchangedTensorsOnce) {
 TEST(TieredStore, RefusesABudgetSmallerThanTheTensorsInUse) {
   Memory s(2, "auto", 0);
   s.add(3);
-  const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
-  EXPECT_THAT(test::thrown_message([&] { s.kept[2]->bring(); }),
+  const at::Tensor first = s.offloaded[0]->bring(), second = s.offloaded[1]->bring();
+  EXPECT_THAT(test::thrown_message([&] { s.offloaded[2]->bring(); }),
               testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once and 4.0 KiB more are "
                                 "needed; at least \"12KiB\" works here"));
-  s.kept[0]->put(first, false);
-  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
+  s.offloaded[0]->put(first, false);
+  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2) << "nothing is lost";
 }
 
 /// Three tensors, with host memory for two, and a disk whose requests `shape` carries out.
 struct FaultyMemory {
   explicit FaultyMemory(std::function<void(BlockRequest, BlockFile&)> shape) : shape(std::move(shape)) {}
-  void add() { kept.push_back(store.keep(at::full({kNumel}, static_cast<double>(kept.size()), at::kFloat))); }
+  void add() { offloaded.push_back(store.keep(at::full({kNumel}, static_cast<double>(offloaded.size()), at::kFloat))); }
   test::TemporaryFolder folder;
   ShapedFile* file = new ShapedFile(folder.path());
   std::function<void(BlockRequest, BlockFile&)> shape;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(std::unique_ptr<BlockFile>(file), DiskOptions{});
   TieredStore store{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
-  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   void begin_to_fail() {
     file->shape = [this](BlockRequest request) { shape(std::move(request), *file->file); };
   }
@@ -326,15 +327,15 @@ TEST(TieredStore, KeepsItsTensorsAfterADiskError) {
   s.add(), s.add();
   s.begin_to_fail();
   EXPECT_THAT(test::thrown_message([&] { s.add(); }), testing::HasSubstr("[disk]")) << "what has to leave cannot";
-  EXPECT_EQ(s.kept.size(), 2u);
+  EXPECT_EQ(s.offloaded.size(), 2u);
   for (const size_t i : {0, 1}) {
-    const at::Tensor tensor = s.kept[i]->bring();
+    const at::Tensor tensor = s.offloaded[i]->bring();
     EXPECT_EQ(tensor.max().item<double>(), static_cast<double>(i)) << "what could not leave is still here";
-    s.kept[i]->put(tensor, false);
+    s.offloaded[i]->put(tensor, false);
   }
   s.file->shape = nullptr;
   s.add();  // the disk works again
-  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
+  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2);
 }
 
 TEST(TieredStore, ReportsCorruptedBytes) {
@@ -348,7 +349,7 @@ TEST(TieredStore, ReportsCorruptedBytes) {
   for (int i = 0; i < 3; ++i) s.add();
   s.begin_to_fail();
   const auto read_all = [&] {
-    for (const auto& kept : s.kept) kept->put(kept->bring(), false);
+    for (const auto& offloaded : s.offloaded) offloaded->put(offloaded->bring(), false);
   };
   EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
 }
@@ -361,14 +362,14 @@ TEST(TieredStore, KeepsNoPartialTensorOnAFullDisk) {
   EXPECT_EQ(s.store.counts().host_bytes, 2 * kBytes) << "the one that was refused takes nothing";
   s.file->room = int64_t{1} << 30;
   s.add();
-  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
+  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2);
 }
 
 TEST(TieredStore, RefusesTensorsThatDoNotFitWithoutADisk) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
   EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("or a folder for the rest (memory.disk)"));
-  EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
+  EXPECT_EQ(s.offloaded[1]->bring().max().item<double>(), 1);
 }
 
 TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
@@ -381,14 +382,14 @@ TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
                                                                                    {at::kLong, 7},
                                                                                    {at::kFloat, 1025}}) {
     want.push_back(at::arange(numel).to(type));
-    s.kept.push_back(s.store.keep(want.back().clone()));
+    s.offloaded.push_back(s.store.keep(want.back().clone()));
   }
   for (int round = 0; round < 2; ++round)
     for (size_t i = 0; i < want.size(); ++i) {
-      const at::Tensor got = s.kept[i]->bring();
+      const at::Tensor got = s.offloaded[i]->bring();
       EXPECT_EQ(got.dtype(), want[i].dtype());
       EXPECT_TRUE(at::equal(got, want[i])) << i;
-      s.kept[i]->put(got, false);
+      s.offloaded[i]->put(got, false);
     }
 }
 

@@ -60,11 +60,11 @@ class Player {
       lent_blocks_ -= tensor.lent.defined() ? tensor.blocks : 0;
       tensors_.erase(it);  // destroyed even if it is borrowed
     } else if (what < 3) {
-      tensor.kept->expect();
+      tensor.offloaded->expect();
     } else if (tensor.lent.defined()) {
       put(tensor);
     } else if (what == 3) {
-      tensor.kept->forget();
+      tensor.offloaded->forget();
       tensor.value.reset();
     } else if (what == 4 || !tensor.value) {
       replace(tensor);
@@ -86,7 +86,7 @@ class Player {
 
  private:
   struct Tensor {
-    std::unique_ptr<Kept> kept;
+    std::unique_ptr<OffloadedTensor> offloaded;
     int64_t blocks;
     std::optional<double> value;
     at::Tensor lent{};
@@ -101,10 +101,10 @@ class Player {
   }
   void replace(Tensor& tensor) {
     tensor.value = static_cast<double>(random_() % 1000);
-    tensor.kept->replace(made(tensor.blocks, *tensor.value));
+    tensor.offloaded->replace(made(tensor.blocks, *tensor.value));
   }
   void bring(Tensor& tensor) {
-    tensor.lent = tensor.kept->bring();
+    tensor.lent = tensor.offloaded->bring();
     lent_blocks_ += tensor.blocks;
     ASSERT_EQ(tensor.lent.numel(), tensor.blocks * kBlockNumel);
     ASSERT_EQ(tensor.lent.min().item<double>(), *tensor.value);
@@ -113,7 +113,7 @@ class Player {
   void put(Tensor& tensor) {
     const bool changes = random_() % 2 == 0;
     if (changes) tensor.lent.fill_(++*tensor.value);
-    tensor.kept->put(tensor.lent, changes);
+    tensor.offloaded->put(tensor.lent, changes);
     tensor.lent.reset();
     lent_blocks_ -= tensor.blocks;
   }

@@ -24,10 +24,10 @@ class SampledStore final : public OffloadStore {
  public:
   SampledStore(const std::string& folder, int64_t host_bytes)
       : tiers({.host_bytes = host_bytes, .disk = std::make_shared<DiskSpace>(folder)}) {}
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
-    auto kept = std::make_unique<Sampled>(*this, tiers.keep(tensor));
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
+    auto offloaded = std::make_unique<Sampled>(*this, tiers.keep(tensor));
     sample();
-    return kept;
+    return offloaded;
   }
   void sample() {
     const TieredStore::Counts counts = tiers.counts();
@@ -39,20 +39,21 @@ class SampledStore final : public OffloadStore {
   int64_t peak_kept = 0, peak_on_disk = 0;
 
  private:
-  struct Sampled final : Kept {
-    Sampled(SampledStore& store, std::unique_ptr<Kept> kept) : store(store), kept(std::move(kept)) {}
-    int64_t bytes() const override { return kept->bytes(); }
-    void expect() override { kept->expect(), store.sample(); }
+  struct Sampled final : OffloadedTensor {
+    Sampled(SampledStore& store, std::unique_ptr<OffloadedTensor> offloaded)
+        : store(store), offloaded(std::move(offloaded)) {}
+    int64_t bytes() const override { return offloaded->bytes(); }
+    void expect() override { offloaded->expect(), store.sample(); }
     at::Tensor bring() override {
-      const at::Tensor lent = kept->bring();
+      const at::Tensor lent = offloaded->bring();
       store.sample();
       return lent;
     }
-    void put(const at::Tensor& lent, bool changed) override { kept->put(lent, changed), store.sample(); }
-    void forget() override { kept->forget(), store.sample(); }
-    void replace(const at::Tensor& tensor) override { kept->replace(tensor), store.sample(); }
+    void put(const at::Tensor& lent, bool changed) override { offloaded->put(lent, changed), store.sample(); }
+    void forget() override { offloaded->forget(), store.sample(); }
+    void replace(const at::Tensor& tensor) override { offloaded->replace(tensor), store.sample(); }
     SampledStore& store;
-    std::unique_ptr<Kept> kept;
+    std::unique_ptr<OffloadedTensor> offloaded;
   };
 };
 

@@ -27,11 +27,11 @@ class CountingStore final : public memory::OffloadStore {
   /// The number of the tensor whose bring() throws.
   size_t broken = static_cast<size_t>(-1);
 
-  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
     counts.push_back({.numel = tensor.numel()});
-    auto kept = std::make_unique<Copy>(*this, counts.size() - 1, tensor.clone());
+    auto offloaded = std::make_unique<Copy>(*this, counts.size() - 1, tensor.clone());
     spoil(tensor);
-    return kept;
+    return offloaded;
   }
 
   /// Returns the number of calls of bring() for the tensors [first, end).
@@ -56,7 +56,7 @@ class CountingStore final : public memory::OffloadStore {
   }
 
  private:
-  struct Copy final : memory::Kept {
+  struct Copy final : memory::OffloadedTensor {
     Copy(CountingStore& store, size_t number, at::Tensor value)
         : store(store), number(number), value(std::move(value)) {}
     ~Copy() override {

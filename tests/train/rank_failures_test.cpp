@@ -22,13 +22,13 @@ class FailingStore final : public memory::OffloadStore {
   static constexpr int64_t kNever = -1;
   int64_t calls = 0, fails = kNever;
 
-  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
     call();
     return std::make_unique<Copy>(*this, tensor.clone());
   }
 
  private:
-  struct Copy final : memory::Kept {
+  struct Copy final : memory::OffloadedTensor {
     Copy(FailingStore& store, at::Tensor value) : store(store), value(std::move(value)) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {

@@ -56,11 +56,11 @@ class Replay {
     store_.begin_record();
     std::map<size_t, size_t> numbers;  // numbers in this store follow the order of creation
     for (TierEvent& event : pass_) {
-      const auto [place, is_new] = numbers.emplace(event.number, kept_.size());
+      const auto [place, is_new] = numbers.emplace(event.number, offloaded_.size());
       event.number = place->second, event.bytes = kBytes;
-      if (is_new) kept_.push_back(store_.keep(tensor_));
+      if (is_new) offloaded_.push_back(store_.keep(tensor_));
     }
-    lent_.resize(kept_.size());
+    lent_.resize(offloaded_.size());
   }
 
   struct Moved {
@@ -88,18 +88,18 @@ class Replay {
 
  private:
   void carry_out(const TierEvent& event) {
-    memory::Kept& kept = *kept_[event.number];
+    memory::OffloadedTensor& offloaded = *offloaded_[event.number];
     at::Tensor& lent = lent_[event.number];
     switch (event.kind) {
       case Kind::Set:
-        return kept.replace(tensor_);
+        return offloaded.replace(tensor_);
       case Kind::Bring:
-        lent = kept.bring();
+        lent = offloaded.bring();
         return;
       case Kind::Gone:
-        return kept.forget();
+        return offloaded.forget();
       default:
-        return kept.put(std::exchange(lent, {}), event.kind == Kind::Change);
+        return offloaded.put(std::exchange(lent, {}), event.kind == Kind::Change);
     }
   }
 
@@ -107,7 +107,7 @@ class Replay {
   at::Tensor tensor_ = at::zeros({kBytes / 4});
   std::vector<TierEvent> pass_;
   memory::TieredStore store_;
-  std::vector<std::unique_ptr<memory::Kept>> kept_;
+  std::vector<std::unique_ptr<memory::OffloadedTensor>> offloaded_;
   std::vector<at::Tensor> lent_;
   std::set<size_t> here_;
 };

@@ -98,16 +98,16 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
-Kept& Chunk::to_bring(size_t segment) {
+OffloadedTensor& Chunk::to_bring(size_t segment) {
   watcher_->before_bring(*this, segment);
-  return *segments_[segment].kept;
+  return *segments_[segment].offloaded;
 }
 
 void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
-    const auto& [first, length, kept] = segments_[i];
+    const auto& [first, length, offloaded] = segments_[i];
     to_bring(i).copy_to(to.narrow(0, first, length));
-    if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
+    if (i + 1 < segments_.size()) segments_[i + 1].offloaded->expect();
   }
 }
 
@@ -131,7 +131,7 @@ void Chunk::bring_part() {
 
 void Chunk::return_part() {
   const at::Tensor sent = std::exchange(sent_, {});
-  if (std::exchange(is_borrowed_, false)) segments_.front().kept->put(sent, false);
+  if (std::exchange(is_borrowed_, false)) segments_.front().offloaded->put(sent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {

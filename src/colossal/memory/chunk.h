@@ -25,7 +25,7 @@ struct Slot {
 /// A contiguous piece of this rank's part of a chunk, at [first, first + length) of the part.
 struct Segment {
   int64_t first, length;
-  std::shared_ptr<Kept> kept;
+  std::shared_ptr<OffloadedTensor> offloaded;
 };
 
 /// Returns a view of the elements of `flat` that belong to `slot`, in the shape of its parameter.
@@ -139,7 +139,7 @@ class Chunk {
   bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
   /// Returns that segment after the watcher was notified (before_bring), so that it may be borrowed or copied.
-  Kept& to_bring(size_t segment);
+  OffloadedTensor& to_bring(size_t segment);
   /// Copies the part into `to` [part_length()], one segment after the other.
   void copy_part(const at::Tensor& to);
   void bring_part();

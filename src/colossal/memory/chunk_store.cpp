@@ -78,12 +78,13 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
-    const std::shared_ptr<Kept> kept = is_far ? brought_to(lent_on, segment.kept) : segment.kept;
-    Shard::Parts parts{.values = kept, .options = exact.options(), .length = segment.length, .offload = offload};
+    const std::shared_ptr<OffloadedTensor> offloaded =
+        is_far ? brought_to(lent_on, segment.offloaded) : segment.offloaded;
+    Shard::Parts parts{.values = offloaded, .options = exact.options(), .length = segment.length, .offload = offload};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
       parts.values = offload->keep(sharers.size() > 1 ? own.clone() : own);
-      parts.copy = kept;
+      parts.copy = offloaded;
     }
     shards.emplace_back(std::move(parts),
                         pieces_of(chunk.slots(), chunk.part_begin() + segment.first, segment.length, counts));

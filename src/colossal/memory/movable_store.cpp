@@ -11,7 +11,7 @@
 namespace colossal::memory {
 
 /// A stored tensor. It is in `there_`, its handle in the other store, if that is set; otherwise in `here_`.
-class MovableStore::Movable final : public Kept {
+class MovableStore::Movable final : public OffloadedTensor {
  public:
   Movable(MovableStore& store, const at::Tensor& tensor)
       : store_(store),
@@ -23,12 +23,12 @@ class MovableStore::Movable final : public Kept {
     else
       there_ = store.behind_->keep(tensor);
     const std::lock_guard lock(store_.mutex_);
-    store_.kept_.push_back(this);
+    store_.tensors_.push_back(this);
   }
   ~Movable() override {
     hold({});
     const std::lock_guard lock(store_.mutex_);
-    std::erase(store_.kept_, this);
+    std::erase(store_.tensors_, this);
   }
 
   int64_t bytes() const override { return there_ ? there_->bytes() : 0; }
@@ -95,7 +95,7 @@ class MovableStore::Movable final : public Kept {
   at::TensorOptions options_;  // options of the tensor on the device
   int64_t size_;
   bool has_values_ = true;
-  std::unique_ptr<Kept> there_;
+  std::unique_ptr<OffloadedTensor> there_;
   at::Tensor here_;
 };
 
@@ -104,7 +104,9 @@ MovableStore::MovableStore(std::shared_ptr<OffloadStore> behind, at::Device devi
     : behind_(std::move(behind)), device_(device), on_device_(std::move(on_device)) {}
 MovableStore::~MovableStore() = default;
 
-std::unique_ptr<Kept> MovableStore::keep(const at::Tensor& tensor) { return std::make_unique<Movable>(*this, tensor); }
+std::unique_ptr<OffloadedTensor> MovableStore::keep(const at::Tensor& tensor) {
+  return std::make_unique<Movable>(*this, tensor);
+}
 
 void MovableStore::move(bool to_device) {
   const at::NoGradGuard no_grad;
@@ -112,7 +114,7 @@ void MovableStore::move(bool to_device) {
   {
     const std::lock_guard lock(mutex_);
     is_on_device_ = to_device;
-    all = kept_;
+    all = tensors_;
   }
   for (Movable* each : all) each->move(to_device);
 }
@@ -125,7 +127,7 @@ bool MovableStore::is_on_device() const {
 int64_t MovableStore::bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t bytes = 0;
-  for (const Movable* each : kept_) bytes += each->size();
+  for (const Movable* each : tensors_) bytes += each->size();
   return bytes;
 }
 

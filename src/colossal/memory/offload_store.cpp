@@ -8,7 +8,7 @@
 namespace colossal::memory {
 namespace {
 
-struct Here final : Kept {
+struct Here final : OffloadedTensor {
   explicit Here(const at::Tensor& given) : tensor(given), sizes(given.sizes().vec()), options(given.options()) {}
   int64_t bytes() const override { return 0; }
   at::Tensor bring() override {
@@ -23,13 +23,14 @@ struct Here final : Kept {
   at::TensorOptions options;
 };
 
-class Elsewhere final : public Kept {
+class Elsewhere final : public OffloadedTensor {
  public:
-  Elsewhere(at::Device device, std::shared_ptr<Kept> kept) : device_(device), kept_(std::move(kept)) {}
-  int64_t bytes() const override { return kept_->bytes(); }
-  void expect() override { kept_->expect(); }
+  Elsewhere(at::Device device, std::shared_ptr<OffloadedTensor> offloaded)
+      : device_(device), offloaded_(std::move(offloaded)) {}
+  int64_t bytes() const override { return offloaded_->bytes(); }
+  void expect() override { offloaded_->expect(); }
   at::Tensor bring() override {
-    there_ = kept_->bring();
+    there_ = offloaded_->bring();
     // Pinned, so that changed values are copied back without a wait. LibTorch reuses the memory only after that copy.
     const auto options = there_.options().device(device_).pinned_memory(device_.is_cpu());
     return at::empty_like(there_, options).copy_(there_);
@@ -37,26 +38,26 @@ class Elsewhere final : public Kept {
   void put(const at::Tensor& lent, bool changed) override {
     const at::Tensor there = std::exchange(there_, {});
     if (changed) there.copy_(lent, /*non_blocking=*/true);
-    kept_->put(there, changed);
+    offloaded_->put(there, changed);
   }
-  void copy_to(const at::Tensor& to) override { kept_->copy_to(to); }
-  void forget() override { kept_->forget(); }
+  void copy_to(const at::Tensor& to) override { offloaded_->copy_to(to); }
+  void forget() override { offloaded_->forget(); }
   /// Copies into the existing tensor, because parameters are views of it.
   void replace(const at::Tensor& tensor) override {
-    const at::Tensor there = kept_->bring();
+    const at::Tensor there = offloaded_->bring();
     there.copy_(tensor);
-    kept_->put(there, true);
+    offloaded_->put(there, true);
   }
 
  private:
   at::Device device_;
-  std::shared_ptr<Kept> kept_;
+  std::shared_ptr<OffloadedTensor> offloaded_;
   at::Tensor there_;
 };
 
 }  // namespace
 
-void Kept::copy_to(const at::Tensor& to) {
+void OffloadedTensor::copy_to(const at::Tensor& to) {
   const at::Tensor lent = bring();
   try {
     to.copy_(lent);
@@ -67,10 +68,10 @@ void Kept::copy_to(const at::Tensor& to) {
   put(lent, false);
 }
 
-std::shared_ptr<Kept> brought_to(at::Device device, std::shared_ptr<Kept> kept) {
-  return std::make_shared<Elsewhere>(device, std::move(kept));
+std::shared_ptr<OffloadedTensor> brought_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded) {
+  return std::make_shared<Elsewhere>(device, std::move(offloaded));
 }
 
-std::unique_ptr<Kept> InPlace::keep(const at::Tensor& tensor) { return std::make_unique<Here>(tensor); }
+std::unique_ptr<OffloadedTensor> InPlace::keep(const at::Tensor& tensor) { return std::make_unique<Here>(tensor); }
 
 }  // namespace colossal::memory

@@ -2,8 +2,8 @@
 //
 //   class Scratch final : public memory::OffloadStore {   // a file for each tensor
 //    public:
-//     std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
-//       return std::make_unique<ScratchFile>(folder_, tensor);   // a memory::Kept: reads, writes, and removes its file
+//     std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
+//       return std::make_unique<ScratchFile>(folder_, tensor);   // an OffloadedTensor: reads, writes, removes its file
 //     }
 //   };
 //   options.offload = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: for master weights and states
@@ -21,12 +21,12 @@ namespace colossal::memory {
 /// The sizes and dtype never change: they are the ones of the tensor that the handle was made of. A tensor of other
 /// sizes or dtype needs a new handle from OffloadStore::keep().
 /// Thread safety: one call at a time. Several threads may call handles of one store at once.
-class Kept {
+class OffloadedTensor {
  public:
-  Kept() = default;
-  virtual ~Kept() = default;
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+  OffloadedTensor() = default;
+  virtual ~OffloadedTensor() = default;
+  OffloadedTensor(const OffloadedTensor&) = delete;
+  OffloadedTensor& operator=(const OffloadedTensor&) = delete;
 
   /// Returns the bytes of the store's memory that the tensor takes while it is borrowed; 0 if it is stored in place.
   virtual int64_t bytes() const = 0;
@@ -63,7 +63,7 @@ class OffloadStore {
   virtual ~OffloadStore() = default;
   /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store cannot keep it,
   /// for example because the disk is full.
-  virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
+  virtual std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) = 0;
   /// Returns the device of borrowed tensors that were stored from `device`. Work on them runs there.
   virtual at::Device lends_on(at::Device device) const { return device; }
 };
@@ -71,12 +71,12 @@ class OffloadStore {
 /// A store that keeps tensors where they are.
 class InPlace final : public OffloadStore {
  public:
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
 };
 
-/// Returns a handle that provides the tensor of `kept`, which is on another device, as a copy on `device`. If the copy
-/// was changed, put() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits for the other
+/// Returns a handle that provides the tensor of `offloaded`, which is on another device, as a copy on `device`. If the
+/// copy was changed, put() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits for the other
 /// device.
-std::shared_ptr<Kept> brought_to(at::Device device, std::shared_ptr<Kept> kept);
+std::shared_ptr<OffloadedTensor> brought_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded);
 
 }  // namespace colossal::memory

@@ -17,13 +17,13 @@ namespace colossal::memory {
 struct ShardTensors {
   /// A tensor of the shard, and its state in the current lease.
   struct Tenant {
-    std::shared_ptr<Kept> kept{};  // null: there is neither a tensor nor reserved space
-    bool has_values = true;        // false: `kept` is space reserved for a later tensor
-    int64_t numel = 0;             // elements of the last tensor that was stored, if known
+    std::shared_ptr<OffloadedTensor> offloaded{};  // null: there is neither a tensor nor reserved space
+    bool has_values = true;                        // false: `offloaded` is space reserved for a later tensor
+    int64_t numel = 0;                             // elements of the last tensor that was stored, if known
     at::ScalarType dtype = at::ScalarType::Undefined;
     Access access = Access::None;  // access of the current lease
     at::Tensor lent{};             // the tensor that the lease borrowed
-    bool is_there() const { return kept && has_values; }
+    bool is_there() const { return offloaded && has_values; }
   };
   std::shared_ptr<OffloadStore> offload;
   Tenant values, gradients, copy, directions;
@@ -64,7 +64,7 @@ struct ShardTensors {
 
   static void bring(Tenant& tenant, Access access, at::Tensor& to) {
     if (access == Access::None) return;
-    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.kept->bring();
+    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.offloaded->bring();
     tenant.access = std::max(tenant.access, access);
   }
 
@@ -73,12 +73,12 @@ struct ShardTensors {
     const at::Tensor lent = std::exchange(tenant.lent, {});
     if (access == Access::None) return;
     if (access == Access::Read || from.is_same(lent)) {
-      if (tenant.is_there()) tenant.kept->put(lent, access == Access::Write);
+      if (tenant.is_there()) tenant.offloaded->put(lent, access == Access::Write);
       return;
     }
     const at::Tensor own = lent.defined() && from.defined() && from.is_alias_of(lent) ? from.clone() : from;
     if (lent.defined()) {
-      tenant.kept->put(lent, false);
+      tenant.offloaded->put(lent, false);
       tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
     }
     if (!own.defined()) return drop(tenant);
@@ -88,14 +88,14 @@ struct ShardTensors {
   /// Stores `own` as the tensor of `tenant`, which no lease may hold. Never throws.
   void keep(Tenant& tenant, const at::Tensor& own) {
     try {
-      const bool fits = tenant.kept && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
+      const bool fits = tenant.offloaded && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
       if (fits)
-        tenant.kept->replace(own);
+        tenant.offloaded->replace(own);
       else
-        tenant.kept = offload->keep(own);
+        tenant.offloaded = offload->keep(own);
     } catch (...) {  // ending a lease cannot throw: the tensor stays in memory, and the next lease throws
       failure = std::current_exception();
-      tenant.kept = InPlace().keep(own);
+      tenant.offloaded = InPlace().keep(own);
     }
     tenant.numel = own.numel(), tenant.dtype = own.scalar_type();
     tenant.has_values = true;
@@ -112,16 +112,16 @@ struct ShardTensors {
   bool directions_are_gradients() const { return gradients.dtype == options.dtype().toScalarType(); }
 
   void make_place_for_directions() {
-    if (directions.kept) return;
-    directions.kept = offload->keep(at::empty({length}, options.device(offload->lends_on(options.device()))));
-    directions.kept->forget();
+    if (directions.offloaded) return;
+    directions.offloaded = offload->keep(at::empty({length}, options.device(offload->lends_on(options.device()))));
+    directions.offloaded->forget();
     directions.has_values = false;
   }
 
   /// Gives `lease` directions of zeros: it is the first lease of a step that requests them.
   void begin_directions(Resident& lease) {
     make_place_for_directions();
-    lease.directions = directions.lent = directions.kept->bring();
+    lease.directions = directions.lent = directions.offloaded->bring();
     directions.has_values = true, directions.access = Access::Write;
     lease.directions.zero_();
   }
@@ -138,7 +138,7 @@ struct ShardTensors {
   }
 
   static void drop(Tenant& tenant) {
-    if (tenant.is_there()) tenant.kept->forget();
+    if (tenant.is_there()) tenant.offloaded->forget();
     tenant.has_values = false;
     tenant.lent.reset();
   }
@@ -159,17 +159,19 @@ Resident::~Resident() {
 }
 
 Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<OffloadStore> offload) {
-  std::shared_ptr<Kept> kept = offload ? offload->keep(values) : InPlace().keep(values);
-  return {
-      .values = std::move(kept), .options = values.options(), .length = values.numel(), .offload = std::move(offload)};
+  std::shared_ptr<OffloadedTensor> offloaded = offload ? offload->keep(values) : InPlace().keep(values);
+  return {.values = std::move(offloaded),
+          .options = values.options(),
+          .length = values.numel(),
+          .offload = std::move(offload)};
 }
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
   tensors_->offload = parts.offload ? std::move(parts.offload) : std::make_shared<InPlace>();
   tensors_->options = parts.options;
   tensors_->length = parts.length;
-  tensors_->values.kept = std::move(parts.values);
-  tensors_->copy.kept = std::move(parts.copy);
+  tensors_->values.offloaded = std::move(parts.values);
+  tensors_->copy.offloaded = std::move(parts.copy);
   tensors_->pieces = std::move(pieces);
 }
 
@@ -179,8 +181,8 @@ int64_t Shard::bytes() const {
   const std::lock_guard lock(tensors_->mutex);
   int64_t bytes = 0;
   const auto add = [&](const ShardTensors::Tenant& tenant, Access, const at::Tensor&) {
-    if (tenant.kept && &tenant != &tensors_->gradients && &tenant != &tensors_->directions)
-      bytes += tenant.kept->bytes();
+    if (tenant.offloaded && &tenant != &tensors_->gradients && &tenant != &tensors_->directions)
+      bytes += tenant.offloaded->bytes();
   };
   tensors_->for_tenants(Needs::all(), nullptr, add);
   return bytes;
@@ -208,10 +210,11 @@ void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
   const at::Device there = gradients.device(), lent_on = tensors_->offload->lends_on(there);
-  std::shared_ptr<Kept> kept = InPlace().keep(gradients);
-  tensors_->gradients = {.kept = lent_on == there ? std::move(kept) : brought_to(lent_on, std::move(kept)),
-                         .numel = gradients.numel(),
-                         .dtype = gradients.scalar_type()};
+  std::shared_ptr<OffloadedTensor> offloaded = InPlace().keep(gradients);
+  tensors_->gradients = {
+      .offloaded = lent_on == there ? std::move(offloaded) : brought_to(lent_on, std::move(offloaded)),
+      .numel = gradients.numel(),
+      .dtype = gradients.scalar_type()};
 }
 
 void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
@@ -226,7 +229,7 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
     // A copy to the device and back costs less than a host that waits for the device. All of it runs in the order of
     // the device's current stream.
     sum = at::empty(more.sizes(), more.options().dtype(sums));
-    tenant.kept->copy_to(sum);
+    tenant.offloaded->copy_to(sum);
     sum.add_(more);
   }
   tensors_->keep(tenant, sum);
@@ -250,8 +253,8 @@ void Shard::drop_copy() const {
   Lease held;  // declared before the lock: the end of a lease needs the mutex
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  if (held || !tensors_->copy.kept || tensors_->copy_is_dropped) return;
-  tensors_->copy.kept->forget();
+  if (held || !tensors_->copy.offloaded || tensors_->copy_is_dropped) return;
+  tensors_->copy.offloaded->forget();
   tensors_->copy_is_dropped = true;
 }
 
@@ -266,7 +269,7 @@ void Shard::make_copy() const {
 void Shard::expect(const Needs& needs) const {
   const std::lock_guard lock(tensors_->mutex);
   tensors_->for_tenants(needs, nullptr, [](ShardTensors::Tenant& tenant, Access access, const at::Tensor&) {
-    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.kept->expect();
+    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.offloaded->expect();
   });
 }
 

@@ -100,10 +100,10 @@ class Shard {
  public:
   /// Constructor arguments of a shard. The tensors are described at Resident.
   struct Parts {
-    std::shared_ptr<Kept> values;
+    std::shared_ptr<OffloadedTensor> values;
     at::TensorOptions options;  ///< dtype and device of the values in the model
     int64_t length;             ///< elements
-    std::shared_ptr<Kept> copy{};
+    std::shared_ptr<OffloadedTensor> copy{};
     /// Store for gradients and states while no lease uses them; null = InPlace. Whole gradients (set_whole_gradients)
     /// are never given to it
     std::shared_ptr<OffloadStore> offload{};

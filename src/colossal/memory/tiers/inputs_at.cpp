@@ -17,12 +17,12 @@ namespace colossal::memory {
 /// them. The mutex admits one call at a time.
 struct InputsAt::Place {
   std::shared_ptr<OffloadStore> offload;
-  std::vector<std::unique_ptr<Kept>> kept;  // null: taken back
+  std::vector<std::unique_ptr<OffloadedTensor>> offloaded;  // null: taken back
   std::mutex mutex{};
 
   void expect() {
     const std::lock_guard lock(mutex);
-    for (const auto& one : kept)
+    for (const auto& one : offloaded)
       if (one) one->expect();
   }
 };
@@ -73,7 +73,7 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
     for (size_t i = 0; i < like.size(); ++i) {
       taken.push_back(at::empty_strided(like[i].sizes(), like[i].strides(), like[i].options().device(devices[i])));
       try {
-        place->kept[i]->copy_to(taken[i]);
+        place->offloaded[i]->copy_to(taken[i]);
       } catch (...) {
         failure->keep(std::current_exception());
         spoil(taken[i]);
@@ -82,7 +82,8 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
     }
     // Announced after the inputs that are needed now, so that they load while their block runs backward.
     if (const auto next = before.lock()) next->expect();
-    for (auto& kept : place->kept) kept.reset();  // their values are not needed any more, so they are never written
+    for (auto& offloaded : place->offloaded)
+      offloaded.reset();  // their values are not needed any more, so they are never written
     return taken;
   }
 
@@ -105,14 +106,14 @@ void InputsAt::rethrow() {
 
 std::unique_ptr<nn::OffloadedInputs> InputsAt::keep(const std::vector<at::Tensor>& inputs) {
   try {
-    return kept(inputs);
+    return stored(inputs);
   } catch (...) {
     failure_->keep(std::current_exception());
     return std::make_unique<InputsHere>(inputs);
   }
 }
 
-std::unique_ptr<nn::OffloadedInputs> InputsAt::kept(const std::vector<at::Tensor>& inputs) {
+std::unique_ptr<nn::OffloadedInputs> InputsAt::stored(const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& x : inputs) {
     const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
     require(bytes <= max_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
@@ -124,7 +125,8 @@ std::unique_ptr<nn::OffloadedInputs> InputsAt::kept(const std::vector<at::Tensor
   auto place = std::make_shared<Place>();
   place->offload = offload_;
   // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
-  for (const at::Tensor& x : inputs) place->kept.push_back(offload_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
+  for (const at::Tensor& x : inputs)
+    place->offloaded.push_back(offload_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -17,14 +17,14 @@
 namespace colossal::memory {
 
 /// Copies the inputs of each block to `offload`, from which they may move to a lower tier at once. Copies them back
-/// into new memory when backward requests them. It then also announces (Kept::expect) the inputs that were stored just
-/// before, because backward needs these next.
+/// into new memory when backward requests them. It then also announces (OffloadedTensor::expect) the inputs that were
+/// stored just before, because backward needs these next.
 ///
 /// Memory:        the memory that `offload` uses for an input, and a copy of it while its block runs backward.
 /// Errors:        wait for rethrow(), because other ranks go on. If OffloadStore::keep() fails, the input remains where
-///                it is. If it cannot be loaded (Kept::copy_to()), backward gets NaN, or 0 for integers. Errors
-///                ("memory") of this class: an input that could be stored but not loaded, because it is larger than
-///                `max_bytes` - `others`. The message has the smallest budget that works.
+///                it is. If it cannot be loaded (OffloadedTensor::copy_to()), backward gets NaN, or 0 for integers.
+///                Errors ("memory") of this class: an input that could be stored but not loaded, because it is larger
+///                than `max_bytes` - `others`. The message has the smallest budget that works.
 /// Thread safety: as `offload`.
 class InputsAt final : public nn::InputStore {
  public:
@@ -41,7 +41,7 @@ class InputsAt final : public nn::InputStore {
   int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
-  std::unique_ptr<nn::OffloadedInputs> kept(const std::vector<at::Tensor>& inputs);
+  std::unique_ptr<nn::OffloadedInputs> stored(const std::vector<at::Tensor>& inputs);
   struct Place;
   struct Inputs;
   struct Failure;

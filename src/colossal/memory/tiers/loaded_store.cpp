@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kExpected = 2;
 
 /// A resident tensor in pinned memory, from which an accelerator copies without blocking the host.
-struct Pinned final : Kept {
+struct Pinned final : OffloadedTensor {
   explicit Pinned(const at::Tensor& given) : tensor(given) {}
   ~Pinned() override {
     try {
@@ -48,7 +48,7 @@ struct Pinned final : Kept {
 }  // namespace
 
 /// A stored tensor, without values until it is filled.
-struct LoadedStore::Waiting final : Kept {
+struct LoadedStore::Waiting final : OffloadedTensor {
   Waiting(LoadedStore& given, const at::Tensor& tensor, bool travels)
       : store(given), sizes(tensor.sizes().vec()), options(tensor.options()), taken(whole_blocks(tensor.nbytes())) {
     if (!travels) return;
@@ -61,27 +61,27 @@ struct LoadedStore::Waiting final : Kept {
 
   int64_t bytes() const override { return taken; }
   void expect() override {
-    if (kept) kept->expect();
+    if (offloaded) offloaded->expect();
   }
 
   at::Tensor bring() override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
     // Tensors that are not resident need no pinned memory here, because `others` copies them into its own buffers.
-    if (!kept) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
-    at::Tensor lent = kept->bring();
+    if (!offloaded) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
+    at::Tensor lent = offloaded->bring();
     expect_others();
     return lent;
   }
 
   void copy_to(const at::Tensor& to) override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
-    if (!kept) return;  // arbitrary values suffice before the tensor is filled
-    kept->copy_to(to);
+    if (!offloaded) return;  // arbitrary values suffice before the tensor is filled
+    offloaded->copy_to(to);
     expect_others();
   }
 
   void put(const at::Tensor& lent, bool changed) override {
-    if (kept) return kept->put(lent, changed);
+    if (offloaded) return offloaded->put(lent, changed);
     if (!changed) return;  // the borrower did not fill it
     try {
       replace(lent);
@@ -90,17 +90,17 @@ struct LoadedStore::Waiting final : Kept {
     }
   }
 
-  void forget() override { kept.reset(); }
+  void forget() override { offloaded.reset(); }
 
   void replace(const at::Tensor& tensor) override {
-    if (kept) return kept->replace(tensor);
+    if (offloaded) return offloaded->replace(tensor);
     if (travels())
-      kept = store.others_->keep(tensor);
+      offloaded = store.others_->keep(tensor);
     else if (is_pinned())
-      kept = std::make_unique<Pinned>(
+      offloaded = std::make_unique<Pinned>(
           tensor.is_pinned() ? tensor : empty_aligned(sizes, options.pinned_memory(true)).copy_(tensor));
     else
-      kept = InPlace().keep(tensor);
+      offloaded = InPlace().keep(tensor);
   }
 
   void expect_others() {
@@ -116,7 +116,7 @@ struct LoadedStore::Waiting final : Kept {
   at::TensorOptions options;
   int64_t taken;
   std::optional<size_t> place{};  // index in store.travelling_; none: the tensor is resident
-  std::unique_ptr<Kept> kept{};
+  std::unique_ptr<OffloadedTensor> offloaded{};
   std::exception_ptr failure{};
 };
 
@@ -127,7 +127,7 @@ LoadedStore::LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& 
       // head.
       spread_(residence.stays - residence.above_largest, residence.all - residence.above_largest) {}
 
-std::unique_ptr<Kept> LoadedStore::keep(const at::Tensor& tensor) {
+std::unique_ptr<OffloadedTensor> LoadedStore::keep(const at::Tensor& tensor) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()));
   const bool stay = bytes > residence_.largest || spread_.takes(bytes);
   if (stay) stayed_ += bytes;

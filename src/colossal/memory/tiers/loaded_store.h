@@ -42,7 +42,7 @@ class LoadedStore final : public OffloadStore {
   LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& residence);
 
   /// Keeps the sizes and dtype of `tensor`, which may be a tensor without memory; its values are not read.
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   int64_t stayed_bytes() const { return stayed_; }  ///< bytes of resident tensors so far

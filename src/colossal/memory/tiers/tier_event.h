@@ -7,11 +7,11 @@ namespace colossal::memory {
 
 struct TierEvent {
   enum class Kind {
-    Set,     ///< the tensor got new values from memory: OffloadStore::keep(), Kept::replace(); it is in host memory
+    Set,     ///< the tensor got new values from memory by keep() or replace(); it is in host memory
     Bring,   ///< a borrow started; the tensor is in host memory
     Put,     ///< a borrow ended without changes
     Change,  ///< a borrow ended, and the values changed
-    Gone,    ///< the values are discarded: Kept::forget(), or the handle was destroyed
+    Gone,    ///< the values are discarded: OffloadedTensor::forget(), or the handle was destroyed
     Read,    ///< a read from the disk started; the tensor takes room in host memory
     Write,   ///< a write to the disk started
     Leave,   ///< the tensor takes no room in host memory any more

@@ -13,9 +13,9 @@ namespace colossal::memory {
 
 namespace {
 
-class TieredKept final : public Kept {
+class TieredHandle final : public OffloadedTensor {
  public:
-  TieredKept(TieredStoreState& state, const at::Tensor& tensor)
+  TieredHandle(TieredStoreState& state, const at::Tensor& tensor)
       : state_(state),
         tenant_{.number = 0,
                 .sizes = tensor.sizes().vec(),
@@ -50,7 +50,7 @@ class TieredKept final : public Kept {
     state_.read_ahead();
   }
 
-  ~TieredKept() override {
+  ~TieredHandle() override {
     const Turn turn(state_);
     const Asked asked(state_, tenant_);
     leave_store();
@@ -207,8 +207,8 @@ class TieredKept final : public Kept {
 TieredStore::TieredStore(Options options) : state_(std::make_unique<TieredStoreState>(std::move(options))) {}
 TieredStore::~TieredStore() = default;
 
-std::unique_ptr<Kept> TieredStore::keep(const at::Tensor& tensor) {
-  return std::make_unique<TieredKept>(*state_, tensor);
+std::unique_ptr<OffloadedTensor> TieredStore::keep(const at::Tensor& tensor) {
+  return std::make_unique<TieredHandle>(*state_, tensor);
 }
 
 void TieredStore::begin_step() {

@@ -31,8 +31,8 @@ struct TieredStoreState;
 ///
 /// The store records the order of uses in a step and predicts it for the next one. While one tensor is in use, it reads
 /// the tensors that are used next, and writes ahead what will be evicted. A predicted tensor never displaces one that
-/// is used before it. If a caller announces a tensor without a predicted use (Kept::expect()), it displaces the tensors
-/// that the policy chooses.
+/// is used before it. If a caller announces a tensor without a predicted use (OffloadedTensor::expect()), it displaces
+/// the tensors that the policy chooses.
 ///
 /// Memory:            host_bytes for all buffers, including transfers. The tensors that are borrowed at one time must
 ///                    fit together with one more. With a disk, a single tensor that keep() stores and that does not fit
@@ -42,8 +42,8 @@ struct TieredStoreState;
 /// Errors ("memory"): keep(), replace() and borrows throw if the borrowed tensors and the new tensor together exceed
 ///                    the budget; without a disk, if all tensors do. The message has a budget that suffices. They also
 ///                    throw errors of the disk, and of any tensor that was being evicted.
-/// Thread safety:     as Kept. A thread that waits for the disk makes other callers wait; copies of Kept::copy_to() run
-///                    in parallel. With a disk, the store has a thread that reads ahead.
+/// Thread safety:     as OffloadedTensor. A thread that waits for the disk makes other callers wait; copies of
+///                    OffloadedTensor::copy_to() run in parallel. With a disk, the store has a thread that reads ahead.
 class TieredStore final : public OffloadStore {
  public:
   struct Options {
@@ -51,7 +51,8 @@ class TieredStore final : public OffloadStore {
     int64_t host_bytes = std::numeric_limits<int64_t>::max();
     std::shared_ptr<DiskSpace> disk{};     ///< null = no disk: all tensors must fit into the host's budget
     std::unique_ptr<Eviction> eviction{};  ///< null = the policy "auto"
-    /// Fraction of the budget for tensors that are read before they are used; 0 = only Kept::expect() reads ahead
+    /// Fraction of the budget for tensors that are read before they are used; 0 = only OffloadedTensor::expect() reads
+    /// ahead
     double ahead = 0.25;
     /// Device from which tensors are stored and to which they are copied. If it is an accelerator, buffers are pinned.
     /// Neither the device nor the host then waits for copies to buffers, unless four tensors are already being copied
@@ -65,7 +66,7 @@ class TieredStore final : public OffloadStore {
 
   /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
   /// later call of the store finds that the copy is over.
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses

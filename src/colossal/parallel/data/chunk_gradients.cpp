@@ -130,7 +130,7 @@ class PartGradients final : public ChunkGradients {
     failure_ = nullptr;
     is_complete_ = false;
     if (std::exchange(is_aside_, false))
-      for (const auto& kept : aside_) kept->forget();
+      for (const auto& offloaded : aside_) offloaded->forget();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
     std::fill(filled_.begin(), filled_.end(), false);
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
@@ -280,7 +280,7 @@ class PartGradients final : public ChunkGradients {
 
   std::shared_ptr<memory::OffloadStore> offload_;  // null: gradients stay in place
   int64_t segment_;                                // elements of each segment except the last
-  std::vector<std::unique_ptr<memory::Kept>> aside_;
+  std::vector<std::unique_ptr<memory::OffloadedTensor>> aside_;
   bool is_complete_ = false;  // true if the shards have gradients
   bool is_aside_ = false;     // true if aside_ holds the gradients and whole_ is undefined
   int64_t bytes_returned_ = 0;
