@@ -37,7 +37,7 @@ class TieredStoreOnAccelerator : public test::AcceleratorTest {
 
 TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = make_store(2);
-  const auto offloaded = tiers->keep(there(3));
+  const auto offloaded = tiers->offload(there(3));
   const at::Tensor lent = offloaded->bring();
   EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
   expect_all(lent, 3, "of the device");
@@ -47,7 +47,7 @@ TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   offloaded->copy_to(to);
   expect_all(to, 4, "of the host");
   EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
-  EXPECT_FALSE(TieredStore({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
+  EXPECT_FALSE(TieredStore({}).offload(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
 }
 
 TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
@@ -55,7 +55,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
   std::vector<at::Tensor> to;
   const at::Tensor first = there(1), second = there(2), third = there(3);
   for (int i = 0; i < 3; ++i) to.push_back(at::empty_like(first));
-  const auto offloaded = tiers->keep(first), other = tiers->keep(second);
+  const auto offloaded = tiers->offload(first), other = tiers->offload(second);
   {
     test::AcceleratorWaits waits;
     offloaded->copy_to(to[0]);  // runs after the copy to the host
@@ -81,7 +81,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
   for (int i = 0; i < 8; ++i) {
     const at::Tensor source = there(i);
     sources.push_back(source.storage().getWeakStorageImpl());
-    offloaded.push_back(tiers->keep(source));
+    offloaded.push_back(tiers->offload(source));
     int64_t alive = 0;
     for (const auto& one : sources) alive += !one.expired();
     EXPECT_LE(alive, 5) << "four, and the one that this test has";
@@ -110,7 +110,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
       const size_t i = random() % offloaded.size();
       const std::string what = "use " + std::to_string(use);
       if (!offloaded[i] || (random() % 4 == 0 && !forgotten[i])) {
-        offloaded[i] = tiers->keep(there(want[i] = ++next));
+        offloaded[i] = tiers->offload(there(want[i] = ++next));
         forgotten[i] = false;
       } else if (forgotten[i] || random() % 4 == 0) {
         offloaded[i]->replace(random() % 2 == 0 ? there(++next) : at::full({kNumel}, ++next));
@@ -143,7 +143,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsInputsThatAreOverwritten) {
   const at::Tensor x = there(0);
   for (int i = 0; i < 6; ++i) {
     x.fill_(i);
-    offloaded.push_back(inputs.keep({x}));
+    offloaded.push_back(inputs.offload({x}));
   }
   x.fill_(-1);
   for (int i = 5; i >= 0; --i) {
@@ -163,7 +163,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   for (int64_t i = 0; i < kTensors; ++i) {
     // The tensor has sizes, but no memory for its elements.
-    offloaded.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
+    offloaded.push_back(loaded.offload(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
     if (i % 2 == 0) {
       const at::Tensor lent = offloaded.back()->bring();
       EXPECT_TRUE(lent.is_cpu());
@@ -199,7 +199,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
 // A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
 TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
-  const std::shared_ptr<OffloadedTensor> offloaded = brought_to(at::kCPU, InPlace().keep(values));
+  const std::shared_ptr<OffloadedTensor> offloaded = brought_to(at::kCPU, InPlace().offload(values));
   const at::Tensor lent = offloaded->bring();
   expect_all(lent, 1, "brought");
   lent.fill_(2);

@@ -18,12 +18,12 @@ namespace {
 using Steps = std::vector<std::string>;
 using Tensors = std::vector<at::Tensor>;
 
-/// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of keep().
+/// Records the calls that it gets. Tensors are named "0", "1" and so on in the order of offload().
 class HeardStore final : public OffloadStore {
  public:
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override {
     const std::string name = std::to_string(count++);
-    steps->push_back("keep " + name);
+    steps->push_back("offload " + name);
     return std::make_unique<Heard>(steps, name, tensor.clone());
   }
   struct Heard final : OffloadedTensor {
@@ -82,7 +82,7 @@ TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
   InputsAt inputs(store);
   Net net(3);
   const at::Tensor loss = net.forward(&inputs);
-  EXPECT_EQ(*store->steps, (Steps{"keep 0", "keep 1", "keep 2"}));
+  EXPECT_EQ(*store->steps, (Steps{"offload 0", "offload 1", "offload 2"}));
   for (const auto& hidden : net.hiddens) EXPECT_TRUE(hidden.expired()) << "nobody holds what was kept elsewhere";
   store->steps->clear();
   loss.backward();
@@ -104,7 +104,7 @@ TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
   const at::Tensor same = a.detach().clone().requires_grad_();
   pairs({same, b}, 2, nullptr).backward();
   const at::Tensor loss = pairs({a, b}, 2, &inputs);
-  EXPECT_EQ(*store->steps, (Steps{"keep 0", "keep 1", "keep 2", "keep 3"}));
+  EXPECT_EQ(*store->steps, (Steps{"offload 0", "offload 1", "offload 2", "offload 3"}));
   store->steps->clear();
   loss.backward();
   EXPECT_EQ(*store->steps, (Steps{"bring 2", "bring 3", "expect 0", "expect 1", "end 2", "end 3", "bring 0", "bring 1",
@@ -177,7 +177,7 @@ TEST(InputsAt, RefusesInputsThatCannotBeLoadedBack) {
 /// A store that fails to store tensors, or to return them.
 struct BrokenStore final : OffloadStore {
   explicit BrokenStore(bool keeps) : keeps(keeps) {}
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor&) override {
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor&) override {
     require(keeps, "disk", "no room");
     struct Lost final : OffloadedTensor {
       int64_t bytes() const override { return 0; }
@@ -213,7 +213,7 @@ TEST(InputsAt, ReturnsInputsInTheirLayout) {
   InputsAt inputs(std::make_shared<InPlace>());
   const at::Tensor rows = at::arange(12, at::kDouble).view({3, 4});
   for (const at::Tensor& x : {rows, rows.t(), rows.slice(1, 0, 4, 2), rows.narrow(0, 1, 1).expand({5, 4})}) {
-    const at::Tensor back = inputs.keep({x})->take().front();
+    const at::Tensor back = inputs.offload({x})->take().front();
     EXPECT_TRUE(back.equal(x));
     if (x.is_non_overlapping_and_dense()) {
       EXPECT_EQ(back.strides(), x.strides());

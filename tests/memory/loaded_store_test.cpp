@@ -33,7 +33,7 @@ double read(OffloadedTensor& offloaded) {
 TEST(LoadedStore, TakesNoMemoryBeforeItIsFilled) {
   const auto others = std::make_shared<test::CountingStore>();
   LoadedStore loaded(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
-  const auto first = loaded.keep(hollow(kBlock / 4)), second = loaded.keep(hollow(kBlock / 4));
+  const auto first = loaded.offload(hollow(kBlock / 4)), second = loaded.offload(hollow(kBlock / 4));
   EXPECT_TRUE(others->counts.empty());
   fill(*second, 2);
   EXPECT_EQ(others->counts.size(), 1u);
@@ -54,7 +54,7 @@ TEST(LoadedStore, SpreadsResidentTensorsEvenly) {
   std::string here;
   for (int i = 0; i < 14; ++i) {
     const bool is_large = i == 0 || i == 13;
-    offloaded.push_back(loaded.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
+    offloaded.push_back(loaded.offload(hollow((is_large ? 3 : 1) * kBlock / 4)));
     const size_t before = others->counts.size();
     fill(*offloaded.back(), i);
     here += is_large ? 'L' : others->counts.size() == before ? 'x' : '.';
@@ -68,7 +68,7 @@ TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   const auto others = std::make_shared<test::CountingStore>();
   LoadedStore loaded(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
-  for (int i = 0; i < 4; ++i) offloaded.push_back(loaded.keep(hollow(kBlock / 4)));
+  for (int i = 0; i < 4; ++i) offloaded.push_back(loaded.offload(hollow(kBlock / 4)));
   for (const auto& one : offloaded) fill(*one, 1);
   others->forget_counts();
   read(*offloaded[1]);
@@ -78,12 +78,12 @@ TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
 }
 
 struct FullStore final : OffloadStore {
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor&) override { throw Error("disk", "it is full"); }
 };
 
 TEST(LoadedStore, ThrowsAStoreErrorAtTheNextRead) {
   LoadedStore loaded(std::make_shared<FullStore>(), {.all = kBlock, .stays = 0, .largest = kBlock});
-  const auto offloaded = loaded.keep(hollow(kBlock / 4));
+  const auto offloaded = loaded.offload(hollow(kBlock / 4));
   fill(*offloaded, 1);
   EXPECT_THAT(test::thrown_message([&] { offloaded->bring(); }), testing::HasSubstr("it is full"));
 }

@@ -23,14 +23,14 @@ struct MovableStores : testing::Test {
 };
 
 TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
-  const auto first = store->keep(numbers(1)), second = store->keep(numbers(2));
+  const auto first = store->offload(numbers(1)), second = store->offload(numbers(2));
   EXPECT_EQ(in_host(), 2 * kBytes);
   EXPECT_EQ(*on_device, 0);
   store->move(true);
   EXPECT_TRUE(store->is_on_device());
   EXPECT_EQ(in_host(), 0);
   EXPECT_EQ(*on_device, 2 * kBytes);
-  const auto third = store->keep(numbers(3));
+  const auto third = store->offload(numbers(3));
   EXPECT_EQ(*on_device, 3 * kBytes) << "what comes later is there, too";
   EXPECT_EQ(store->bytes(), 3 * kBytes);
   at::Tensor lent = second->bring();
@@ -46,7 +46,7 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
 }
 
 TEST_F(MovableStores, MovesDiscardedTensors) {
-  const auto offloaded = store->keep(numbers(1));
+  const auto offloaded = store->offload(numbers(1));
   offloaded->forget();
   store->move(true);
   EXPECT_EQ(*on_device, 0) << "there are no values";

@@ -18,7 +18,7 @@ namespace {
 /// Stores copies. While the first one is returned, it gives another thread time to borrow an outdated one.
 class SlowStore final : public OffloadStore {
  public:
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override {
     return std::make_unique<Copy>(*this, tensor);
   }
   void wait_for_put() {
@@ -134,7 +134,7 @@ TEST(Lease, GrowsByLaterNeeds) {
 TEST(Lease, RecreatesADroppedCopyBeforePartialWrites) {
   auto store = std::make_shared<TieredStore>(TieredStore::Options{});
   Shard::Parts parts = Shard::Parts::of(at::ones({4}), store);
-  parts.copy = store->keep(at::ones({4}, at::kBFloat16));
+  parts.copy = store->offload(at::ones({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});
   shard.drop_gradients_after_update();
   shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 3.0);
@@ -228,9 +228,9 @@ TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
 
 /// A store with room for one tensor.
 struct FullStore final : OffloadStore {
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override {
     require(!std::exchange(is_full, true), "store", "no room is left");
-    return InPlace().keep(tensor);
+    return InPlace().offload(tensor);
   }
   bool is_full = false;
 };

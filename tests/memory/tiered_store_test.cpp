@@ -27,7 +27,7 @@ struct Memory {
                .eviction = make_eviction(policy),
                .ahead = ahead}) {}
   void add(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) offloaded.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int64_t i = 0; i < count; ++i) offloaded.push_back(store.offload(at::full({kNumel}, i, at::kFloat)));
   }
   /// Uses a tensor once; adds 1 to it if `writes` is set.
   void use(size_t number, bool writes) {
@@ -53,7 +53,7 @@ TEST(TieredStore, ReturnsTheTensorAfterAFailedCopy) {
   at::Tensor copy = at::empty({kNumel});
   s.offloaded[0]->copy_to(copy);
   EXPECT_TRUE(at::equal(copy, at::zeros({kNumel})));
-  const std::unique_ptr<OffloadedTensor> here = InPlace().keep(at::ones({3}));
+  const std::unique_ptr<OffloadedTensor> here = InPlace().offload(at::ones({3}));
   EXPECT_THROW(here->copy_to(at::empty({2})), c10::Error);
   EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
 }
@@ -66,7 +66,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
-      for (int64_t i = 0; i < 12; ++i) s.offloaded.push_back(s.store.keep(at::full({numel_of(i)}, i, at::kFloat)));
+      for (int64_t i = 0; i < 12; ++i) s.offloaded.push_back(s.store.offload(at::full({numel_of(i)}, i, at::kFloat)));
       std::vector<double> want(12);
       for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<double>(i);
       std::vector<bool> forgotten(12, false);
@@ -204,7 +204,7 @@ TEST(TieredStore, ComputesFewKeysPerUse) {
                        .disk = std::make_shared<DiskSpace>(folder.path()),
                        .eviction = std::make_unique<CountedEviction>(keys)});
     std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
-    for (int64_t i = 0; i < tensors; ++i) offloaded.push_back(store.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int64_t i = 0; i < tensors; ++i) offloaded.push_back(store.offload(at::full({kNumel}, i, at::kFloat)));
     for (int step = 0; step < 3; ++step) {
       keys = 0;
       store.begin_step();
@@ -260,7 +260,7 @@ TEST(TieredStore, NumbersTensorsEquallyInEachStep) {
     s.store.begin_step();
     for (int pass = 0; pass < 2; ++pass) {
       std::vector<std::unique_ptr<OffloadedTensor>> inputs;
-      for (int i = 0; i < 3; ++i) inputs.push_back(s.store.keep(at::ones({kNumel})));
+      for (int i = 0; i < 3; ++i) inputs.push_back(s.store.offload(at::ones({kNumel})));
       while (!inputs.empty()) {
         inputs.pop_back();
         if (is_first && pass == 0) s.add(1);  // gradients, which remain
@@ -310,7 +310,9 @@ TEST(TieredStore, RefusesABudgetSmallerThanTheTensorsInUse) {
 /// Three tensors, with host memory for two, and a disk whose requests `shape` carries out.
 struct FaultyMemory {
   explicit FaultyMemory(std::function<void(BlockRequest, BlockFile&)> shape) : shape(std::move(shape)) {}
-  void add() { offloaded.push_back(store.keep(at::full({kNumel}, static_cast<double>(offloaded.size()), at::kFloat))); }
+  void add() {
+    offloaded.push_back(store.offload(at::full({kNumel}, static_cast<double>(offloaded.size()), at::kFloat)));
+  }
   test::TemporaryFolder folder;
   ShapedFile* file = new ShapedFile(folder.path());
   std::function<void(BlockRequest, BlockFile&)> shape;
@@ -382,7 +384,7 @@ TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
                                                                                    {at::kLong, 7},
                                                                                    {at::kFloat, 1025}}) {
     want.push_back(at::arange(numel).to(type));
-    s.offloaded.push_back(s.store.keep(want.back().clone()));
+    s.offloaded.push_back(s.store.offload(want.back().clone()));
   }
   for (int round = 0; round < 2; ++round)
     for (size_t i = 0; i < want.size(); ++i) {

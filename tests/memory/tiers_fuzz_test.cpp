@@ -51,7 +51,7 @@ class Player {
   /// Makes one legal call, or two.
   void play() {
     const size_t places = 24, place = random_() % places;
-    if (tensors_.size() < places && random_() % 4 == 0) return keep();
+    if (tensors_.size() < places && random_() % 4 == 0) return offload();
     if (place >= tensors_.size()) return;
     auto it = std::next(tensors_.begin(), static_cast<std::ptrdiff_t>(place));
     Tensor& tensor = *it;
@@ -94,10 +94,10 @@ class Player {
 
   at::Tensor made(int64_t blocks, double value) const { return at::full({blocks * kBlockNumel}, value, at::kFloat); }
 
-  void keep() {
+  void offload() {
     const int64_t blocks = 1 + static_cast<int64_t>(random_() % 3);
     const double value = static_cast<double>(random_() % 1000);
-    tensors_.push_back({store_.keep(made(blocks, value)), blocks, value});
+    tensors_.push_back({store_.offload(made(blocks, value)), blocks, value});
   }
   void replace(Tensor& tensor) {
     tensor.value = static_cast<double>(random_() % 1000);

@@ -97,7 +97,7 @@ struct Counting final : nn::InputStore {
     std::vector<at::Tensor> take() override { return inputs; }
     std::vector<at::Tensor> inputs;
   };
-  std::unique_ptr<nn::OffloadedInputs> keep(const std::vector<at::Tensor>& inputs) override {
+  std::unique_ptr<nn::OffloadedInputs> offload(const std::vector<at::Tensor>& inputs) override {
     counts.push_back(inputs.size());
     return std::make_unique<Here>(inputs);
   }

@@ -24,8 +24,8 @@ class SampledStore final : public OffloadStore {
  public:
   SampledStore(const std::string& folder, int64_t host_bytes)
       : tiers({.host_bytes = host_bytes, .disk = std::make_shared<DiskSpace>(folder)}) {}
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override {
-    auto offloaded = std::make_unique<Sampled>(*this, tiers.keep(tensor));
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override {
+    auto offloaded = std::make_unique<Sampled>(*this, tiers.offload(tensor));
     sample();
     return offloaded;
   }
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(1, 2));
 TEST(Copies, KeepTheMasterIfACopyCannotBeMade) {
   const auto offload = std::make_shared<test::CountingStore>();
   Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), offload);
-  parts.copy = offload->keep(at::zeros({4}, at::kBFloat16));
+  parts.copy = offload->offload(at::zeros({4}, at::kBFloat16));
   const Shard shard(std::move(parts), {});
   shard.drop_copy();
   offload->broken = 1;

@@ -13,7 +13,7 @@
 
 namespace colossal::test {
 
-/// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after keep(), and a borrowed one
+/// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after offload(), and a borrowed one
 /// after put(). Thread safety: one thread calls the members.
 class CountingStore final : public memory::OffloadStore {
  public:
@@ -22,12 +22,12 @@ class CountingStore final : public memory::OffloadStore {
     int64_t numel = 0, expected = 0, brought = 0, written = 0;
     bool is_lent = false, is_gone = false;
   };
-  std::vector<Count> counts;  ///< counts of the tensors, in the order of keep()
+  std::vector<Count> counts;  ///< counts of the tensors, in the order of offload()
   int64_t peak_borrowed = 0;  ///< maximum number of elements borrowed at one time
   /// The number of the tensor whose bring() throws.
   size_t broken = static_cast<size_t>(-1);
 
-  std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<memory::OffloadedTensor> offload(const at::Tensor& tensor) override {
     counts.push_back({.numel = tensor.numel()});
     auto offloaded = std::make_unique<Copy>(*this, counts.size() - 1, tensor.clone());
     spoil(tensor);

@@ -22,7 +22,7 @@ class FailingStore final : public memory::OffloadStore {
   static constexpr int64_t kNever = -1;
   int64_t calls = 0, fails = kNever;
 
-  std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
+  std::unique_ptr<memory::OffloadedTensor> offload(const at::Tensor& tensor) override {
     call();
     return std::make_unique<Copy>(*this, tensor.clone());
   }

@@ -58,7 +58,7 @@ class Replay {
     for (TierEvent& event : pass_) {
       const auto [place, is_new] = numbers.emplace(event.number, offloaded_.size());
       event.number = place->second, event.bytes = kBytes;
-      if (is_new) offloaded_.push_back(store_.keep(tensor_));
+      if (is_new) offloaded_.push_back(store_.offload(tensor_));
     }
     lent_.resize(offloaded_.size());
   }

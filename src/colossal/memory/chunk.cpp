@@ -66,7 +66,8 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
     const int64_t length = std::min(most, part_length() - first);
     const at::Tensor own = own_slice().narrow(0, first, length);
     segments_.push_back(
-        {first, length, stays() ? InPlace().keep(own) : offload.keep(part_length() < length_ ? own.clone() : own)});
+        {first, length,
+         stays() ? InPlace().offload(own) : offload.offload(part_length() < length_ ? own.clone() : own)});
     first += length;
   } while (first < part_length());
   if (!stays()) {  // the storage has the chunk's sizes, but no memory of its own at any time

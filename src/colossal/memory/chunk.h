@@ -72,8 +72,8 @@ class Chunk {
   /// elements of a segment, see segment_length(). `watcher`: observes a chunk that may be released and must outlive the
   /// chunk; null makes the chunk permanent. `in_place`: reads the part where the store provides it. It requires a chunk
   /// that may be released, one sharer, a store that provides tensors on the chunk's device, and parameters that are
-  /// never written. Errors: see OffloadStore::keep(). ("chunk") the length is not divisible by the number of sharers;
-  /// `in_place` for another kind of chunk.
+  /// never written. Errors: see OffloadStore::offload(). ("chunk") the length is not divisible by the number of
+  /// sharers; `in_place` for another kind of chunk.
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
         const std::optional<comm::Compression>& compression, OffloadStore& offload, int64_t capacity, Watcher* watcher,
         bool in_place = false);

@@ -83,7 +83,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
     Shard::Parts parts{.values = offloaded, .options = exact.options(), .length = segment.length, .offload = offload};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
-      parts.values = offload->keep(sharers.size() > 1 ? own.clone() : own);
+      parts.values = offload->offload(sharers.size() > 1 ? own.clone() : own);
       parts.copy = offloaded;
     }
     shards.emplace_back(std::move(parts),

@@ -21,7 +21,7 @@ class MovableStore::Movable final : public OffloadedTensor {
     if (store.is_on_device())
       hold(tensor.to(store.device_));
     else
-      there_ = store.behind_->keep(tensor);
+      there_ = store.behind_->offload(tensor);
     const std::lock_guard lock(store_.mutex_);
     store_.tensors_.push_back(this);
   }
@@ -76,7 +76,7 @@ class MovableStore::Movable final : public OffloadedTensor {
       there_.reset();
       return;
     }
-    there_ = store_.behind_->keep(has_values_ ? here_ : at::zeros(sizes_, options_));
+    there_ = store_.behind_->offload(has_values_ ? here_ : at::zeros(sizes_, options_));
     if (!has_values_) there_->forget();
     hold({});
   }
@@ -104,7 +104,7 @@ MovableStore::MovableStore(std::shared_ptr<OffloadStore> behind, at::Device devi
     : behind_(std::move(behind)), device_(device), on_device_(std::move(on_device)) {}
 MovableStore::~MovableStore() = default;
 
-std::unique_ptr<OffloadedTensor> MovableStore::keep(const at::Tensor& tensor) {
+std::unique_ptr<OffloadedTensor> MovableStore::offload(const at::Tensor& tensor) {
   return std::make_unique<Movable>(*this, tensor);
 }
 

@@ -2,7 +2,7 @@
 //
 //   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
 //   auto store = std::make_shared<memory::MovableStore>(tiers, device, on_device);   // of one chunk
-//   auto offloaded = store->keep(states);                                            // in `tiers`
+//   auto offloaded = store->offload(states);                                         // in `tiers`
 //   store->move(true);                                                               // here the update finds them now
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -34,11 +34,11 @@ class MovableStore final : public OffloadStore {
 
   /// Stores `tensor`. If the store is on the device and `tensor` is there too, it keeps `tensor` itself, without a
   /// copy. A slice of a larger tensor is copied.
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
   /// Returns a device that changes with move().
   at::Device lends_on(at::Device device) const override { return is_on_device() ? device_ : behind_->lends_on(device); }
   /// Moves all stored tensors, none of which may be borrowed, and stores later ones in the new place. Cost: a copy of
-  /// each. Errors: see OffloadStore::keep() and OffloadedTensor::copy_to() of the other store. After an error some
+  /// each. Errors: see OffloadStore::offload() and OffloadedTensor::copy_to() of the other store. After an error some
   /// tensors have moved and others have not; all of them remain usable.
   void move(bool to_device);
   bool is_on_device() const;
@@ -51,7 +51,7 @@ class MovableStore final : public OffloadStore {
   at::Device device_;
   std::shared_ptr<std::atomic<int64_t>> on_device_;
   mutable std::mutex mutex_;
-  std::vector<Movable*> tensors_;  // stored tensors in the order of keep()
+  std::vector<Movable*> tensors_;  // stored tensors in the order of offload()
   bool is_on_device_ = false;
 };
 

@@ -72,6 +72,6 @@ std::shared_ptr<OffloadedTensor> brought_to(at::Device device, std::shared_ptr<O
   return std::make_shared<Elsewhere>(device, std::move(offloaded));
 }
 
-std::unique_ptr<OffloadedTensor> InPlace::keep(const at::Tensor& tensor) { return std::make_unique<Here>(tensor); }
+std::unique_ptr<OffloadedTensor> InPlace::offload(const at::Tensor& tensor) { return std::make_unique<Here>(tensor); }
 
 }  // namespace colossal::memory

@@ -2,7 +2,7 @@
 //
 //   class Scratch final : public memory::OffloadStore {   // a file for each tensor
 //    public:
-//     std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
+//     std::unique_ptr<memory::OffloadedTensor> offload(const at::Tensor& tensor) override {
 //       return std::make_unique<ScratchFile>(folder_, tensor);   // an OffloadedTensor: reads, writes, removes its file
 //     }
 //   };
@@ -19,7 +19,7 @@ namespace colossal::memory {
 /// must not use the borrowed tensor afterwards.
 ///
 /// The sizes and dtype never change: they are the ones of the tensor that the handle was made of. A tensor of other
-/// sizes or dtype needs a new handle from OffloadStore::keep().
+/// sizes or dtype needs a new handle from OffloadStore::offload().
 /// Thread safety: one call at a time. Several threads may call handles of one store at once.
 class OffloadedTensor {
  public:
@@ -33,8 +33,8 @@ class OffloadedTensor {
   /// Announces that the tensor is borrowed soon, so that the store may start to load it. May be called any number of
   /// times, even if no borrow follows.
   virtual void expect() {}
-  /// Borrows the tensor: returns it with the values that keep(), replace() or the last put() with `changed` stored. A
-  /// tensor is borrowed once at a time: put() must be called before the next borrow. After forget() the values are
+  /// Borrows the tensor: returns it with the values that offload(), replace() or the last put() with `changed` stored.
+  /// A tensor is borrowed once at a time: put() must be called before the next borrow. After forget() the values are
   /// arbitrary; the store keeps them only if put() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor bring() = 0;
@@ -51,19 +51,19 @@ class OffloadedTensor {
   /// the space for other tensors.
   virtual void forget() = 0;
   /// Stores the values of `tensor`, which has the same sizes and dtype, instead of the current ones. The stored tensor
-  /// must not be borrowed. As with OffloadStore::keep(), the caller must not use `tensor` afterwards. Errors: see
-  /// OffloadStore::keep().
+  /// must not be borrowed. As with OffloadStore::offload(), the caller must not use `tensor` afterwards. Errors: see
+  /// OffloadStore::offload().
   virtual void replace(const at::Tensor& tensor) = 0;
 };
 
 /// An offload store. It must outlive its handles.
-/// Thread safety: several threads may call keep() at once.
+/// Thread safety: several threads may call offload() at once.
 class OffloadStore {
  public:
   virtual ~OffloadStore() = default;
   /// Stores the values of `tensor`, which the caller must not use afterwards. Errors: the store cannot keep it,
   /// for example because the disk is full.
-  virtual std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) = 0;
+  virtual std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) = 0;
   /// Returns the device of borrowed tensors that were stored from `device`. Work on them runs there.
   virtual at::Device lends_on(at::Device device) const { return device; }
 };
@@ -71,7 +71,7 @@ class OffloadStore {
 /// A store that keeps tensors where they are.
 class InPlace final : public OffloadStore {
  public:
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
 };
 
 /// Returns a handle that provides the tensor of `offloaded`, which is on another device, as a copy on `device`. If the

@@ -82,20 +82,20 @@ struct ShardTensors {
       tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
     }
     if (!own.defined()) return drop(tenant);
-    keep(tenant, own);
+    store(tenant, own);
   }
 
   /// Stores `own` as the tensor of `tenant`, which no lease may hold. Never throws.
-  void keep(Tenant& tenant, const at::Tensor& own) {
+  void store(Tenant& tenant, const at::Tensor& own) {
     try {
       const bool fits = tenant.offloaded && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
       if (fits)
         tenant.offloaded->replace(own);
       else
-        tenant.offloaded = offload->keep(own);
+        tenant.offloaded = offload->offload(own);
     } catch (...) {  // ending a lease cannot throw: the tensor stays in memory, and the next lease throws
       failure = std::current_exception();
-      tenant.offloaded = InPlace().keep(own);
+      tenant.offloaded = InPlace().offload(own);
     }
     tenant.numel = own.numel(), tenant.dtype = own.scalar_type();
     tenant.has_values = true;
@@ -113,7 +113,7 @@ struct ShardTensors {
 
   void make_place_for_directions() {
     if (directions.offloaded) return;
-    directions.offloaded = offload->keep(at::empty({length}, options.device(offload->lends_on(options.device()))));
+    directions.offloaded = offload->offload(at::empty({length}, options.device(offload->lends_on(options.device()))));
     directions.offloaded->forget();
     directions.has_values = false;
   }
@@ -159,7 +159,7 @@ Resident::~Resident() {
 }
 
 Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<OffloadStore> offload) {
-  std::shared_ptr<OffloadedTensor> offloaded = offload ? offload->keep(values) : InPlace().keep(values);
+  std::shared_ptr<OffloadedTensor> offloaded = offload ? offload->offload(values) : InPlace().offload(values);
   return {.values = std::move(offloaded),
           .options = values.options(),
           .length = values.numel(),
@@ -197,7 +197,7 @@ size_t Shard::add_state(const at::Tensor& initial) const {
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   require(!held, "shard", "a state cannot be added while a lease is held");
-  tensors_->states.push_back({tensors_->offload->keep(initial)});
+  tensors_->states.push_back({tensors_->offload->offload(initial)});
   return tensors_->states.size() - 1;
 }
 
@@ -210,7 +210,7 @@ void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
   const at::Device there = gradients.device(), lent_on = tensors_->offload->lends_on(there);
-  std::shared_ptr<OffloadedTensor> offloaded = InPlace().keep(gradients);
+  std::shared_ptr<OffloadedTensor> offloaded = InPlace().offload(gradients);
   tensors_->gradients = {
       .offloaded = lent_on == there ? std::move(offloaded) : brought_to(lent_on, std::move(offloaded)),
       .numel = gradients.numel(),
@@ -232,7 +232,7 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
     tenant.offloaded->copy_to(sum);
     sum.add_(more);
   }
-  tensors_->keep(tenant, sum);
+  tensors_->store(tenant, sum);
 }
 
 void Shard::drop_gradients() const {

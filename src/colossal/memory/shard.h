@@ -108,7 +108,7 @@ class Shard {
     /// are never given to it
     std::shared_ptr<OffloadStore> offload{};
     /// Returns the parts of a shard of `values` [length], which `offload` stores together with the rest. Errors: see
-    /// OffloadStore::keep().
+    /// OffloadStore::offload().
     static Parts of(const at::Tensor& values, std::shared_ptr<OffloadStore> offload = nullptr);
   };
   Shard(Parts parts, std::vector<Piece> pieces);
@@ -123,10 +123,10 @@ class Shard {
   /// store moves its tensors (MovableStore).
   at::TensorOptions options() const;
   /// Adds a tensor to the shard's states; returns its index in Resident::states. Loads no tensor. Errors ("shard"): a
-  /// lease is held. See also OffloadStore::keep().
+  /// lease is held. See also OffloadStore::offload().
   size_t add_state(const at::Tensor& initial) const;
   /// Reserves space in the store for directions that are not the gradient tensor. Callers do this before the first
-  /// step, so that a count of the stored bytes includes them. Errors: see OffloadStore::keep().
+  /// step, so that a count of the stored bytes includes them. Errors: see OffloadStore::offload().
   void make_place_for_directions() const;
   /// Sets the gradients to a view of memory that must live as long as the shard. That memory is never moved into the
   /// store.
@@ -152,9 +152,9 @@ class Shard {
   void expect(const Needs& needs) const;
   /// Starts a lease of `needs`, or adds them to the lease that is held.
   /// Errors: errors of a borrow. The tensors that this call borrowed are then returned and no lease starts; a lease
-  ///         that is already held goes on. The call also throws what OffloadStore::keep() threw when an earlier lease
-  ///         ended with another tensor assigned in place of a borrowed one. It throws that error once, and the tensor
-  ///         remains in memory.
+  ///         that is already held goes on. The call also throws what OffloadStore::offload() threw when an earlier
+  ///         lease ended with another tensor assigned in place of a borrowed one. It throws that error once, and the
+  ///         tensor remains in memory.
   Lease lease(const Needs& needs = Needs::all()) const;
 
  private:

@@ -20,18 +20,18 @@ class OffloadedInputs {
   virtual ~OffloadedInputs() = default;
   OffloadedInputs(const OffloadedInputs&) = delete;
   OffloadedInputs& operator=(const OffloadedInputs&) = delete;
-  /// Returns tensors with the values, sizes, strides and device that keep() was given, in its order. The caller owns
+  /// Returns tensors with the values, sizes, strides and device that offload() was given, in its order. The caller owns
   /// them. May be called once.
   virtual std::vector<at::Tensor> take() = 0;
 };
 
 /// A store for inputs. It must outlive the handles that it returns. Thread safety: take() may be called by another
-/// thread than keep().
+/// thread than offload().
 class InputStore {
  public:
   virtual ~InputStore() = default;
   /// Stores the inputs of one function. The caller may free or overwrite them when this returns.
-  virtual std::unique_ptr<OffloadedInputs> keep(const std::vector<at::Tensor>& inputs) = 0;
+  virtual std::unique_ptr<OffloadedInputs> offload(const std::vector<at::Tensor>& inputs) = 0;
 };
 
 /// Returns recomputed(function, inputs), with the inputs stored in `store` (null = kept as they are). The autograd node

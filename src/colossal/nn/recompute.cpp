@@ -53,7 +53,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     if (store) {
       std::vector<at::Tensor> values;
       for (const at::Tensor& x : inputs) values.push_back(x.detach());
-      held->offloaded = store->keep(values);
+      held->offloaded = store->offload(values);
     } else {
       context->save_for_backward(inputs);
     }

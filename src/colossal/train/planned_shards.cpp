@@ -16,10 +16,10 @@ namespace {
 class SizesAlone final : public memory::OffloadStore {
  public:
   explicit SizesAlone(int64_t block) : block_(block) {}
-  std::unique_ptr<memory::OffloadedTensor> keep(const at::Tensor& tensor) override {
-    return keep(static_cast<int64_t>(tensor.nbytes()));
+  std::unique_ptr<memory::OffloadedTensor> offload(const at::Tensor& tensor) override {
+    return offload(static_cast<int64_t>(tensor.nbytes()));
   }
-  std::unique_ptr<memory::OffloadedTensor> keep(int64_t bytes) {
+  std::unique_ptr<memory::OffloadedTensor> offload(int64_t bytes) {
     return std::make_unique<Size>((bytes + block_ - 1) / block_ * block_);
   }
   at::Device lends_on(at::Device) const override { return at::kMeta; }
@@ -48,12 +48,13 @@ void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& o
   const int64_t part = chunk.part_length(), most = memory::segment_length(part, options.capacity);
   for (int64_t first = 0; first == 0 || first < part; first += most) {
     const int64_t length = std::min(most, part - first);
-    std::shared_ptr<memory::OffloadedTensor> offloaded =
-        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : offload->keep(size(length, of_parameters));
+    std::shared_ptr<memory::OffloadedTensor> offloaded = stays
+                                                             ? memory::InPlace().offload(at::empty({0}, of_parameters))
+                                                             : offload->offload(size(length, of_parameters));
     memory::Shard::Parts parts{.values = std::move(offloaded), .options = exact, .length = length, .offload = offload};
     if (has_masters) {
       parts.copy = std::move(parts.values);
-      parts.values = offload->keep(size(length, exact));
+      parts.values = offload->offload(size(length, exact));
     }
     const int64_t begin = part * chunk.sharers->rank() + first;
     shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));

@@ -104,7 +104,7 @@ void InputsAt::rethrow() {
   if (failure_->first) std::rethrow_exception(std::exchange(failure_->first, nullptr));
 }
 
-std::unique_ptr<nn::OffloadedInputs> InputsAt::keep(const std::vector<at::Tensor>& inputs) {
+std::unique_ptr<nn::OffloadedInputs> InputsAt::offload(const std::vector<at::Tensor>& inputs) {
   try {
     return stored(inputs);
   } catch (...) {
@@ -126,7 +126,7 @@ std::unique_ptr<nn::OffloadedInputs> InputsAt::stored(const std::vector<at::Tens
   place->offload = offload_;
   // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
   for (const at::Tensor& x : inputs)
-    place->offloaded.push_back(offload_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
+    place->offloaded.push_back(offload_->offload(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -21,10 +21,10 @@ namespace colossal::memory {
 /// stored just before, because backward needs these next.
 ///
 /// Memory:        the memory that `offload` uses for an input, and a copy of it while its block runs backward.
-/// Errors:        wait for rethrow(), because other ranks go on. If OffloadStore::keep() fails, the input remains where
-///                it is. If it cannot be loaded (OffloadedTensor::copy_to()), backward gets NaN, or 0 for integers.
-///                Errors ("memory") of this class: an input that could be stored but not loaded, because it is larger
-///                than `max_bytes` - `others`. The message has the smallest budget that works.
+/// Errors:        wait for rethrow(), because other ranks go on. If OffloadStore::offload() fails, the input remains
+///                where it is. If it cannot be loaded (OffloadedTensor::copy_to()), backward gets NaN, or 0 for
+///                integers. Errors ("memory") of this class: an input that could be stored but not loaded, because it
+///                is larger than `max_bytes` - `others`. The message has the smallest budget that works.
 /// Thread safety: as `offload`.
 class InputsAt final : public nn::InputStore {
  public:
@@ -34,7 +34,7 @@ class InputsAt final : public nn::InputStore {
   explicit InputsAt(std::shared_ptr<OffloadStore> offload, int64_t max_bytes = std::numeric_limits<int64_t>::max(),
                     int64_t others = 0);
   ~InputsAt() override;
-  std::unique_ptr<nn::OffloadedInputs> keep(const std::vector<at::Tensor>& inputs) override;
+  std::unique_ptr<nn::OffloadedInputs> offload(const std::vector<at::Tensor>& inputs) override;
   /// Throws the first error since the last call, once. Does nothing without an error.
   void rethrow();
   /// Bytes of inputs that were returned to backward.

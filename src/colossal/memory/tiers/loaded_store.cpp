@@ -95,12 +95,12 @@ struct LoadedStore::Waiting final : OffloadedTensor {
   void replace(const at::Tensor& tensor) override {
     if (offloaded) return offloaded->replace(tensor);
     if (travels())
-      offloaded = store.others_->keep(tensor);
+      offloaded = store.others_->offload(tensor);
     else if (is_pinned())
       offloaded = std::make_unique<Pinned>(
           tensor.is_pinned() ? tensor : empty_aligned(sizes, options.pinned_memory(true)).copy_(tensor));
     else
-      offloaded = InPlace().keep(tensor);
+      offloaded = InPlace().offload(tensor);
   }
 
   void expect_others() {
@@ -127,7 +127,7 @@ LoadedStore::LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& 
       // head.
       spread_(residence.stays - residence.above_largest, residence.all - residence.above_largest) {}
 
-std::unique_ptr<OffloadedTensor> LoadedStore::keep(const at::Tensor& tensor) {
+std::unique_ptr<OffloadedTensor> LoadedStore::offload(const at::Tensor& tensor) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()));
   const bool stay = bytes > residence_.largest || spread_.takes(bytes);
   if (stay) stayed_ += bytes;

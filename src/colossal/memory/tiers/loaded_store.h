@@ -15,13 +15,13 @@ namespace colossal::memory {
 
 class TieredStore;
 
-/// Stores the sizes and dtypes of tensors at keep(), and their values at the end of the first borrow that changed them.
-/// Until then the tensors take no memory, and none is written to a disk only to be overwritten.
+/// Stores the sizes and dtypes of tensors at offload(), and their values at the end of the first borrow that changed
+/// them. Until then the tensors take no memory, and none is written to a disk only to be overwritten.
 ///
 /// Some tensors are resident: they stay in memory and are spread evenly among the others. For tensors that are read in
 /// a cycle no eviction order reads fewer bytes than a fixed resident set (Belady 1966, doi:10.1147/sj.52.0078). If that
 /// set is spread evenly, the disk is never idle for long while resident tensors are read. A few buffers then suffice to
-/// read the others ahead. The first pass has no predictions, so the order of the keep() calls is assumed.
+/// read the others ahead. The first pass has no predictions, so the order of the offload() calls is assumed.
 ///
 /// Tensors of an accelerator are stored and borrowed on the host. Resident ones are in pinned memory, from which
 /// copy_to() copies without blocking the host. `others` does the same for the other tensors
@@ -42,7 +42,7 @@ class LoadedStore final : public OffloadStore {
   LoadedStore(std::shared_ptr<OffloadStore> others, const Residence& residence);
 
   /// Keeps the sizes and dtype of `tensor`, which may be a tensor without memory; its values are not read.
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   int64_t stayed_bytes() const { return stayed_; }  ///< bytes of resident tensors so far
@@ -54,7 +54,7 @@ class LoadedStore final : public OffloadStore {
   Residence residence_;
   EvenShare spread_;  // chooses resident tensors if they have at most `largest` bytes
   int64_t stayed_ = 0;
-  std::vector<Waiting*> travelling_;  // tensors that are not resident, in the order of keep()
+  std::vector<Waiting*> travelling_;  // tensors that are not resident, in the order of offload()
 };
 
 }  // namespace colossal::memory

@@ -207,7 +207,7 @@ class TieredHandle final : public OffloadedTensor {
 TieredStore::TieredStore(Options options) : state_(std::make_unique<TieredStoreState>(std::move(options))) {}
 TieredStore::~TieredStore() = default;
 
-std::unique_ptr<OffloadedTensor> TieredStore::keep(const at::Tensor& tensor) {
+std::unique_ptr<OffloadedTensor> TieredStore::offload(const at::Tensor& tensor) {
   return std::make_unique<TieredHandle>(*state_, tensor);
 }
 

@@ -35,11 +35,11 @@ struct TieredStoreState;
 /// the tensors that the policy chooses.
 ///
 /// Memory:            host_bytes for all buffers, including transfers. The tensors that are borrowed at one time must
-///                    fit together with one more. With a disk, a single tensor that keep() stores and that does not fit
-///                    may exceed host_bytes until it is on the disk.
+///                    fit together with one more. With a disk, a single tensor that offload() stores and that does not
+///                    fit may exceed host_bytes until it is on the disk.
 /// Cost:              per call the logarithm of the number of tensors, and a look at each of the uses that `ahead`
 ///                    covers.
-/// Errors ("memory"): keep(), replace() and borrows throw if the borrowed tensors and the new tensor together exceed
+/// Errors ("memory"): offload(), replace() and borrows throw if the borrowed tensors and the new tensor together exceed
 ///                    the budget; without a disk, if all tensors do. The message has a budget that suffices. They also
 ///                    throw errors of the disk, and of any tensor that was being evicted.
 /// Thread safety:     as OffloadedTensor. A thread that waits for the disk makes other callers wait; copies of
@@ -66,7 +66,7 @@ class TieredStore final : public OffloadStore {
 
   /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
   /// later call of the store finds that the copy is over.
-  std::unique_ptr<OffloadedTensor> keep(const at::Tensor& tensor) override;
+  std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
   at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses
@@ -83,8 +83,8 @@ class TieredStore final : public OffloadStore {
     int64_t peak_host_bytes = 0;                ///< bytes of all buffers, including idle ones
     int64_t disk_bytes = 0;                     ///< bytes of tensors that are only on the disk
     int64_t bytes_read = 0, bytes_written = 0;  ///< bytes moved between host memory and disk
-    int64_t bytes_given = 0;                    ///< bytes stored by keep() and replace(), from where they were computed
-    int64_t evictions = 0;                      ///< tensors evicted from host memory
+    int64_t bytes_given = 0;  ///< bytes stored by offload() and replace(), from where they were computed
+    int64_t evictions = 0;    ///< tensors evicted from host memory
     /// tensors read from the disk; reads_ahead: those of them that were read before they were used
     int64_t reads = 0, reads_ahead = 0;
   };

@@ -157,7 +157,7 @@ class PartGradients final : public ChunkGradients {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; segment_begin(i) < chunk_.length(); ++i) {
       if (i == aside_.size())
-        aside_.push_back(offload_->keep(segment_of_whole(i)));
+        aside_.push_back(offload_->offload(segment_of_whole(i)));
       else
         aside_[i]->replace(segment_of_whole(i));
     }

@@ -23,7 +23,7 @@ class ChunkGradients {
   virtual void take(size_t slot) = 0;
   /// Moves the gradients to the offload store between the passes of a step, until the next take() of a gradient or
   /// send() reads them back. Call it if no more gradients are expected soon. Does nothing without an offload store or
-  /// without gradients. Errors: as OffloadStore::keep() and OffloadedTensor::replace(). If reading back fails, the
+  /// without gradients. Errors: as OffloadStore::offload() and OffloadedTensor::replace(). If reading back fails, the
   /// gradients become NaN, so that this rank still joins the collective; keep() throws the error.
   virtual void set_aside() {}
   /// Returns the bytes that were read back from the offload store after set_aside(), since the start.
