@@ -38,7 +38,7 @@ class TieredStoreOnAccelerator : public test::AcceleratorTest {
 TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = make_store(2);
   const auto offloaded = tiers->offload(there(3));
-  const at::Tensor lent = offloaded->bring();
+  const at::Tensor lent = offloaded->borrow();
   EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
   expect_all(lent, 3, "of the device");
   lent.fill_(4);
@@ -47,7 +47,7 @@ TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   offloaded->copy_to(to);
   expect_all(to, 4, "of the host");
   EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
-  EXPECT_FALSE(TieredStore({}).offload(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
+  EXPECT_FALSE(TieredStore({}).offload(at::ones({3}))->borrow().is_pinned()) << "of ranks that compute on the CPU";
 }
 
 TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
@@ -70,7 +70,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesWithoutWaits) {
   expect_all(to[1], 3, "after it is replaced");
   expect_all(to[2], 2, "the other");
   test::AcceleratorWaits waits;
-  expect_all(offloaded->bring(), 3, "on the host");
+  expect_all(offloaded->borrow(), 3, "on the host");
   if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(waits.counts().copies_to_host, 0) << waits.counts();
 }
 
@@ -87,7 +87,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsSourcesOfAtMostFourCopies) {
     EXPECT_LE(alive, 5) << "four, and the one that this test has";
     if (test::AcceleratorWaits::are_counted()) EXPECT_GE(alive, std::min(i + 1, 4));
   }
-  for (int i = 0; i < 8; ++i) expect_all(offloaded[static_cast<size_t>(i)]->bring(), i, "offloaded");
+  for (int i = 0; i < 8; ++i) expect_all(offloaded[static_cast<size_t>(i)]->borrow(), i, "offloaded");
   for (const auto& one : sources) EXPECT_TRUE(one.expired());
 }
 
@@ -117,7 +117,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
         want[i] = next;
         forgotten[i] = false;
       } else if (random() % 3 == 0) {
-        const at::Tensor lent = offloaded[i]->bring();
+        const at::Tensor lent = offloaded[i]->borrow();
         expect_all(lent, want[i], what);
         const bool writes = random() % 2 == 0;
         if (writes) lent.fill_(want[i] = ++next);
@@ -165,7 +165,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
     // The tensor has sizes, but no memory for its elements.
     offloaded.push_back(loaded.offload(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
     if (i % 2 == 0) {
-      const at::Tensor lent = offloaded.back()->bring();
+      const at::Tensor lent = offloaded.back()->borrow();
       EXPECT_TRUE(lent.is_cpu());
       offloaded.back()->put(lent.fill_(static_cast<double>(i)), true);
     } else {
@@ -175,7 +175,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   EXPECT_EQ(loaded.stayed_bytes(), kStay * kBytes);
   int64_t pinned = 0;
   for (const auto& one : offloaded) {
-    const at::Tensor lent = one->bring();
+    const at::Tensor lent = one->borrow();
     pinned += lent.is_pinned() && is_aligned(lent);
     one->put(lent, false);
   }
@@ -199,13 +199,13 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
 // A tensor of the device is used on the host, as parameters of ZeRO 1 are if their optimizer states are on the host.
 TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
-  const std::shared_ptr<OffloadedTensor> offloaded = brought_to(at::kCPU, InPlace().offload(values));
-  const at::Tensor lent = offloaded->bring();
-  expect_all(lent, 1, "brought");
+  const std::shared_ptr<OffloadedTensor> offloaded = copied_to(at::kCPU, InPlace().offload(values));
+  const at::Tensor lent = offloaded->borrow();
+  expect_all(lent, 1, "borrowed");
   lent.fill_(2);
   offloaded->put(lent, true);
   expect_all(values, 2, "written");
-  offloaded->put(offloaded->bring().fill_(5), false);
+  offloaded->put(offloaded->borrow().fill_(5), false);
   expect_all(values, 2, "not written");
   offloaded->replace(at::full({kNumel}, 3.0));
   EXPECT_TRUE(at::equal(test::peek(view), at::full({10}, 3.0))) << "views see it";

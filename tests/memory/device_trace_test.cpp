@@ -105,7 +105,7 @@ TEST(DeviceTrace, IgnoresUsesOutsideOfSteps) {
 
 struct Outcome {
   std::vector<at::Tensor> gradients;
-  std::vector<int64_t> gathers, brought;  // counts of each step
+  std::vector<int64_t> gathers, loaded;  // counts of each step
   int64_t min_bytes = 0;
 };
 
@@ -151,7 +151,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
       EXPECT_EQ(store.counts().gathered, 0) << "the update has the device to itself";
       if (world.rank() != 0) continue;
       outcome.gathers.push_back(store.counts().gathers - before.gathers);
-      outcome.brought.push_back(store.counts().brought - before.brought);
+      outcome.loaded.push_back(store.counts().loaded - before.loaded);
       outcome.min_bytes = trace->min_bytes();
     }
   });
@@ -164,7 +164,7 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
   const Outcome all = outcome_of(1 << 20, Leaves::UsedLast);
   EXPECT_EQ(all.gathers, (std::vector<int64_t>{2 * up_and_down, kLayers, kLayers, kLayers}))
       << "the first step keeps nothing, of which nothing is known; then each comes once";
-  for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(all.brought[step], part * all.gathers[step]);
+  for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(all.loaded[step], part * all.gathers[step]);
   const Outcome none = outcome_of(all.min_bytes, Leaves::UsedLast);
   EXPECT_EQ(none.min_bytes, all.min_bytes) << "the smallest does not depend on what there is";
   std::vector<int64_t> best;  // gathers of Belady's policy for each budget

@@ -32,8 +32,8 @@ class HeardStore final : public OffloadStore {
     ~Heard() override { steps->push_back("end " + name); }
     int64_t bytes() const override { return static_cast<int64_t>(tensor.nbytes()); }
     void expect() override { steps->push_back("expect " + name); }
-    at::Tensor bring() override {
-      steps->push_back("bring " + name);
+    at::Tensor borrow() override {
+      steps->push_back("borrow " + name);
       return tensor;
     }
     void put(const at::Tensor&, bool changed) override { EXPECT_FALSE(changed); }
@@ -86,7 +86,8 @@ TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
   for (const auto& hidden : net.hiddens) EXPECT_TRUE(hidden.expired()) << "nobody holds what was kept elsewhere";
   store->steps->clear();
   loss.backward();
-  EXPECT_EQ(*store->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
+  EXPECT_EQ(*store->steps,
+            (Steps{"borrow 2", "expect 1", "end 2", "borrow 1", "expect 0", "end 1", "borrow 0", "end 0"}));
 }
 
 /// Runs a chain of blocks that read two states and write both.
@@ -107,8 +108,8 @@ TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
   EXPECT_EQ(*store->steps, (Steps{"offload 0", "offload 1", "offload 2", "offload 3"}));
   store->steps->clear();
   loss.backward();
-  EXPECT_EQ(*store->steps, (Steps{"bring 2", "bring 3", "expect 0", "expect 1", "end 2", "end 3", "bring 0", "bring 1",
-                                  "end 0", "end 1"}));
+  EXPECT_EQ(*store->steps, (Steps{"borrow 2", "borrow 3", "expect 0", "expect 1", "end 2", "end 3", "borrow 0",
+                                  "borrow 1", "end 0", "end 1"}));
   EXPECT_TRUE(at::equal(a.grad(), same.grad()));
   EXPECT_FALSE(b.grad().defined()) << "it requires none";
 }
@@ -181,7 +182,7 @@ struct BrokenStore final : OffloadStore {
     require(keeps, "disk", "no room");
     struct Lost final : OffloadedTensor {
       int64_t bytes() const override { return 0; }
-      at::Tensor bring() override { throw Error("disk", "it is lost"); }
+      at::Tensor borrow() override { throw Error("disk", "it is lost"); }
       void put(const at::Tensor&, bool) override {}
       void forget() override {}
       void replace(const at::Tensor&) override {}

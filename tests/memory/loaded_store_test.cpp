@@ -18,13 +18,13 @@ namespace {
 at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({numel}); }
 
 void fill(OffloadedTensor& offloaded, double value) {
-  const at::Tensor lent = offloaded.bring();
+  const at::Tensor lent = offloaded.borrow();
   lent.fill_(value);
   offloaded.put(lent, true);
 }
 
 double read(OffloadedTensor& offloaded) {
-  const at::Tensor lent = offloaded.bring();
+  const at::Tensor lent = offloaded.borrow();
   const double value = lent.min().item<double>();
   offloaded.put(lent, false);
   return value;
@@ -85,7 +85,7 @@ TEST(LoadedStore, ThrowsAStoreErrorAtTheNextRead) {
   LoadedStore loaded(std::make_shared<FullStore>(), {.all = kBlock, .stays = 0, .largest = kBlock});
   const auto offloaded = loaded.offload(hollow(kBlock / 4));
   fill(*offloaded, 1);
-  EXPECT_THAT(test::thrown_message([&] { offloaded->bring(); }), testing::HasSubstr("it is full"));
+  EXPECT_THAT(test::thrown_message([&] { offloaded->borrow(); }), testing::HasSubstr("it is full"));
 }
 
 // The store overwrites a chunk that is returned early, which a copied chunk would not show.
@@ -111,7 +111,7 @@ TEST(LoadedStore, ServesChunksThatAreReadInPlace) {
       store.end_pass();
     }
     EXPECT_LE(others->peak_borrowed, 2 * 1024) << "the chunk in use and the next one";
-    EXPECT_EQ(others->brought(), 3 * 4);
+    EXPECT_EQ(others->borrows(), 3 * 4);
     others->broken = 2;
     for (const nn::Parameter& p : parameters) at::sum(p.value);
     EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("tensor 2 is broken"));

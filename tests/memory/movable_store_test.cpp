@@ -33,16 +33,16 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
   const auto third = store->offload(numbers(3));
   EXPECT_EQ(*on_device, 3 * kBytes) << "what comes later is there, too";
   EXPECT_EQ(store->bytes(), 3 * kBytes);
-  at::Tensor lent = second->bring();
+  at::Tensor lent = second->borrow();
   EXPECT_TRUE(at::equal(lent, numbers(2)));
   lent.add_(5);
   second->put(lent, true);
   store->move(false);
   EXPECT_EQ(in_host(), 3 * kBytes);
   EXPECT_EQ(*on_device, 0);
-  EXPECT_TRUE(at::equal(first->bring(), numbers(1)));
-  EXPECT_TRUE(at::equal(second->bring(), numbers(7)));
-  EXPECT_TRUE(at::equal(third->bring(), numbers(3)));
+  EXPECT_TRUE(at::equal(first->borrow(), numbers(1)));
+  EXPECT_TRUE(at::equal(second->borrow(), numbers(7)));
+  EXPECT_TRUE(at::equal(third->borrow(), numbers(3)));
 }
 
 TEST_F(MovableStores, MovesDiscardedTensors) {
@@ -58,7 +58,7 @@ TEST_F(MovableStores, MovesDiscardedTensors) {
   store->move(false);
   EXPECT_EQ(in_host(), 0);
   offloaded->replace(numbers(6));
-  EXPECT_TRUE(at::equal(offloaded->bring(), numbers(6)));
+  EXPECT_TRUE(at::equal(offloaded->borrow(), numbers(6)));
 }
 
 TEST_F(MovableStores, ServesShardsInEitherPlace) {

@@ -28,7 +28,7 @@ int64_t exhaustive_optimum(const std::vector<TierEvent>& events, int64_t budget,
           int64_t sum = 0;
           for (const int64_t bytes : now) sum += bytes;
           if (sum > budget) return;
-          const int64_t more = event.kind == Kind::Bring ? event.bytes - had : 0;
+          const int64_t more = event.kind == Kind::Borrow ? event.bytes - had : 0;
           const auto place = after.emplace(now, read + more).first;
           place->second = std::min(place->second, read + more);
           return;
@@ -60,7 +60,7 @@ TEST(OfflineOptimum, EqualsAnExhaustiveSearch) {
     for (int i = 0; i < 8; ++i) {
       const size_t number = random() % kTensors;
       const auto kind = random() % 6;
-      pass.push_back({kind == 0 ? Kind::Gone : kind == 1 ? Kind::Set : Kind::Bring, number, sizes[number]});
+      pass.push_back({kind == 0 ? Kind::Gone : kind == 1 ? Kind::Set : Kind::Borrow, number, sizes[number]});
     }
     std::vector<TierEvent> all;
     int64_t read = 0;
@@ -75,7 +75,7 @@ TEST(OfflineOptimum, EqualsAnExhaustiveSearch) {
 // Five tensors in a cycle, with room for four: after the first pass, one of four uses is a read.
 TEST(OfflineOptimum, ConsidersUsesInTheNextPass) {
   std::vector<TierEvent> circle;
-  for (size_t i = 0; i < 5; ++i) circle.push_back({Kind::Bring, i, 10});
+  for (size_t i = 0; i < 5; ++i) circle.push_back({Kind::Borrow, i, 10});
   const std::vector<OptimalPass> passes = offline_optimum(circle, 40, 5);
   EXPECT_EQ(passes[0].bytes_read, 50);
   EXPECT_EQ(passes[0].evictions, 1);
@@ -85,7 +85,7 @@ TEST(OfflineOptimum, ConsidersUsesInTheNextPass) {
   EXPECT_EQ(offline_optimum(circle, 50, 2)[1].bytes_read, 0);
   EXPECT_EQ(offline_optimum(circle, 5, 2)[1].bytes_read, 50) << "larger than the host";
   EXPECT_EQ(
-      offline_optimum({{Kind::Set, 0, 10}, {Kind::Set, 1, 30}, {Kind::Gone, 1, 30}, {Kind::Bring, 0, 10}}, 32, 2)[1]
+      offline_optimum({{Kind::Set, 0, 10}, {Kind::Set, 1, 30}, {Kind::Gone, 1, 30}, {Kind::Borrow, 0, 10}}, 32, 2)[1]
           .bytes_read,
       8)
       << "leaves in part";

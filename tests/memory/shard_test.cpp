@@ -30,9 +30,9 @@ class SlowStore final : public OffloadStore {
   struct Copy final : OffloadedTensor {
     Copy(SlowStore& store, const at::Tensor& tensor) : store(store), value(tensor.clone()) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
-    at::Tensor bring() override {
+    at::Tensor borrow() override {
       const std::lock_guard lock(store.mutex_);
-      ++store.brought_;
+      ++store.borrows_;
       store.changed_.notify_all();
       return value.clone();
     }
@@ -41,8 +41,8 @@ class SlowStore final : public OffloadStore {
       store.is_putting_ = true;
       store.changed_.notify_all();
       // No other borrow comes if leases are safe. The wait is then the duration of the test, and has no other effect.
-      if (store.brought_ == 1)
-        store.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return store.brought_ > 1; });
+      if (store.borrows_ == 1)
+        store.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return store.borrows_ > 1; });
       value = lent.clone();
     }
     void forget() override {}
@@ -53,7 +53,7 @@ class SlowStore final : public OffloadStore {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  int brought_ = 0;
+  int borrows_ = 0;
   bool is_putting_ = false;
 };
 
@@ -88,7 +88,7 @@ Shard shard_in(const std::shared_ptr<OffloadStore>& store) {
 TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
   const auto store = std::make_shared<test::CountingStore>();
   const Shard shard = shard_in(store);
-  EXPECT_EQ(store->brought(), 0) << "states and new gradients need nothing of the others";
+  EXPECT_EQ(store->borrows(), 0) << "states and new gradients need nothing of the others";
   {
     shard.expect({.gradients = Access::Read});
     const Lease lease = shard.lease({.gradients = Access::Read});
@@ -99,7 +99,7 @@ TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
     lease->gradients.fill_(0);  // lost, because the access is Read
   }
   EXPECT_EQ(store->expected(), 1);
-  EXPECT_EQ(store->brought(), 1);
+  EXPECT_EQ(store->borrows(), 1);
   EXPECT_EQ(store->written(), 0);
   {
     const Lease lease = shard.lease({.states = Access::Write, .places = {1, 2}});
@@ -120,8 +120,8 @@ TEST(Lease, GrowsByLaterNeeds) {
     const Lease second = shard.lease({.values = Access::Write, .states = Access::Read});
     EXPECT_EQ(first, second);
     second->values.fill_(5);
-    EXPECT_EQ(store->brought(0, 1), 1) << "not twice";
-    EXPECT_EQ(store->brought(), 3);
+    EXPECT_EQ(store->borrows(0, 1), 1) << "not twice";
+    EXPECT_EQ(store->borrows(), 3);
   }
   EXPECT_EQ(store->lent(), 12) << "until the last one ends";
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
@@ -188,7 +188,7 @@ TEST(Lease, FreesTheStorageOfDroppedTensors) {
       shard.lease({.gradients = Access::Write})->gradients = at::ones({4}, at::kDouble);
       EXPECT_EQ(store->places(), 4);
     }
-    EXPECT_EQ(store->brought(), 0) << "nothing is brought to be dropped or replaced by the first";
+    EXPECT_EQ(store->borrows(), 0) << "nothing is borrowed to be dropped or replaced by the first";
     {
       const Lease lease = shard.lease({.gradients = Access::Write});
       shard.drop_gradients();
@@ -211,7 +211,7 @@ TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
   const Shard shard = shard_in(store);
   store->broken = 2;
   EXPECT_THROW(shard.lease(), Error);
-  EXPECT_GT(store->brought(), 0);
+  EXPECT_GT(store->borrows(), 0);
   EXPECT_EQ(store->lent(), 0);
   {
     const Lease held = shard.lease({.values = Access::Write});

@@ -31,7 +31,7 @@ struct Memory {
   }
   /// Uses a tensor once; adds 1 to it if `writes` is set.
   void use(size_t number, bool writes) {
-    const at::Tensor tensor = offloaded[number]->bring();
+    const at::Tensor tensor = offloaded[number]->borrow();
     if (writes) tensor.add_(1);
     offloaded[number]->put(tensor, writes);
   }
@@ -55,7 +55,7 @@ TEST(TieredStore, ReturnsTheTensorAfterAFailedCopy) {
   EXPECT_TRUE(at::equal(copy, at::zeros({kNumel})));
   const std::unique_ptr<OffloadedTensor> here = InPlace().offload(at::ones({3}));
   EXPECT_THROW(here->copy_to(at::empty({2})), c10::Error);
-  EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
+  EXPECT_TRUE(at::equal(here->borrow(), at::ones({3})));
 }
 
 /// Returns a size of one block or two.
@@ -83,7 +83,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
             s.offloaded[number]->forget();
             forgotten[number] = true;
           } else {
-            const at::Tensor tensor = s.offloaded[number]->bring();
+            const at::Tensor tensor = s.offloaded[number]->borrow();
             ASSERT_EQ(tensor.min().item<double>(), want[number]) << policy << ", step " << step;
             ASSERT_EQ(tensor.max().item<double>(), want[number]);
             const bool writes = random() % 2 == 0;
@@ -208,7 +208,7 @@ TEST(TieredStore, ComputesFewKeysPerUse) {
     for (int step = 0; step < 3; ++step) {
       keys = 0;
       store.begin_step();
-      for (const auto& one : offloaded) one->put(one->bring(), false);
+      for (const auto& one : offloaded) one->put(one->borrow(), false);
       store.end_step();
     }
     // A key is computed at the use, when the tensor is loaded and when it is returned, and if an eviction is cancelled.
@@ -299,12 +299,12 @@ TEST(TieredStore, WritesUnchangedTensorsOnce) {
 TEST(TieredStore, RefusesABudgetSmallerThanTheTensorsInUse) {
   Memory s(2, "auto", 0);
   s.add(3);
-  const at::Tensor first = s.offloaded[0]->bring(), second = s.offloaded[1]->bring();
-  EXPECT_THAT(test::thrown_message([&] { s.offloaded[2]->bring(); }),
+  const at::Tensor first = s.offloaded[0]->borrow(), second = s.offloaded[1]->borrow();
+  EXPECT_THAT(test::thrown_message([&] { s.offloaded[2]->borrow(); }),
               testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once and 4.0 KiB more are "
                                 "needed; at least \"12KiB\" works here"));
   s.offloaded[0]->put(first, false);
-  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2) << "nothing is lost";
+  EXPECT_EQ(s.offloaded[2]->borrow().max().item<double>(), 2) << "nothing is lost";
 }
 
 /// Three tensors, with host memory for two, and a disk whose requests `shape` carries out.
@@ -331,13 +331,13 @@ TEST(TieredStore, KeepsItsTensorsAfterADiskError) {
   EXPECT_THAT(test::thrown_message([&] { s.add(); }), testing::HasSubstr("[disk]")) << "what has to leave cannot";
   EXPECT_EQ(s.offloaded.size(), 2u);
   for (const size_t i : {0, 1}) {
-    const at::Tensor tensor = s.offloaded[i]->bring();
+    const at::Tensor tensor = s.offloaded[i]->borrow();
     EXPECT_EQ(tensor.max().item<double>(), static_cast<double>(i)) << "what could not leave is still here";
     s.offloaded[i]->put(tensor, false);
   }
   s.file->shape = nullptr;
   s.add();  // the disk works again
-  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2);
+  EXPECT_EQ(s.offloaded[2]->borrow().max().item<double>(), 2);
 }
 
 TEST(TieredStore, ReportsCorruptedBytes) {
@@ -351,7 +351,7 @@ TEST(TieredStore, ReportsCorruptedBytes) {
   for (int i = 0; i < 3; ++i) s.add();
   s.begin_to_fail();
   const auto read_all = [&] {
-    for (const auto& offloaded : s.offloaded) offloaded->put(offloaded->bring(), false);
+    for (const auto& offloaded : s.offloaded) offloaded->put(offloaded->borrow(), false);
   };
   EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
 }
@@ -364,14 +364,14 @@ TEST(TieredStore, KeepsNoPartialTensorOnAFullDisk) {
   EXPECT_EQ(s.store.counts().host_bytes, 2 * kBytes) << "the one that was refused takes nothing";
   s.file->room = int64_t{1} << 30;
   s.add();
-  EXPECT_EQ(s.offloaded[2]->bring().max().item<double>(), 2);
+  EXPECT_EQ(s.offloaded[2]->borrow().max().item<double>(), 2);
 }
 
 TEST(TieredStore, RefusesTensorsThatDoNotFitWithoutADisk) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
   EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("or a folder for the rest (memory.disk)"));
-  EXPECT_EQ(s.offloaded[1]->bring().max().item<double>(), 1);
+  EXPECT_EQ(s.offloaded[1]->borrow().max().item<double>(), 1);
 }
 
 TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
@@ -388,7 +388,7 @@ TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
   }
   for (int round = 0; round < 2; ++round)
     for (size_t i = 0; i < want.size(); ++i) {
-      const at::Tensor got = s.offloaded[i]->bring();
+      const at::Tensor got = s.offloaded[i]->borrow();
       EXPECT_EQ(got.dtype(), want[i].dtype());
       EXPECT_TRUE(at::equal(got, want[i])) << i;
       s.offloaded[i]->put(got, false);

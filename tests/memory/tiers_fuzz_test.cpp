@@ -69,7 +69,7 @@ class Player {
     } else if (what == 4 || !tensor.value) {
       replace(tensor);
     } else if (lent_blocks_ + tensor.blocks <= max_borrowed_) {
-      bring(tensor);
+      borrow(tensor);
       if (what < 10) put(tensor);
     }
   }
@@ -103,8 +103,8 @@ class Player {
     tensor.value = static_cast<double>(random_() % 1000);
     tensor.offloaded->replace(made(tensor.blocks, *tensor.value));
   }
-  void bring(Tensor& tensor) {
-    tensor.lent = tensor.offloaded->bring();
+  void borrow(Tensor& tensor) {
+    tensor.lent = tensor.offloaded->borrow();
     lent_blocks_ += tensor.blocks;
     ASSERT_EQ(tensor.lent.numel(), tensor.blocks * kBlockNumel);
     ASSERT_EQ(tensor.lent.min().item<double>(), *tensor.value);

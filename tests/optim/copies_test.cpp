@@ -44,8 +44,8 @@ class SampledStore final : public OffloadStore {
         : store(store), offloaded(std::move(offloaded)) {}
     int64_t bytes() const override { return offloaded->bytes(); }
     void expect() override { offloaded->expect(), store.sample(); }
-    at::Tensor bring() override {
-      const at::Tensor lent = offloaded->bring();
+    at::Tensor borrow() override {
+      const at::Tensor lent = offloaded->borrow();
       store.sample();
       return lent;
     }

@@ -42,7 +42,7 @@ TEST_P(EveryRule, StepsEquallyWithOffloadedShards) {
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(at::equal(got[i], want[i])) << "tensor " << i << " under " << to_string(layout);
-      EXPECT_GT(offload->brought(), 0);
+      EXPECT_GT(offload->borrows(), 0);
       EXPECT_GT(offload->expected(), 0) << "the second shard while the first is updated";
     });
 }
@@ -59,8 +59,8 @@ TEST(Residence, LoadsGradientsForNormsAndClipping) {
     for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity})
       EXPECT_EQ(gradient_norm(there.shards, there.mesh, order), gradient_norm(here.shards, here.mesh, order));
     EXPECT_EQ(offload->counts.size(), 4u) << "values and gradients of two shards";
-    for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].brought, 0);
-    for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].brought, 2);
+    for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].borrows, 0);
+    for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].borrows, 2);
     EXPECT_EQ(offload->written(), 0);
     clip_by_value(there.shards, 0.5);
     EXPECT_EQ(offload->written(), 2);
@@ -73,9 +73,9 @@ TEST(Residence, LoadsGradientsForNormsAndClipping) {
 void expect_gradients_alone(const test::CountingStore& offload, int zero, size_t shards, int64_t gathers) {
   // The store has for each chunk its part, if it is sharded, and its master weights; then two states of each.
   const size_t gradients = (zero == 3 ? 4 : 3) * shards;
-  EXPECT_EQ(offload.brought(0, gradients), gathers) << "zero " << zero;
+  EXPECT_EQ(offload.borrows(0, gradients), gathers) << "zero " << zero;
   EXPECT_EQ(gathers > 0, zero == 3);
-  EXPECT_EQ(offload.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
+  EXPECT_EQ(offload.borrows(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
   // Gradients are stored in the place of the parameters with zero 3.
   EXPECT_EQ(offload.places(), static_cast<int64_t>(gradients + (zero == 2 ? shards : 0))) << "zero " << zero;
 }
@@ -129,7 +129,7 @@ TEST(Residence, TrainsEquallyWithOffloadedTensors) {
     ASSERT_EQ(there.size(), 3u);
     for (size_t i = 0; i < there.size(); ++i)
       EXPECT_TRUE(at::equal(there[i], here[i])) << "zero " << zero << ", parameter " << i;
-    EXPECT_GT(offload->brought(), 0);
+    EXPECT_GT(offload->borrows(), 0);
   }
 }
 
@@ -151,15 +151,15 @@ TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
       RankState rank(world, {}, offload);
       offload->forget_counts();
       const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
-      EXPECT_EQ(offload->brought(), 0) << name << ": to make states nothing is brought";
+      EXPECT_EQ(offload->borrows(), 0) << name << ": to make states nothing is borrowed";
       rank.set_gradients(1, 4);
       offload->forget_counts();
       optimizer->step(1, rate_of(1), 0.25);
       const Walks& want = walks.at(name);
-      for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].brought, want.values) << name;
-      for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].brought, want.gradients) << name;
+      for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].borrows, want.values) << name;
+      for (const size_t gradients : {1, 3}) EXPECT_EQ(offload->counts[gradients].borrows, want.gradients) << name;
       for (size_t state = 4; state < offload->counts.size(); ++state)
-        EXPECT_EQ(offload->counts[state].brought, want.states) << name << ", state " << state - 4;
+        EXPECT_EQ(offload->counts[state].borrows, want.states) << name << ", state " << state - 4;
       for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].written, 1) << name;
     });
 }
@@ -169,10 +169,10 @@ TEST(Residence, SharesConcurrentLeases) {
     const auto offload = std::make_shared<test::CountingStore>();
     RankState rank(world, {}, offload);
     const memory::Lease first = rank.shards[0].lease();
-    const int64_t before = offload->brought();
+    const int64_t before = offload->borrows();
     const memory::Lease second = rank.shards[0].lease();
     EXPECT_EQ(first, second);
-    EXPECT_EQ(offload->brought(), before);
+    EXPECT_EQ(offload->borrows(), before);
   });
 }
 

@@ -166,7 +166,7 @@ TEST(ZeroBytes, EqualsTheFormula) {
           return sum;
         };
         for (const auto& chunk : engine->store().chunks()) {
-          for (const memory::Segment& segment : chunk->segments()) count(segment.offloaded->bring());
+          for (const memory::Segment& segment : chunk->segments()) count(segment.offloaded->borrow());
           count(chunk->whole());
         }
         EXPECT_EQ(total(), zero == 3 ? 2 * p / share : 2 * p);

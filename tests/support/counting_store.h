@@ -19,12 +19,12 @@ class CountingStore final : public memory::OffloadStore {
  public:
   /// The counts of one tensor that was stored.
   struct Count {
-    int64_t numel = 0, expected = 0, brought = 0, written = 0;
+    int64_t numel = 0, expected = 0, borrows = 0, written = 0;
     bool is_lent = false, is_gone = false;
   };
   std::vector<Count> counts;  ///< counts of the tensors, in the order of offload()
   int64_t peak_borrowed = 0;  ///< maximum number of elements borrowed at one time
-  /// The number of the tensor whose bring() throws.
+  /// The number of the tensor whose borrow() throws.
   size_t broken = static_cast<size_t>(-1);
 
   std::unique_ptr<memory::OffloadedTensor> offload(const at::Tensor& tensor) override {
@@ -34,9 +34,9 @@ class CountingStore final : public memory::OffloadStore {
     return offloaded;
   }
 
-  /// Returns the number of calls of bring() for the tensors [first, end).
-  int64_t brought(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
-    return sum(&Count::brought, first, end);
+  /// Returns the number of calls of borrow() for the tensors [first, end).
+  int64_t borrows(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
+    return sum(&Count::borrows, first, end);
   }
   int64_t written(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
     return sum(&Count::written, first, end);
@@ -51,7 +51,7 @@ class CountingStore final : public memory::OffloadStore {
     return std::count_if(counts.begin(), counts.end(), [](const Count& count) { return !count.is_gone; });
   }
   void forget_counts() {
-    for (Count& count : counts) count.expected = count.brought = count.written = 0;
+    for (Count& count : counts) count.expected = count.borrows = count.written = 0;
     peak_borrowed = 0;
   }
 
@@ -65,10 +65,10 @@ class CountingStore final : public memory::OffloadStore {
     }
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     void expect() override { ++count().expected; }
-    at::Tensor bring() override {
+    at::Tensor borrow() override {
       require(number != store.broken, "store", "tensor ", number, " is broken");
-      EXPECT_FALSE(count().is_lent) << "tensor " << number << " is brought twice";
-      ++count().brought;
+      EXPECT_FALSE(count().is_lent) << "tensor " << number << " is borrowed twice";
+      ++count().borrows;
       count().is_lent = true;
       store.peak_borrowed = std::max(store.peak_borrowed, store.lent());
       return value.clone();

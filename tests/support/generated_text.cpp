@@ -53,7 +53,7 @@ Continued generated(const Asked& asked) {
         run::load_model(asked.from, mesh, asked.layout, device,
                         {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory, .packing = asked.packing});
     const run::StreamedWeights* weights = saved.weights.get();
-    const int64_t before = weights ? weights->store().counts().brought : 0;
+    const int64_t before = weights ? weights->store().counts().loaded : 0;
     const std::vector<int64_t> tokens =
         infer::generate(*saved.model, {.prompt = saved.tokenizer->encode_prompt("To be"),
                                        .options = {.max_tokens = kNew, .sampling = asked.sampling}});
@@ -66,7 +66,7 @@ Continued generated(const Asked& asked) {
     if (!weights) return;
     text.counts = weights->tiers().counts(), text.stayed = weights->stayed_bytes();
     text.on_device = weights->device_bytes(), text.on_device_max = weights->peak_device_bytes();
-    text.copied = weights->store().counts().brought - before;
+    text.copied = weights->store().counts().loaded - before;
   });
   return text;
 }

@@ -31,7 +31,7 @@ class FailingStore final : public memory::OffloadStore {
   struct Copy final : memory::OffloadedTensor {
     Copy(FailingStore& store, at::Tensor value) : store(store), value(std::move(value)) {}
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
-    at::Tensor bring() override {
+    at::Tensor borrow() override {
       store.call();
       EXPECT_FALSE(std::exchange(is_lent, true));
       return value;

@@ -39,7 +39,7 @@ struct Model {
   void load(const std::string& folder) {
     checkpoint::TrainingState state = optimization->state();
     checkpoint::load(*checkpoint::latest(folder), state, mesh.all(), mesh.coordinates());
-    loaded_brought = offload->brought();
+    loaded_borrows = offload->borrows();
     optimization->loaded(state);
   }
   std::vector<at::Tensor> all() {
@@ -53,7 +53,7 @@ struct Model {
   comm::Mesh mesh;
   nn::Parameters parameters;
   std::unique_ptr<Optimization> optimization;
-  int64_t saved_brought = 0, loaded_brought = 0;
+  int64_t saved_borrows = 0, loaded_borrows = 0;
 };
 
 TEST(StateElsewhere, LoadsOneShardAtATime) {
@@ -69,14 +69,14 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.coordinates(), 0);
         peak_saved.push_back(model.offload->peak_borrowed);
         for (const auto& tensor : model.offload->counts)  // directions are not stored after an update
-          EXPECT_EQ(tensor.brought, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
+          EXPECT_EQ(tensor.borrows, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
         EXPECT_EQ(model.offload->written(), 0);
-        model.saved_brought = model.offload->brought();
+        model.saved_borrows = model.offload->borrows();
         resumed.offload->forget_counts();
         resumed.load(folder.path());
         peak_loaded.push_back(resumed.offload->peak_borrowed);
-        EXPECT_EQ(resumed.loaded_brought, model.saved_brought) << optimizer << ": once each";
-        EXPECT_EQ(resumed.offload->written(), model.saved_brought);
+        EXPECT_EQ(resumed.loaded_borrows, model.saved_borrows) << optimizer << ": once each";
+        EXPECT_EQ(resumed.offload->written(), model.saved_borrows);
         for (Model* m : {&model, &resumed}) m->step();  // continues from the loaded state
         const auto want = model.all(), got = resumed.all();
         ASSERT_EQ(got.size(), want.size());

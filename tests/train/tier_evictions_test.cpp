@@ -93,8 +93,8 @@ class Replay {
     switch (event.kind) {
       case Kind::Set:
         return offloaded.replace(tensor_);
-      case Kind::Bring:
-        lent = offloaded.bring();
+      case Kind::Borrow:
+        lent = offloaded.borrow();
         return;
       case Kind::Gone:
         return offloaded.forget();
@@ -116,7 +116,7 @@ class Replay {
 /// `room` tensors. Each time the unborrowed tensor with the latest next use is evicted; the search continues at the
 /// start of the pass.
 std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t> here, size_t room, int passes) {
-  const auto is_use = [](const TierEvent& event) { return event.kind == Kind::Set || event.kind == Kind::Bring; };
+  const auto is_use = [](const TierEvent& event) { return event.kind == Kind::Set || event.kind == Kind::Borrow; };
   std::vector<int64_t> result;
   std::set<size_t> lent;
   for (int round = 0; round < passes; ++round) {
@@ -138,7 +138,7 @@ std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t>
         ++left;
       }
       here.insert(number);
-      if (pass[i].kind == Kind::Bring) lent.insert(number);
+      if (pass[i].kind == Kind::Borrow) lent.insert(number);
     }
     result.push_back(left);
   }

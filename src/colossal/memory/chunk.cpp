@@ -99,24 +99,24 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
-OffloadedTensor& Chunk::to_bring(size_t segment) {
-  watcher_->before_bring(*this, segment);
+OffloadedTensor& Chunk::to_borrow(size_t segment) {
+  watcher_->before_borrow(*this, segment);
   return *segments_[segment].offloaded;
 }
 
 void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& [first, length, offloaded] = segments_[i];
-    to_bring(i).copy_to(to.narrow(0, first, length));
+    to_borrow(i).copy_to(to.narrow(0, first, length));
     if (i + 1 < segments_.size()) segments_[i + 1].offloaded->expect();
   }
 }
 
-void Chunk::bring_part() {
+void Chunk::borrow_part() {
   is_borrowed_ = false;
   try {
     if (is_lent()) {
-      sent_ = to_bring(0).bring();
+      sent_ = to_borrow(0).borrow();
       is_borrowed_ = true;
     } else if (is_alone()) {
       copy_part(sent_ = whole_);
@@ -124,7 +124,7 @@ void Chunk::bring_part() {
       copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
     }
   } catch (...) {  // the other ranks join the all_gather, so this rank must join it too
-    watcher_->not_brought(*this, std::current_exception());
+    watcher_->not_borrowed(*this, std::current_exception());
     if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
     sent_.fill_(std::numeric_limits<double>::quiet_NaN());
   }
@@ -154,7 +154,7 @@ bool Chunk::gather() {
   try {
     // Copies from the host and the exchanges that follow overlap with computation until ready().
     aside_.run([&] {
-      bring_part();
+      borrow_part();
       if (!is_alone()) work_ = gathered(sent_);
     });
     if (in_place_) whole_ = sent_;

@@ -58,11 +58,11 @@ class Chunk {
     virtual void before_use(Chunk& chunk) = 0;
     /// Called before segment number `segment` is borrowed or copied. Its values may be missing before the call (a copy
     /// that Shard::drop_copy() discarded) and must be there when it returns. Errors: as for a borrow.
-    virtual void before_bring(Chunk& chunk, size_t segment) = 0;
+    virtual void before_borrow(Chunk& chunk, size_t segment) = 0;
     /// Called if this rank's part could not be borrowed, because of `error`. The part then counts as NaN on this rank
     /// and on all ranks that share the chunk. The other ranks get no error, and the chunk is gathered and released as
     /// usual.
-    virtual void not_brought(Chunk& chunk, std::exception_ptr error) = 0;
+    virtual void not_borrowed(Chunk& chunk, std::exception_ptr error) = 0;
     virtual void after_use(Chunk& chunk) = 0;
   };
 
@@ -109,7 +109,7 @@ class Chunk {
   /// Sharded.
   ///
   /// Communication: collective among the sharers: an all_gather of length() elements, also if this rank cannot borrow
-  ///                its part (see Watcher::not_brought()).
+  ///                its part (see Watcher::not_borrowed()).
   /// Memory:        in addition to the gathered chunk, the part if it is sharded and has several segments. If the store
   ///                provides tensors on another device, no memory is added: the part is copied to its place in the
   ///                gathered chunk.
@@ -138,11 +138,11 @@ class Chunk {
   /// Returns whether the tensor that is sent to the other ranks, or read in place, is the one that the store provides.
   bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
-  /// Returns that segment after the watcher was notified (before_bring), so that it may be borrowed or copied.
-  OffloadedTensor& to_bring(size_t segment);
+  /// Returns that segment after the watcher was notified (before_borrow), so that it may be borrowed or copied.
+  OffloadedTensor& to_borrow(size_t segment);
   /// Copies the part into `to` [part_length()], one segment after the other.
   void copy_part(const at::Tensor& to);
-  void bring_part();
+  void borrow_part();
   void return_part();
   /// Ends the gather and returns the part to the store. Errors: see Group::all_gather().
   void end_gather(comm::Work& work);

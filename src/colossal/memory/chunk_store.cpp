@@ -79,7 +79,7 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
     const std::shared_ptr<OffloadedTensor> offloaded =
-        is_far ? brought_to(lent_on, segment.offloaded) : segment.offloaded;
+        is_far ? copied_to(lent_on, segment.offloaded) : segment.offloaded;
     Shard::Parts parts{.values = offloaded, .options = exact.options(), .length = segment.length, .offload = offload};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
@@ -198,7 +198,7 @@ void ChunkStore::gather(Chunk& chunk) {
   gathered_.push_back(chunk.index());
   ++counts_.gathers;
   const MovableStore* movable = movable_store_of(chunk);
-  if (!movable || !movable->is_on_device()) counts_.brought += chunk.bytes() / chunk.sharers().size();
+  if (!movable || !movable->is_on_device()) counts_.loaded += chunk.bytes() / chunk.sharers().size();
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
 }
@@ -244,11 +244,11 @@ void ChunkStore::before_use(Chunk& chunk) {
   }
 }
 
-void ChunkStore::before_bring(Chunk& chunk, size_t segment) {
+void ChunkStore::before_borrow(Chunk& chunk, size_t segment) {
   if (chunk.trained()) shards_of(chunk)[segment].make_copy();
 }
 
-void ChunkStore::not_brought(Chunk&, std::exception_ptr error) { keep_failure(std::move(error), /*takes_part=*/true); }
+void ChunkStore::not_borrowed(Chunk&, std::exception_ptr error) { keep_failure(std::move(error), /*takes_part=*/true); }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
 

@@ -138,7 +138,7 @@ class ChunkStore final : public Chunk::Watcher {
   struct Counts {
     int64_t gathers = 0, releases = 0;
     int64_t gathered = 0, peak_gathered = 0;  ///< bytes of gathered chunks that may be released
-    int64_t brought = 0;  ///< bytes of this rank's parts that gathers read, except from a MovableStore on the device
+    int64_t loaded = 0;  ///< bytes of this rank's parts that gathers read, except from a MovableStore on the device
   };
   const Counts& counts() const { return counts_; }
   int64_t padding() const { return padding_; }  ///< elements that belong to no parameter
@@ -146,8 +146,8 @@ class ChunkStore final : public Chunk::Watcher {
  private:
   void before_use(Chunk& chunk) override;
   void after_use(Chunk& chunk) override;
-  void before_bring(Chunk& chunk, size_t segment) override;
-  void not_brought(Chunk& chunk, std::exception_ptr error) override;
+  void before_borrow(Chunk& chunk, size_t segment) override;
+  void not_borrowed(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
   Situation situation() const;

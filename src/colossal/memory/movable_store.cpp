@@ -35,8 +35,8 @@ class MovableStore::Movable final : public OffloadedTensor {
   void expect() override {
     if (there_) there_->expect();
   }
-  at::Tensor bring() override {
-    if (there_) return there_->bring();
+  at::Tensor borrow() override {
+    if (there_) return there_->borrow();
     if (!here_.defined()) hold(at::empty(sizes_, options_));
     return here_;
   }
@@ -47,7 +47,7 @@ class MovableStore::Movable final : public OffloadedTensor {
   /// Uses the other store's copy if the tensor is there, because that can copy to an accelerator without a wait.
   void copy_to(const at::Tensor& to) override {
     if (there_) return there_->copy_to(to);
-    to.copy_(bring());
+    to.copy_(borrow());
   }
   void forget() override {
     has_values_ = false;

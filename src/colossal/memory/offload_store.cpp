@@ -11,7 +11,7 @@ namespace {
 struct Here final : OffloadedTensor {
   explicit Here(const at::Tensor& given) : tensor(given), sizes(given.sizes().vec()), options(given.options()) {}
   int64_t bytes() const override { return 0; }
-  at::Tensor bring() override {
+  at::Tensor borrow() override {
     if (!tensor.defined()) tensor = at::empty(sizes, options);
     return tensor;
   }
@@ -23,14 +23,14 @@ struct Here final : OffloadedTensor {
   at::TensorOptions options;
 };
 
-class Elsewhere final : public OffloadedTensor {
+class CopyOnDevice final : public OffloadedTensor {
  public:
-  Elsewhere(at::Device device, std::shared_ptr<OffloadedTensor> offloaded)
+  CopyOnDevice(at::Device device, std::shared_ptr<OffloadedTensor> offloaded)
       : device_(device), offloaded_(std::move(offloaded)) {}
   int64_t bytes() const override { return offloaded_->bytes(); }
   void expect() override { offloaded_->expect(); }
-  at::Tensor bring() override {
-    there_ = offloaded_->bring();
+  at::Tensor borrow() override {
+    there_ = offloaded_->borrow();
     // Pinned, so that changed values are copied back without a wait. LibTorch reuses the memory only after that copy.
     const auto options = there_.options().device(device_).pinned_memory(device_.is_cpu());
     return at::empty_like(there_, options).copy_(there_);
@@ -44,7 +44,7 @@ class Elsewhere final : public OffloadedTensor {
   void forget() override { offloaded_->forget(); }
   /// Copies into the existing tensor, because parameters are views of it.
   void replace(const at::Tensor& tensor) override {
-    const at::Tensor there = offloaded_->bring();
+    const at::Tensor there = offloaded_->borrow();
     there.copy_(tensor);
     offloaded_->put(there, true);
   }
@@ -58,7 +58,7 @@ class Elsewhere final : public OffloadedTensor {
 }  // namespace
 
 void OffloadedTensor::copy_to(const at::Tensor& to) {
-  const at::Tensor lent = bring();
+  const at::Tensor lent = borrow();
   try {
     to.copy_(lent);
   } catch (...) {
@@ -68,8 +68,8 @@ void OffloadedTensor::copy_to(const at::Tensor& to) {
   put(lent, false);
 }
 
-std::shared_ptr<OffloadedTensor> brought_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded) {
-  return std::make_shared<Elsewhere>(device, std::move(offloaded));
+std::shared_ptr<OffloadedTensor> copied_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded) {
+  return std::make_shared<CopyOnDevice>(device, std::move(offloaded));
 }
 
 std::unique_ptr<OffloadedTensor> InPlace::offload(const at::Tensor& tensor) { return std::make_unique<Here>(tensor); }

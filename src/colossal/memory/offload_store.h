@@ -37,8 +37,8 @@ class OffloadedTensor {
   /// A tensor is borrowed once at a time: put() must be called before the next borrow. After forget() the values are
   /// arbitrary; the store keeps them only if put() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
-  virtual at::Tensor bring() = 0;
-  /// Ends the borrow of `lent`, the tensor that bring() returned; the caller must not use it afterwards. `changed`: the
+  virtual at::Tensor borrow() = 0;
+  /// Ends the borrow of `lent`, the tensor that borrow() returned; the caller must not use it afterwards. `changed`: the
   /// values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to
   /// the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
@@ -77,6 +77,6 @@ class InPlace final : public OffloadStore {
 /// Returns a handle that provides the tensor of `offloaded`, which is on another device, as a copy on `device`. If the
 /// copy was changed, put() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits for the other
 /// device.
-std::shared_ptr<OffloadedTensor> brought_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded);
+std::shared_ptr<OffloadedTensor> copied_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded);
 
 }  // namespace colossal::memory

@@ -62,9 +62,9 @@ struct ShardTensors {
     body(directions, needs.directions, lease ? lease->directions : none);
   }
 
-  static void bring(Tenant& tenant, Access access, at::Tensor& to) {
+  static void borrow(Tenant& tenant, Access access, at::Tensor& to) {
     if (access == Access::None) return;
-    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.offloaded->bring();
+    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.offloaded->borrow();
     tenant.access = std::max(tenant.access, access);
   }
 
@@ -121,7 +121,7 @@ struct ShardTensors {
   /// Gives `lease` directions of zeros: it is the first lease of a step that requests them.
   void begin_directions(Resident& lease) {
     make_place_for_directions();
-    lease.directions = directions.lent = directions.offloaded->bring();
+    lease.directions = directions.lent = directions.offloaded->borrow();
     directions.has_values = true, directions.access = Access::Write;
     lease.directions.zero_();
   }
@@ -212,7 +212,7 @@ void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   const at::Device there = gradients.device(), lent_on = tensors_->offload->lends_on(there);
   std::shared_ptr<OffloadedTensor> offloaded = InPlace().offload(gradients);
   tensors_->gradients = {
-      .offloaded = lent_on == there ? std::move(offloaded) : brought_to(lent_on, std::move(offloaded)),
+      .offloaded = lent_on == there ? std::move(offloaded) : copied_to(lent_on, std::move(offloaded)),
       .numel = gradients.numel(),
       .dtype = gradients.scalar_type()};
 }
@@ -290,7 +290,7 @@ Lease Shard::lease(const Needs& needs) const {
     wanted.values = std::max(wanted.values, Access::Read), wanted.copy = Access::Write;
   const bool are_gradients = tensors_->directions_are_gradients();
   if (are_gradients) wanted.gradients = std::max(wanted.gradients, std::exchange(wanted.directions, Access::None));
-  tensors_->for_tenants(wanted, held.get(), &ShardTensors::bring);
+  tensors_->for_tenants(wanted, held.get(), &ShardTensors::borrow);
   if (needs.directions != Access::None) {
     if (are_gradients)
       held->directions = held->gradients;

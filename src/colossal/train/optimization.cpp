@@ -262,7 +262,7 @@ void Optimization::settle_states() {
 std::optional<DeviceUse> Optimization::device_use() const {
   if (!trace_) return std::nullopt;
   const int64_t inputs = inputs_ ? inputs_->bytes_returned() : 0;
-  return DeviceUse{.copied_to = store_->counts().brought + inputs + reducer_.bytes_returned(),
+  return DeviceUse{.copied_to = store_->counts().loaded + inputs + reducer_.bytes_returned(),
                    .copied_from = tiers_->counts().bytes_given,
                    .model = trace_->peak_model(),
                    .peak = trace_->peak(),

@@ -28,7 +28,7 @@ class SizesAlone final : public memory::OffloadStore {
   struct Size final : memory::OffloadedTensor {
     explicit Size(int64_t bytes) : taken(bytes) {}
     int64_t bytes() const override { return taken; }
-    at::Tensor bring() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
+    at::Tensor borrow() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
     void put(const at::Tensor&, bool) override {}
     void forget() override {}
     void replace(const at::Tensor&) override {}

@@ -137,7 +137,7 @@ report::TierTimeline timeline_of(const std::string& name, const MemoryTry& t) {
         arrive(event.number, now, true);
         break;
       case Kind::Set:
-      case Kind::Bring:
+      case Kind::Borrow:
         // A tensor without an event of arrival was there from the beginning.
         arrive(event.number, event.kind == Kind::Set ? now : 0, false);
         timeline.used.push_back({event.number, timeline.uses++});

@@ -27,7 +27,7 @@ struct Pinned final : OffloadedTensor {
     }
   }
   int64_t bytes() const override { return 0; }
-  at::Tensor bring() override {
+  at::Tensor borrow() override {
     copy.wait();  // the borrower may write to the tensor
     return tensor;
   }
@@ -39,7 +39,7 @@ struct Pinned final : OffloadedTensor {
       to.copy_(tensor);
   }
   void forget() override {}
-  void replace(const at::Tensor& other) override { bring().copy_(other); }
+  void replace(const at::Tensor& other) override { borrow().copy_(other); }
 
   at::Tensor tensor;
   DeviceCopy copy{};
@@ -64,11 +64,11 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     if (offloaded) offloaded->expect();
   }
 
-  at::Tensor bring() override {
+  at::Tensor borrow() override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
     // Tensors that are not resident need no pinned memory here, because `others` copies them into its own buffers.
     if (!offloaded) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
-    at::Tensor lent = offloaded->bring();
+    at::Tensor lent = offloaded->borrow();
     expect_others();
     return lent;
   }

@@ -15,7 +15,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
   std::vector<TierEvent> uses;
   for (const TierEvent& event : pass)
-    if (event.kind == TierEvent::Kind::Set || event.kind == TierEvent::Kind::Bring ||
+    if (event.kind == TierEvent::Kind::Set || event.kind == TierEvent::Kind::Borrow ||
         event.kind == TierEvent::Kind::Gone)
       uses.push_back(event);
   return uses;
@@ -23,13 +23,13 @@ std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
 
 /// Returns for each use after how many other uses its tensor is loaded again, in this pass or the next one of the same
 /// order. The value is kNever if it is not, because it is set or gone before.
-std::vector<uint64_t> until_brought(const std::vector<TierEvent>& uses) {
+std::vector<uint64_t> until_borrowed(const std::vector<TierEvent>& uses) {
   std::vector<uint64_t> until(uses.size(), kNever);
   std::unordered_map<size_t, std::pair<uint64_t, TierEvent::Kind>> next;
   for (const uint64_t behind : {uint64_t{uses.size()}, uint64_t{0}})
     for (size_t i = uses.size(); i-- > 0;) {
       const auto found = next.find(uses[i].number);
-      if (behind == 0 && found != next.end() && found->second.second == TierEvent::Kind::Bring)
+      if (behind == 0 && found != next.end() && found->second.second == TierEvent::Kind::Borrow)
         until[i] = found->second.first - i;
       next[uses[i].number] = {i + behind, uses[i].kind};
     }
@@ -88,7 +88,7 @@ class Host {
 
 std::vector<OptimalPass> offline_optimum(const std::vector<TierEvent>& pass, int64_t budget, int passes) {
   const std::vector<TierEvent> uses = uses_of(pass);
-  const std::vector<uint64_t> until = until_brought(uses);
+  const std::vector<uint64_t> until = until_borrowed(uses);
   std::vector<OptimalPass> result(static_cast<size_t>(passes));
   Host host(budget);
   uint64_t now = 0;
@@ -101,7 +101,7 @@ std::vector<OptimalPass> offline_optimum(const std::vector<TierEvent>& pass, int
       }
       const uint64_t next = until[i] == kNever ? kNever : now + until[i];
       const int64_t missing = host.need(use.number, use.bytes, next, one);
-      if (use.kind == TierEvent::Kind::Bring) one.bytes_read += missing;
+      if (use.kind == TierEvent::Kind::Borrow) one.bytes_read += missing;
     }
   return result;
 }

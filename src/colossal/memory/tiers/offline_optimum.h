@@ -19,7 +19,7 @@ struct OptimalPass {
 
 /// Simulates `pass` repeated `passes` times, with a host of `budget` bytes that is empty at first. Returns the bytes
 /// that each pass reads. The tensor that is loaded again last, or never, is evicted first (Belady 1966, across the ends
-/// of passes), and a tensor may be evicted in part. Only the events Set, Bring and Gone count. A tensor that is set is
+/// of passes), and a tensor may be evicted in part. Only the events Set, Borrow and Gone count. A tensor that is set is
 /// in host memory and need not be read. A tensor that is borrowed is read as far as it is not in host memory.
 ///
 /// No schedule of evictions and prefetches reads less in all passes together. If all tensors have one size, complete

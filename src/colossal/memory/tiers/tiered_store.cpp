@@ -75,12 +75,12 @@ class TieredHandle final : public OffloadedTensor {
     });
   }
 
-  at::Tensor bring() override {
+  at::Tensor borrow() override {
     const Turn turn(state_);
     const Asked asked(state_, tenant_);
     come();
     state_.finish_copy(tenant_);  // the borrower may read the tensor and write to it on the host
-    state_.record(TierEvent::Kind::Bring, tenant_);
+    state_.record(TierEvent::Kind::Borrow, tenant_);
     tenant_.is_lent = true;
     state_.settle(tenant_);
     state_.read_ahead();
@@ -96,7 +96,7 @@ class TieredHandle final : public OffloadedTensor {
       state_.finish_copy(tenant_);
     else
       tenant_.copy.to_device(to, tenant_.values);  // the buffer is reused only after this copy
-    state_.record(TierEvent::Kind::Bring, tenant_);
+    state_.record(TierEvent::Kind::Borrow, tenant_);
     tenant_.is_lent = true;  // read_ahead() must not evict it
     asked.reset();
     state_.read_ahead();
