@@ -42,7 +42,7 @@ TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
   expect_all(lent, 3, "of the device");
   lent.fill_(4);
-  offloaded->put(lent, true);
+  offloaded->return_borrowed(lent, true);
   at::Tensor to = at::empty_like(lent, at::device(test::accelerator()));
   offloaded->copy_to(to);
   expect_all(to, 4, "of the host");
@@ -121,7 +121,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
         expect_all(lent, want[i], what);
         const bool writes = random() % 2 == 0;
         if (writes) lent.fill_(want[i] = ++next);
-        offloaded[i]->put(lent, writes);
+        offloaded[i]->return_borrowed(lent, writes);
       } else if (random() % 6 == 0) {
         offloaded[i]->forget();
         forgotten[i] = true;
@@ -167,7 +167,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
     if (i % 2 == 0) {
       const at::Tensor lent = offloaded.back()->borrow();
       EXPECT_TRUE(lent.is_cpu());
-      offloaded.back()->put(lent.fill_(static_cast<double>(i)), true);
+      offloaded.back()->return_borrowed(lent.fill_(static_cast<double>(i)), true);
     } else {
       offloaded.back()->replace(there(static_cast<double>(i)));
     }
@@ -177,7 +177,7 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   for (const auto& one : offloaded) {
     const at::Tensor lent = one->borrow();
     pinned += lent.is_pinned() && is_aligned(lent);
-    one->put(lent, false);
+    one->return_borrowed(lent, false);
   }
   EXPECT_EQ(pinned, kTensors);
   std::vector<at::Tensor> to;
@@ -203,9 +203,9 @@ TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor lent = offloaded->borrow();
   expect_all(lent, 1, "borrowed");
   lent.fill_(2);
-  offloaded->put(lent, true);
+  offloaded->return_borrowed(lent, true);
   expect_all(values, 2, "written");
-  offloaded->put(offloaded->borrow().fill_(5), false);
+  offloaded->return_borrowed(offloaded->borrow().fill_(5), false);
   expect_all(values, 2, "not written");
   offloaded->replace(at::full({kNumel}, 3.0));
   EXPECT_TRUE(at::equal(test::peek(view), at::full({10}, 3.0))) << "views see it";

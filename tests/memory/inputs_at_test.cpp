@@ -36,7 +36,7 @@ class HeardStore final : public OffloadStore {
       steps->push_back("borrow " + name);
       return tensor;
     }
-    void put(const at::Tensor&, bool changed) override { EXPECT_FALSE(changed); }
+    void return_borrowed(const at::Tensor&, bool changed) override { EXPECT_FALSE(changed); }
     void forget() override { FAIL(); }
     void replace(const at::Tensor&) override { FAIL(); }
     std::shared_ptr<Steps> steps;
@@ -183,7 +183,7 @@ struct BrokenStore final : OffloadStore {
     struct Lost final : OffloadedTensor {
       int64_t bytes() const override { return 0; }
       at::Tensor borrow() override { throw Error("disk", "it is lost"); }
-      void put(const at::Tensor&, bool) override {}
+      void return_borrowed(const at::Tensor&, bool) override {}
       void forget() override {}
       void replace(const at::Tensor&) override {}
     };

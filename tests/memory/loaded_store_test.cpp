@@ -20,13 +20,13 @@ at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({num
 void fill(OffloadedTensor& offloaded, double value) {
   const at::Tensor lent = offloaded.borrow();
   lent.fill_(value);
-  offloaded.put(lent, true);
+  offloaded.return_borrowed(lent, true);
 }
 
 double read(OffloadedTensor& offloaded) {
   const at::Tensor lent = offloaded.borrow();
   const double value = lent.min().item<double>();
-  offloaded.put(lent, false);
+  offloaded.return_borrowed(lent, false);
   return value;
 }
 

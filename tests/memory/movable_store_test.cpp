@@ -36,7 +36,7 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
   at::Tensor lent = second->borrow();
   EXPECT_TRUE(at::equal(lent, numbers(2)));
   lent.add_(5);
-  second->put(lent, true);
+  second->return_borrowed(lent, true);
   store->move(false);
   EXPECT_EQ(in_host(), 3 * kBytes);
   EXPECT_EQ(*on_device, 0);

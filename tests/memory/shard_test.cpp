@@ -21,9 +21,9 @@ class SlowStore final : public OffloadStore {
   std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override {
     return std::make_unique<Copy>(*this, tensor);
   }
-  void wait_for_put() {
+  void wait_for_return() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return is_putting_; });
+    changed_.wait(lock, [&] { return is_returning_; });
   }
 
  private:
@@ -36,9 +36,9 @@ class SlowStore final : public OffloadStore {
       store.changed_.notify_all();
       return value.clone();
     }
-    void put(const at::Tensor& lent, bool) override {
+    void return_borrowed(const at::Tensor& lent, bool) override {
       std::unique_lock lock(store.mutex_);
-      store.is_putting_ = true;
+      store.is_returning_ = true;
       store.changed_.notify_all();
       // No other borrow comes if leases are safe. The wait is then the duration of the test, and has no other effect.
       if (store.borrows_ == 1)
@@ -54,7 +54,7 @@ class SlowStore final : public OffloadStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   int borrows_ = 0;
-  bool is_putting_ = false;
+  bool is_returning_ = false;
 };
 
 /// Returns a shard of four values of 1.
@@ -66,7 +66,7 @@ TEST(Lease, SeesWritesOfALeaseThatEndsConcurrently) {
   Lease first = shard.lease();
   first->values.fill_(2);
   std::thread ends([first = std::move(first)]() mutable { first.reset(); });
-  store->wait_for_put();
+  store->wait_for_return();
   EXPECT_EQ(shard.lease()->values.sum().item<double>(), 8);
   ends.join();
 }

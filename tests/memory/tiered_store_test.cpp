@@ -33,7 +33,7 @@ struct Memory {
   void use(size_t number, bool writes) {
     const at::Tensor tensor = offloaded[number]->borrow();
     if (writes) tensor.add_(1);
-    offloaded[number]->put(tensor, writes);
+    offloaded[number]->return_borrowed(tensor, writes);
   }
   test::TemporaryFolder folder;
   int64_t budget;
@@ -89,7 +89,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
             const bool writes = random() % 2 == 0;
             if (writes) tensor.fill_(++want[number]);
             if (random() % 5 == 0) s.offloaded[(number + 1) % want.size()]->expect();
-            s.offloaded[number]->put(tensor, writes);
+            s.offloaded[number]->return_borrowed(tensor, writes);
           }
           ASSERT_LE(s.store.counts().peak_host_bytes, s.budget) << policy;
         }
@@ -208,7 +208,7 @@ TEST(TieredStore, ComputesFewKeysPerUse) {
     for (int step = 0; step < 3; ++step) {
       keys = 0;
       store.begin_step();
-      for (const auto& one : offloaded) one->put(one->borrow(), false);
+      for (const auto& one : offloaded) one->return_borrowed(one->borrow(), false);
       store.end_step();
     }
     // A key is computed at the use, when the tensor is loaded and when it is returned, and if an eviction is cancelled.
@@ -303,7 +303,7 @@ TEST(TieredStore, RefusesABudgetSmallerThanTheTensorsInUse) {
   EXPECT_THAT(test::thrown_message([&] { s.offloaded[2]->borrow(); }),
               testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once and 4.0 KiB more are "
                                 "needed; at least \"12KiB\" works here"));
-  s.offloaded[0]->put(first, false);
+  s.offloaded[0]->return_borrowed(first, false);
   EXPECT_EQ(s.offloaded[2]->borrow().max().item<double>(), 2) << "nothing is lost";
 }
 
@@ -333,7 +333,7 @@ TEST(TieredStore, KeepsItsTensorsAfterADiskError) {
   for (const size_t i : {0, 1}) {
     const at::Tensor tensor = s.offloaded[i]->borrow();
     EXPECT_EQ(tensor.max().item<double>(), static_cast<double>(i)) << "what could not leave is still here";
-    s.offloaded[i]->put(tensor, false);
+    s.offloaded[i]->return_borrowed(tensor, false);
   }
   s.file->shape = nullptr;
   s.add();  // the disk works again
@@ -351,7 +351,7 @@ TEST(TieredStore, ReportsCorruptedBytes) {
   for (int i = 0; i < 3; ++i) s.add();
   s.begin_to_fail();
   const auto read_all = [&] {
-    for (const auto& offloaded : s.offloaded) offloaded->put(offloaded->borrow(), false);
+    for (const auto& offloaded : s.offloaded) offloaded->return_borrowed(offloaded->borrow(), false);
   };
   EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
 }
@@ -391,7 +391,7 @@ TEST(TieredStore, StoresTensorsOfAnyShapeAndType) {
       const at::Tensor got = s.offloaded[i]->borrow();
       EXPECT_EQ(got.dtype(), want[i].dtype());
       EXPECT_TRUE(at::equal(got, want[i])) << i;
-      s.offloaded[i]->put(got, false);
+      s.offloaded[i]->return_borrowed(got, false);
     }
 }
 

@@ -62,7 +62,7 @@ class Player {
     } else if (what < 3) {
       tensor.offloaded->expect();
     } else if (tensor.lent.defined()) {
-      put(tensor);
+      return_borrowed(tensor);
     } else if (what == 3) {
       tensor.offloaded->forget();
       tensor.value.reset();
@@ -70,7 +70,7 @@ class Player {
       replace(tensor);
     } else if (lent_blocks_ + tensor.blocks <= max_borrowed_) {
       borrow(tensor);
-      if (what < 10) put(tensor);
+      if (what < 10) return_borrowed(tensor);
     }
   }
 
@@ -79,9 +79,9 @@ class Player {
     for (const Tensor& tensor : tensors_) bytes += tensor.value ? tensor.blocks * kBlock : 0;
     return bytes;
   }
-  void put_all() {
+  void return_all() {
     for (Tensor& tensor : tensors_)
-      if (tensor.lent.defined()) put(tensor);
+      if (tensor.lent.defined()) return_borrowed(tensor);
   }
 
  private:
@@ -110,10 +110,10 @@ class Player {
     ASSERT_EQ(tensor.lent.min().item<double>(), *tensor.value);
     ASSERT_EQ(tensor.lent.max().item<double>(), *tensor.value);
   }
-  void put(Tensor& tensor) {
+  void return_borrowed(Tensor& tensor) {
     const bool changes = random_() % 2 == 0;
     if (changes) tensor.lent.fill_(++*tensor.value);
-    tensor.offloaded->put(tensor.lent, changes);
+    tensor.offloaded->return_borrowed(tensor.lent, changes);
     tensor.lent.reset();
     lent_blocks_ -= tensor.blocks;
   }
@@ -178,7 +178,7 @@ TEST(TiersFuzz, KeepsValuesAndBudgetUnderRandomCalls) {
         ASSERT_EQ(counts.host_bytes + counts.disk_bytes, player.bytes_with_values()) << "after " << call << " calls";
         ASSERT_GE(counts.reads, counts.reads_ahead);
       }
-      player.put_all();
+      player.return_all();
       moved += tiers.store->counts().bytes_read;
     }
     const std::vector<TierEvent> events = tiers.store->end_record();
@@ -206,7 +206,7 @@ TEST(TiersFuzz, ServesSeveralThreads) {
       threads.emplace_back([&, thread] {
         Player player(*tiers.store, seed * kThreads + thread, (setting.blocks - 3) / kThreads);
         for (int call = 0; call < 150 && !testing::Test::HasFailure(); ++call) player.play();
-        player.put_all();
+        player.return_all();
       });
     std::mt19937 random(seed);
     for (int step = 0; step < 20; ++step) {

@@ -49,7 +49,9 @@ class SampledStore final : public OffloadStore {
       store.sample();
       return lent;
     }
-    void put(const at::Tensor& lent, bool changed) override { offloaded->put(lent, changed), store.sample(); }
+    void return_borrowed(const at::Tensor& lent, bool changed) override {
+      offloaded->return_borrowed(lent, changed), store.sample();
+    }
     void forget() override { offloaded->forget(), store.sample(); }
     void replace(const at::Tensor& tensor) override { offloaded->replace(tensor), store.sample(); }
     SampledStore& store;

@@ -14,7 +14,7 @@
 namespace colossal::test {
 
 /// An offload store that keeps copies. It fills a tensor with NaN (77 for integers) after offload(), and a borrowed one
-/// after put(). Thread safety: one thread calls the members.
+/// after return_borrowed(). Thread safety: one thread calls the members.
 class CountingStore final : public memory::OffloadStore {
  public:
   /// The counts of one tensor that was stored.
@@ -73,7 +73,7 @@ class CountingStore final : public memory::OffloadStore {
       store.peak_borrowed = std::max(store.peak_borrowed, store.lent());
       return value.clone();
     }
-    void put(const at::Tensor& lent, bool changed) override {
+    void return_borrowed(const at::Tensor& lent, bool changed) override {
       EXPECT_TRUE(count().is_lent) << "tensor " << number;
       EXPECT_EQ(lent.sizes(), value.sizes());
       EXPECT_EQ(lent.dtype(), value.dtype());

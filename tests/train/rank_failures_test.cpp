@@ -36,7 +36,7 @@ class FailingStore final : public memory::OffloadStore {
       EXPECT_FALSE(std::exchange(is_lent, true));
       return value;
     }
-    void put(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_lent, false)); }
+    void return_borrowed(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_lent, false)); }
     void forget() override { is_lent = false; }
     void replace(const at::Tensor& tensor) override {
       store.call();

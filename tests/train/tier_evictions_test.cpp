@@ -99,7 +99,7 @@ class Replay {
       case Kind::Gone:
         return offloaded.forget();
       default:
-        return offloaded.put(std::exchange(lent, {}), event.kind == Kind::Change);
+        return offloaded.return_borrowed(std::exchange(lent, {}), event.kind == Kind::Change);
     }
   }
 
@@ -124,7 +124,7 @@ std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t>
     for (size_t i = 0; i < pass.size(); ++i) {
       const size_t number = pass[i].number;
       if (pass[i].kind == Kind::Gone) here.erase(number);
-      if (pass[i].kind == Kind::Put || pass[i].kind == Kind::Change) lent.erase(number);
+      if (pass[i].kind == Kind::Return || pass[i].kind == Kind::Change) lent.erase(number);
       if (!is_use(pass[i])) continue;
       while (here.count(number) == 0 && here.size() >= room) {
         size_t last = 0, farthest = 0;

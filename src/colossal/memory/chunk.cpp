@@ -132,7 +132,7 @@ void Chunk::borrow_part() {
 
 void Chunk::return_part() {
   const at::Tensor sent = std::exchange(sent_, {});
-  if (std::exchange(is_borrowed_, false)) segments_.front().offloaded->put(sent, false);
+  if (std::exchange(is_borrowed_, false)) segments_.front().offloaded->return_borrowed(sent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {

@@ -15,7 +15,7 @@ struct Here final : OffloadedTensor {
     if (!tensor.defined()) tensor = at::empty(sizes, options);
     return tensor;
   }
-  void put(const at::Tensor&, bool) override {}
+  void return_borrowed(const at::Tensor&, bool) override {}
   void forget() override { tensor.reset(); }
   void replace(const at::Tensor& other) override { tensor = other; }
   at::Tensor tensor;
@@ -35,10 +35,10 @@ class CopyOnDevice final : public OffloadedTensor {
     const auto options = there_.options().device(device_).pinned_memory(device_.is_cpu());
     return at::empty_like(there_, options).copy_(there_);
   }
-  void put(const at::Tensor& lent, bool changed) override {
+  void return_borrowed(const at::Tensor& lent, bool changed) override {
     const at::Tensor there = std::exchange(there_, {});
     if (changed) there.copy_(lent, /*non_blocking=*/true);
-    offloaded_->put(there, changed);
+    offloaded_->return_borrowed(there, changed);
   }
   void copy_to(const at::Tensor& to) override { offloaded_->copy_to(to); }
   void forget() override { offloaded_->forget(); }
@@ -46,7 +46,7 @@ class CopyOnDevice final : public OffloadedTensor {
   void replace(const at::Tensor& tensor) override {
     const at::Tensor there = offloaded_->borrow();
     there.copy_(tensor);
-    offloaded_->put(there, true);
+    offloaded_->return_borrowed(there, true);
   }
 
  private:
@@ -62,10 +62,10 @@ void OffloadedTensor::copy_to(const at::Tensor& to) {
   try {
     to.copy_(lent);
   } catch (...) {
-    put(lent, false);
+    return_borrowed(lent, false);
     throw;
   }
-  put(lent, false);
+  return_borrowed(lent, false);
 }
 
 std::shared_ptr<OffloadedTensor> copied_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded) {

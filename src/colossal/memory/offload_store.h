@@ -33,15 +33,15 @@ class OffloadedTensor {
   /// Announces that the tensor is borrowed soon, so that the store may start to load it. May be called any number of
   /// times, even if no borrow follows.
   virtual void expect() {}
-  /// Borrows the tensor: returns it with the values that offload(), replace() or the last put() with `changed` stored.
-  /// A tensor is borrowed once at a time: put() must be called before the next borrow. After forget() the values are
-  /// arbitrary; the store keeps them only if put() reports a change.
+  /// Borrows the tensor: returns it with the values that offload(), replace() or the last return_borrowed() with
+  /// `changed` stored. A tensor is borrowed once at a time: return_borrowed() must be called before the next borrow.
+  /// After forget() the values are arbitrary; the store keeps them only if return_borrowed() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor borrow() = 0;
-  /// Ends the borrow of `lent`, the tensor that borrow() returned; the caller must not use it afterwards. `changed`: the
-  /// values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written to
-  /// the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
-  virtual void put(const at::Tensor& lent, bool changed) = 0;
+  /// Ends the borrow of `lent`, the tensor that borrow() returned; the caller must not use it afterwards. `changed`:
+  /// the values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written
+  /// to the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
+  virtual void return_borrowed(const at::Tensor& lent, bool changed) = 0;
   /// Copies the values into `to`, a tensor of the same sizes and dtype on any device. It replaces a borrow for one
   /// copy, so the tensor must not be borrowed. If `to` is on an accelerator, the accelerator's current stream makes the
   /// copy. Later operators of that stream see the values, and `to` must live until then. The host does not wait for the
@@ -75,8 +75,8 @@ class InPlace final : public OffloadStore {
 };
 
 /// Returns a handle that provides the tensor of `offloaded`, which is on another device, as a copy on `device`. If the
-/// copy was changed, put() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits for the other
-/// device.
+/// copy was changed, return_borrowed() copies it back. Memory: one copy of the borrowed tensor. Cost: a borrow waits
+/// for the other device.
 std::shared_ptr<OffloadedTensor> copied_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded);
 
 }  // namespace colossal::memory

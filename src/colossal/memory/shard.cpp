@@ -68,17 +68,17 @@ struct ShardTensors {
     tenant.access = std::max(tenant.access, access);
   }
 
-  void put(Tenant& tenant, const at::Tensor& from) {
+  void return_borrowed(Tenant& tenant, const at::Tensor& from) {
     const Access access = std::exchange(tenant.access, Access::None);
     const at::Tensor lent = std::exchange(tenant.lent, {});
     if (access == Access::None) return;
     if (access == Access::Read || from.is_same(lent)) {
-      if (tenant.is_there()) tenant.offloaded->put(lent, access == Access::Write);
+      if (tenant.is_there()) tenant.offloaded->return_borrowed(lent, access == Access::Write);
       return;
     }
     const at::Tensor own = lent.defined() && from.defined() && from.is_alias_of(lent) ? from.clone() : from;
     if (lent.defined()) {
-      tenant.offloaded->put(lent, false);
+      tenant.offloaded->return_borrowed(lent, false);
       tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
     }
     if (!own.defined()) return drop(tenant);
@@ -152,7 +152,7 @@ Resident::~Resident() {
   if (shard_->values.access == Access::Write) shard_->options = values.options();
   if (std::exchange(shard_->is_updated, false)) shard_->end_update();
   shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
-    shard_->put(tenant, from);
+    shard_->return_borrowed(tenant, from);
   });
   shard_->is_lent = false;
   shard_->returned.notify_all();

@@ -31,7 +31,7 @@ struct Pinned final : OffloadedTensor {
     copy.wait();  // the borrower may write to the tensor
     return tensor;
   }
-  void put(const at::Tensor&, bool) override {}
+  void return_borrowed(const at::Tensor&, bool) override {}
   void copy_to(const at::Tensor& to) override {
     if (tensor::is_elsewhere(to))
       copy.to_device(to, tensor);
@@ -80,8 +80,8 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     expect_others();
   }
 
-  void put(const at::Tensor& lent, bool changed) override {
-    if (offloaded) return offloaded->put(lent, changed);
+  void return_borrowed(const at::Tensor& lent, bool changed) override {
+    if (offloaded) return offloaded->return_borrowed(lent, changed);
     if (!changed) return;  // the borrower did not fill it
     try {
       replace(lent);

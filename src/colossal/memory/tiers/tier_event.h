@@ -9,7 +9,7 @@ struct TierEvent {
   enum class Kind {
     Set,     ///< the tensor got new values from memory by offload() or replace(); it is in host memory
     Borrow,  ///< a borrow started; the tensor is in host memory
-    Put,     ///< a borrow ended without changes
+    Return,  ///< a borrow ended without changes
     Change,  ///< a borrow ended, and the values changed
     Gone,    ///< the values are discarded: OffloadedTensor::forget(), or the handle was destroyed
     Read,    ///< a read from the disk started; the tensor takes room in host memory

@@ -108,12 +108,12 @@ class TieredHandle final : public OffloadedTensor {
     end_loan();
   }
 
-  void put(const at::Tensor&, bool changed) override {
+  void return_borrowed(const at::Tensor&, bool changed) override {
     attempt([&] {
       tenant_.is_lent = false;
       if (changed) tenant_.has_values = true, tenant_.on_disk = false;
       if (!tenant_.has_values) leave_memory();
-      state_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
+      state_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Return, tenant_);
       state_.settle(tenant_);
       state_.read_ahead();
     });
@@ -146,7 +146,7 @@ class TieredHandle final : public OffloadedTensor {
   /// Ends a borrow without changes.
   void end_loan() {
     tenant_.is_lent = false;
-    state_.record(TierEvent::Kind::Put, tenant_);
+    state_.record(TierEvent::Kind::Return, tenant_);
     state_.settle(tenant_);
   }
 
