@@ -31,7 +31,7 @@ class HeardStore final : public OffloadStore {
         : steps(std::move(steps)), name(std::move(name)), tensor(std::move(tensor)) {}
     ~Heard() override { steps->push_back("end " + name); }
     int64_t bytes() const override { return static_cast<int64_t>(tensor.nbytes()); }
-    void expect() override { steps->push_back("expect " + name); }
+    void prefetch() override { steps->push_back("prefetch " + name); }
     at::Tensor borrow() override {
       steps->push_back("borrow " + name);
       return tensor;
@@ -87,7 +87,7 @@ TEST(InputsAt, PrefetchesTheInputsOfThePrecedingBlock) {
   store->steps->clear();
   loss.backward();
   EXPECT_EQ(*store->steps,
-            (Steps{"borrow 2", "expect 1", "end 2", "borrow 1", "expect 0", "end 1", "borrow 0", "end 0"}));
+            (Steps{"borrow 2", "prefetch 1", "end 2", "borrow 1", "prefetch 0", "end 1", "borrow 0", "end 0"}));
 }
 
 /// Runs a chain of blocks that read two states and write both.
@@ -108,7 +108,7 @@ TEST(InputsAt, StoresAndPrefetchesTheInputsOfABlockTogether) {
   EXPECT_EQ(*store->steps, (Steps{"offload 0", "offload 1", "offload 2", "offload 3"}));
   store->steps->clear();
   loss.backward();
-  EXPECT_EQ(*store->steps, (Steps{"borrow 2", "borrow 3", "expect 0", "expect 1", "end 2", "end 3", "borrow 0",
+  EXPECT_EQ(*store->steps, (Steps{"borrow 2", "borrow 3", "prefetch 0", "prefetch 1", "end 2", "end 3", "borrow 0",
                                   "borrow 1", "end 0", "end 1"}));
   EXPECT_TRUE(at::equal(a.grad(), same.grad()));
   EXPECT_FALSE(b.grad().defined()) << "it requires none";

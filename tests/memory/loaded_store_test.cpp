@@ -73,7 +73,7 @@ TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   others->forget_counts();
   read(*offloaded[1]);
   std::vector<int64_t> expected;
-  for (const auto& count : others->counts) expected.push_back(count.expected);
+  for (const auto& count : others->counts) expected.push_back(count.prefetches);
   EXPECT_EQ(expected, (std::vector<int64_t>{0, 0, 1, 1}));
 }
 

@@ -46,7 +46,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
       EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
       if (is_elsewhere) {
         EXPECT_GT(offload->borrows(), 0);
-        EXPECT_GT(offload->expected(), 0) << "the next segment while one is copied";
+        EXPECT_GT(offload->prefetches(), 0) << "the next segment while one is copied";
       }
       if (is_elsewhere && world.size() == 1) EXPECT_EQ(offload->peak_borrowed, 32);
       reducer.zero();

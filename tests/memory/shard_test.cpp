@@ -90,7 +90,7 @@ TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
   const Shard shard = shard_in(store);
   EXPECT_EQ(store->borrows(), 0) << "states and new gradients need nothing of the others";
   {
-    shard.expect({.gradients = Access::Read});
+    shard.prefetch({.gradients = Access::Read});
     const Lease lease = shard.lease({.gradients = Access::Read});
     EXPECT_EQ(lease->gradients.sum().item<double>(), 120);
     EXPECT_FALSE(lease->values.defined());
@@ -98,7 +98,7 @@ TEST(Lease, BorrowsOnlyItsNeedsAndWritesBackOnlyChanges) {
     EXPECT_FALSE(lease->states[0].defined() || lease->states[1].defined());
     lease->gradients.fill_(0);  // lost, because the access is Read
   }
-  EXPECT_EQ(store->expected(), 1);
+  EXPECT_EQ(store->prefetches(), 1);
   EXPECT_EQ(store->borrows(), 1);
   EXPECT_EQ(store->written(), 0);
   {

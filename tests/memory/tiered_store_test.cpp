@@ -88,7 +88,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
             ASSERT_EQ(tensor.max().item<double>(), want[number]);
             const bool writes = random() % 2 == 0;
             if (writes) tensor.fill_(++want[number]);
-            if (random() % 5 == 0) s.offloaded[(number + 1) % want.size()]->expect();
+            if (random() % 5 == 0) s.offloaded[(number + 1) % want.size()]->prefetch();
             s.offloaded[number]->return_borrowed(tensor, writes);
           }
           ASSERT_LE(s.store.counts().peak_host_bytes, s.budget) << policy;

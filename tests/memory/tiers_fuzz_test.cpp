@@ -60,7 +60,7 @@ class Player {
       lent_blocks_ -= tensor.lent.defined() ? tensor.blocks : 0;
       tensors_.erase(it);  // destroyed even if it is borrowed
     } else if (what < 3) {
-      tensor.offloaded->expect();
+      tensor.offloaded->prefetch();
     } else if (tensor.lent.defined()) {
       return_borrowed(tensor);
     } else if (what == 3) {
@@ -248,7 +248,7 @@ Access any_access(std::mt19937& random) { return static_cast<Access>(random() % 
 void lease_and_change(Modelled& one, std::mt19937& random) {
   Needs needs{any_access(random), any_access(random), any_access(random)};
   if (random() % 2) needs.places = {random() % 3, random() % 3};
-  if (random() % 2) one.shard.expect(needs);
+  if (random() % 2) one.shard.prefetch(needs);
   const Lease lease = one.shard.lease(needs);
   const auto meet = [](Access access, at::Tensor& tensor, double& value) {
     if (access == Access::None) return;

@@ -43,7 +43,7 @@ class SampledStore final : public OffloadStore {
     Sampled(SampledStore& store, std::unique_ptr<OffloadedTensor> offloaded)
         : store(store), offloaded(std::move(offloaded)) {}
     int64_t bytes() const override { return offloaded->bytes(); }
-    void expect() override { offloaded->expect(), store.sample(); }
+    void prefetch() override { offloaded->prefetch(), store.sample(); }
     at::Tensor borrow() override {
       const at::Tensor lent = offloaded->borrow();
       store.sample();

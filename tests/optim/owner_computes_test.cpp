@@ -55,13 +55,13 @@ TEST(OwnerComputes, PrefetchesShardsOfTheNextWindow) {
                {.needs = {.values = memory::Access::Read},
                 .collect =
                     [&](size_t k, const at::Tensor&, const auto& leases) {
-                      EXPECT_EQ(offload->counts[2].expected, 1) << "from the first window on";
+                      EXPECT_EQ(offload->counts[2].prefetches, 1) << "from the first window on";
                       EXPECT_EQ(offload->counts[2].borrows, k < 2 ? 0 : 1);
                       EXPECT_EQ(leases.count(matrices[k].shards[0]), 1u);
                     },
                 .compute = [](size_t, const at::Tensor& whole) { return whole.sum().view({1}); },
                 .hand_out = [](size_t, const at::Tensor&, const auto&) {}});
-    for (const size_t leased : {0, 1}) EXPECT_EQ(offload->counts[leased].expected, 0) << "shard " << leased;
+    for (const size_t leased : {0, 1}) EXPECT_EQ(offload->counts[leased].prefetches, 0) << "shard " << leased;
     EXPECT_EQ(offload->borrows(), 3) << "the shard of both windows once";
   });
 }

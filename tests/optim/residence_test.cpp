@@ -43,7 +43,7 @@ TEST_P(EveryRule, StepsEquallyWithOffloadedShards) {
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(at::equal(got[i], want[i])) << "tensor " << i << " under " << to_string(layout);
       EXPECT_GT(offload->borrows(), 0);
-      EXPECT_GT(offload->expected(), 0) << "the second shard while the first is updated";
+      EXPECT_GT(offload->prefetches(), 0) << "the second shard while the first is updated";
     });
 }
 INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),

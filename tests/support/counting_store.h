@@ -19,7 +19,7 @@ class CountingStore final : public memory::OffloadStore {
  public:
   /// The counts of one tensor that was stored.
   struct Count {
-    int64_t numel = 0, expected = 0, borrows = 0, written = 0;
+    int64_t numel = 0, prefetches = 0, borrows = 0, written = 0;
     bool is_lent = false, is_gone = false;
   };
   std::vector<Count> counts;  ///< counts of the tensors, in the order of offload()
@@ -41,7 +41,7 @@ class CountingStore final : public memory::OffloadStore {
   int64_t written(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
     return sum(&Count::written, first, end);
   }
-  int64_t expected() const { return sum(&Count::expected, 0, counts.size()); }
+  int64_t prefetches() const { return sum(&Count::prefetches, 0, counts.size()); }
   int64_t lent() const {  ///< number of elements that are borrowed
     int64_t total = 0;
     for (const Count& count : counts) total += count.is_lent ? count.numel : 0;
@@ -51,7 +51,7 @@ class CountingStore final : public memory::OffloadStore {
     return std::count_if(counts.begin(), counts.end(), [](const Count& count) { return !count.is_gone; });
   }
   void forget_counts() {
-    for (Count& count : counts) count.expected = count.borrows = count.written = 0;
+    for (Count& count : counts) count.prefetches = count.borrows = count.written = 0;
     peak_borrowed = 0;
   }
 
@@ -64,7 +64,7 @@ class CountingStore final : public memory::OffloadStore {
       count().is_lent = false;
     }
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
-    void expect() override { ++count().expected; }
+    void prefetch() override { ++count().prefetches; }
     at::Tensor borrow() override {
       require(number != store.broken, "store", "tensor ", number, " is broken");
       EXPECT_FALSE(count().is_lent) << "tensor " << number << " is borrowed twice";

@@ -108,7 +108,7 @@ void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& [first, length, offloaded] = segments_[i];
     to_borrow(i).copy_to(to.narrow(0, first, length));
-    if (i + 1 < segments_.size()) segments_[i + 1].offloaded->expect();
+    if (i + 1 < segments_.size()) segments_[i + 1].offloaded->prefetch();
   }
 }
 

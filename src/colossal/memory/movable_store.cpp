@@ -32,8 +32,8 @@ class MovableStore::Movable final : public OffloadedTensor {
   }
 
   int64_t bytes() const override { return there_ ? there_->bytes() : 0; }
-  void expect() override {
-    if (there_) there_->expect();
+  void prefetch() override {
+    if (there_) there_->prefetch();
   }
   at::Tensor borrow() override {
     if (there_) return there_->borrow();

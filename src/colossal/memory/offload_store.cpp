@@ -28,7 +28,7 @@ class CopyOnDevice final : public OffloadedTensor {
   CopyOnDevice(at::Device device, std::shared_ptr<OffloadedTensor> offloaded)
       : device_(device), offloaded_(std::move(offloaded)) {}
   int64_t bytes() const override { return offloaded_->bytes(); }
-  void expect() override { offloaded_->expect(); }
+  void prefetch() override { offloaded_->prefetch(); }
   at::Tensor borrow() override {
     there_ = offloaded_->borrow();
     // Pinned, so that changed values are copied back without a wait. LibTorch reuses the memory only after that copy.

@@ -32,7 +32,7 @@ class OffloadedTensor {
   virtual int64_t bytes() const = 0;
   /// Announces that the tensor is borrowed soon, so that the store may start to load it. May be called any number of
   /// times, even if no borrow follows.
-  virtual void expect() {}
+  virtual void prefetch() {}
   /// Borrows the tensor: returns it with the values that offload(), replace() or the last return_borrowed() with
   /// `changed` stored. A tensor is borrowed once at a time: return_borrowed() must be called before the next borrow.
   /// After forget() the values are arbitrary; the store keeps them only if return_borrowed() reports a change.

@@ -266,10 +266,10 @@ void Shard::make_copy() const {
   lease({.copy = Access::Read});
 }
 
-void Shard::expect(const Needs& needs) const {
+void Shard::prefetch(const Needs& needs) const {
   const std::lock_guard lock(tensors_->mutex);
   tensors_->for_tenants(needs, nullptr, [](ShardTensors::Tenant& tenant, Access access, const at::Tensor&) {
-    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.offloaded->expect();
+    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.offloaded->prefetch();
   });
 }
 

@@ -149,7 +149,7 @@ class Shard {
   void make_copy() const;
 
   /// Announces a lease of `needs`, so that the store can start to load the tensors.
-  void expect(const Needs& needs) const;
+  void prefetch(const Needs& needs) const;
   /// Starts a lease of `needs`, or adds them to the lease that is held.
   /// Errors: errors of a borrow. The tensors that this call borrowed are then returned and no lease starts; a lease
   ///         that is already held goes on. The call also throws what OffloadStore::offload() threw when an earlier
@@ -167,7 +167,7 @@ template <class Body>
 void for_leases(const std::vector<Shard>& shards, const Needs& needs, const Body& body) {
   for (size_t i = 0; i < shards.size(); ++i) {
     const Lease lease = shards[i].lease(needs);
-    if (i + 1 < shards.size()) shards[i + 1].expect(needs);
+    if (i + 1 < shards.size()) shards[i + 1].prefetch(needs);
     body(i, *lease);
   }
 }

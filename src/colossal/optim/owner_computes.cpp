@@ -55,7 +55,7 @@ void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::Tens
       if (!leases.count(i)) leases[i] = shards[i].lease(work.needs);
     if (w + 2 < windows_.size())
       for (const size_t i : shards_of(w + 1))
-        if (!leases.count(i)) shards[i].expect(work.needs);
+        if (!leases.count(i)) shards[i].prefetch(work.needs);
     std::map<size_t, at::Tensor> own;
     for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
       at::Tensor whole = at::zeros(matrices_[k].shape, options);

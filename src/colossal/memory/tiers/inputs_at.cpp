@@ -20,10 +20,10 @@ struct InputsAt::Place {
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;  // null: taken back
   std::mutex mutex{};
 
-  void expect() {
+  void prefetch() {
     const std::lock_guard lock(mutex);
     for (const auto& one : offloaded)
-      if (one) one->expect();
+      if (one) one->prefetch();
   }
 };
 
@@ -81,7 +81,7 @@ struct InputsAt::Inputs final : nn::OffloadedInputs {
       *returned += static_cast<int64_t>(taken[i].nbytes());
     }
     // Announced after the inputs that are needed now, so that they load while their block runs backward.
-    if (const auto next = before.lock()) next->expect();
+    if (const auto next = before.lock()) next->prefetch();
     for (auto& offloaded : place->offloaded)
       offloaded.reset();  // their values are not needed any more, so they are never written
     return taken;

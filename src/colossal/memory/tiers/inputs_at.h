@@ -17,7 +17,7 @@
 namespace colossal::memory {
 
 /// Copies the inputs of each block to `offload`, from which they may move to a lower tier at once. Copies them back
-/// into new memory when backward requests them. It then also announces (OffloadedTensor::expect) the inputs that were
+/// into new memory when backward requests them. It then also announces (OffloadedTensor::prefetch) the inputs that were
 /// stored just before, because backward needs these next.
 ///
 /// Memory:        the memory that `offload` uses for an input, and a copy of it while its block runs backward.

@@ -15,7 +15,7 @@ namespace colossal::memory {
 namespace {
 
 /// Number of tensors that are announced ahead in the first pass: the next one, and one that is read after it.
-constexpr size_t kExpected = 2;
+constexpr size_t kPrefetched = 2;
 
 /// A resident tensor in pinned memory, from which an accelerator copies without blocking the host.
 struct Pinned final : OffloadedTensor {
@@ -60,8 +60,8 @@ struct LoadedStore::Waiting final : OffloadedTensor {
   }
 
   int64_t bytes() const override { return taken; }
-  void expect() override {
-    if (offloaded) offloaded->expect();
+  void prefetch() override {
+    if (offloaded) offloaded->prefetch();
   }
 
   at::Tensor borrow() override {
@@ -69,7 +69,7 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     // Tensors that are not resident need no pinned memory here, because `others` copies them into its own buffers.
     if (!offloaded) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
     at::Tensor lent = offloaded->borrow();
-    expect_others();
+    prefetch_others();
     return lent;
   }
 
@@ -77,7 +77,7 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
     if (!offloaded) return;  // arbitrary values suffice before the tensor is filled
     offloaded->copy_to(to);
-    expect_others();
+    prefetch_others();
   }
 
   void return_borrowed(const at::Tensor& lent, bool changed) override {
@@ -103,9 +103,9 @@ struct LoadedStore::Waiting final : OffloadedTensor {
       offloaded = InPlace().offload(tensor);
   }
 
-  void expect_others() {
-    for (size_t i = 1; travels() && i <= kExpected && *place + i < store.travelling_.size(); ++i)
-      if (Waiting* next = store.travelling_[*place + i]) next->expect();
+  void prefetch_others() {
+    for (size_t i = 1; travels() && i <= kPrefetched && *place + i < store.travelling_.size(); ++i)
+      if (Waiting* next = store.travelling_[*place + i]) next->prefetch();
   }
 
   bool travels() const { return place.has_value(); }

@@ -58,7 +58,7 @@ class TieredHandle final : public OffloadedTensor {
 
   int64_t bytes() const override { return tenant_.bytes; }
 
-  void expect() override {
+  void prefetch() override {
     attempt([&] {
       // read_ahead() prefetches tensors whose next use is predicted. This covers the others, for instance in the first
       // step.

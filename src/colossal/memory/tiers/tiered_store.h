@@ -31,8 +31,8 @@ struct TieredStoreState;
 ///
 /// The store records the order of uses in a step and predicts it for the next one. While one tensor is in use, it reads
 /// the tensors that are used next, and writes ahead what will be evicted. A predicted tensor never displaces one that
-/// is used before it. If a caller announces a tensor without a predicted use (OffloadedTensor::expect()), it displaces
-/// the tensors that the policy chooses.
+/// is used before it. If a caller announces a tensor without a predicted use (OffloadedTensor::prefetch()), it
+/// displaces the tensors that the policy chooses.
 ///
 /// Memory:            host_bytes for all buffers, including transfers. The tensors that are borrowed at one time must
 ///                    fit together with one more. With a disk, a single tensor that offload() stores and that does not
@@ -51,8 +51,8 @@ class TieredStore final : public OffloadStore {
     int64_t host_bytes = std::numeric_limits<int64_t>::max();
     std::shared_ptr<DiskSpace> disk{};     ///< null = no disk: all tensors must fit into the host's budget
     std::unique_ptr<Eviction> eviction{};  ///< null = the policy "auto"
-    /// Fraction of the budget for tensors that are read before they are used; 0 = only OffloadedTensor::expect() reads
-    /// ahead
+    /// Fraction of the budget for tensors that are read before they are used; 0 = only OffloadedTensor::prefetch()
+    /// reads ahead
     double ahead = 0.25;
     /// Device from which tensors are stored and to which they are copied. If it is an accelerator, buffers are pinned.
     /// Neither the device nor the host then waits for copies to buffers, unless four tensors are already being copied
