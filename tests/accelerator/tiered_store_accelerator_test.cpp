@@ -99,7 +99,7 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
     std::mt19937 random(5);
     std::vector<std::unique_ptr<OffloadedTensor>> offloaded(8);
     std::vector<double> want(offloaded.size());
-    std::vector<bool> forgotten(offloaded.size(), true);
+    std::vector<bool> discarded(offloaded.size(), true);
     double next = 0;
     for (int use = 0; use < 600; ++use) {
       if (use % 40 == 0) {
@@ -109,13 +109,13 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
       }
       const size_t i = random() % offloaded.size();
       const std::string what = "use " + std::to_string(use);
-      if (!offloaded[i] || (random() % 4 == 0 && !forgotten[i])) {
+      if (!offloaded[i] || (random() % 4 == 0 && !discarded[i])) {
         offloaded[i] = tiers->offload(there(want[i] = ++next));
-        forgotten[i] = false;
-      } else if (forgotten[i] || random() % 4 == 0) {
+        discarded[i] = false;
+      } else if (discarded[i] || random() % 4 == 0) {
         offloaded[i]->replace(random() % 2 == 0 ? there(++next) : at::full({kNumel}, ++next));
         want[i] = next;
-        forgotten[i] = false;
+        discarded[i] = false;
       } else if (random() % 3 == 0) {
         const at::Tensor lent = offloaded[i]->borrow();
         expect_all(lent, want[i], what);
@@ -123,8 +123,8 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
         if (writes) lent.fill_(want[i] = ++next);
         offloaded[i]->return_borrowed(lent, writes);
       } else if (random() % 6 == 0) {
-        offloaded[i]->forget();
-        forgotten[i] = true;
+        offloaded[i]->discard();
+        discarded[i] = true;
       } else {
         at::Tensor to = at::empty({kNumel}, at::device(test::accelerator()));
         offloaded[i]->copy_to(to);

@@ -37,7 +37,7 @@ class HeardStore final : public OffloadStore {
       return tensor;
     }
     void return_borrowed(const at::Tensor&, bool changed) override { EXPECT_FALSE(changed); }
-    void forget() override { FAIL(); }
+    void discard() override { FAIL(); }
     void replace(const at::Tensor&) override { FAIL(); }
     std::shared_ptr<Steps> steps;
     std::string name;
@@ -184,7 +184,7 @@ struct BrokenStore final : OffloadStore {
       int64_t bytes() const override { return 0; }
       at::Tensor borrow() override { throw Error("disk", "it is lost"); }
       void return_borrowed(const at::Tensor&, bool) override {}
-      void forget() override {}
+      void discard() override {}
       void replace(const at::Tensor&) override {}
     };
     return std::make_unique<Lost>();

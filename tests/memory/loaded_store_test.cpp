@@ -70,7 +70,7 @@ TEST(LoadedStore, PrefetchesInTheOrderOfStoring) {
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   for (int i = 0; i < 4; ++i) offloaded.push_back(loaded.offload(hollow(kBlock / 4)));
   for (const auto& one : offloaded) fill(*one, 1);
-  others->forget_counts();
+  others->reset_counts();
   read(*offloaded[1]);
   std::vector<int64_t> expected;
   for (const auto& count : others->counts) expected.push_back(count.prefetches);

@@ -47,13 +47,13 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
 
 TEST_F(MovableStores, MovesDiscardedTensors) {
   const auto offloaded = store->offload(numbers(1));
-  offloaded->forget();
+  offloaded->discard();
   store->move(true);
   EXPECT_EQ(*on_device, 0) << "there are no values";
   EXPECT_EQ(store->bytes(), kBytes) << "but there may be";
   offloaded->replace(numbers(4));
   EXPECT_EQ(*on_device, kBytes);
-  offloaded->forget();
+  offloaded->discard();
   EXPECT_EQ(*on_device, 0);
   store->move(false);
   EXPECT_EQ(in_host(), 0);

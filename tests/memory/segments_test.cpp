@@ -42,7 +42,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
         }
         EXPECT_EQ(first, chunk->part_length());
       }
-      offload->forget_counts();
+      offload->reset_counts();
       EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
       if (is_elsewhere) {
         EXPECT_GT(offload->borrows(), 0);

@@ -45,7 +45,7 @@ class SlowStore final : public OffloadStore {
         store.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return store.borrows_ > 1; });
       value = lent.clone();
     }
-    void forget() override {}
+    void discard() override {}
     void replace(const at::Tensor& tensor) override { value = tensor.clone(); }
     SlowStore& store;
     at::Tensor value;

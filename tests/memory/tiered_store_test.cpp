@@ -80,7 +80,7 @@ TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
             s.offloaded[number]->replace(at::full({numel_of(number)}, step, at::kFloat));
             want[number] = step, forgotten[number] = false;
           } else if (order() % 11 == 0) {
-            s.offloaded[number]->forget();
+            s.offloaded[number]->discard();
             forgotten[number] = true;
           } else {
             const at::Tensor tensor = s.offloaded[number]->borrow();

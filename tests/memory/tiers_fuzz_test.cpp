@@ -64,7 +64,7 @@ class Player {
     } else if (tensor.lent.defined()) {
       return_borrowed(tensor);
     } else if (what == 3) {
-      tensor.offloaded->forget();
+      tensor.offloaded->discard();
       tensor.value.reset();
     } else if (what == 4 || !tensor.value) {
       replace(tensor);

@@ -52,7 +52,7 @@ class SampledStore final : public OffloadStore {
     void return_borrowed(const at::Tensor& lent, bool changed) override {
       offloaded->return_borrowed(lent, changed), store.sample();
     }
-    void forget() override { offloaded->forget(), store.sample(); }
+    void discard() override { offloaded->discard(), store.sample(); }
     void replace(const at::Tensor& tensor) override { offloaded->replace(tensor), store.sample(); }
     SampledStore& store;
     std::unique_ptr<OffloadedTensor> offloaded;

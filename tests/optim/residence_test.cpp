@@ -55,7 +55,7 @@ TEST(Residence, LoadsGradientsForNormsAndClipping) {
     RankState here(world, {}), there(world, {}, offload);
     here.set_gradients(1, 1);
     there.set_gradients(1, 1);
-    offload->forget_counts();
+    offload->reset_counts();
     for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity})
       EXPECT_EQ(gradient_norm(there.shards, there.mesh, order), gradient_norm(here.shards, here.mesh, order));
     EXPECT_EQ(offload->counts.size(), 4u) << "values and gradients of two shards";
@@ -97,7 +97,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingSt
     parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
     const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
     for (int64_t t = 1; t <= 3; ++t) {
-      if (options.offload) offload->forget_counts();
+      if (options.offload) offload->reset_counts();
       const int64_t gathers_before = store.counts().gathers;
       reducer.zero();
       for (const bool last : {false, true}) {
@@ -149,11 +149,11 @@ TEST(Residence, LoadsEachTensorOncePerPassOfTheRule) {
       if (c.name == "galore") c.rank = 3;
       const auto offload = std::make_shared<test::CountingStore>();
       RankState rank(world, {}, offload);
-      offload->forget_counts();
+      offload->reset_counts();
       const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
       EXPECT_EQ(offload->borrows(), 0) << name << ": to make states nothing is borrowed";
       rank.set_gradients(1, 4);
-      offload->forget_counts();
+      offload->reset_counts();
       optimizer->step(1, rate_of(1), 0.25);
       const Walks& want = walks.at(name);
       for (const size_t values : {0, 2}) EXPECT_EQ(offload->counts[values].borrows, want.values) << name;

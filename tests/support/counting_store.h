@@ -50,7 +50,7 @@ class CountingStore final : public memory::OffloadStore {
   int64_t places() const {  ///< number of tensors whose values are stored
     return std::count_if(counts.begin(), counts.end(), [](const Count& count) { return !count.is_gone; });
   }
-  void forget_counts() {
+  void reset_counts() {
     for (Count& count : counts) count.prefetches = count.borrows = count.written = 0;
     peak_borrowed = 0;
   }
@@ -79,12 +79,12 @@ class CountingStore final : public memory::OffloadStore {
       EXPECT_EQ(lent.dtype(), value.dtype());
       count().is_lent = false;
       count().written += changed;
-      EXPECT_TRUE(changed || !count().is_gone) << "tensor " << number << " was forgotten and not written";
+      EXPECT_TRUE(changed || !count().is_gone) << "tensor " << number << " was discarded and not written";
       if (changed) count().is_gone = false;
       if (changed) value.copy_(lent);
       spoil(lent);
     }
-    void forget() override {
+    void discard() override {
       count().is_lent = false;
       count().is_gone = true;
       spoil(value);

@@ -37,7 +37,7 @@ class FailingStore final : public memory::OffloadStore {
       return value;
     }
     void return_borrowed(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_lent, false)); }
-    void forget() override { is_lent = false; }
+    void discard() override { is_lent = false; }
     void replace(const at::Tensor& tensor) override {
       store.call();
       value.copy_(tensor);

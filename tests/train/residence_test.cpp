@@ -65,14 +65,14 @@ TEST(StateElsewhere, LoadsOneShardAtATime) {
         Model model(world, count, optimizer), resumed(world, count, optimizer);
         ASSERT_EQ(model.optimization->store().shards().size(), static_cast<size_t>(count));
         model.step();
-        model.offload->forget_counts();
+        model.offload->reset_counts();
         checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.coordinates(), 0);
         peak_saved.push_back(model.offload->peak_borrowed);
         for (const auto& tensor : model.offload->counts)  // directions are not stored after an update
           EXPECT_EQ(tensor.borrows, tensor.numel > 0 && !tensor.is_gone ? 1 : 0) << optimizer << ": once each";
         EXPECT_EQ(model.offload->written(), 0);
         model.saved_borrows = model.offload->borrows();
-        resumed.offload->forget_counts();
+        resumed.offload->reset_counts();
         resumed.load(folder.path());
         peak_loaded.push_back(resumed.offload->peak_borrowed);
         EXPECT_EQ(resumed.loaded_borrows, model.saved_borrows) << optimizer << ": once each";

@@ -97,7 +97,7 @@ class Replay {
         lent = offloaded.borrow();
         return;
       case Kind::Gone:
-        return offloaded.forget();
+        return offloaded.discard();
       default:
         return offloaded.return_borrowed(std::exchange(lent, {}), event.kind == Kind::Change);
     }

@@ -49,10 +49,10 @@ class MovableStore::Movable final : public OffloadedTensor {
     if (there_) return there_->copy_to(to);
     to.copy_(borrow());
   }
-  void forget() override {
+  void discard() override {
     has_values_ = false;
     if (there_)
-      there_->forget();
+      there_->discard();
     else
       hold({});
   }
@@ -77,7 +77,7 @@ class MovableStore::Movable final : public OffloadedTensor {
       return;
     }
     there_ = store_.behind_->offload(has_values_ ? here_ : at::zeros(sizes_, options_));
-    if (!has_values_) there_->forget();
+    if (!has_values_) there_->discard();
     hold({});
   }
   int64_t size() const { return size_; }

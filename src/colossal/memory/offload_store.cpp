@@ -16,7 +16,7 @@ struct Here final : OffloadedTensor {
     return tensor;
   }
   void return_borrowed(const at::Tensor&, bool) override {}
-  void forget() override { tensor.reset(); }
+  void discard() override { tensor.reset(); }
   void replace(const at::Tensor& other) override { tensor = other; }
   at::Tensor tensor;
   std::vector<int64_t> sizes;
@@ -41,7 +41,7 @@ class CopyOnDevice final : public OffloadedTensor {
     offloaded_->return_borrowed(there, changed);
   }
   void copy_to(const at::Tensor& to) override { offloaded_->copy_to(to); }
-  void forget() override { offloaded_->forget(); }
+  void discard() override { offloaded_->discard(); }
   /// Copies into the existing tensor, because parameters are views of it.
   void replace(const at::Tensor& tensor) override {
     const at::Tensor there = offloaded_->borrow();

@@ -35,7 +35,7 @@ class OffloadedTensor {
   virtual void prefetch() {}
   /// Borrows the tensor: returns it with the values that offload(), replace() or the last return_borrowed() with
   /// `changed` stored. A tensor is borrowed once at a time: return_borrowed() must be called before the next borrow.
-  /// After forget() the values are arbitrary; the store keeps them only if return_borrowed() reports a change.
+  /// After discard() the values are arbitrary; the store keeps them only if return_borrowed() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor borrow() = 0;
   /// Ends the borrow of `lent`, the tensor that borrow() returned; the caller must not use it afterwards. `changed`:
@@ -49,7 +49,7 @@ class OffloadedTensor {
   virtual void copy_to(const at::Tensor& to);
   /// Discards the values and ends a borrow; the caller must not use the borrowed tensor afterwards. The store may use
   /// the space for other tensors.
-  virtual void forget() = 0;
+  virtual void discard() = 0;
   /// Stores the values of `tensor`, which has the same sizes and dtype, instead of the current ones. The stored tensor
   /// must not be borrowed. As with OffloadStore::offload(), the caller must not use `tensor` afterwards. Errors: see
   /// OffloadStore::offload().

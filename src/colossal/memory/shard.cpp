@@ -114,7 +114,7 @@ struct ShardTensors {
   void make_place_for_directions() {
     if (directions.offloaded) return;
     directions.offloaded = offload->offload(at::empty({length}, options.device(offload->lends_on(options.device()))));
-    directions.offloaded->forget();
+    directions.offloaded->discard();
     directions.has_values = false;
   }
 
@@ -138,7 +138,7 @@ struct ShardTensors {
   }
 
   static void drop(Tenant& tenant) {
-    if (tenant.is_there()) tenant.offloaded->forget();
+    if (tenant.is_there()) tenant.offloaded->discard();
     tenant.has_values = false;
     tenant.lent.reset();
   }
@@ -254,7 +254,7 @@ void Shard::drop_copy() const {
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   if (held || !tensors_->copy.offloaded || tensors_->copy_is_dropped) return;
-  tensors_->copy.offloaded->forget();
+  tensors_->copy.offloaded->discard();
   tensors_->copy_is_dropped = true;
 }
 

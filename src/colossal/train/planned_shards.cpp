@@ -30,7 +30,7 @@ class SizesAlone final : public memory::OffloadStore {
     int64_t bytes() const override { return taken; }
     at::Tensor borrow() override { throw Error("memory", "a tensor of which only the size is known cannot be read"); }
     void return_borrowed(const at::Tensor&, bool) override {}
-    void forget() override {}
+    void discard() override {}
     void replace(const at::Tensor&) override {}
     int64_t taken;
   };

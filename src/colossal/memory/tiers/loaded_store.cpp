@@ -38,7 +38,7 @@ struct Pinned final : OffloadedTensor {
     else
       to.copy_(tensor);
   }
-  void forget() override {}
+  void discard() override {}
   void replace(const at::Tensor& other) override { borrow().copy_(other); }
 
   at::Tensor tensor;
@@ -90,7 +90,7 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     }
   }
 
-  void forget() override { offloaded.reset(); }
+  void discard() override { offloaded.reset(); }
 
   void replace(const at::Tensor& tensor) override {
     if (offloaded) return offloaded->replace(tensor);

@@ -11,7 +11,7 @@ struct TierEvent {
     Borrow,  ///< a borrow started; the tensor is in host memory
     Return,  ///< a borrow ended without changes
     Change,  ///< a borrow ended, and the values changed
-    Gone,    ///< the values are discarded: OffloadedTensor::forget(), or the handle was destroyed
+    Gone,    ///< the values are discarded: OffloadedTensor::discard(), or the handle was destroyed
     Read,    ///< a read from the disk started; the tensor takes room in host memory
     Write,   ///< a write to the disk started
     Leave,   ///< the tensor takes no room in host memory any more

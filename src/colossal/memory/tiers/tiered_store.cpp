@@ -119,7 +119,7 @@ class TieredHandle final : public OffloadedTensor {
     });
   }
 
-  void forget() override {
+  void discard() override {
     const Turn turn(state_);
     const Asked asked(state_, tenant_);
     tenant_.is_lent = false;

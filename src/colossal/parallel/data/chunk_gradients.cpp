@@ -130,7 +130,7 @@ class PartGradients final : public ChunkGradients {
     failure_ = nullptr;
     is_complete_ = false;
     if (std::exchange(is_aside_, false))
-      for (const auto& offloaded : aside_) offloaded->forget();
+      for (const auto& offloaded : aside_) offloaded->discard();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
     std::fill(filled_.begin(), filled_.end(), false);
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
@@ -232,7 +232,7 @@ class PartGradients final : public ChunkGradients {
     try {
       for (size_t i = 0; i < aside_.size(); ++i) {
         aside_[i]->copy_to(segment_of_whole(i));
-        aside_[i]->forget();
+        aside_[i]->discard();
       }
     } catch (...) {  // the other ranks proceed to the reduce_scatter, so this rank must join it
       failure_ = std::current_exception();
