@@ -38,12 +38,12 @@ class TieredStoreOnAccelerator : public test::AcceleratorTest {
 TEST_F(TieredStoreOnAccelerator, BorrowsPinnedMemoryThatADiskReads) {
   const auto tiers = make_store(2);
   const auto offloaded = tiers->offload(there(3));
-  const at::Tensor lent = offloaded->borrow();
-  EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
-  expect_all(lent, 3, "of the device");
-  lent.fill_(4);
-  offloaded->return_borrowed(lent, true);
-  at::Tensor to = at::empty_like(lent, at::device(test::accelerator()));
+  const at::Tensor borrowed = offloaded->borrow();
+  EXPECT_TRUE(borrowed.is_cpu() && borrowed.is_pinned() && is_aligned(borrowed));
+  expect_all(borrowed, 3, "of the device");
+  borrowed.fill_(4);
+  offloaded->return_borrowed(borrowed, true);
+  at::Tensor to = at::empty_like(borrowed, at::device(test::accelerator()));
   offloaded->copy_to(to);
   expect_all(to, 4, "of the host");
   EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
@@ -117,11 +117,11 @@ TEST_F(TieredStoreOnAccelerator, KeepsValuesUnderRandomUses) {
         want[i] = next;
         discarded[i] = false;
       } else if (random() % 3 == 0) {
-        const at::Tensor lent = offloaded[i]->borrow();
-        expect_all(lent, want[i], what);
+        const at::Tensor borrowed = offloaded[i]->borrow();
+        expect_all(borrowed, want[i], what);
         const bool writes = random() % 2 == 0;
-        if (writes) lent.fill_(want[i] = ++next);
-        offloaded[i]->return_borrowed(lent, writes);
+        if (writes) borrowed.fill_(want[i] = ++next);
+        offloaded[i]->return_borrowed(borrowed, writes);
       } else if (random() % 6 == 0) {
         offloaded[i]->discard();
         discarded[i] = true;
@@ -159,15 +159,15 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   constexpr int64_t kTensors = 8, kStay = 3;
   const auto tiers = make_store(3);
   LoadedStore loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
-  EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
+  EXPECT_TRUE(loaded.borrow_device(test::accelerator()).is_cpu());
   std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
   for (int64_t i = 0; i < kTensors; ++i) {
     // The tensor has sizes, but no memory for its elements.
     offloaded.push_back(loaded.offload(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));
     if (i % 2 == 0) {
-      const at::Tensor lent = offloaded.back()->borrow();
-      EXPECT_TRUE(lent.is_cpu());
-      offloaded.back()->return_borrowed(lent.fill_(static_cast<double>(i)), true);
+      const at::Tensor borrowed = offloaded.back()->borrow();
+      EXPECT_TRUE(borrowed.is_cpu());
+      offloaded.back()->return_borrowed(borrowed.fill_(static_cast<double>(i)), true);
     } else {
       offloaded.back()->replace(there(static_cast<double>(i)));
     }
@@ -175,9 +175,9 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
   EXPECT_EQ(loaded.stayed_bytes(), kStay * kBytes);
   int64_t pinned = 0;
   for (const auto& one : offloaded) {
-    const at::Tensor lent = one->borrow();
-    pinned += lent.is_pinned() && is_aligned(lent);
-    one->return_borrowed(lent, false);
+    const at::Tensor borrowed = one->borrow();
+    pinned += borrowed.is_pinned() && is_aligned(borrowed);
+    one->return_borrowed(borrowed, false);
   }
   EXPECT_EQ(pinned, kTensors);
   std::vector<at::Tensor> to;
@@ -200,10 +200,10 @@ TEST_F(TieredStoreOnAccelerator, CopiesLoadedWeightsFromPinnedMemory) {
 TEST_F(TieredStoreOnAccelerator, BorrowsDeviceTensorsAsCopies) {
   const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
   const std::shared_ptr<OffloadedTensor> offloaded = copied_to(at::kCPU, InPlace().offload(values));
-  const at::Tensor lent = offloaded->borrow();
-  expect_all(lent, 1, "borrowed");
-  lent.fill_(2);
-  offloaded->return_borrowed(lent, true);
+  const at::Tensor borrowed = offloaded->borrow();
+  expect_all(borrowed, 1, "borrowed");
+  borrowed.fill_(2);
+  offloaded->return_borrowed(borrowed, true);
   expect_all(values, 2, "written");
   offloaded->return_borrowed(offloaded->borrow().fill_(5), false);
   expect_all(values, 2, "not written");

@@ -245,11 +245,11 @@ TEST(ChunkStore, RecoversFromAFailedLoad) {
       offload->broken = broken;
       EXPECT_TRUE(module.forward(input()).isnan().item<bool>());
       EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("is broken"));
-      EXPECT_EQ(offload->lent(), 0) << "whatever came is back";
+      EXPECT_EQ(offload->borrowed(), 0) << "whatever came is back";
       offload->broken = static_cast<size_t>(-1);
       EXPECT_TRUE(at::equal(module.forward(input()), want));
       store.end_pass();
-      EXPECT_EQ(offload->lent(), 0);
+      EXPECT_EQ(offload->borrowed(), 0);
     }
   });
 }
@@ -285,7 +285,7 @@ TEST(ChunkStore, KeepsOtherRanksRunningAfterAFailedLoad) {
       const std::string message = test::thrown_message([&] { store.rethrow(); });
       EXPECT_EQ(message.find("is broken") != std::string::npos, is_broken) << message;
       EXPECT_EQ(message.empty(), !is_broken);
-      EXPECT_EQ(offload->lent(), 0);
+      EXPECT_EQ(offload->borrowed(), 0);
       offload->broken = static_cast<size_t>(-1);
       store.release_all();
       EXPECT_TRUE(at::equal(module.forward(input()), want));

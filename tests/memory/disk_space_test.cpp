@@ -71,8 +71,8 @@ TEST(DiskSpace, ReadsBackBytesOfAnySize) {
       const at::Tensor bytes = draw_bytes(size);
       DiskExtent extent = disk.allocate(size);
       EXPECT_EQ(extent.bytes(), size);
-      const at::Tensor lent = empty_aligned({size}, at::kByte).copy_(bytes);
-      disk.write(extent, lent);  // no code waits for the write or keeps the tensor
+      const at::Tensor source = empty_aligned({size}, at::kByte).copy_(bytes);
+      disk.write(extent, source);  // no code waits for the write or keeps the tensor
       written.emplace_back(std::move(extent), bytes);
       blocks += whole_blocks(size);
     }

@@ -18,15 +18,15 @@ namespace {
 at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({numel}); }
 
 void fill(OffloadedTensor& offloaded, double value) {
-  const at::Tensor lent = offloaded.borrow();
-  lent.fill_(value);
-  offloaded.return_borrowed(lent, true);
+  const at::Tensor borrowed = offloaded.borrow();
+  borrowed.fill_(value);
+  offloaded.return_borrowed(borrowed, true);
 }
 
 double read(OffloadedTensor& offloaded) {
-  const at::Tensor lent = offloaded.borrow();
-  const double value = lent.min().item<double>();
-  offloaded.return_borrowed(lent, false);
+  const at::Tensor borrowed = offloaded.borrow();
+  const double value = borrowed.min().item<double>();
+  offloaded.return_borrowed(borrowed, false);
   return value;
 }
 
@@ -107,7 +107,7 @@ TEST(LoadedStore, ServesChunksThatAreReadInPlace) {
     for (int pass = 0; pass < 3; ++pass) {
       double value = 0;
       for (const nn::Parameter& p : parameters) EXPECT_EQ(at::sum(p.value).item<double>(), 1024 * ++value);
-      EXPECT_GT(others->lent(), 0) << "what is whole is lent";
+      EXPECT_GT(others->borrowed(), 0) << "what is whole is borrowed";
       store.end_pass();
     }
     EXPECT_LE(others->peak_borrowed, 2 * 1024) << "the chunk in use and the next one";
@@ -115,7 +115,7 @@ TEST(LoadedStore, ServesChunksThatAreReadInPlace) {
     others->broken = 2;
     for (const nn::Parameter& p : parameters) at::sum(p.value);
     EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("tensor 2 is broken"));
-    EXPECT_EQ(others->lent(), 0);
+    EXPECT_EQ(others->borrowed(), 0);
   });
 }
 

@@ -33,10 +33,10 @@ TEST_F(MovableStores, TakesNoHostMemoryWhileOnTheDevice) {
   const auto third = store->offload(numbers(3));
   EXPECT_EQ(*on_device, 3 * kBytes) << "what comes later is there, too";
   EXPECT_EQ(store->bytes(), 3 * kBytes);
-  at::Tensor lent = second->borrow();
-  EXPECT_TRUE(at::equal(lent, numbers(2)));
-  lent.add_(5);
-  second->return_borrowed(lent, true);
+  at::Tensor borrowed = second->borrow();
+  EXPECT_TRUE(at::equal(borrowed, numbers(2)));
+  borrowed.add_(5);
+  second->return_borrowed(borrowed, true);
   store->move(false);
   EXPECT_EQ(in_host(), 3 * kBytes);
   EXPECT_EQ(*on_device, 0);

@@ -64,7 +64,7 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
         if (gradient.defined()) p.value().sub_(gradient, rate);
         EXPECT_TRUE(at::allclose(module.named_parameters()[p.key()], p.value(), 1e-12, 1e-12)) << p.key();
       }
-      EXPECT_EQ(offload->lent(), 0);
+      EXPECT_EQ(offload->borrowed(), 0);
     }
   });
 }

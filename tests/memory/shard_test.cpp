@@ -36,14 +36,14 @@ class SlowStore final : public OffloadStore {
       store.changed_.notify_all();
       return value.clone();
     }
-    void return_borrowed(const at::Tensor& lent, bool) override {
+    void return_borrowed(const at::Tensor& borrowed, bool) override {
       std::unique_lock lock(store.mutex_);
       store.is_returning_ = true;
       store.changed_.notify_all();
       // No other borrow comes if leases are safe. The wait is then the duration of the test, and has no other effect.
       if (store.borrows_ == 1)
         store.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return store.borrows_ > 1; });
-      value = lent.clone();
+      value = borrowed.clone();
     }
     void discard() override {}
     void replace(const at::Tensor& tensor) override { value = tensor.clone(); }
@@ -123,10 +123,10 @@ TEST(Lease, GrowsByLaterNeeds) {
     EXPECT_EQ(store->borrows(0, 1), 1) << "not twice";
     EXPECT_EQ(store->borrows(), 3);
   }
-  EXPECT_EQ(store->lent(), 12) << "until the last one ends";
+  EXPECT_EQ(store->borrowed(), 12) << "until the last one ends";
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
   first.reset();
-  EXPECT_EQ(store->lent(), 0);
+  EXPECT_EQ(store->borrowed(), 0);
   EXPECT_EQ(shard.lease({.values = Access::Read})->values.sum().item<double>(), 20);
 }
 
@@ -193,7 +193,7 @@ TEST(Lease, FreesTheStorageOfDroppedTensors) {
       const Lease lease = shard.lease({.gradients = Access::Write});
       shard.drop_gradients();
       EXPECT_FALSE(lease->gradients.defined());
-      EXPECT_EQ(store->places(), 3) << "of what is lent, too";
+      EXPECT_EQ(store->places(), 3) << "of what is borrowed, too";
     }
     EXPECT_EQ(store->places(), 3);
     {
@@ -212,14 +212,14 @@ TEST(Lease, ReturnsBorrowedTensorsAfterAFailure) {
   store->broken = 2;
   EXPECT_THROW(shard.lease(), Error);
   EXPECT_GT(store->borrows(), 0);
-  EXPECT_EQ(store->lent(), 0);
+  EXPECT_EQ(store->borrowed(), 0);
   {
     const Lease held = shard.lease({.values = Access::Write});
     held->values.fill_(3);
     EXPECT_THROW(shard.lease(), Error);
     EXPECT_EQ(held->values.sum().item<double>(), 12) << "goes on";
   }
-  EXPECT_EQ(store->lent(), 0);
+  EXPECT_EQ(store->borrowed(), 0);
   store->broken = 99;
   const Lease whole = shard.lease();
   EXPECT_EQ(whole->values.sum().item<double>(), 12);

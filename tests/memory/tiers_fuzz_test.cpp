@@ -57,18 +57,18 @@ class Player {
     Tensor& tensor = *it;
     const auto what = random_() % 12;
     if (what == 0) {
-      lent_blocks_ -= tensor.lent.defined() ? tensor.blocks : 0;
+      borrowed_blocks_ -= tensor.borrowed.defined() ? tensor.blocks : 0;
       tensors_.erase(it);  // destroyed even if it is borrowed
     } else if (what < 3) {
       tensor.offloaded->prefetch();
-    } else if (tensor.lent.defined()) {
+    } else if (tensor.borrowed.defined()) {
       return_borrowed(tensor);
     } else if (what == 3) {
       tensor.offloaded->discard();
       tensor.value.reset();
     } else if (what == 4 || !tensor.value) {
       replace(tensor);
-    } else if (lent_blocks_ + tensor.blocks <= max_borrowed_) {
+    } else if (borrowed_blocks_ + tensor.blocks <= max_borrowed_) {
       borrow(tensor);
       if (what < 10) return_borrowed(tensor);
     }
@@ -81,7 +81,7 @@ class Player {
   }
   void return_all() {
     for (Tensor& tensor : tensors_)
-      if (tensor.lent.defined()) return_borrowed(tensor);
+      if (tensor.borrowed.defined()) return_borrowed(tensor);
   }
 
  private:
@@ -89,7 +89,7 @@ class Player {
     std::unique_ptr<OffloadedTensor> offloaded;
     int64_t blocks;
     std::optional<double> value;
-    at::Tensor lent{};
+    at::Tensor borrowed{};
   };
 
   at::Tensor made(int64_t blocks, double value) const { return at::full({blocks * kBlockNumel}, value, at::kFloat); }
@@ -104,23 +104,23 @@ class Player {
     tensor.offloaded->replace(made(tensor.blocks, *tensor.value));
   }
   void borrow(Tensor& tensor) {
-    tensor.lent = tensor.offloaded->borrow();
-    lent_blocks_ += tensor.blocks;
-    ASSERT_EQ(tensor.lent.numel(), tensor.blocks * kBlockNumel);
-    ASSERT_EQ(tensor.lent.min().item<double>(), *tensor.value);
-    ASSERT_EQ(tensor.lent.max().item<double>(), *tensor.value);
+    tensor.borrowed = tensor.offloaded->borrow();
+    borrowed_blocks_ += tensor.blocks;
+    ASSERT_EQ(tensor.borrowed.numel(), tensor.blocks * kBlockNumel);
+    ASSERT_EQ(tensor.borrowed.min().item<double>(), *tensor.value);
+    ASSERT_EQ(tensor.borrowed.max().item<double>(), *tensor.value);
   }
   void return_borrowed(Tensor& tensor) {
     const bool changes = random_() % 2 == 0;
-    if (changes) tensor.lent.fill_(++*tensor.value);
-    tensor.offloaded->return_borrowed(tensor.lent, changes);
-    tensor.lent.reset();
-    lent_blocks_ -= tensor.blocks;
+    if (changes) tensor.borrowed.fill_(++*tensor.value);
+    tensor.offloaded->return_borrowed(tensor.borrowed, changes);
+    tensor.borrowed.reset();
+    borrowed_blocks_ -= tensor.blocks;
   }
 
   OffloadStore& store_;
   std::mt19937 random_;
-  int64_t max_borrowed_, lent_blocks_ = 0;
+  int64_t max_borrowed_, borrowed_blocks_ = 0;
   std::list<Tensor> tensors_;
 };
 

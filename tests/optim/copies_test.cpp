@@ -45,12 +45,12 @@ class SampledStore final : public OffloadStore {
     int64_t bytes() const override { return offloaded->bytes(); }
     void prefetch() override { offloaded->prefetch(), store.sample(); }
     at::Tensor borrow() override {
-      const at::Tensor lent = offloaded->borrow();
+      const at::Tensor borrowed = offloaded->borrow();
       store.sample();
-      return lent;
+      return borrowed;
     }
-    void return_borrowed(const at::Tensor& lent, bool changed) override {
-      offloaded->return_borrowed(lent, changed), store.sample();
+    void return_borrowed(const at::Tensor& borrowed, bool changed) override {
+      offloaded->return_borrowed(borrowed, changed), store.sample();
     }
     void discard() override { offloaded->discard(), store.sample(); }
     void replace(const at::Tensor& tensor) override { offloaded->replace(tensor), store.sample(); }
@@ -170,7 +170,7 @@ TEST(Copies, KeepTheMasterIfACopyCannotBeMade) {
   shard.drop_copy();
   offload->broken = 1;
   EXPECT_THROW(shard.make_copy(), Error);
-  EXPECT_EQ(offload->lent(), 0);
+  EXPECT_EQ(offload->borrowed(), 0);
   offload->broken = static_cast<size_t>(-1);
   shard.make_copy();
   const Lease lease = shard.lease();

@@ -20,7 +20,7 @@ class CountingStore final : public memory::OffloadStore {
   /// The counts of one tensor that was stored.
   struct Count {
     int64_t numel = 0, prefetches = 0, borrows = 0, written = 0;
-    bool is_lent = false, is_gone = false;
+    bool is_borrowed = false, is_gone = false;
   };
   std::vector<Count> counts;  ///< counts of the tensors, in the order of offload()
   int64_t peak_borrowed = 0;  ///< maximum number of elements borrowed at one time
@@ -42,9 +42,9 @@ class CountingStore final : public memory::OffloadStore {
     return sum(&Count::written, first, end);
   }
   int64_t prefetches() const { return sum(&Count::prefetches, 0, counts.size()); }
-  int64_t lent() const {  ///< number of elements that are borrowed
+  int64_t borrowed() const {  ///< number of elements that are borrowed
     int64_t total = 0;
-    for (const Count& count : counts) total += count.is_lent ? count.numel : 0;
+    for (const Count& count : counts) total += count.is_borrowed ? count.numel : 0;
     return total;
   }
   int64_t places() const {  ///< number of tensors whose values are stored
@@ -61,36 +61,36 @@ class CountingStore final : public memory::OffloadStore {
         : store(store), number(number), value(std::move(value)) {}
     ~Copy() override {
       count().is_gone = true;
-      count().is_lent = false;
+      count().is_borrowed = false;
     }
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     void prefetch() override { ++count().prefetches; }
     at::Tensor borrow() override {
       require(number != store.broken, "store", "tensor ", number, " is broken");
-      EXPECT_FALSE(count().is_lent) << "tensor " << number << " is borrowed twice";
+      EXPECT_FALSE(count().is_borrowed) << "tensor " << number << " is borrowed twice";
       ++count().borrows;
-      count().is_lent = true;
-      store.peak_borrowed = std::max(store.peak_borrowed, store.lent());
+      count().is_borrowed = true;
+      store.peak_borrowed = std::max(store.peak_borrowed, store.borrowed());
       return value.clone();
     }
-    void return_borrowed(const at::Tensor& lent, bool changed) override {
-      EXPECT_TRUE(count().is_lent) << "tensor " << number;
-      EXPECT_EQ(lent.sizes(), value.sizes());
-      EXPECT_EQ(lent.dtype(), value.dtype());
-      count().is_lent = false;
+    void return_borrowed(const at::Tensor& borrowed, bool changed) override {
+      EXPECT_TRUE(count().is_borrowed) << "tensor " << number;
+      EXPECT_EQ(borrowed.sizes(), value.sizes());
+      EXPECT_EQ(borrowed.dtype(), value.dtype());
+      count().is_borrowed = false;
       count().written += changed;
       EXPECT_TRUE(changed || !count().is_gone) << "tensor " << number << " was discarded and not written";
       if (changed) count().is_gone = false;
-      if (changed) value.copy_(lent);
-      spoil(lent);
+      if (changed) value.copy_(borrowed);
+      spoil(borrowed);
     }
     void discard() override {
-      count().is_lent = false;
+      count().is_borrowed = false;
       count().is_gone = true;
       spoil(value);
     }
     void replace(const at::Tensor& tensor) override {
-      EXPECT_FALSE(count().is_lent) << "tensor " << number;
+      EXPECT_FALSE(count().is_borrowed) << "tensor " << number;
       EXPECT_EQ(tensor.sizes(), value.sizes());
       EXPECT_EQ(tensor.dtype(), value.dtype());
       count().is_gone = false;

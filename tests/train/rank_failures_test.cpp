@@ -33,18 +33,18 @@ class FailingStore final : public memory::OffloadStore {
     int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor borrow() override {
       store.call();
-      EXPECT_FALSE(std::exchange(is_lent, true));
+      EXPECT_FALSE(std::exchange(is_borrowed, true));
       return value;
     }
-    void return_borrowed(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_lent, false)); }
-    void discard() override { is_lent = false; }
+    void return_borrowed(const at::Tensor&, bool) override { EXPECT_TRUE(std::exchange(is_borrowed, false)); }
+    void discard() override { is_borrowed = false; }
     void replace(const at::Tensor& tensor) override {
       store.call();
       value.copy_(tensor);
     }
     FailingStore& store;
     at::Tensor value;
-    bool is_lent = false;
+    bool is_borrowed = false;
   };
   void call() { require(calls++ != fails, "disk", "request ", fails, " failed"); }
 };

@@ -60,7 +60,7 @@ class Replay {
       event.number = place->second, event.bytes = kBytes;
       if (is_new) offloaded_.push_back(store_.offload(tensor_));
     }
-    lent_.resize(offloaded_.size());
+    borrowed_.resize(offloaded_.size());
   }
 
   struct Moved {
@@ -89,17 +89,17 @@ class Replay {
  private:
   void carry_out(const TierEvent& event) {
     memory::OffloadedTensor& offloaded = *offloaded_[event.number];
-    at::Tensor& lent = lent_[event.number];
+    at::Tensor& borrowed = borrowed_[event.number];
     switch (event.kind) {
       case Kind::Set:
         return offloaded.replace(tensor_);
       case Kind::Borrow:
-        lent = offloaded.borrow();
+        borrowed = offloaded.borrow();
         return;
       case Kind::Gone:
         return offloaded.discard();
       default:
-        return offloaded.return_borrowed(std::exchange(lent, {}), event.kind == Kind::Change);
+        return offloaded.return_borrowed(std::exchange(borrowed, {}), event.kind == Kind::Change);
     }
   }
 
@@ -108,7 +108,7 @@ class Replay {
   std::vector<TierEvent> pass_;
   memory::TieredStore store_;
   std::vector<std::unique_ptr<memory::OffloadedTensor>> offloaded_;
-  std::vector<at::Tensor> lent_;
+  std::vector<at::Tensor> borrowed_;
   std::set<size_t> here_;
 };
 
@@ -118,18 +118,18 @@ class Replay {
 std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t> here, size_t room, int passes) {
   const auto is_use = [](const TierEvent& event) { return event.kind == Kind::Set || event.kind == Kind::Borrow; };
   std::vector<int64_t> result;
-  std::set<size_t> lent;
+  std::set<size_t> borrowed;
   for (int round = 0; round < passes; ++round) {
     int64_t left = 0;
     for (size_t i = 0; i < pass.size(); ++i) {
       const size_t number = pass[i].number;
       if (pass[i].kind == Kind::Gone) here.erase(number);
-      if (pass[i].kind == Kind::Return || pass[i].kind == Kind::Change) lent.erase(number);
+      if (pass[i].kind == Kind::Return || pass[i].kind == Kind::Change) borrowed.erase(number);
       if (!is_use(pass[i])) continue;
       while (here.count(number) == 0 && here.size() >= room) {
         size_t last = 0, farthest = 0;
         for (const size_t other : here) {
-          if (lent.count(other)) continue;
+          if (borrowed.count(other)) continue;
           size_t next = 1;
           while (!(pass[(i + next) % pass.size()].number == other && is_use(pass[(i + next) % pass.size()]))) ++next;
           if (next > farthest) farthest = next, last = other;
@@ -138,7 +138,7 @@ std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t>
         ++left;
       }
       here.insert(number);
-      if (pass[i].kind == Kind::Borrow) lent.insert(number);
+      if (pass[i].kind == Kind::Borrow) borrowed.insert(number);
     }
     result.push_back(left);
   }

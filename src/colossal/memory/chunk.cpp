@@ -50,13 +50,13 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
       in_place_(in_place),
-      lends_here_(offload.lends_on(options_.device()) == options_.device()),
+      borrows_here_(offload.borrow_device(options_.device()) == options_.device()),
       state_(State::Gathered),
       whole_(whole),
-      aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
+      aside_(borrows_here_ ? at::Device(at::kCPU) : options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must be divisible by the ranks that share it: got ", length_,
           " for ", sharers.size());
-  require(!in_place || (sharers.size() == 1 && !stays() && lends_here_), "chunk",
+  require(!in_place || (sharers.size() == 1 && !stays() && borrows_here_), "chunk",
           "a chunk that is read in place must have one rank, be borrowed on the device that reads it, and be "
           "releasable: got ",
           sharers.size(), " ranks");
@@ -71,25 +71,25 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
     first += length;
   } while (first < part_length());
   if (!stays()) {  // the storage has the chunk's sizes, but no memory of its own at any time
-    lent_ = at::empty({0}, options_);
-    lent_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
-    lent_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
+    view_base_ = at::empty({0}, options_);
+    view_base_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
+    view_base_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
   }
-  for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : lent_, slot));
+  for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : view_base_, slot));
   release();
 }
 
 Chunk::~Chunk() {
-  if (!lent_.defined()) return;
+  if (!view_base_.defined()) return;
   // Parameters may outlive the chunk. They keep its current memory, and their storage no longer refers to the chunk.
   const at::Tensor memory = whole_;
-  lent_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+  view_base_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
       {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory),
        [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
 }
 
-void Chunk::lend(const at::Tensor& whole) {
-  c10::StorageImpl* storage = lent_.storage().unsafeGetStorageImpl();
+void Chunk::set_base_memory(const at::Tensor& whole) {
+  c10::StorageImpl* storage = view_base_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(loan_of(this, whole, options_.device()));
   storage->set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
 }
@@ -115,13 +115,13 @@ void Chunk::copy_part(const at::Tensor& to) {
 void Chunk::borrow_part() {
   is_borrowed_ = false;
   try {
-    if (is_lent()) {
+    if (borrows_part()) {
       sent_ = to_borrow(0).borrow();
       is_borrowed_ = true;
     } else if (is_alone()) {
       copy_part(sent_ = whole_);
     } else {
-      copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
+      copy_part(sent_ = borrows_here_ ? at::empty({part_length()}, options_) : own_slice());
     }
   } catch (...) {  // the other ranks join the all_gather, so this rank must join it too
     watcher_->not_borrowed(*this, std::current_exception());
@@ -172,7 +172,7 @@ void Chunk::ready() {
   gather();
   if (state_ != State::Gathering) return;
   end_gather(work_);
-  lend(whole_);
+  set_base_memory(whole_);
   state_ = State::Gathered;
 }
 
@@ -192,7 +192,7 @@ bool Chunk::release() {
   comm::Work work = std::move(work_);
   // Kept alive because the collective writes to it until it ends.
   const at::Tensor memory = std::exchange(whole_, {});
-  lend({});
+  set_base_memory({});
   state_ = State::Sharded;
   if (waits) end_gather(work);
   if (in_place_) return_part();
@@ -210,7 +210,7 @@ void Chunk::fill_with_nan() {
   }
   work_ = {};
   whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
-  lend(whole_);
+  set_base_memory(whole_);
   state_ = State::Gathered;
 }
 

@@ -132,11 +132,11 @@ class Chunk {
   void fill_with_nan();
 
  private:
-  void lend(const at::Tensor& whole);
+  void set_base_memory(const at::Tensor& whole);
   comm::Work gathered(const at::Tensor& part);
   bool is_alone() const { return sharers_->size() == 1; }
   /// Returns whether the tensor that is sent to the other ranks, or read in place, is the one that the store provides.
-  bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
+  bool borrows_part() const { return in_place_ || (borrows_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
   /// Returns that segment after the watcher was notified (before_borrow), so that it may be borrowed or copied.
   OffloadedTensor& to_borrow(size_t segment);
@@ -154,15 +154,15 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  // lends_here_: the store provides tensors on the device of the gathered chunk; it never changes
-  bool trained_, in_place_, lends_here_;
+  // borrows_here_: the store provides tensors on the device of the gathered chunk; it never changes
+  bool trained_, in_place_, borrows_here_;
   State state_ = State::Sharded;
   int users_ = 0;
   std::vector<Segment> segments_;
   at::Tensor whole_, sent_;   // sent_: the part while it is borrowed or copied
   bool is_borrowed_ = false;  // sent_ was borrowed from the store and must be returned
   // The parameters are views of it, unless the chunk is permanent: it uses the memory of whole_, or none.
-  at::Tensor lent_;
+  at::Tensor view_base_;
   comm::Work work_;
   // Side stream for copies from a store on another device and for the gathers of them; else unused.
   StreamAside aside_;

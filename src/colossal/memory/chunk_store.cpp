@@ -59,13 +59,13 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   if (movable_stores_.back()) offload = movable_stores_.back();
   // An all_gather of a lossy copy would overwrite the values themselves.
   const bool is_lossless = !has_masters && !options_.sharing.parameters;
-  const at::Device lent_on = offload->lends_on(exact.device());
+  const at::Device borrow_device = offload->borrow_device(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);
     chunks_.push_back(std::make_unique<Chunk>(
         chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
         is_lossless ? std::nullopt : options_.compression, *offload, options_.capacity,
-        options_.sharing.parameters ? this : nullptr, options_.inference && lent_on == exact.device()));
+        options_.sharing.parameters ? this : nullptr, options_.inference && borrow_device == exact.device()));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
@@ -74,12 +74,12 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
       mesh_.coordinates().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.coordinates()));
   const bool counts = replica / sharers.size() == 0;
   // Permanent parameters on an accelerator: an update on the host gets copies of them.
-  const bool is_far = chunk.stays() && lent_on != exact.device();
+  const bool is_far = chunk.stays() && borrow_device != exact.device();
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
     const std::shared_ptr<OffloadedTensor> offloaded =
-        is_far ? copied_to(lent_on, segment.offloaded) : segment.offloaded;
+        is_far ? copied_to(borrow_device, segment.offloaded) : segment.offloaded;
     Shard::Parts parts{.values = offloaded, .options = exact.options(), .length = segment.length, .offload = offload};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);

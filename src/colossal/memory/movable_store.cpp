@@ -40,8 +40,8 @@ class MovableStore::Movable final : public OffloadedTensor {
     if (!here_.defined()) hold(at::empty(sizes_, options_));
     return here_;
   }
-  void return_borrowed(const at::Tensor& lent, bool changed) override {
-    if (there_) there_->return_borrowed(lent, changed);
+  void return_borrowed(const at::Tensor& borrowed, bool changed) override {
+    if (there_) there_->return_borrowed(borrowed, changed);
     has_values_ = has_values_ || changed;
   }
   /// Uses the other store's copy if the tensor is there, because that can copy to an accelerator without a wait.

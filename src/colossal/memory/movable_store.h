@@ -36,7 +36,9 @@ class MovableStore final : public OffloadStore {
   /// copy. A slice of a larger tensor is copied.
   std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
   /// Returns a device that changes with move().
-  at::Device lends_on(at::Device device) const override { return is_on_device() ? device_ : behind_->lends_on(device); }
+  at::Device borrow_device(at::Device device) const override {
+    return is_on_device() ? device_ : behind_->borrow_device(device);
+  }
   /// Moves all stored tensors, none of which may be borrowed, and stores later ones in the new place. Cost: a copy of
   /// each. Errors: see OffloadStore::offload() and OffloadedTensor::copy_to() of the other store. After an error some
   /// tensors have moved and others have not; all of them remain usable.

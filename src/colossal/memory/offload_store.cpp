@@ -35,9 +35,9 @@ class CopyOnDevice final : public OffloadedTensor {
     const auto options = there_.options().device(device_).pinned_memory(device_.is_cpu());
     return at::empty_like(there_, options).copy_(there_);
   }
-  void return_borrowed(const at::Tensor& lent, bool changed) override {
+  void return_borrowed(const at::Tensor& borrowed, bool changed) override {
     const at::Tensor there = std::exchange(there_, {});
-    if (changed) there.copy_(lent, /*non_blocking=*/true);
+    if (changed) there.copy_(borrowed, /*non_blocking=*/true);
     offloaded_->return_borrowed(there, changed);
   }
   void copy_to(const at::Tensor& to) override { offloaded_->copy_to(to); }
@@ -58,14 +58,14 @@ class CopyOnDevice final : public OffloadedTensor {
 }  // namespace
 
 void OffloadedTensor::copy_to(const at::Tensor& to) {
-  const at::Tensor lent = borrow();
+  const at::Tensor borrowed = borrow();
   try {
-    to.copy_(lent);
+    to.copy_(borrowed);
   } catch (...) {
-    return_borrowed(lent, false);
+    return_borrowed(borrowed, false);
     throw;
   }
-  return_borrowed(lent, false);
+  return_borrowed(borrowed, false);
 }
 
 std::shared_ptr<OffloadedTensor> copied_to(at::Device device, std::shared_ptr<OffloadedTensor> offloaded) {

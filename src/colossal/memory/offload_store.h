@@ -38,10 +38,11 @@ class OffloadedTensor {
   /// After discard() the values are arbitrary; the store keeps them only if return_borrowed() reports a change.
   /// Errors: anything that went wrong with the tensor, here or since the last borrow. The tensor is then not borrowed.
   virtual at::Tensor borrow() = 0;
-  /// Ends the borrow of `lent`, the tensor that borrow() returned; the caller must not use it afterwards. `changed`:
-  /// the values may differ from the borrowed ones. If it is false, the stored values stay valid, and what was written
-  /// to the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws the error.
-  virtual void return_borrowed(const at::Tensor& lent, bool changed) = 0;
+  /// Ends the borrow of `borrowed`, the tensor that borrow() returned; the caller must not use it afterwards.
+  /// `changed`: the values may differ from the borrowed ones. If it is false, the stored values stay valid, and what
+  /// was written to the tensor may be lost. Never throws, because borrows end in destructors: the next borrow throws
+  /// the error.
+  virtual void return_borrowed(const at::Tensor& borrowed, bool changed) = 0;
   /// Copies the values into `to`, a tensor of the same sizes and dtype on any device. It replaces a borrow for one
   /// copy, so the tensor must not be borrowed. If `to` is on an accelerator, the accelerator's current stream makes the
   /// copy. Later operators of that stream see the values, and `to` must live until then. The host does not wait for the
@@ -65,7 +66,7 @@ class OffloadStore {
   /// for example because the disk is full.
   virtual std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) = 0;
   /// Returns the device of borrowed tensors that were stored from `device`. Work on them runs there.
-  virtual at::Device lends_on(at::Device device) const { return device; }
+  virtual at::Device borrow_device(at::Device device) const { return device; }
 };
 
 /// A store that keeps tensors where they are.

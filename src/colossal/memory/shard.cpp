@@ -22,20 +22,20 @@ struct ShardTensors {
     int64_t numel = 0;                             // elements of the last tensor that was stored, if known
     at::ScalarType dtype = at::ScalarType::Undefined;
     Access access = Access::None;  // access of the current lease
-    at::Tensor lent{};             // the tensor that the lease borrowed
+    at::Tensor borrowed{};         // the tensor that the lease borrowed
     bool is_there() const { return offloaded && has_values; }
   };
   std::shared_ptr<OffloadStore> offload;
   Tenant values, gradients, copy, directions;
   std::vector<Tenant> states;
   std::vector<Piece> pieces;
-  at::TensorOptions options;  // OffloadStore::lends_on() maps this device to the device of borrowed tensors
+  at::TensorOptions options;  // OffloadStore::borrow_device() maps this device to the device of borrowed tensors
   int64_t length = 0;
   bool copy_is_dropped = false, drops_gradients = false;  // drops_gradients: discards the gradients after an update
   bool is_updated = false;  // the lease writes values and holds their gradients or directions
   std::weak_ptr<Resident> lease;
   // True from the start of a lease until its tensors are returned, because the next lease must not start before that.
-  bool is_lent = false;
+  bool is_leased = false;
   std::exception_ptr failure;  // error of a lease that ended
   mutable std::mutex mutex;
   std::condition_variable returned;
@@ -44,7 +44,7 @@ struct ShardTensors {
   Lease current(std::unique_lock<std::mutex>& lock) {
     for (;;) {
       if (Lease held = lease.lock()) return held;
-      if (!is_lent) return nullptr;
+      if (!is_leased) return nullptr;
       returned.wait(lock);
     }
   }
@@ -64,22 +64,22 @@ struct ShardTensors {
 
   static void borrow(Tenant& tenant, Access access, at::Tensor& to) {
     if (access == Access::None) return;
-    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.offloaded->borrow();
+    if (tenant.access == Access::None && tenant.is_there()) to = tenant.borrowed = tenant.offloaded->borrow();
     tenant.access = std::max(tenant.access, access);
   }
 
   void return_borrowed(Tenant& tenant, const at::Tensor& from) {
     const Access access = std::exchange(tenant.access, Access::None);
-    const at::Tensor lent = std::exchange(tenant.lent, {});
+    const at::Tensor borrowed = std::exchange(tenant.borrowed, {});
     if (access == Access::None) return;
-    if (access == Access::Read || from.is_same(lent)) {
-      if (tenant.is_there()) tenant.offloaded->return_borrowed(lent, access == Access::Write);
+    if (access == Access::Read || from.is_same(borrowed)) {
+      if (tenant.is_there()) tenant.offloaded->return_borrowed(borrowed, access == Access::Write);
       return;
     }
-    const at::Tensor own = lent.defined() && from.defined() && from.is_alias_of(lent) ? from.clone() : from;
-    if (lent.defined()) {
-      tenant.offloaded->return_borrowed(lent, false);
-      tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
+    const at::Tensor own = borrowed.defined() && from.defined() && from.is_alias_of(borrowed) ? from.clone() : from;
+    if (borrowed.defined()) {
+      tenant.offloaded->return_borrowed(borrowed, false);
+      tenant.numel = borrowed.numel(), tenant.dtype = borrowed.scalar_type();
     }
     if (!own.defined()) return drop(tenant);
     store(tenant, own);
@@ -113,7 +113,8 @@ struct ShardTensors {
 
   void make_place_for_directions() {
     if (directions.offloaded) return;
-    directions.offloaded = offload->offload(at::empty({length}, options.device(offload->lends_on(options.device()))));
+    directions.offloaded =
+        offload->offload(at::empty({length}, options.device(offload->borrow_device(options.device()))));
     directions.offloaded->discard();
     directions.has_values = false;
   }
@@ -121,7 +122,7 @@ struct ShardTensors {
   /// Gives `lease` directions of zeros: it is the first lease of a step that requests them.
   void begin_directions(Resident& lease) {
     make_place_for_directions();
-    lease.directions = directions.lent = directions.offloaded->borrow();
+    lease.directions = directions.borrowed = directions.offloaded->borrow();
     directions.has_values = true, directions.access = Access::Write;
     lease.directions.zero_();
   }
@@ -140,7 +141,7 @@ struct ShardTensors {
   static void drop(Tenant& tenant) {
     if (tenant.is_there()) tenant.offloaded->discard();
     tenant.has_values = false;
-    tenant.lent.reset();
+    tenant.borrowed.reset();
   }
 };
 
@@ -154,7 +155,7 @@ Resident::~Resident() {
   shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
     shard_->return_borrowed(tenant, from);
   });
-  shard_->is_lent = false;
+  shard_->is_leased = false;
   shard_->returned.notify_all();
 }
 
@@ -189,7 +190,7 @@ int64_t Shard::bytes() const {
 }
 at::TensorOptions Shard::options() const {
   const std::lock_guard lock(tensors_->mutex);
-  return tensors_->options.device(tensors_->offload->lends_on(tensors_->options.device()));
+  return tensors_->options.device(tensors_->offload->borrow_device(tensors_->options.device()));
 }
 
 size_t Shard::add_state(const at::Tensor& initial) const {
@@ -209,10 +210,10 @@ void Shard::make_place_for_directions() const {
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
-  const at::Device there = gradients.device(), lent_on = tensors_->offload->lends_on(there);
+  const at::Device there = gradients.device(), borrow_device = tensors_->offload->borrow_device(there);
   std::shared_ptr<OffloadedTensor> offloaded = InPlace().offload(gradients);
   tensors_->gradients = {
-      .offloaded = lent_on == there ? std::move(offloaded) : copied_to(lent_on, std::move(offloaded)),
+      .offloaded = borrow_device == there ? std::move(offloaded) : copied_to(borrow_device, std::move(offloaded)),
       .numel = gradients.numel(),
       .dtype = gradients.scalar_type()};
 }
@@ -281,7 +282,7 @@ Lease Shard::lease(const Needs& needs) const {
   if (!held) {
     held = Lease(new Resident(tensors_));
     tensors_->lease = held;
-    tensors_->is_lent = true;
+    tensors_->is_leased = true;
   }
   Needs wanted = needs;
   wanted.values = std::max(needs.values, tensors_->values.access);

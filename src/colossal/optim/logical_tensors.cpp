@@ -10,10 +10,11 @@
 
 namespace colossal::optim {
 
-LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on)
+LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh,
+                               std::optional<at::Device> borrow_device)
     : mesh_(mesh),
       model_device_(parameters.options().device),
-      device_(lent_on.value_or(model_device_)),
+      device_(borrow_device.value_or(model_device_)),
       model_type_(parameters.options().dtype) {
   std::map<std::string, const nn::Parameter*> trained;
   for (const nn::Parameter& p : parameters.declared()) {

@@ -21,11 +21,11 @@ class LogicalTensors {
   };
   /// Numbers the trained parameters of all ranks. No communication, because every rank declares the whole model
   /// (nn::Parameters::declared). `parameters` need not outlive the constructor; `mesh` must outlive this object.
-  /// `lent_on` is the device on which shards are leased (memory::OffloadStore::lends_on) and rules compute; none = the
-  /// device of the parameters.
+  /// `borrow_device` is the device on which shards are leased (memory::OffloadStore::borrow_device) and rules compute;
+  /// none = the device of the parameters.
   /// Errors ("optimizer"): in a pipeline, a parameter whose requires_grad differs from its treatment, because the ranks
   ///                       of other stages cannot know it.
-  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
+  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> borrow_device = {});
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   /// Returns the numbers in the order in which the model declares the tensors: neighbours are mostly in one shard.

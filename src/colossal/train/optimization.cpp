@@ -126,8 +126,9 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   optimizer_ = made_by_all(mesh, config, [&] {
     const at::Device device = parameters.options().device;
     const std::shared_ptr<memory::OffloadStore>& offload_store = store_->options().offload;
-    auto made = optim::make_optimizer(config.optimizer, store_->shards(),
-                                      {parameters, mesh, offload_store ? offload_store->lends_on(device) : device});
+    auto made =
+        optim::make_optimizer(config.optimizer, store_->shards(),
+                              {parameters, mesh, offload_store ? offload_store->borrow_device(device) : device});
     const at::ScalarType sums = gradient_options(config, parameters.options().dtype).sums;
     if (tiers_ && made->takes().directions)
       for (const memory::Shard& shard : store_->shards())

@@ -22,7 +22,7 @@ class SizesAlone final : public memory::OffloadStore {
   std::unique_ptr<memory::OffloadedTensor> offload(int64_t bytes) {
     return std::make_unique<Size>((bytes + block_ - 1) / block_ * block_);
   }
-  at::Device lends_on(at::Device) const override { return at::kMeta; }
+  at::Device borrow_device(at::Device) const override { return at::kMeta; }
 
  private:
   struct Size final : memory::OffloadedTensor {

@@ -68,9 +68,9 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
     // Tensors that are not resident need no pinned memory here, because `others` copies them into its own buffers.
     if (!offloaded) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
-    at::Tensor lent = offloaded->borrow();
+    at::Tensor borrowed = offloaded->borrow();
     prefetch_others();
-    return lent;
+    return borrowed;
   }
 
   void copy_to(const at::Tensor& to) override {
@@ -80,11 +80,11 @@ struct LoadedStore::Waiting final : OffloadedTensor {
     prefetch_others();
   }
 
-  void return_borrowed(const at::Tensor& lent, bool changed) override {
-    if (offloaded) return offloaded->return_borrowed(lent, changed);
+  void return_borrowed(const at::Tensor& borrowed, bool changed) override {
+    if (offloaded) return offloaded->return_borrowed(borrowed, changed);
     if (!changed) return;  // the borrower did not fill it
     try {
-      replace(lent);
+      replace(borrowed);
     } catch (...) {
       failure = std::current_exception();
     }

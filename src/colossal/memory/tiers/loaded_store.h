@@ -43,7 +43,7 @@ class LoadedStore final : public OffloadStore {
 
   /// Keeps the sizes and dtype of `tensor`, which may be a tensor without memory; its values are not read.
   std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
-  at::Device lends_on(at::Device) const override { return at::kCPU; }
+  at::Device borrow_device(at::Device) const override { return at::kCPU; }
 
   int64_t stayed_bytes() const { return stayed_; }  ///< bytes of resident tensors so far
 

@@ -81,7 +81,7 @@ class TieredHandle final : public OffloadedTensor {
     come();
     state_.finish_copy(tenant_);  // the borrower may read the tensor and write to it on the host
     state_.record(TierEvent::Kind::Borrow, tenant_);
-    tenant_.is_lent = true;
+    tenant_.is_borrowed = true;
     state_.settle(tenant_);
     state_.read_ahead();
     return tenant_.values;
@@ -97,7 +97,7 @@ class TieredHandle final : public OffloadedTensor {
     else
       tenant_.copy.to_device(to, tenant_.values);  // the buffer is reused only after this copy
     state_.record(TierEvent::Kind::Borrow, tenant_);
-    tenant_.is_lent = true;  // read_ahead() must not evict it
+    tenant_.is_borrowed = true;  // read_ahead() must not evict it
     asked.reset();
     state_.read_ahead();
     if (is_here) {
@@ -110,7 +110,7 @@ class TieredHandle final : public OffloadedTensor {
 
   void return_borrowed(const at::Tensor&, bool changed) override {
     attempt([&] {
-      tenant_.is_lent = false;
+      tenant_.is_borrowed = false;
       if (changed) tenant_.has_values = true, tenant_.on_disk = false;
       if (!tenant_.has_values) leave_memory();
       state_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Return, tenant_);
@@ -122,7 +122,7 @@ class TieredHandle final : public OffloadedTensor {
   void discard() override {
     const Turn turn(state_);
     const Asked asked(state_, tenant_);
-    tenant_.is_lent = false;
+    tenant_.is_borrowed = false;
     leave_memory();
     state_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
@@ -145,7 +145,7 @@ class TieredHandle final : public OffloadedTensor {
  private:
   /// Ends a borrow without changes.
   void end_loan() {
-    tenant_.is_lent = false;
+    tenant_.is_borrowed = false;
     state_.record(TierEvent::Kind::Return, tenant_);
     state_.settle(tenant_);
   }
@@ -177,7 +177,7 @@ class TieredHandle final : public OffloadedTensor {
   }
 
   void leave_store() {
-    tenant_.is_lent = false;
+    tenant_.is_borrowed = false;
     leave_memory();
     state_.record(TierEvent::Kind::Gone, tenant_);
     state_.all[tenant_.number] = nullptr;

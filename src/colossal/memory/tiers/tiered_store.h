@@ -67,7 +67,7 @@ class TieredStore final : public OffloadStore {
   /// Copies tensors of the device to the host, where they are borrowed afterwards. The device memory is freed when a
   /// later call of the store finds that the copy is over.
   std::unique_ptr<OffloadedTensor> offload(const at::Tensor& tensor) override;
-  at::Device lends_on(at::Device) const override { return at::kCPU; }
+  at::Device borrow_device(at::Device) const override { return at::kCPU; }
 
   /// Start and end a step: the uses between the two calls. The next step is expected to repeat their order. Uses
   /// outside of steps predict nothing.

@@ -167,7 +167,7 @@ void TieredStoreState::evict(Tenant& tenant) {
 
 void TieredStoreState::settle(const Tenant& tenant) {
   // A tensor without elements must not be evicted: its buffer has a block, but its extent has none.
-  const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_lent &&
+  const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_borrowed &&
                    !tenant.is_asked && tenant.moving == Tenant::Moving::No;
   may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
 }
@@ -241,7 +241,7 @@ void TieredStoreState::begin_all_ahead() {
     Tenant* const found = *number < all.size() ? all[*number] : nullptr;
     if (!found) continue;  // the tensor was destroyed; a later tensor will have its number
     Tenant& next = *found;
-    if (next.is_lent || next.is_asked || std::exchange(next.looked_at, look) == look) continue;
+    if (next.is_borrowed || next.is_asked || std::exchange(next.looked_at, look) == look) continue;
     seen += next.bytes;
     if (next.buffer.defined()) continue;
     wanted += next.bytes;

@@ -36,7 +36,7 @@ struct Tenant {
   at::Tensor values{};   // the tensor in the buffer
   DiskExtent extent{};   // its space on the disk, allocated when it is first written
   bool on_disk = false;  // the extent holds its values
-  bool has_values = true, is_lent = false;
+  bool has_values = true, is_borrowed = false;
   bool is_asked = false;       // a call handles the tensor and may wait: no other code moves it
   Moving moving = Moving::No;  // Out: the buffer is freed when the transfer ends
   DiskTransfer transfer{};
