@@ -16,7 +16,7 @@ namespace colossal::memory {
 
 struct ShardTensors {
   /// A tensor of the shard, and its state in the current lease.
-  struct Tenant {
+  struct LeasedTensor {
     std::shared_ptr<OffloadedTensor> offloaded{};  // null: there is neither a tensor nor reserved space
     bool has_values = true;                        // false: `offloaded` is space reserved for a later tensor
     int64_t numel = 0;                             // elements of the last tensor that was stored, if known
@@ -26,8 +26,8 @@ struct ShardTensors {
     bool is_there() const { return offloaded && has_values; }
   };
   std::shared_ptr<OffloadStore> offload;
-  Tenant values, gradients, copy, directions;
-  std::vector<Tenant> states;
+  LeasedTensor values, gradients, copy, directions;
+  std::vector<LeasedTensor> states;
   std::vector<Piece> pieces;
   at::TensorOptions options;  // OffloadStore::borrow_device() maps this device to the device of borrowed tensors
   int64_t length = 0;
@@ -49,9 +49,9 @@ struct ShardTensors {
     }
   }
 
-  /// Calls body(tenant, requested access, the tensor's member in `lease` or an undefined tensor) for all tensors.
+  /// Calls body(leased, requested access, the tensor's member in `lease` or an undefined tensor) for all tensors.
   template <class Body>
-  void for_tenants(const Needs& needs, Resident* lease, const Body& body) {
+  void for_each_tensor(const Needs& needs, Resident* lease, const Body& body) {
     at::Tensor none;
     body(values, needs.values, lease ? lease->values : none);
     body(gradients, needs.gradients, lease ? lease->gradients : none);
@@ -62,43 +62,43 @@ struct ShardTensors {
     body(directions, needs.directions, lease ? lease->directions : none);
   }
 
-  static void borrow(Tenant& tenant, Access access, at::Tensor& to) {
+  static void borrow(LeasedTensor& leased, Access access, at::Tensor& to) {
     if (access == Access::None) return;
-    if (tenant.access == Access::None && tenant.is_there()) to = tenant.borrowed = tenant.offloaded->borrow();
-    tenant.access = std::max(tenant.access, access);
+    if (leased.access == Access::None && leased.is_there()) to = leased.borrowed = leased.offloaded->borrow();
+    leased.access = std::max(leased.access, access);
   }
 
-  void return_borrowed(Tenant& tenant, const at::Tensor& from) {
-    const Access access = std::exchange(tenant.access, Access::None);
-    const at::Tensor borrowed = std::exchange(tenant.borrowed, {});
+  void return_borrowed(LeasedTensor& leased, const at::Tensor& from) {
+    const Access access = std::exchange(leased.access, Access::None);
+    const at::Tensor borrowed = std::exchange(leased.borrowed, {});
     if (access == Access::None) return;
     if (access == Access::Read || from.is_same(borrowed)) {
-      if (tenant.is_there()) tenant.offloaded->return_borrowed(borrowed, access == Access::Write);
+      if (leased.is_there()) leased.offloaded->return_borrowed(borrowed, access == Access::Write);
       return;
     }
     const at::Tensor own = borrowed.defined() && from.defined() && from.is_alias_of(borrowed) ? from.clone() : from;
     if (borrowed.defined()) {
-      tenant.offloaded->return_borrowed(borrowed, false);
-      tenant.numel = borrowed.numel(), tenant.dtype = borrowed.scalar_type();
+      leased.offloaded->return_borrowed(borrowed, false);
+      leased.numel = borrowed.numel(), leased.dtype = borrowed.scalar_type();
     }
-    if (!own.defined()) return drop(tenant);
-    store(tenant, own);
+    if (!own.defined()) return drop(leased);
+    store(leased, own);
   }
 
-  /// Stores `own` as the tensor of `tenant`, which no lease may hold. Never throws.
-  void store(Tenant& tenant, const at::Tensor& own) {
+  /// Stores `own` as the tensor of `leased`, which no lease may hold. Never throws.
+  void store(LeasedTensor& leased, const at::Tensor& own) {
     try {
-      const bool fits = tenant.offloaded && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
+      const bool fits = leased.offloaded && leased.numel == own.numel() && leased.dtype == own.scalar_type();
       if (fits)
-        tenant.offloaded->replace(own);
+        leased.offloaded->replace(own);
       else
-        tenant.offloaded = offload->offload(own);
+        leased.offloaded = offload->offload(own);
     } catch (...) {  // ending a lease cannot throw: the tensor stays in memory, and the next lease throws
       failure = std::current_exception();
-      tenant.offloaded = InPlace().offload(own);
+      leased.offloaded = InPlace().offload(own);
     }
-    tenant.numel = own.numel(), tenant.dtype = own.scalar_type();
-    tenant.has_values = true;
+    leased.numel = own.numel(), leased.dtype = own.scalar_type();
+    leased.has_values = true;
   }
 
   /// Sets the copy of `lease` to the values, because a discarded copy has arbitrary values. This is needed also if the
@@ -138,10 +138,10 @@ struct ShardTensors {
     drop(gradients);
   }
 
-  static void drop(Tenant& tenant) {
-    if (tenant.is_there()) tenant.offloaded->discard();
-    tenant.has_values = false;
-    tenant.borrowed.reset();
+  static void drop(LeasedTensor& leased) {
+    if (leased.is_there()) leased.offloaded->discard();
+    leased.has_values = false;
+    leased.borrowed.reset();
   }
 };
 
@@ -152,9 +152,10 @@ Resident::~Resident() {
   const std::lock_guard lock(shard_->mutex);
   if (shard_->values.access == Access::Write) shard_->options = values.options();
   if (std::exchange(shard_->is_updated, false)) shard_->end_update();
-  shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
-    shard_->return_borrowed(tenant, from);
-  });
+  shard_->for_each_tensor(Needs::all(), this,
+                          [this](ShardTensors::LeasedTensor& leased, Access, const at::Tensor& from) {
+                            shard_->return_borrowed(leased, from);
+                          });
   shard_->is_leased = false;
   shard_->returned.notify_all();
 }
@@ -181,11 +182,11 @@ int64_t Shard::length() const { return tensors_->length; }
 int64_t Shard::bytes() const {
   const std::lock_guard lock(tensors_->mutex);
   int64_t bytes = 0;
-  const auto add = [&](const ShardTensors::Tenant& tenant, Access, const at::Tensor&) {
-    if (tenant.offloaded && &tenant != &tensors_->gradients && &tenant != &tensors_->directions)
-      bytes += tenant.offloaded->bytes();
+  const auto add = [&](const ShardTensors::LeasedTensor& leased, Access, const at::Tensor&) {
+    if (leased.offloaded && &leased != &tensors_->gradients && &leased != &tensors_->directions)
+      bytes += leased.offloaded->bytes();
   };
-  tensors_->for_tenants(Needs::all(), nullptr, add);
+  tensors_->for_each_tensor(Needs::all(), nullptr, add);
   return bytes;
 }
 at::TensorOptions Shard::options() const {
@@ -224,16 +225,16 @@ void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
   held = tensors_->current(lock);
   require(!held, "shard", "gradients of a device cannot be added while a lease is held");
   if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));
-  ShardTensors::Tenant& tenant = tensors_->gradients;
+  ShardTensors::LeasedTensor& leased = tensors_->gradients;
   at::Tensor sum = more.to(sums);
-  if (tenant.is_there()) {
+  if (leased.is_there()) {
     // A copy to the device and back costs less than a host that waits for the device. All of it runs in the order of
     // the device's current stream.
     sum = at::empty(more.sizes(), more.options().dtype(sums));
-    tenant.offloaded->copy_to(sum);
+    leased.offloaded->copy_to(sum);
     sum.add_(more);
   }
-  tensors_->store(tenant, sum);
+  tensors_->store(leased, sum);
 }
 
 void Shard::drop_gradients() const {
@@ -269,8 +270,8 @@ void Shard::make_copy() const {
 
 void Shard::prefetch(const Needs& needs) const {
   const std::lock_guard lock(tensors_->mutex);
-  tensors_->for_tenants(needs, nullptr, [](ShardTensors::Tenant& tenant, Access access, const at::Tensor&) {
-    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.offloaded->prefetch();
+  tensors_->for_each_tensor(needs, nullptr, [](ShardTensors::LeasedTensor& leased, Access access, const at::Tensor&) {
+    if (access != Access::None && leased.access == Access::None && leased.is_there()) leased.offloaded->prefetch();
   });
 }
 
@@ -291,7 +292,7 @@ Lease Shard::lease(const Needs& needs) const {
     wanted.values = std::max(wanted.values, Access::Read), wanted.copy = Access::Write;
   const bool are_gradients = tensors_->directions_are_gradients();
   if (are_gradients) wanted.gradients = std::max(wanted.gradients, std::exchange(wanted.directions, Access::None));
-  tensors_->for_tenants(wanted, held.get(), &ShardTensors::borrow);
+  tensors_->for_each_tensor(wanted, held.get(), &ShardTensors::borrow);
   if (needs.directions != Access::None) {
     if (are_gradients)
       held->directions = held->gradients;

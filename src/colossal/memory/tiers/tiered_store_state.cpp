@@ -36,10 +36,10 @@ TieredStoreState::~TieredStoreState() {
   if (follower.joinable()) follower.join();
 }
 
-void TieredStoreState::use(Tenant& tenant) {
-  tenant.used = ++clock;
-  if (in_step) timeline.used(tenant.number);
-  settle(tenant);
+void TieredStoreState::use(TieredTensor& stored) {
+  stored.used = ++clock;
+  if (in_step) timeline.used(stored.number);
+  settle(stored);
 }
 
 void TieredStoreState::end_step() {
@@ -58,121 +58,121 @@ void TieredStoreState::wait_for(DiskTransfer transfer) {
   mutex.lock();
 }
 
-void TieredStoreState::finish(Tenant& tenant) {
-  if (tenant.moving == Tenant::Moving::No) return;
-  if (!tenant.transfer.is_over()) wait_for(tenant.transfer);
-  end_transfer(tenant);
+void TieredStoreState::finish(TieredTensor& stored) {
+  if (stored.moving == TieredTensor::Moving::No) return;
+  if (!stored.transfer.is_over()) wait_for(stored.transfer);
+  end_transfer(stored);
 }
 
-void TieredStoreState::end_transfer(Tenant& tenant) {
-  const Tenant::Moving moved = std::exchange(tenant.moving, Tenant::Moving::No);
-  const DiskTransfer transfer = std::exchange(tenant.transfer, {});
-  if (moved == Tenant::Moving::Out) {
-    std::erase(leaving, &tenant);
-    leaving_bytes -= tenant.bytes;
+void TieredStoreState::end_transfer(TieredTensor& stored) {
+  const TieredTensor::Moving moved = std::exchange(stored.moving, TieredTensor::Moving::No);
+  const DiskTransfer transfer = std::exchange(stored.transfer, {});
+  if (moved == TieredTensor::Moving::Out) {
+    std::erase(leaving, &stored);
+    leaving_bytes -= stored.bytes;
   } else {
-    std::erase(arriving, &tenant);
+    std::erase(arriving, &stored);
   }
   try {
     transfer.wait();
   } catch (...) {
-    if (moved == Tenant::Moving::In) drop_buffer(tenant);
-    settle(tenant);
+    if (moved == TieredTensor::Moving::In) drop_buffer(stored);
+    settle(stored);
     throw;
   }
-  if (moved == Tenant::Moving::Out) {
-    tenant.on_disk = true;
-    if (!tenant.is_asked) drop_buffer(tenant);
+  if (moved == TieredTensor::Moving::Out) {
+    stored.on_disk = true;
+    if (!stored.is_asked) drop_buffer(stored);
   }
-  settle(tenant);
+  settle(stored);
 }
 
-void TieredStoreState::fill(Tenant& tenant, const at::Tensor& tensor) {
-  tenant.has_values = tenant.on_disk = false;  // until all values are copied
+void TieredStoreState::fill(TieredTensor& stored, const at::Tensor& tensor) {
+  stored.has_values = stored.on_disk = false;  // until all values are copied
   try {
     if (to_host && tensor::is_elsewhere(tensor)) {
       // A tensor that waits to be copied keeps device memory, so only a few may wait.
       while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
-      tenant.copy.to_host(tenant.values, tensor, *to_host);
-      std::erase(filled, &tenant);
-      filled.push_back(&tenant);
+      stored.copy.to_host(stored.values, tensor, *to_host);
+      std::erase(filled, &stored);
+      filled.push_back(&stored);
     } else {
-      finish_copy(tenant);
+      finish_copy(stored);
       mutex.unlock();
       const auto back = c10::make_scope_exit([this] { mutex.lock(); });
-      tenant.values.copy_(tensor);
+      stored.values.copy_(tensor);
     }
   } catch (...) {
-    drop_buffer(tenant);
+    drop_buffer(stored);
     throw;
   }
   counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
-  tenant.has_values = true;
-  record(TierEvent::Kind::Set, tenant);
+  stored.has_values = true;
+  record(TierEvent::Kind::Set, stored);
 }
 
-void TieredStoreState::finish_copy(Tenant& tenant) {
-  std::erase(filled, &tenant);
-  tenant.copy.wait();
+void TieredStoreState::finish_copy(TieredTensor& stored) {
+  std::erase(filled, &stored);
+  stored.copy.wait();
 }
 
-void TieredStoreState::drop_buffer(Tenant& tenant) {
-  record(TierEvent::Kind::Leave, tenant);
-  tenant.values.reset();
-  std::erase(filled, &tenant);
-  buffers.give_back(std::exchange(tenant.buffer, {}), std::move(tenant.copy));
-  settle(tenant);
+void TieredStoreState::drop_buffer(TieredTensor& stored) {
+  record(TierEvent::Kind::Leave, stored);
+  stored.values.reset();
+  std::erase(filled, &stored);
+  buffers.give_back(std::exchange(stored.buffer, {}), std::move(stored.copy));
+  settle(stored);
 }
 
-void TieredStoreState::give_buffer(Tenant& tenant) {
-  tenant.buffer = buffers.take(tenant.bytes);
-  const int64_t numel = c10::multiply_integers(tenant.sizes);
-  tenant.values = tenant.buffer.narrow(0, 0, numel * static_cast<int64_t>(c10::elementSize(tenant.dtype)))
-                      .view(tenant.dtype)
-                      .view(tenant.sizes);
+void TieredStoreState::give_buffer(TieredTensor& stored) {
+  stored.buffer = buffers.take(stored.bytes);
+  const int64_t numel = c10::multiply_integers(stored.sizes);
+  stored.values = stored.buffer.narrow(0, 0, numel * static_cast<int64_t>(c10::elementSize(stored.dtype)))
+                      .view(stored.dtype)
+                      .view(stored.sizes);
 }
 
-void TieredStoreState::begin_to_read(Tenant& tenant) {
-  give_buffer(tenant);
+void TieredStoreState::begin_to_read(TieredTensor& stored) {
+  give_buffer(stored);
   try {
-    tenant.transfer = disk->read(tenant.extent, tenant.values);
+    stored.transfer = disk->read(stored.extent, stored.values);
   } catch (...) {
-    drop_buffer(tenant);
+    drop_buffer(stored);
     throw;
   }
-  tenant.moving = Tenant::Moving::In;
-  arriving.push_back(&tenant);
-  record(TierEvent::Kind::Read, tenant);
+  stored.moving = TieredTensor::Moving::In;
+  arriving.push_back(&stored);
+  record(TierEvent::Kind::Read, stored);
   ++counts.reads;
-  counts.bytes_read += tenant.values.nbytes();
+  counts.bytes_read += stored.values.nbytes();
 }
 
-void TieredStoreState::evict(Tenant& tenant) {
-  if (tenant.on_disk) {
+void TieredStoreState::evict(TieredTensor& stored) {
+  if (stored.on_disk) {
     ++counts.evictions;
-    return drop_buffer(tenant);
+    return drop_buffer(stored);
   }
-  if (tenant.copy.fills()) finish_copy(tenant);  // a device that only reads the buffer does not disturb the disk
-  if (!tenant.extent) tenant.extent = disk->allocate(static_cast<int64_t>(tenant.values.nbytes()));
-  tenant.transfer = disk->write(tenant.extent, tenant.values);
-  tenant.moving = Tenant::Moving::Out;
-  settle(tenant);
-  record(TierEvent::Kind::Write, tenant);
-  leaving.push_back(&tenant);
-  leaving_bytes += tenant.bytes;
+  if (stored.copy.fills()) finish_copy(stored);  // a device that only reads the buffer does not disturb the disk
+  if (!stored.extent) stored.extent = disk->allocate(static_cast<int64_t>(stored.values.nbytes()));
+  stored.transfer = disk->write(stored.extent, stored.values);
+  stored.moving = TieredTensor::Moving::Out;
+  settle(stored);
+  record(TierEvent::Kind::Write, stored);
+  leaving.push_back(&stored);
+  leaving_bytes += stored.bytes;
   leaves.notify_one();
   ++counts.evictions;
-  counts.bytes_written += tenant.values.nbytes();
+  counts.bytes_written += stored.values.nbytes();
 }
 
-void TieredStoreState::settle(const Tenant& tenant) {
+void TieredStoreState::settle(const TieredTensor& stored) {
   // A tensor without elements must not be evicted: its buffer has a block, but its extent has none.
-  const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_borrowed &&
-                   !tenant.is_asked && tenant.moving == Tenant::Moving::No;
-  may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
+  const bool may = disk && stored.buffer.defined() && stored.values.numel() > 0 && !stored.is_borrowed &&
+                   !stored.is_asked && stored.moving == TieredTensor::Moving::No;
+  may ? may_leave.put(stored.number, stored.used) : may_leave.remove(stored.number);
 }
 
-Tenant* TieredStoreState::first_to_leave() {
+TieredTensor* TieredStoreState::first_to_leave() {
   const auto number = may_leave.first();
   return number ? all[*number] : nullptr;
 }
@@ -184,8 +184,8 @@ void TieredStoreState::make_room(int64_t bytes, bool may_exceed) {
     end_what_is_over();
     if (missing(bytes) <= 0) return;
     if (missing(bytes) - leaving_bytes > 0)
-      if (Tenant* tenant = first_to_leave()) {
-        evict(*tenant);
+      if (TieredTensor* stored = first_to_leave()) {
+        evict(*stored);
         continue;
       }
     if (!leaving.empty()) {
@@ -212,7 +212,7 @@ void TieredStoreState::end_what_is_over() {
   while (!leaving.empty() && !leaving.front()->is_asked && leaving.front()->transfer.is_over())
     end_transfer(*leaving.front());
   while (!filled.empty()) {
-    Tenant* const first = filled.front();
+    TieredTensor* const first = filled.front();
     filled.pop_front();  // removed first, in case the device is broken and is_over() throws
     if (first->copy.is_over()) continue;
     filled.push_front(first);
@@ -238,15 +238,15 @@ void TieredStoreState::begin_all_ahead() {
   for (size_t steps = 1; seen < ahead_bytes; ++steps) {
     const auto number = timeline.ahead(steps);
     if (!number) return;
-    Tenant* const found = *number < all.size() ? all[*number] : nullptr;
+    TieredTensor* const found = *number < all.size() ? all[*number] : nullptr;
     if (!found) continue;  // the tensor was destroyed; a later tensor will have its number
-    Tenant& next = *found;
+    TieredTensor& next = *found;
     if (next.is_borrowed || next.is_asked || std::exchange(next.looked_at, look) == look) continue;
     seen += next.bytes;
     if (next.buffer.defined()) continue;
     wanted += next.bytes;
     while (missing(wanted) - leaving_bytes > 0) {
-      Tenant* leaves = first_to_leave();
+      TieredTensor* leaves = first_to_leave();
       if (!leaves || until(*leaves).value_or(steps + 1) <= steps) return;
       evict(*leaves);
     }

@@ -25,7 +25,7 @@
 namespace colossal::memory {
 
 /// A stored tensor. The store's mutex guards its members.
-struct Tenant {
+struct TieredTensor {
   enum class Moving { No, In, Out };
 
   size_t number;
@@ -54,49 +54,49 @@ struct TieredStoreState {
 
   // ---- uses and predictions
 
-  void use(Tenant& tenant);
+  void use(TieredTensor& stored);
   void end_step();
-  std::optional<size_t> until(const Tenant& tenant) const { return timeline.until(tenant.number); }
+  std::optional<size_t> until(const TieredTensor& stored) const { return timeline.until(stored.number); }
 
   // ---- transfers
 
-  /// Waits for the transfer of `tenant`, if there is one, and ends it. The tenant must be `is_asked`, so its buffer
+  /// Waits for the transfer of `stored`, if there is one, and ends it. The tensor must be `is_asked`, so its buffer
   /// remains. Errors: as end_transfer().
-  void finish(Tenant& tenant);
+  void finish(TieredTensor& stored);
 
-  /// Ends the transfer of `tenant`, which is over. If the tenant was written to the disk, its buffer is freed unless a
-  /// caller asks for the tenant. Errors: see DiskTransfer::wait().
-  void end_transfer(Tenant& tenant);
+  /// Ends the transfer of `stored`, which is over. If the tensor was written to the disk, its buffer is freed unless a
+  /// caller asks for the tensor. Errors: see DiskTransfer::wait().
+  void end_transfer(TieredTensor& stored);
 
   /// Waits until `transfer` is over, successful or not.
   void wait_for(DiskTransfer transfer);
 
-  /// Copies `tensor`, on any device, into the buffer of `tenant`, which must have one and be `is_asked`. Other threads
+  /// Copies `tensor`, on any device, into the buffer of `stored`, which must have one and be `is_asked`. Other threads
   /// may hold the mutex while the host copies.
-  void fill(Tenant& tenant, const at::Tensor& tensor);
+  void fill(TieredTensor& stored, const at::Tensor& tensor);
 
   /// Waits until the buffer holds its values and no device reads it.
-  void finish_copy(Tenant& tenant);
+  void finish_copy(TieredTensor& stored);
 
-  /// Returns the buffer to the pool; the tenant is not in host memory any more.
-  void drop_buffer(Tenant& tenant);
+  /// Returns the buffer to the pool; the tensor is not in host memory any more.
+  void drop_buffer(TieredTensor& stored);
 
   /// Takes a buffer from the pool, whose values are arbitrary.
-  void give_buffer(Tenant& tenant);
+  void give_buffer(TieredTensor& stored);
 
-  /// Gives `tenant` a buffer and starts to read its values from the disk.
-  void begin_to_read(Tenant& tenant);
+  /// Gives `stored` a buffer and starts to read its values from the disk.
+  void begin_to_read(TieredTensor& stored);
 
   /// Drops the buffer at once if the disk holds the values; otherwise starts to write them (Moving::Out).
-  void evict(Tenant& tenant);
+  void evict(TieredTensor& stored);
 
   // ---- room
 
-  /// Updates whether `tenant` may be evicted. Code outside of this class calls it after every change of a tenant.
-  void settle(const Tenant& tenant);
+  /// Updates whether `stored` may be evicted. Code outside of this class calls it after every change of a tensor.
+  void settle(const TieredTensor& stored);
 
   /// Returns the tensor to evict first; null if none may be evicted.
-  Tenant* first_to_leave();
+  TieredTensor* first_to_leave();
 
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
@@ -119,8 +119,8 @@ struct TieredStoreState {
 
   void rethrow();
 
-  void record(TierEvent::Kind kind, const Tenant& tenant) {
-    if (events) events->push_back({kind, tenant.number, tenant.bytes});
+  void record(TierEvent::Kind kind, const TieredTensor& stored) {
+    if (events) events->push_back({kind, stored.number, stored.bytes});
   }
 
   const std::string remedy;
@@ -129,8 +129,8 @@ struct TieredStoreState {
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
   std::optional<c10::Stream> to_host;  // stream for copies from the device to buffers
-  std::deque<Tenant*> filled;          // tensors that these copies fill, oldest first
-  std::vector<Tenant*> all;            // tensors by number; null: the tensor was destroyed
+  std::deque<TieredTensor*> filled;    // tensors that these copies fill, oldest first
+  std::vector<TieredTensor*> all;      // tensors by number; null: the tensor was destroyed
   std::set<size_t> free_numbers;
   std::vector<size_t> freed_numbers;  // numbers freed in the current step
   // Resumes, because the first step uses chunks and inputs in another order
@@ -138,8 +138,8 @@ struct TieredStoreState {
   EvictionQueue may_leave;
   bool in_step = false;
   uint64_t clock = 0, look = 0;
-  std::deque<Tenant*> leaving, arriving;  // tensors with Moving::Out and Moving::In, oldest first
-  int loans = 0;                          // tensors that callers copy from after the end of their turn
+  std::deque<TieredTensor*> leaving, arriving;  // tensors with Moving::Out and Moving::In, oldest first
+  int loans = 0;                                // tensors that callers copy from after the end of their turn
   std::condition_variable_any loan_ends;
   int64_t asked_bytes = 0;                   // bytes for which make_room() makes room: nothing is read ahead into it
   int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: bytes of all tensors, wherever they are
@@ -177,24 +177,24 @@ class Turn {
   std::unique_lock<std::mutex> asking_, mutex_;
 };
 
-/// Marks a tenant as asked for (is_asked) while this object exists.
+/// Marks a tensor as asked for (is_asked) while this object exists.
 class Asked {
  public:
-  Asked(TieredStoreState& state, Tenant& tenant) : state_(state), tenant_(tenant) {
-    tenant.is_asked = true;
-    state.settle(tenant);
+  Asked(TieredStoreState& state, TieredTensor& stored) : state_(state), stored_(stored) {
+    stored.is_asked = true;
+    state.settle(stored);
   }
   ~Asked() {
-    tenant_.is_asked = false;
-    state_.settle(tenant_);
-    state_.leaves.notify_one();  // the thread can go on if it waited for this tenant
+    stored_.is_asked = false;
+    state_.settle(stored_);
+    state_.leaves.notify_one();  // the thread can go on if it waited for this tensor
   }
   Asked(const Asked&) = delete;
   Asked& operator=(const Asked&) = delete;
 
  private:
   TieredStoreState& state_;
-  Tenant& tenant_;
+  TieredTensor& stored_;
 };
 
 }  // namespace colossal::memory
