@@ -43,28 +43,28 @@ class DiskTransfers {
   DiskSpace::Counts counts() const;
 
  private:
-  struct Journey;
-  using JourneyPointer = std::shared_ptr<Journey>;
+  struct PendingTransfer;
+  using PendingPointer = std::shared_ptr<PendingTransfer>;
   struct Stretch;
 
   void feed();
-  void depart(const JourneyPointer& journey);
-  bool may_request(Journey& journey);
-  void request(const JourneyPointer& journey, const Stretch& stretch);
-  void answered(const JourneyPointer& journey, Stretch stretch, int64_t result);
-  std::exception_ptr failure_of(const Journey& journey, const Stretch& stretch, int error) const;
-  std::exception_ptr difference(const Journey& journey, int64_t number) const;
-  void leave(Journey& journey, int requests, const std::exception_ptr& failure);
-  void arrive(Journey& journey);
+  void issue_requests(const PendingPointer& pending);
+  bool may_request(PendingTransfer& pending);
+  void request(const PendingPointer& pending, const Stretch& stretch);
+  void answered(const PendingPointer& pending, Stretch stretch, int64_t result);
+  std::exception_ptr failure_of(const PendingTransfer& pending, const Stretch& stretch, int error) const;
+  std::exception_ptr difference(const PendingTransfer& pending, int64_t number) const;
+  void end_participant(PendingTransfer& pending, int requests, const std::exception_ptr& failure);
+  void complete(PendingTransfer& pending);
 
   BlockFile& file_;
   const int64_t request_bytes_;
   const int max_requests_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<JourneyPointer> waiting_;
+  std::deque<PendingPointer> waiting_;
   int requests_ = 0;  // requests that are running
-  int journeys_ = 0;  // transfers that were begun and are not over
+  int pending_ = 0;   // transfers that were begun and are not over
   double busy_since_ = 0;
   DiskSpace::Counts counts_;
   bool stopping_ = false;
