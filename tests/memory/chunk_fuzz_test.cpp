@@ -101,11 +101,11 @@ TEST(ChunkFuzz, MatchesAModuleInMemoryForRandomLayerOrders) {
     const int ranks = seed % 3 == 0 ? 2 : 1;
     comm::run_ranks(ranks, [&](comm::World& world) {
       const test::TemporaryFolder folder;
-      const auto names = eviction_names();
-      const auto offload =
-          std::make_shared<TieredStore>(TieredStore::Options{.host_bytes = (5 + seed % 4 * 3) * kBlock,
-                                                             .disk = std::make_shared<DiskSpace>(folder.path()),
-                                                             .eviction = make_eviction(names[seed % names.size()])});
+      const auto names = eviction_policy_names();
+      const auto offload = std::make_shared<TieredStore>(
+          TieredStore::Options{.host_bytes = (5 + seed % 4 * 3) * kBlock,
+                               .disk = std::make_shared<DiskSpace>(folder.path()),
+                               .eviction_policy = make_eviction_policy(names[seed % names.size()])});
       comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
       AnyOrder module;
       nn::Parameters parameters(mesh.coordinates(), nn::Parameters::Options{.dtype = at::kDouble});

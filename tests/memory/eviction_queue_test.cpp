@@ -12,23 +12,23 @@ namespace colossal::memory::eviction_queue_test {
 namespace {
 
 /// Counts the keys of another policy.
-struct Counted final : Eviction {
-  Counted(const std::string& name, int64_t& keys) : policy(make_eviction(name)), keys(keys) {}
+struct Counted final : EvictionPolicy {
+  Counted(const std::string& name, int64_t& keys) : policy(make_eviction_policy(name)), keys(keys) {}
   Key key(const Candidate& candidate) const override {
     ++keys;
     return policy->key(candidate);
   }
-  std::unique_ptr<Eviction> policy;
+  std::unique_ptr<EvictionPolicy> policy;
   int64_t& keys;
 };
 
 // Passes that repeat, stop early, and take another order; tensors that may be evicted at times.
 TEST(EvictionQueue, OrdersByCurrentKeys) {
-  for (const std::string& name : eviction_names()) {
+  for (const std::string& name : eviction_policy_names()) {
     constexpr size_t kTensors = 17;
-    const auto policy = make_eviction(name);
+    const auto policy = make_eviction_policy(name);
     Timeline timeline;
-    EvictionQueue queue(make_eviction(name), timeline);
+    EvictionQueue queue(make_eviction_policy(name), timeline);
     std::map<size_t, uint64_t> in;
     std::mt19937 random(5);
     uint64_t clock = 0;
@@ -74,7 +74,7 @@ int64_t keys_of_a_pass(const std::string& name, size_t tensors) {
 }
 
 TEST(EvictionQueue, ComputesOneKeyPerUse) {
-  for (const std::string& name : eviction_names())
+  for (const std::string& name : eviction_policy_names())
     for (const size_t tensors : {10, 1000}) EXPECT_EQ(keys_of_a_pass(name, tensors), static_cast<int64_t>(tensors));
 }
 

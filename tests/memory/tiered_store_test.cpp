@@ -24,7 +24,7 @@ struct Memory {
       : budget(tensors_in_host * kBytes),
         store({.host_bytes = budget,
                .disk = has_disk ? std::make_shared<DiskSpace>(folder.path()) : nullptr,
-               .eviction = make_eviction(policy),
+               .eviction_policy = make_eviction_policy(policy),
                .ahead = ahead}) {}
   void add(int64_t count) {
     for (int64_t i = 0; i < count; ++i) offloaded.push_back(store.offload(at::full({kNumel}, i, at::kFloat)));
@@ -63,7 +63,7 @@ int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; 
 
 // For any policy and any reading ahead, every value is the one that was written last.
 TEST(TieredStore, KeepsValuesWithinItsBudgetUnderRandomUses) {
-  for (const std::string& policy : eviction_names())
+  for (const std::string& policy : eviction_policy_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
       for (int64_t i = 0; i < 12; ++i) s.offloaded.push_back(s.store.offload(at::full({numel_of(i)}, i, at::kFloat)));
@@ -170,7 +170,7 @@ TEST(TieredStore, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
   }
   ASSERT_EQ(reads, 48);
   ASSERT_EQ(writes, 30);
-  for (const std::string& policy : eviction_names()) {
+  for (const std::string& policy : eviction_policy_names()) {
     Memory s(1, policy, 0);
     s.add(30);
     TieredStore::Counts before;
@@ -186,13 +186,13 @@ TEST(TieredStore, ReadsEveryUseAndWritesEveryChangeWithoutRoom) {
 }
 
 /// Counts the keys of another policy.
-struct CountedEviction final : Eviction {
-  explicit CountedEviction(int64_t& keys) : keys(keys) {}
+struct CountedPolicy final : EvictionPolicy {
+  explicit CountedPolicy(int64_t& keys) : keys(keys) {}
   Key key(const Candidate& candidate) const override {
     ++keys;
     return policy->key(candidate);
   }
-  std::unique_ptr<Eviction> policy = make_eviction("auto");
+  std::unique_ptr<EvictionPolicy> policy = make_eviction_policy("auto");
   int64_t& keys;
 };
 
@@ -202,7 +202,7 @@ TEST(TieredStore, ComputesFewKeysPerUse) {
     int64_t keys = 0;
     TieredStore store({.host_bytes = tensors / 2 * kBytes,
                        .disk = std::make_shared<DiskSpace>(folder.path()),
-                       .eviction = std::make_unique<CountedEviction>(keys)});
+                       .eviction_policy = std::make_unique<CountedPolicy>(keys)});
     std::vector<std::unique_ptr<OffloadedTensor>> offloaded;
     for (int64_t i = 0; i < tensors; ++i) offloaded.push_back(store.offload(at::full({kNumel}, i, at::kFloat)));
     for (int step = 0; step < 3; ++step) {

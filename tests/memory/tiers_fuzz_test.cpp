@@ -27,15 +27,18 @@ struct Setting {
 
 /// Returns the setting of a seed.
 Setting setting_of(unsigned seed) {
-  const std::vector<std::string> names = eviction_names();
+  const std::vector<std::string> names = eviction_policy_names();
   return {names[seed % names.size()], 9 + seed / 3 % 3 * 6, seed % 2 ? 0.3 : 0};
 }
 
 struct Tiers {
   explicit Tiers(const Setting& setting)
       : budget(setting.blocks * kBlock),
-        store(std::make_shared<TieredStore>(TieredStore::Options{
-            .host_bytes = budget, .disk = disk, .eviction = make_eviction(setting.policy), .ahead = setting.ahead})) {}
+        store(
+            std::make_shared<TieredStore>(TieredStore::Options{.host_bytes = budget,
+                                                               .disk = disk,
+                                                               .eviction_policy = make_eviction_policy(setting.policy),
+                                                               .ahead = setting.ahead})) {}
   test::TemporaryFolder folder;
   std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(folder.path());
   int64_t budget;

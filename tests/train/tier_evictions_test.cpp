@@ -51,7 +51,7 @@ class Replay {
       : pass_(pass),
         store_({.host_bytes = room * kBytes,
                 .disk = std::make_shared<memory::DiskSpace>(folder_.path()),
-                .eviction = memory::make_eviction(policy),
+                .eviction_policy = memory::make_eviction_policy(policy),
                 .ahead = 0}) {
     store_.begin_record();
     std::map<size_t, size_t> numbers;  // numbers in this store follow the order of creation

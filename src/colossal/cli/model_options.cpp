@@ -11,7 +11,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/formats/gguf_file.h"
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/text/tokenizer.h"
@@ -76,7 +76,7 @@ void add_memory(CLI::App& app, run::MemoryConfig& memory) {
                  "as possible");
   app.add_option("--memory.placement", memory.placement, "eviction policy: which weights are not in memory.host")
       ->capture_default_str()
-      ->check(CLI::IsMember(memory::eviction_names()));
+      ->check(CLI::IsMember(memory::eviction_policy_names()));
 }
 
 constexpr int64_t kDraftTokens = 4;  // each draft token costs a pass, and later ones are accepted less often

@@ -6,7 +6,7 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/utf8.h"
 
@@ -131,7 +131,7 @@ void MemoryConfig::fields(Fields& f) {
   f.text("disk", disk,
          "folder for tensors that do not fit into host, emptied when the run ends; empty = off: tensors that do not "
          "fit are an error");
-  f.choice("placement", placement, memory::eviction_names(),
+  f.choice("placement", placement, memory::eviction_policy_names(),
            "eviction policy, from host memory to disk and for parameters on the device: auto = next use is furthest "
            "away, as recorded in the step before; lru = least recently used; static = newest");
 }

@@ -7,7 +7,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/run/stored_weights.h"
 
 namespace colossal::run {
@@ -63,7 +63,7 @@ StreamedWeights::StreamedWeights(distributed::DistributedModel& model, comm::Mes
   comm::agree(mesh.all(), at::kCPU, [&] {
     check_budgets(needed, memory, ranks, device);
     memory::TieredStore::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
-    options.eviction = memory::make_eviction(memory.placement);
+    options.eviction_policy = memory::make_eviction_policy(memory.placement);
     if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
     tiers_ = std::make_shared<memory::TieredStore>(std::move(options));
   });

@@ -41,7 +41,7 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 
 std::shared_ptr<memory::TieredStore> make_tiers(const run::Config& config, const TierNeeds& needs, at::Device device,
                                                 int ranks_here) {
-  memory::TieredStore::Options options{.eviction = memory::make_eviction(config.memory.placement),
+  memory::TieredStore::Options options{.eviction_policy = memory::make_eviction_policy(config.memory.placement),
                                        .device = device,
                                        .remedy =
                                            "smaller chunks (parallel.chunk_mib) and smaller micro-batches need "

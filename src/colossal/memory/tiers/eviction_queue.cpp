@@ -29,7 +29,7 @@ std::optional<size_t> EvictionQueue::first() {
 
 void EvictionQueue::insert(size_t number) {
   Place& place = places_[number];
-  place.key = eviction_->key({number, timeline_.next_use(number), place.used});
+  place.key = policy_->key({number, timeline_.next_use(number), place.used});
   order_.emplace(place.key, number);
 }
 

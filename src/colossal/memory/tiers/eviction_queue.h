@@ -1,6 +1,6 @@
 // The tensors of an offload store that may be evicted, in the order of their eviction.
 //
-//   memory::EvictionQueue queue(memory::make_eviction("auto"), timeline);
+//   memory::EvictionQueue queue(memory::make_eviction_policy("auto"), timeline);
 //   queue.put(number, clock);                        // it may leave; again after each use
 //   if (const auto number = queue.first()) leave(*number);
 #pragma once
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/memory/timeline.h"
 
 namespace colossal::memory {
@@ -25,8 +25,8 @@ namespace colossal::memory {
 class EvictionQueue {
  public:
   /// `timeline` must outlive the queue and contain tensors by their numbers.
-  EvictionQueue(std::unique_ptr<Eviction> eviction, const Timeline& timeline)
-      : eviction_(std::move(eviction)), timeline_(timeline) {}
+  EvictionQueue(std::unique_ptr<EvictionPolicy> policy, const Timeline& timeline)
+      : policy_(std::move(policy)), timeline_(timeline) {}
 
   /// Inserts or updates tensor `number`, which may be evicted and was last used at the time `used`. Callers call it
   /// after every use of the tensor. Numbers are small: the queue has a place for each number up to the largest.
@@ -40,16 +40,16 @@ class EvictionQueue {
   struct Place {
     bool is_taken = false;
     uint64_t used = 0;
-    Eviction::Key key{};
+    EvictionPolicy::Key key{};
   };
   void insert(size_t number);
 
-  std::unique_ptr<Eviction> eviction_;
+  std::unique_ptr<EvictionPolicy> policy_;
   const Timeline& timeline_;
   // Revision of the timeline at which the keys were computed; later put() calls may be of newer ones.
   uint64_t revision_ = 0;
   std::vector<Place> places_;
-  std::set<std::pair<Eviction::Key, size_t>> order_;
+  std::set<std::pair<EvictionPolicy::Key, size_t>> order_;
 };
 
 }  // namespace colossal::memory

@@ -2,7 +2,7 @@
 //
 //   auto offload = std::make_shared<memory::TieredStore>(memory::TieredStore::Options{
 //       .host_bytes = int64_t{8} << 30, .disk = std::make_shared<memory::DiskSpace>("scratch/"),
-//       .eviction = memory::make_eviction("auto")});
+//       .eviction_policy = memory::make_eviction_policy("auto")});
 //   options.offload = offload;               // memory::ChunkOptions
 //   for (...) {
 //     offload->begin_step();
@@ -18,7 +18,7 @@
 
 #include "colossal/memory/offload_store.h"
 #include "colossal/memory/tiers/disk_space.h"
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 #include "colossal/memory/tiers/tier_event.h"
 
 namespace colossal::memory {
@@ -49,8 +49,8 @@ class TieredStore final : public OffloadStore {
   struct Options {
     /// Budget of host memory; the default = no limit
     int64_t host_bytes = std::numeric_limits<int64_t>::max();
-    std::shared_ptr<DiskSpace> disk{};     ///< null = no disk: all tensors must fit into the host's budget
-    std::unique_ptr<Eviction> eviction{};  ///< null = the policy "auto"
+    std::shared_ptr<DiskSpace> disk{};                  ///< null = no disk: all tensors must fit into the host's budget
+    std::unique_ptr<EvictionPolicy> eviction_policy{};  ///< null = the policy "auto"
     /// Fraction of the budget for tensors that are read before they are used; 0 = only OffloadedTensor::prefetch()
     /// reads ahead
     double ahead = 0.25;

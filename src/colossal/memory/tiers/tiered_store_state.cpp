@@ -22,7 +22,7 @@ TieredStoreState::TieredStoreState(TieredStore::Options options)
       ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
       disk(std::move(options.disk)),
       buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
-      may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
+      may_leave(options.eviction_policy ? std::move(options.eviction_policy) : make_eviction_policy("auto"), timeline) {
   if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
   if (disk) follower = std::thread([this] { follow_those_that_leave(); });
 }

@@ -1,7 +1,7 @@
 // Eviction policies: the tensor that is evicted from full memory, by [memory] placement.
 //
-//   const std::unique_ptr<memory::Eviction> eviction = memory::make_eviction("auto");
-//   if (eviction->key(one) > eviction->key(other)) leave(one.number);   // EvictionQueue orders many by their keys
+//   const std::unique_ptr<memory::EvictionPolicy> policy = memory::make_eviction_policy("auto");
+//   if (policy->key(one) > policy->key(other)) leave(one.number);   // EvictionQueue orders many by their keys
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +21,10 @@ struct Candidate {
 };
 
 /// An eviction policy. It changes which tensors are moved, never a computed value.
-class Eviction {
+class EvictionPolicy {
  public:
   using Key = std::pair<uint64_t, uint64_t>;
-  virtual ~Eviction() = default;
+  virtual ~EvictionPolicy() = default;
   /// Returns the key of `candidate`: the candidate with the greatest key is evicted first. The key depends on the
   /// argument alone.
   virtual Key key(const Candidate& candidate) const = 0;
@@ -39,7 +39,7 @@ class Eviction {
 /// "static": the one that was stored last, so that the earliest ones are resident.
 ///
 /// Errors ("memory"): an unknown name.
-std::unique_ptr<Eviction> make_eviction(const std::string& name);
-std::vector<std::string> eviction_names();
+std::unique_ptr<EvictionPolicy> make_eviction_policy(const std::string& name);
+std::vector<std::string> eviction_policy_names();
 
 }  // namespace colossal::memory

@@ -1,4 +1,4 @@
-#include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/eviction_policy.h"
 
 #include <limits>
 
@@ -7,19 +7,19 @@
 namespace colossal::memory {
 namespace {
 
-struct FarthestUse final : Eviction {
+struct FarthestUse final : EvictionPolicy {
   static constexpr const char* name = "auto";
   Key key(const Candidate& c) const override {
     return {c.next_use.value_or(std::numeric_limits<uint64_t>::max()), ~c.used};
   }
 };
 
-struct LeastRecentlyUsed final : Eviction {
+struct LeastRecentlyUsed final : EvictionPolicy {
   static constexpr const char* name = "lru";
   Key key(const Candidate& c) const override { return {~c.used, 0}; }
 };
 
-struct LastComer final : Eviction {
+struct LastComer final : EvictionPolicy {
   static constexpr const char* name = "static";
   Key key(const Candidate& c) const override { return {c.number, 0}; }
 };
@@ -31,14 +31,14 @@ void for_each_policy(const Visit& visit) {
 
 }  // namespace
 
-std::vector<std::string> eviction_names() {
+std::vector<std::string> eviction_policy_names() {
   std::vector<std::string> names;
   for_each_policy([&](const auto& policy) { names.emplace_back(policy.name); });
   return names;
 }
 
-std::unique_ptr<Eviction> make_eviction(const std::string& name) {
-  std::unique_ptr<Eviction> made;
+std::unique_ptr<EvictionPolicy> make_eviction_policy(const std::string& name) {
+  std::unique_ptr<EvictionPolicy> made;
   std::string names;
   for_each_policy([&]<class Policy>(const Policy& policy) {
     if (name == policy.name) made = std::make_unique<Policy>();
