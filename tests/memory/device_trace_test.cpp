@@ -114,7 +114,7 @@ constexpr int64_t kLayers = 6, kSteps = 4;
 /// Runs steps of two passes each through a chain of frozen layers, each a chunk of its own, which two replicas share.
 /// An account of the test counts every step. `capacity`: maximum number of elements of a chunk, and of a part's
 /// segments.
-Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t rows = 3) {
+Outcome outcome_of(int64_t bytes, EvictionOrder order, int64_t capacity = 64, int64_t rows = 3) {
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -129,7 +129,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
     options.sharing = Sharing::of_stage(3);
     options.capacity = capacity;
     const auto trace = std::make_shared<DeviceTrace>(make_device_meter(at::kCPU));
-    ChunkStore store(parameters, mesh, options, std::make_unique<GatherWithinDevice>(trace, bytes, leaves));
+    ChunkStore store(parameters, mesh, options, std::make_unique<GatherWithinDevice>(trace, bytes, order));
     for (int step = 0; step < kSteps; ++step) {
       const ChunkStore::Counts before = store.counts();
       const Account account;
@@ -161,21 +161,21 @@ Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t 
 TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
   const int64_t up_and_down = 2 * kLayers - 1;  // the last chunk is still gathered when backward starts
   const int64_t part = 64 * 8 / 2;
-  const Outcome all = outcome_of(1 << 20, Leaves::UsedLast);
+  const Outcome all = outcome_of(1 << 20, EvictionOrder::UsedLast);
   EXPECT_EQ(all.gathers, (std::vector<int64_t>{2 * up_and_down, kLayers, kLayers, kLayers}))
       << "the first step keeps nothing, of which nothing is known; then each comes once";
   for (int64_t step = 0; step < kSteps; ++step) EXPECT_EQ(all.loaded[step], part * all.gathers[step]);
-  const Outcome none = outcome_of(all.min_bytes, Leaves::UsedLast);
+  const Outcome none = outcome_of(all.min_bytes, EvictionOrder::UsedLast);
   EXPECT_EQ(none.min_bytes, all.min_bytes) << "the smallest does not depend on what there is";
   std::vector<int64_t> best;  // gathers of Belady's policy for each budget
-  for (const Leaves leaves : {Leaves::UsedLast, Leaves::LongestUsed, Leaves::LastComer}) {
+  for (const EvictionOrder order : {EvictionOrder::UsedLast, EvictionOrder::LongestUsed, EvictionOrder::LastComer}) {
     int64_t last = 2 * up_and_down;
     size_t i = 0;
     for (const int64_t bytes : {all.min_bytes, all.min_bytes + 2048, all.min_bytes + 4096}) {
-      const Outcome got = outcome_of(bytes, leaves);
+      const Outcome got = outcome_of(bytes, order);
       EXPECT_LE(got.gathers.back(), last) << bytes << ": more room, more stays";
       last = got.gathers.back();
-      if (leaves == Leaves::UsedLast) best.push_back(last);
+      if (order == EvictionOrder::UsedLast) best.push_back(last);
       EXPECT_GE(last, best[i++]) << bytes << ": none is better than Belady";
       for (size_t pass = 0; pass < got.gradients.size(); ++pass)
         EXPECT_TRUE(at::equal(got.gradients[pass], all.gradients[pass])) << bytes << ", pass " << pass;
@@ -188,10 +188,11 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFit) {
 // takes more memory than the chunk.
 TEST(GatherWithinDevice, CountsTheWorkspaceOfGathers) {
   const int64_t part = 64 * 8 / 2;
-  const Outcome one = outcome_of(1 << 20, Leaves::UsedLast, 64, 1), cut = outcome_of(1 << 20, Leaves::UsedLast, 16, 1);
+  const Outcome one = outcome_of(1 << 20, EvictionOrder::UsedLast, 64, 1),
+                cut = outcome_of(1 << 20, EvictionOrder::UsedLast, 16, 1);
   EXPECT_GT(cut.min_bytes, one.min_bytes);
   EXPECT_LE(cut.min_bytes, one.min_bytes + part);
-  for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.min_bytes + more, Leaves::UsedLast, 16, 1);
+  for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.min_bytes + more, EvictionOrder::UsedLast, 16, 1);
 }
 
 TEST(DeviceTrace, CountsAChangeForTheNextMomentAndEarlyGathers) {
@@ -227,8 +228,8 @@ TEST(DeviceTrace, CountsAChangeForTheNextMomentAndEarlyGathers) {
 }
 
 TEST(GatherWithinDevice, MapsPlacementNamesToOrders) {
-  EXPECT_EQ(leaves_of("lru"), Leaves::LongestUsed);
-  EXPECT_NE(test::thrown_message([] { leaves_of("random"); }).find("one of auto, lru, static: got random"),
+  EXPECT_EQ(eviction_order_of("lru"), EvictionOrder::LongestUsed);
+  EXPECT_NE(test::thrown_message([] { eviction_order_of("random"); }).find("one of auto, lru, static: got random"),
             std::string::npos);
 }
 

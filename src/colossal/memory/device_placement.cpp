@@ -38,15 +38,15 @@ Plan GatherWithinDevice::before_use(const Situation& now) {
   for (const size_t chunk : now.gathered)
     if (!is_in(whole, chunk)) candidates.push_back(chunk);
   const int64_t excess = bytes_of(whole, now) + bytes_of(candidates, now) - room;
-  plan.release = who_leaves(now, std::move(candidates), excess, leaves_);
+  plan.release = chunks_to_release(now, std::move(candidates), excess, order_);
   return plan;
 }
 
 std::vector<size_t> GatherWithinDevice::after_pass(const Situation& now) {
   trace_->end_pass(now.timeline);
   if (!trace_->is_in_passes()) return now.gathered;
-  return who_leaves(now, now.gathered, bytes_of(now.gathered, now) - room_beside(trace_->others(now.timeline)),
-                    leaves_);
+  return chunks_to_release(now, now.gathered, bytes_of(now.gathered, now) - room_beside(trace_->others(now.timeline)),
+                           order_);
 }
 
 void GatherWithinDevice::settled(const Situation& now) {

@@ -1,7 +1,8 @@
 // A policy that gathers chunks within the memory of a device.
 //
 //   memory::ChunkStore store(parameters, mesh, options,
-//                            std::make_unique<memory::GatherWithinDevice>(trace, bytes, memory::Leaves::UsedLast));
+//                            std::make_unique<memory::GatherWithinDevice>(trace, bytes,
+//                                                                         memory::EvictionOrder::UsedLast));
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,8 +30,8 @@ inline constexpr double kSteadyShare = 0.9;
 /// Cost:   as GatherWithin.
 class GatherWithinDevice final : public Placement {
  public:
-  GatherWithinDevice(std::shared_ptr<DeviceTrace> trace, int64_t bytes, Leaves leaves)
-      : trace_(std::move(trace)), capacity_(bytes), leaves_(leaves) {}
+  GatherWithinDevice(std::shared_ptr<DeviceTrace> trace, int64_t bytes, EvictionOrder order)
+      : trace_(std::move(trace)), capacity_(bytes), order_(order) {}
   Plan before_use(const Situation& now) override;
   std::vector<size_t> after_pass(const Situation& now) override;
   void released() override { trace_->begin_change(); }
@@ -42,7 +43,7 @@ class GatherWithinDevice final : public Placement {
 
   std::shared_ptr<DeviceTrace> trace_;
   int64_t capacity_;
-  Leaves leaves_;
+  EvictionOrder order_;
 };
 
 }  // namespace colossal::memory

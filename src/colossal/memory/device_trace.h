@@ -4,7 +4,8 @@
 //
 //   auto trace = std::make_shared<memory::DeviceTrace>(memory::make_device_meter(device));
 //   memory::ChunkStore store(parameters, mesh, options,
-//                            std::make_unique<memory::GatherWithinDevice>(trace, bytes, memory::Leaves::UsedLast));
+//                            std::make_unique<memory::GatherWithinDevice>(trace, bytes,
+//                                                                         memory::EvictionOrder::UsedLast));
 //   for (...) {
 //     trace->begin_step();
 //     forward_and_backward();              // the placement reports each change to the trace

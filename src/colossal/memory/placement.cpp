@@ -12,27 +12,30 @@ namespace {
 constexpr size_t kFar = std::numeric_limits<size_t>::max();
 
 /// Returns the sort key of `chunk`: the chunk with the greatest key is released first.
-std::pair<size_t, size_t> reason_to_leave(const Situation& now, size_t chunk, Leaves leaves) {
+std::pair<size_t, size_t> eviction_key(const Situation& now, size_t chunk, EvictionOrder order) {
   const size_t unused = now.timeline.since(chunk).value_or(kFar);
-  if (leaves == Leaves::UsedLast) return {now.timeline.until(chunk).value_or(kFar), unused};
+  if (order == EvictionOrder::UsedLast) return {now.timeline.until(chunk).value_or(kFar), unused};
   const auto place = std::find(now.gathered.begin(), now.gathered.end(), chunk) - now.gathered.begin();
-  if (leaves == Leaves::LastComer) return {place, 0};
+  if (order == EvictionOrder::LastComer) return {place, 0};
   return {unused, kFar - place};
 }
 
 }  // namespace
 
-Leaves leaves_of(const std::string& placement) {
+EvictionOrder eviction_order_of(const std::string& placement) {
   require(placement == "auto" || placement == "lru" || placement == "static", "memory",
           "placement must be one of auto, lru, static: got ", placement);
-  return placement == "auto" ? Leaves::UsedLast : placement == "lru" ? Leaves::LongestUsed : Leaves::LastComer;
+  return placement == "auto"  ? EvictionOrder::UsedLast
+         : placement == "lru" ? EvictionOrder::LongestUsed
+                              : EvictionOrder::LastComer;
 }
 
-std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves) {
+std::vector<size_t> chunks_to_release(const Situation& now, std::vector<size_t> candidates, int64_t excess,
+                                      EvictionOrder order) {
   std::vector<size_t> gone;
   while (excess > 0 && !candidates.empty()) {
     const auto first = std::max_element(candidates.begin(), candidates.end(), [&](size_t a, size_t b) {
-      return reason_to_leave(now, a, leaves) < reason_to_leave(now, b, leaves);
+      return eviction_key(now, a, order) < eviction_key(now, b, order);
     });
     excess -= now.bytes[*first];
     gone.push_back(*first);
@@ -61,7 +64,7 @@ Plan GatherWithin::before_use(const Situation& now) {
     others.push_back(chunk);
     bytes += now.bytes[chunk];
   }
-  plan.release = who_leaves(now, std::move(others), bytes - budget_, Leaves::UsedLast);
+  plan.release = chunks_to_release(now, std::move(others), bytes - budget_, EvictionOrder::UsedLast);
   return plan;
 }
 

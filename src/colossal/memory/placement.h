@@ -48,7 +48,7 @@ class Placement {
 };
 
 /// Order in which chunks are released if not all of them fit.
-enum class Leaves {
+enum class EvictionOrder {
   /// chunks without a predicted use first, the longest unused one of them first; then the chunk whose next use is the
   /// farthest (Belady 1966)
   UsedLast,
@@ -56,11 +56,12 @@ enum class Leaves {
   LastComer,    ///< the chunk gathered last first, so that the earliest ones remain
 };
 /// Returns the order that [memory] placement names: "auto", "lru" or "static". Errors ("memory"): an unknown name.
-Leaves leaves_of(const std::string& placement);
+EvictionOrder eviction_order_of(const std::string& placement);
 
 /// Returns the chunks of `candidates` (each gathered, none in use) to release so that at least `excess` bytes become
-/// free, in the order of `leaves`. Returns all of them if that is not enough.
-std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves);
+/// free, in the order of `order`. Returns all of them if that is not enough.
+std::vector<size_t> chunks_to_release(const Situation& now, std::vector<size_t> candidates, int64_t excess,
+                                      EvictionOrder order);
 
 /// Gathers the next chunk while one is in use, and releases all but these two. If no next use is predicted, as in the
 /// first pass, the previous chunk remains gathered. At most two chunks are gathered at once, in addition to those in

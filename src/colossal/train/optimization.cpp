@@ -86,7 +86,7 @@ std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
   const distributed::ParallelConfig& parallel = config.parallel;
   if (trace)
     return std::make_unique<memory::GatherWithinDevice>(trace, config.memory.device,
-                                                        memory::leaves_of(config.memory.placement));
+                                                        memory::eviction_order_of(config.memory.placement));
   if (!parallel.reshard_after_forward)
     return std::make_unique<memory::GatherWithin>(std::numeric_limits<int64_t>::max());
   if (parallel.max_gathered_mib == 0) return std::make_unique<memory::GatherNext>();
