@@ -18,12 +18,12 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
   comm::run_ranks(GetParam(), [&](comm::World& world) {
     const int64_t part = GetParam() == 3 ? 96 : 256 / GetParam();
     comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
-    for (const bool is_elsewhere : {false, true}) {
+    for (const bool is_offloaded : {false, true}) {
       Foreign module, changed;
       const auto parameters = adopt(module, mesh);
       const auto offload = std::make_shared<test::CountingStore>();
       ChunkOptions options = options_of(3, 50);
-      if (is_elsewhere) options.offload = offload;
+      if (is_offloaded) options.offload = offload;
       ChunkStore store(*parameters, mesh, options);
       parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
       for (const auto& chunk : store.chunks()) {
@@ -44,11 +44,11 @@ TEST_P(Segments, LoadsAndUpdatesOversizedParametersBySegment) {
       }
       offload->reset_counts();
       EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
-      if (is_elsewhere) {
+      if (is_offloaded) {
         EXPECT_GT(offload->borrows(), 0);
         EXPECT_GT(offload->prefetches(), 0) << "the next segment while one is copied";
       }
-      if (is_elsewhere && world.size() == 1) EXPECT_EQ(offload->peak_borrowed, 32);
+      if (is_offloaded && world.size() == 1) EXPECT_EQ(offload->peak_borrowed, 32);
       reducer.zero();
       reducer.begin(true);
       (module.forward(input()) / world.size()).backward();

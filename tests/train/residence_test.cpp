@@ -56,7 +56,7 @@ struct Model {
   int64_t saved_borrows = 0, loaded_borrows = 0;
 };
 
-TEST(StateElsewhere, LoadsOneShardAtATime) {
+TEST(OffloadedState, LoadsOneShardAtATime) {
   for (const std::string& optimizer : optim::rule_names()) {
     std::vector<int64_t> peak_saved, peak_loaded;
     for (const int64_t count : {4, 12})

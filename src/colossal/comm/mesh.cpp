@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::comm {
 namespace {
@@ -141,7 +141,7 @@ Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool i
 }
 
 void Mesh::connect(at::Device device) {
-  if (!tensor::is_elsewhere(device)) return;
+  if (!tensor::is_accelerator(device)) return;
   std::vector<Made> groups;
   {
     const std::lock_guard lock(mutex_);

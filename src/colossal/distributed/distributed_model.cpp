@@ -17,7 +17,7 @@
 #include "colossal/parallel/sequence/spread_cache.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::distributed {
 namespace {
@@ -104,7 +104,7 @@ int DistributedModel::first_trained_stage(const models::ModelShape& shape) const
 at::Tensor DistributedModel::on_device(const at::Tensor& t) const {
   const at::Device device = parameters_->options().device;
   // The host waits for no copy of pinned memory: kernels run after it, and the host reads none of these fields.
-  return t.to(t.options().device(device), t.is_cpu() && tensor::is_elsewhere(device));
+  return t.to(t.options().device(device), t.is_cpu() && tensor::is_accelerator(device));
 }
 
 tensor::Batch DistributedModel::on_device(const tensor::Batch& batch) const {
@@ -150,7 +150,7 @@ nn::ForwardContext DistributedModel::ready(const Runner& runner, const nn::Forwa
                        for (int64_t dim = 0; dim < part.dim(); ++dim)
                          if (field.dims.at(dim) == tensor::Dim::Token && part.size(dim) == tokens)
                            part = own.of(part, dim, "sequence");
-                       const bool was_pinned = tensor::is_elsewhere(device) && field.tensor.is_pinned();
+                       const bool was_pinned = tensor::is_accelerator(device) && field.tensor.is_pinned();
                        return was_pinned ? part.contiguous().pin_memory() : part;
                      })),
                      std::move(step));

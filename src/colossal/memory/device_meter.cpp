@@ -4,7 +4,7 @@
 
 #include "colossal/memory/account.h"
 #include "colossal/memory/peak.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 namespace {
@@ -44,7 +44,7 @@ class AllocatorMeter final : public DeviceMeter {
 }  // namespace
 
 std::unique_ptr<DeviceMeter> make_device_meter(at::Device device) {
-  if (tensor::is_elsewhere(device)) return std::make_unique<AllocatorMeter>(device);
+  if (tensor::is_accelerator(device)) return std::make_unique<AllocatorMeter>(device);
   return std::make_unique<ArenaMeter>();
 }
 

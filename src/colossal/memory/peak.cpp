@@ -4,7 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "colossal/base/machine.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 
@@ -12,7 +12,7 @@ namespace {
 
 /// Returns the allocator that counts for `device`; null if LibTorch's allocators do not, or have not begun to.
 c10::DeviceAllocator* counter_of(at::Device device) {
-  if (!tensor::is_elsewhere(device)) return nullptr;
+  if (!tensor::is_accelerator(device)) return nullptr;
   c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device.type());
   return allocator->initialized() ? allocator : nullptr;
 }
@@ -24,7 +24,7 @@ c10::DeviceIndex index_of(at::Device device) {
 }  // namespace
 
 int64_t peak_bytes(at::Device device) {
-  if (!tensor::is_elsewhere(device)) return peak_resident_bytes();
+  if (!tensor::is_accelerator(device)) return peak_resident_bytes();
   c10::DeviceAllocator* counter = counter_of(device);
   if (!counter) return 0;
   constexpr auto kAll = static_cast<size_t>(c10::CachingDeviceAllocator::StatType::AGGREGATE);

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 
@@ -17,7 +17,7 @@ c10::Stream new_stream(c10::Device device) {
 }
 
 StreamAside::StreamAside(c10::Device device) : device_(device) {
-  if (tensor::is_elsewhere(device)) stream_ = new_stream(device);
+  if (tensor::is_accelerator(device)) stream_ = new_stream(device);
 }
 
 StreamAside::~StreamAside() {

@@ -26,7 +26,7 @@ using torch::autograd::variable_list;
 
 // Bytes of a slice's logits in fp32. Accelerators get larger slices, because they have the memory, and because their
 // products of few tokens are limited by reading the weight.
-constexpr int64_t kSliceBytes = int64_t{64} << 20, kSliceBytesElsewhere = int64_t{512} << 20;
+constexpr int64_t kSliceBytes = int64_t{64} << 20, kAcceleratorSliceBytes = int64_t{512} << 20;
 
 struct Problem {
   at::Tensor hidden, weight, bias, labels;
@@ -239,7 +239,7 @@ class LocalProjection final : public Projection {
   // aligned for products.
   at::Tensor narrowed(const at::Tensor& logits_gradient) const {
     const auto type = weight_.scalar_type();
-    if (!is_elsewhere(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
+    if (!is_accelerator(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
     const at::Tensor rounded =
         empty_rows(logits_gradient.size(0), logits_gradient.size(1), logits_gradient.options().dtype(type));
     return rounded.copy_(logits_gradient);
@@ -348,7 +348,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 }  // namespace
 
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
-  const int64_t bytes = is_elsewhere(device) ? kSliceBytesElsewhere : kSliceBytes;
+  const int64_t bytes = is_accelerator(device) ? kAcceleratorSliceBytes : kSliceBytes;
   const int64_t most = std::max<int64_t>(bytes / (4 * std::max<int64_t>(columns, 1)), 16);
   const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);

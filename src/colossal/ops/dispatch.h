@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "colossal/ops/kernels.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::ops {
 
@@ -15,7 +15,7 @@ inline bool has_kernel(const at::Tensor& x) {
 
 /// True for accelerators, where LibTorch's fused operators run. Meta is no accelerator: there the references compute
 /// the sizes.
-using tensor::is_elsewhere;
+using tensor::is_accelerator;
 
 /// Number of elements per call of tensor operators that allocate several tensors as large as their input.
 constexpr int64_t kSliceElements = int64_t{1} << 22;

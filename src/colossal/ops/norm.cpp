@@ -127,7 +127,7 @@ at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const a
   const at::ScalarType type = x.scalar_type();
   if (has_kernel(x))
     return Norm::apply(x, in(weight, type), optional(in(bias, type)), epsilon, offset, kind == Kind::Layer);
-  if (is_elsewhere(x)) {
+  if (is_accelerator(x)) {
     // With an offset x and weight are widened: the library requires one dtype for both, and a narrow one would round
     // offset + weight.
     const at::ScalarType wide = offset == 0 ? type : wide_type(x);

@@ -10,7 +10,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/optimization.h"
 #include "colossal/train/rank_inputs.h"
@@ -118,7 +118,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
 ModuleTraining::~ModuleTraining() = default;
 
 at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
-  const bool is_not_awaited = tensor.is_cpu() && tensor::is_elsewhere(device());
+  const bool is_not_awaited = tensor.is_cpu() && tensor::is_accelerator(device());
   return tensor.to(device(), tensor.is_floating_point() ? dtype() : tensor.scalar_type(), is_not_awaited);
 }
 

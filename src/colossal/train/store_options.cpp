@@ -4,17 +4,17 @@ namespace colossal::train {
 namespace {
 
 /// Returns true if a rank without ZeRO has tiers: then it is configured as one that shards with itself alone.
-bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
+bool offloads_all(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
 
 /// Returns the ZeRO stage.
-int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
+int64_t stage_of(const run::Config& config) { return offloads_all(config) ? 3 : config.parallel.zero; }
 
 }  // namespace
 
 memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
-  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_group);
+  options.sharers = offloads_all(config) ? 1 : static_cast<int>(config.parallel.zero_group);
   options.capacity =
       static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;

@@ -9,7 +9,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/block_file.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 
@@ -126,7 +126,7 @@ std::unique_ptr<nn::OffloadedInputs> InputsAt::stored(const std::vector<at::Tens
   place->offload = offload_;
   // The caller may overwrite an input before a store has copied it, if the store copies on a side stream of the device.
   for (const at::Tensor& x : inputs)
-    place->offloaded.push_back(offload_->offload(tensor::is_elsewhere(x) ? x.clone() : x));
+    place->offloaded.push_back(offload_->offload(tensor::is_accelerator(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -9,7 +9,7 @@
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/block_file.h"
 #include "colossal/memory/tiers/device_copy.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 namespace {
@@ -33,7 +33,7 @@ struct Pinned final : OffloadedTensor {
   }
   void return_borrowed(const at::Tensor&, bool) override {}
   void copy_to(const at::Tensor& to) override {
-    if (tensor::is_elsewhere(to))
+    if (tensor::is_accelerator(to))
       copy.to_device(to, tensor);
     else
       to.copy_(tensor);
@@ -109,7 +109,7 @@ struct LoadedStore::Waiting final : OffloadedTensor {
   }
 
   bool travels() const { return place.has_value(); }
-  bool is_pinned() const { return !travels() && tensor::is_elsewhere(options.device()); }
+  bool is_pinned() const { return !travels() && tensor::is_accelerator(options.device()); }
 
   LoadedStore& store;
   std::vector<int64_t> sizes;

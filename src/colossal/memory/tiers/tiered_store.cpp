@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_store_state.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 
@@ -91,7 +91,7 @@ class TieredHandle final : public OffloadedTensor {
     Turn turn(state_);
     std::optional<Asked> asked(std::in_place, state_, stored_);
     come();
-    const bool is_here = !tensor::is_elsewhere(to);
+    const bool is_here = !tensor::is_accelerator(to);
     if (is_here)
       state_.finish_copy(stored_);
     else

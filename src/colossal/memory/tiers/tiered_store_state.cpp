@@ -21,9 +21,9 @@ TieredStoreState::TieredStoreState(TieredStore::Options options)
       budget(options.host_bytes),
       ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
       disk(std::move(options.disk)),
-      buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
+      buffers(options.host_bytes, tensor::is_accelerator(options.device)),
       may_leave(options.eviction_policy ? std::move(options.eviction_policy) : make_eviction_policy("auto"), timeline) {
-  if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
+  if (tensor::is_accelerator(options.device)) to_host = new_stream(options.device);
   if (disk) follower = std::thread([this] { follow_those_that_leave(); });
 }
 
@@ -90,7 +90,7 @@ void TieredStoreState::end_transfer(TieredTensor& stored) {
 void TieredStoreState::fill(TieredTensor& stored, const at::Tensor& tensor) {
   stored.has_values = stored.on_disk = false;  // until all values are copied
   try {
-    if (to_host && tensor::is_elsewhere(tensor)) {
+    if (to_host && tensor::is_accelerator(tensor)) {
       // A tensor that waits to be copied keeps device memory, so only a few may wait.
       while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
       stored.copy.to_host(stored.values, tensor, *to_host);

@@ -20,7 +20,7 @@
 #include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/tiers/tiered_store.h"
 #include "colossal/memory/timeline.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::memory {
 

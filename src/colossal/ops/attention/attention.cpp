@@ -167,7 +167,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check_attention(q, k, v, mask);
-  if (is_elsewhere(q) && mask.queries.empty() && mask.documents.defined() &&
+  if (is_accelerator(q) && mask.queries.empty() && mask.documents.defined() &&
       (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;
     rest.documents = at::Tensor();

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "colossal/ops/attention/mask.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::ops {
 
@@ -17,7 +17,7 @@ DocumentRuns document_runs(const at::Tensor& documents, at::Device device) {
   for (size_t i = 1; i < borders->size(); ++i)
     runs.longest = std::max<int64_t>(runs.longest, (*borders)[i] - (*borders)[i - 1]);
   const at::Tensor host = at::tensor(*borders, at::kInt);
-  runs.borders = (tensor::is_elsewhere(device) ? host.pin_memory() : host).to(device, /*non_blocking=*/true);
+  runs.borders = (tensor::is_accelerator(device) ? host.pin_memory() : host).to(device, /*non_blocking=*/true);
   return runs;
 }
 

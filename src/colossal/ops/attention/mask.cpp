@@ -9,7 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::ops {
 namespace {
@@ -233,7 +233,7 @@ bool is_document_a_row(const at::Tensor& documents) {
 
 at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers) {
   if (numbers.device() == q.device()) return numbers;
-  if (!tensor::is_elsewhere(q) || !numbers.is_cpu()) return numbers.to(q.device());
+  if (!tensor::is_accelerator(q) || !numbers.is_cpu()) return numbers.to(q.device());
   return numbers.pin_memory().to(q.device(), /*non_blocking=*/true);
 }
 

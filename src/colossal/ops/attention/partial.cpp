@@ -133,7 +133,7 @@ PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tens
 }
 
 at::Tensor as_partial_operand(const at::Tensor& x) {
-  return is_elsewhere(x) ? x.detach() : x.detach().to(wide_type(x));
+  return is_accelerator(x) ? x.detach() : x.detach().to(wide_type(x));
 }
 
 namespace {
@@ -159,7 +159,7 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
   const int64_t pairs = visible_pairs(q, k, mask);
   if (pairs == 0) return {};
   announce(q, pairs, 4);  // two products, with keys and with values
-  if (is_elsewhere(q)) return by_runs(q, k, v, mask);
+  if (is_accelerator(q)) return by_runs(q, k, v, mask);
   const WideHeads wide(q, k, v);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
   return {result.out, with_blind(result.log_sums, kInfinity, -kInfinity)};
@@ -228,7 +228,7 @@ AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::
   const int64_t pairs = visible_pairs(q, k, mask);
   if (pairs == 0) return {};
   announce(q, pairs, 8);  // the gradients of both factors of each product
-  if (is_elsewhere(q)) return backward_by_runs(dout, q, k, v, mask, whole);
+  if (is_accelerator(q)) return backward_by_runs(dout, q, k, v, mask, whole);
   const WideHeads wide(q, k, v);
   const BlockedGradients d = blocked_attention_backward(
       blocked_heads(wide.q, wide.k, wide.v, mask),

@@ -59,7 +59,7 @@ at::Tensor part_by_token(const at::Tensor& heads) {
 
 bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  if (!is_elsewhere(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
+  if (!is_accelerator(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
   if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kMaxPartHead || q.numel() == 0 || k.numel() == 0) return false;
   if (mask.alibi.defined() || mask.soft_cap != 0 || mask.documents.defined()) return false;
   return part_window(q, k, mask) && runs(DeviceOperator::FlashAttention, q.device());

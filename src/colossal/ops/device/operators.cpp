@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::ops {
 namespace {
@@ -73,7 +73,7 @@ std::atomic<int>& refusals(DeviceOperator op) {
 }  // namespace
 
 bool runs(DeviceOperator op, c10::Device device) {
-  if (!tensor::is_elsewhere(device) || refusals(op) > 0) return false;
+  if (!tensor::is_accelerator(device) || refusals(op) > 0) return false;
   static std::mutex mutex;
   static std::map<std::pair<DeviceOperator, std::pair<c10::DeviceType, c10::DeviceIndex>>, bool> known;
   const std::lock_guard lock(mutex);

@@ -54,7 +54,7 @@ void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows,
 }
 
 void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
-  if (is_elsewhere(matrix)) {
+  if (is_accelerator(matrix)) {
     check_sums(matrix, rows, columns);
     return for_slices(matrix, [&](int64_t from, int64_t count) {
       add_square_sums_reference(matrix.narrow(0, from, count), rows.narrow(0, from, count), columns);
@@ -92,7 +92,7 @@ at::Tensor scale_rows_columns_reference(const at::Tensor& from, const at::Tensor
 
 at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
                               const at::Tensor& to) {
-  if (is_elsewhere(to)) {
+  if (is_accelerator(to)) {
     check_factors(from, rows, columns, to);
     const at::Tensor sum = at::zeros({}, to.options().dtype(at::kDouble));
     for_slices(to, [&](int64_t first, int64_t count) {

@@ -188,7 +188,7 @@ bool is_prepared(const FlatUpdate& u) {
 /// one of the two decays, rounds to nearest only, and takes gradients in the values' dtype. Scaling or converting
 /// gradients of bf16 values would round once more.
 bool has_library_step(const FlatUpdate& u, const AdamStep& step) {
-  return is_elsewhere(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
+  return is_accelerator(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
          (step.penalty == 0 || step.weight_decay == 0) && !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
 }
 
@@ -213,7 +213,7 @@ void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Ten
 void in_slices(const FlatUpdate& u, const std::vector<at::Tensor>& states,
                const std::function<void(const FlatUpdate&, const std::vector<at::Tensor>&)>& rule) {
   const int64_t size = u.values.numel();
-  if (!is_elsewhere(u.values) || size <= kSliceElements) return rule(u, states);
+  if (!is_accelerator(u.values) || size <= kSliceElements) return rule(u, states);
   for (int64_t from = 0; from < size; from += kSliceElements) {
     const auto of = [&](const at::Tensor& t) {
       return t.defined() ? t.narrow(0, from, std::min(kSliceElements, size - from)) : t;

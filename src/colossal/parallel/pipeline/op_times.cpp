@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/accelerator.h"
 
 namespace colossal::parallel {
 namespace {
@@ -36,14 +36,14 @@ void OpTimes::mark(size_t index) {
 }
 
 void OpTimes::begin() {
-  if (tensor::is_elsewhere(device_))
+  if (tensor::is_accelerator(device_))
     mark(2 * steps_.size());
   else
     began_ = now();
 }
 
 void OpTimes::end(const schedule::PipelineOp& step) {
-  if (tensor::is_elsewhere(device_))
+  if (tensor::is_accelerator(device_))
     mark(2 * steps_.size() + 1);
   else
     host_.insert(host_.end(), {began_, now()});
@@ -52,7 +52,7 @@ void OpTimes::end(const schedule::PipelineOp& step) {
 
 std::vector<schedule::Event> OpTimes::events(int rank) const {
   std::vector<double> times = host_;
-  if (tensor::is_elsewhere(device_) && !steps_.empty()) {
+  if (tensor::is_accelerator(device_) && !steps_.empty()) {
     // An event for which the host waits at once, so its time is known on both clocks.
     const c10::Stream stream = stream_of(device_);
     stream.synchronize();
