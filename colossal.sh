@@ -278,14 +278,14 @@ install_torch() {
   done
 }
 
-# As many compilers as there are cores and 2 GB of memory for each.
+# As many compilers as there are cores and 3 GB of memory for each: units of joined tests need that.
 jobs() {
   local cores memory
   cores=$(nproc)
-  memory=$(awk '/^MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo 2>/dev/null || echo 1)
+  memory=$(awk '/^MemAvailable/ { print int($2 / 3000000) }' /proc/meminfo 2>/dev/null || echo 1)
   local limit
   limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
-  if [ "$limit" != max ] && [ $((limit / 2000000000)) -lt "$memory" ]; then memory=$((limit / 2000000000)); fi
+  if [ "$limit" != max ] && [ $((limit / 3000000000)) -lt "$memory" ]; then memory=$((limit / 3000000000)); fi
   if [ "$memory" -lt "$cores" ]; then cores=$memory; fi
   if [ "$cores" -lt 1 ]; then cores=1; fi
   echo "$cores"

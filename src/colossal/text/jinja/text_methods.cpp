@@ -96,7 +96,7 @@ Value partition(Interpreter& interpreter, const Value& self, Arguments& argument
 Value partition_left(Interpreter& i, const Value& self, Arguments& a) { return partition(i, self, a, false); }
 Value partition_right(Interpreter& i, const Value& self, Arguments& a) { return partition(i, self, a, true); }
 
-Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value replace_method(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
   return made(interpreter, self,
               replaced(interpreter.budget(), bytes_of(self), bound.text(0), bound.text(1), bound.integer(2, -1)));
@@ -192,7 +192,7 @@ Value justify(Interpreter& interpreter, const Value& self, Arguments& arguments,
   return made(interpreter, self, justified(interpreter.budget(), *self.text(), bound.integer(0, 0), fill, side));
 }
 
-Value center(Interpreter& i, const Value& self, Arguments& a) { return justify(i, self, a, "center", '^'); }
+Value center_method(Interpreter& i, const Value& self, Arguments& a) { return justify(i, self, a, "center", '^'); }
 Value ljust(Interpreter& i, const Value& self, Arguments& a) { return justify(i, self, a, "ljust", '<'); }
 Value rjust(Interpreter& i, const Value& self, Arguments& a) { return justify(i, self, a, "rjust", '>'); }
 
@@ -240,7 +240,7 @@ Value remove_suffix(Interpreter& interpreter, const Value& self, Arguments& argu
   return text.ends_with(suffix) ? made(interpreter, self, text.substr(0, text.size() - suffix.size())) : self;
 }
 
-Value format(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value format_method(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   return format_braces(interpreter, *self.text(), arguments);
 }
 
@@ -263,13 +263,13 @@ Native text_method(std::string_view name) {
   static const std::map<std::string_view, Native> methods{
       {"capitalize", changed<capitalize>},
       {"casefold", changed<casefold>},
-      {"center", center},
+      {"center", center_method},
       {"count", count_parts},
       {"encode", not_here},
       {"endswith", ends_with},
       {"expandtabs", expand_tabs},
       {"find", find_left},
-      {"format", format},
+      {"format", format_method},
       {"format_map", format_map},
       {"index", index_left},
       {"isalnum", asks<Class::Alnum>},
@@ -292,7 +292,7 @@ Native text_method(std::string_view name) {
       {"partition", partition_left},
       {"removeprefix", remove_prefix},
       {"removesuffix", remove_suffix},
-      {"replace", replace},
+      {"replace", replace_method},
       {"rfind", find_right},
       {"rindex", index_right},
       {"rjust", rjust},

@@ -75,9 +75,9 @@ void decode_ctc(Tokens& tokens, const std::string& pad, const std::string& delim
 }
 
 /// A change of a single token. `is_first`: no token precedes it. `is_inner`: it is a piece within a fused text.
-using Change = std::function<void(std::string& token, bool is_first, bool is_inner)>;
+using TokenChange = std::function<void(std::string& token, bool is_first, bool is_inner)>;
 
-Change word_piece(const json& section) {
+TokenChange word_piece(const json& section) {
   return [prefix = value_or<std::string>(section, "prefix", "##"), cleanup = value_or(section, "cleanup", true)](
              std::string& token, bool is_first, bool) {
     if (!is_first) token = token.rfind(prefix, 0) == 0 ? token.substr(prefix.size()) : " " + token;
@@ -85,14 +85,14 @@ Change word_piece(const json& section) {
   };
 }
 
-Change metaspace(const json& section) {
+TokenChange metaspace(const json& section) {
   const auto scheme = value_or<std::string>(section, "prepend_scheme",
                                             value_or(section, "add_prefix_space", true) ? "always" : "never");
   return [mark = value_or<std::string>(section, "replacement", kMetaspace), strips = scheme != "never"](
              std::string& token, bool is_first, bool) { token = replaced(token, mark, is_first && strips ? "" : " "); };
 }
 
-Change strip(const json& section) {
+TokenChange strip(const json& section) {
   const auto character = value_or<std::string>(section, "content", " ");
   const auto start = value_or<int64_t>(section, "start", 0), stop = value_or<int64_t>(section, "stop", 0);
   require(!character.empty() && first_code_point(character).length == character.size(), "tokenizer",
@@ -105,7 +105,7 @@ Change strip(const json& section) {
 }
 
 /// Returns the change of each token that a section describes; no function if its type does not change single tokens.
-Change change_of(const std::string& type, const json& section) {
+TokenChange change_of(const std::string& type, const json& section) {
   if (type == "ByteLevel") return [](std::string& token, bool, bool) { token = from_byte_alphabet(token); };
   if (type == "ByteFallback") {
     return [](std::string& token, bool, bool) {
@@ -132,7 +132,7 @@ void Decoder::add(const json& section) {
   const std::string type = type_of(section);
   if (type == "Sequence") {
     for (const json& step : section.at("decoders")) add(step);
-  } else if (const Change change = change_of(type, section)) {
+  } else if (const TokenChange change = change_of(type, section)) {
     steps_.push_back([change](State& state) {
       for (size_t i = 0; i < state.tokens.size(); ++i)
         change(state.tokens[i], i == 0 && !state.within, state.within && state.fused);
