@@ -86,6 +86,24 @@ TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
   }
 }
 
+TEST(Engine, DropsTheSameElementsInMicroBatches) {
+  comm::run_ranks(1, [](comm::World& world) {
+    models::ModelShape shape = test::tiny_gpt2();
+    shape.dropout = 0.5;
+    std::vector<double> losses;
+    for (const int64_t micro_batches : {1, 2, 4}) {
+      run::Config config = config_of(1, 1, 4);
+      config.precision.mode = "fp64";
+      config.training.accumulate = micro_batches;
+      auto engine = initialize(world, config, shape);
+      engine->zero_grad();
+      losses.push_back(engine->train_step(batch_of(4, 8, 7)));
+    }
+    EXPECT_NEAR(losses[1], losses[0], 1e-10);
+    EXPECT_NEAR(losses[2], losses[0], 1e-10);
+  });
+}
+
 TEST(Engine, CountsStepsWithoutLabels) {
   comm::run_ranks(2, [](comm::World& world) {
     auto engine = initialize(world, config_of(2, 1, 2), test::tiny_gpt2());

@@ -322,6 +322,34 @@ TEST(LossTerm, EqualsOneRankIfTheLayerCombinesIt) {
   for (const char* recompute : {"none", "block"}) expect_same(course(2, recompute), want, recompute);
 }
 
+/// The first layer attaches a term of 3 to each micro-batch.
+models::Model make_constant(const models::ModelShape& s, nn::Layers& layers) {
+  models::Model model =
+      models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
+  const nn::Report term = layers.reports().add_loss({.name = "constant", .over = nn::Over::Same});
+  model.blocks[0] = [inner = model.blocks[0], term](const at::Tensor& x, const nn::ForwardContext& step) {
+    const at::Tensor y = inner(x, step);
+    return step.attach_loss(term, y.sum().to(at::kDouble) * 0 + 3, y);
+  };
+  return model;
+}
+
+TEST(LossTerm, AveragesOverMicroBatches) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.architecture =
+      std::make_shared<models::Architecture>(models::Architecture{.name = "constant", .make = make_constant});
+  comm::run_ranks(1, [&](comm::World& world) {
+    run::Config config = config_of({}, "none");
+    config.training.accumulate = 2;
+    const auto engine = initialize(world, config, shape);
+    Course course;
+    engine->zero_grad();
+    const double loss = engine->train_step(own_rows(*engine));
+    keep(course, loss, engine->step());
+    EXPECT_EQ(course.rows[0].at("constant"), 3);
+  });
+}
+
 class ReportingRun : public Run {
  protected:
   /// A run of an architecture `reporter` with one preset of that name.

@@ -16,8 +16,9 @@ struct Slopes {
 };
 
 /// Returns plans with these slopes and waits of 0 to 5 slots at each of the three turns (last rank, rank 0, last rank).
-/// No two forwards or backwards of a rank share a slot, also after the block is repeated. Returns at most `max_plans` plans,
-/// those with the least waiting first, and none with more than 8 slots of waiting in total; empty if no plan fits.
+/// No two forwards or backwards of a rank share a slot, also after the block is repeated. Returns at most `max_plans`
+/// plans, those with the least waiting first, and none with more than 8 slots of waiting in total; empty if no plan
+/// fits.
 /// See: Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3.
 std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t max_plans);
 

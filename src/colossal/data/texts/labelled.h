@@ -43,7 +43,8 @@ struct LabelledOptions {
 /// the classes i, without names.
 /// Errors ("data"): there is no such file, it has more than 1 GiB unpacked or no text, or a line is malformed (with its
 /// number). A label that is not UTF-8 is malformed, because config.toml and config.json store the names. Even with
-/// OnError::Skip, two kinds of labels are errors: a name among numbers, such as a header, and a number that is no class.
+/// OnError::Skip, two kinds of labels are errors: a name among numbers, such as a header, and a number that is no
+/// class.
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
 /// Samples of labelled texts. Sample i has the tokenizer's begin token, the first tokens of text i and the end token.
