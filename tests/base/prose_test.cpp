@@ -107,7 +107,7 @@ std::string prose_of(const Comment& comment) {
 /// Returns the sentences of a comment that begin with a word of kFragmentOpenings.
 std::vector<std::string> fragments_of(const std::string& prose) {
   std::vector<std::string> fragments;
-  for (size_t begin = 0; begin < prose.size();) {
+  for (size_t begin = prose.find_first_not_of(' '); begin < prose.size();) {
     size_t end = prose.find(". ", begin);
     end = end == std::string::npos ? prose.size() : end + 2;
     const std::string sentence = prose.substr(begin, end - begin);

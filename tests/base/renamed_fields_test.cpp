@@ -47,7 +47,7 @@ std::string refusal(const std::string& toml, const std::vector<std::string>& fla
   });
 }
 
-TEST(RenamedFields, AreReadFromTomlWithANotice) {
+TEST(RenamedFields, NotifyWhenReadFromToml) {
   Config config;
   EXPECT_THAT(read(config, "[parallel]\nsharers = 4\n"), ElementsAre("parallel.sharers is now parallel.size"));
   EXPECT_EQ(config.parallel.size, 4);
@@ -55,7 +55,7 @@ TEST(RenamedFields, AreReadFromTomlWithANotice) {
   EXPECT_EQ(config.parallel.size, 2);
 }
 
-TEST(RenamedFields, AreReadFromFlagsWithANotice) {
+TEST(RenamedFields, NotifyWhenReadFromFlags) {
   Config config;
   EXPECT_THAT(read(config, "", {"--parallel.sharers=8"}), ElementsAre("parallel.sharers is now parallel.size"));
   EXPECT_EQ(config.parallel.size, 8);
@@ -78,7 +78,7 @@ TEST(RenamedFields, AppearInMessagesByThePresentName) {
   EXPECT_THAT(refusal("[parallel]\nsharer = 2\n"), Not(HasSubstr("parallel.sharers")));
 }
 
-TEST(RenamedFields, ArePrintedByThePresentName) {
+TEST(RenamedFields, PrintThePresentName) {
   Config config;
   read(config, "[parallel]\nsharers = 4\n");
   EXPECT_EQ(to_toml(config), "[parallel]\nsize = 4\nmode = \"1d\"\n");
@@ -91,7 +91,7 @@ TEST(RenamedFields, ArePrintedByThePresentName) {
   EXPECT_THAT(format_markdown(keys), Not(HasSubstr("sharers")));
 }
 
-TEST(RenamedFields, AreReadFromJson) {
+TEST(RenamedFields, AcceptJson) {
   const auto json = [](Layout& layout, const char* text) {
     return read_json(ordered_json::parse(text), layout, "chat");
   };

@@ -49,7 +49,7 @@ Parsed parsed(CLI::App& app, const Arguments& words) {
   return result;
 }
 
-TEST(RenamedFlags, AreReadWithAWarning) {
+TEST(RenamedFlags, WarnAndWork) {
   for (const Renamed& flag : renamed_flags())
     for (const Arguments& words : {Arguments{flag.previous, "7"}, Arguments{flag.previous + "=7"}}) {
       SCOPED_TRACE(words.front());
@@ -99,7 +99,7 @@ TEST(RenamedFlags, RefuseBothNames) {
     }
 }
 
-TEST(RenamedFlags, AreUnknownWithoutThePresentOption) {
+TEST(RenamedFlags, NeedThePresentOption) {
   for (const Renamed& flag : renamed_flags()) {
     CLI::App app("", "colossal test");
     const Parsed result = parsed(app, {flag.previous});
@@ -118,7 +118,7 @@ TEST(RenamedFlags, StayOptionsOfAppsThatHaveThem) {
   EXPECT_EQ(own + other, "ab");
 }
 
-TEST(RenamedFlags, AreMembersOfPromptsToo) {
+TEST(RenamedFlags, ApplyToPromptLines) {
   infer::GenerationOptions options;
   EXPECT_THAT(read_json(ordered_json::parse(R"({"sinks": 2})"), options, "generate"), ElementsAre("attention_sinks"));
   EXPECT_EQ(options.attention_sinks, 2);

@@ -44,7 +44,7 @@ class RenamedKeys : public testing::Test {
   test::TemporaryFolder folder;
 };
 
-TEST_F(RenamedKeys, AreReadWithANotice) {
+TEST_F(RenamedKeys, NotifyWhenRead) {
   for (const Renamed& key : renamed_keys()) {
     SCOPED_TRACE(key.previous);
     const GivenConfig before = read(key.toml(key.previous)), now = read(key.toml(key.now));
@@ -56,7 +56,7 @@ TEST_F(RenamedKeys, AreReadWithANotice) {
   }
 }
 
-TEST_F(RenamedKeys, AreReadFromFlags) {
+TEST_F(RenamedKeys, NotifyWhenReadFromFlags) {
   const GivenConfig given =
       read("", {"--parallel.zero_sharers=2", "--parallel.gathered_mib=64", "--data.longest_line=2MiB",
                 "--data.faults=skip", "--data.least_area=0.25", "--training.graph=true"});
@@ -97,7 +97,7 @@ TEST(RenamedOwnKeys, RefuseBothNames) {
               HasSubstr("`model.farthest` is now `model.max_distance`, and both are given"));
 }
 
-TEST_F(RenamedKeys, AreNoChangesOfASavedConfig) {
+TEST_F(RenamedKeys, ChangeNoSavedConfig) {
   std::string saved, present;
   for (const Renamed& key : renamed_keys()) {
     const std::string section = "[" + key.section + "]\n";
