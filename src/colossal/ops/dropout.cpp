@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kDropoutGrain = 16384;
 constexpr int64_t kDropoutRun = 1024;  // words drawn at a time
-// The same for tensor operators, which need several int64 tensors of that length
+// Words drawn at a time by tensor operators, which need several int64 tensors of that length
 constexpr int64_t kDropoutSlice = 1 << 20;
 
 struct Mask {

@@ -22,7 +22,7 @@
 namespace colossal::comm {
 namespace {
 
-/// What the ranks reported about themselves, and how peers reach this one.
+/// The reports of all ranks about themselves, and the address at which peers reach this one.
 struct Neighbourhood {
   std::shared_ptr<Store> store;
   std::vector<RankFacts> ranks;

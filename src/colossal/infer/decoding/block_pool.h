@@ -20,7 +20,7 @@ namespace colossal::infer {
 
 /// A pool of reference-counted cache blocks. A block either has references or is free. A free block may still hold a
 /// cached prefix, until take() returns it. take() returns blocks without a prefix first, of these the one freed last.
-/// Of blocks with a prefix it returns the one freed first.
+/// Among blocks with a prefix it returns the one freed first.
 ///
 /// Prefixes are compared token by token, not only by a hash, so find() never returns a block of other tokens.
 /// Cost: find() and keep() search the cached blocks once for each block of tokens.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kUpdateGrain = 16384;
 constexpr int64_t kUpdateRun = 1024;  // random words drawn at a time
-// The same for tensor operators, which need several int64 tensors of that length
+// random words drawn at a time by tensor operators, which need several int64 tensors of that length
 constexpr int64_t kWordSlice = 1 << 20;
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
