@@ -105,7 +105,8 @@ def lines(one, raw=False):
 evil = "</script><script>throw 1</script><b>&"
 common = ["train", interop.source_dir / "examples/quickstart.toml", "--training.batch_size=2", "--training.save_every=5",
           "--training.evaluate_every=5", "--training.evaluate_batches=1", "--optimizer.warmup_steps=1", "--data.sequence=50",
-          "--training.sample_tokens=8", f"--training.sample_prompt={evil}", "--training.sample_every=5"]
+          "--training.sample_tokens=8", f"--training.sample_prompt={evil}", "--training.sample_every=5",
+          "--run.matmul=mkl"]  # "auto" measures anew in each run, and the libraries round differently
 interop.colossal(*common, "--run.folder=first", "--parallel.data=2", "--training.steps=12")
 second = [*common, "--run.folder=second", "--parallel.data=1", "--optimizer.learning_rate=1e-3"]
 interop.colossal(*second, "--training.steps=10")
