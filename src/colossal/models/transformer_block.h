@@ -11,6 +11,7 @@
 
 #include "colossal/models/model.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/experts.h"
 
 namespace colossal::ops {
 class RotaryTable;
@@ -62,6 +63,10 @@ struct BlockVariant {
   nn::Unary activation;
   bool gated = false;
   Biases bias{};            ///< biases of the linear layers
+  /// Experts in place of the feed-forward layer (count 0 = the layer is dense). ffn 0 = the shape's. Activation, gates,
+  /// biases and deviations are those of this variant
+  nn::ExpertOptions experts{};
+  int64_t shared_ffn = 0;  ///< features of the shared expert beside `experts`; 0 = none
   bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
   nn::AttentionOptions attention{};
   /// Table that rotates q and k by their positions; null = off, e.g. if the hidden state contains position embeddings

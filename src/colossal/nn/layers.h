@@ -38,6 +38,7 @@
 #include "colossal/nn/attention.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
+#include "colossal/nn/experts.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
@@ -318,6 +319,9 @@ class Layers {
   virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, const NormOptions&) = 0;
   virtual std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
                                                        const LinearOptions&) = 0;
+
+  /// Makes a mixture of experts (nn/experts.h). Errors ("experts"): those of check_options().
+  virtual std::unique_ptr<Experts> experts(const std::string& name, int64_t hidden, const ExpertOptions&) = 0;
 
   virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                                double deviation) = 0;

@@ -61,6 +61,8 @@ struct Parameter {
   bool hidden_matrix = false;
   /// True if rows of it are read by index: the table of an embedding, even if a tied head also multiplies with it
   bool looked_up = false;
+  /// True if dimension 0 counts matrices of their own: the experts of a mixture. Each of them is a matrix for optimizers
+  bool is_stack = false;
   /// True if several blocks use it. If these are recomputed in backward, each of them contributes a part of its
   /// gradient
   bool is_shared = false;
