@@ -134,7 +134,6 @@ TEST(Reports, RefuseTakenNamesAndInvalidJoins) {
               HasSubstr("[model] the name of a report must be new: `blocks.0.load` is declared already"));
   EXPECT_THAT(test::complaint([&] { reports.add({}); }), HasSubstr("must have a name: got none"));
   EXPECT_THAT(test::complaint([&] { reports.add({.name = "x", .size = 0}); }), HasSubstr("got size 0 of `x`"));
-  EXPECT_THAT(test::complaint([&] { reports.add({.name = "x", .over = Over::Same}); }), HasSubstr("got Same of `x`"));
   EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "x", .over = Over::Sum}); }),
               HasSubstr("must be over Mean or Same: got Sum of `x`"));
   EXPECT_THAT(test::complaint([&] { reports.add_loss({.name = "x", .weight = std::nan("")}); }),

@@ -88,6 +88,26 @@ struct GatherFrom : Function<GatherFrom> {
   }
 };
 
+struct SplitTo : Function<SplitTo> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
+    save(context, dim, group);
+    return slice(x, dim, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return opposite<gathered>(context, grads);
+  }
+};
+
+struct CopyTo : Function<CopyTo> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
+    context->saved_data["group"] = group;
+    return x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {reduced(grads[0], group_at(context->saved_data["group"].toInt())), at::Tensor()};
+  }
+};
+
 struct AllGather : Function<AllGather> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
     save(context, dim, group);
@@ -143,6 +163,15 @@ at::Tensor reduce_from(const at::Tensor& x, Group& group) {
 at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group) {
   dim = checked_dim("gather_from", x, dim, group, false);
   return group.size() == 1 ? x : GatherFrom::apply(x, dim, address_of(group));
+}
+
+at::Tensor split_to(const at::Tensor& x, int64_t dim, Group& group) {
+  dim = checked_dim("split_to", x, dim, group, true);
+  return group.size() == 1 ? x : SplitTo::apply(x, dim, address_of(group));
+}
+
+at::Tensor copy_to(const at::Tensor& x, Group& group) {
+  return group.size() == 1 ? x : CopyTo::apply(x, address_of(group));
 }
 
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group) {

@@ -18,6 +18,12 @@ at::Tensor reduce_from(const at::Tensor& x, Group& group);
 /// Forward: every rank's x concatenated along `dim`. Backward: this rank's slice of dy, which must be the same on
 /// every rank.
 at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group);
+/// Forward: this rank's slice along `dim` of x, which must be the same on every rank; the size must divide by n. Sends
+/// nothing. Backward: all_gather of dy. Sends (n-1)/n * numel(x).
+at::Tensor split_to(const at::Tensor& x, int64_t dim, Group& group);
+/// Forward: x. Backward: all_reduce(dy, Sum), because each rank uses x in its own way. Sends 2 (n-1)/n * numel(x) in
+/// backward. (Megatron's f.)
+at::Tensor copy_to(const at::Tensor& x, Group& group);
 /// Forward: all_gather along `dim`. Backward: reduce_scatter, because each rank uses the gathered tensor in its own
 /// way.
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group);

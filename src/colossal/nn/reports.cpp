@@ -56,8 +56,6 @@ Reports::Reports(const tensor::MeshCoordinates& coordinates, const std::vector<s
 Report Reports::add(const ReportOptions& options) {
   require(options.size >= 1, "model", "a report must have one element or more: got size ", options.size, " of `",
           options.name, "`; give its number of elements");
-  require(options.over != Over::Same, "model", "a report must be over Sum, Mean or Max: got Same of `", options.name,
-          "`; Same is for loss terms (add_loss)");
   return declare({.name = options.name, .size = options.size, .over = options.over});
 }
 
@@ -67,7 +65,8 @@ Report Reports::add_loss(const LossTermOptions& options) {
   require(options.over == Over::Mean || options.over == Over::Same, "model",
           "a loss term must be over Mean or Same: got ", options.over == Over::Sum ? "Sum" : "Max", " of `",
           options.name, "`; with Mean the layout does not change its strength");
-  return declare({.name = options.name, .over = options.over, .is_loss = true, .weight = options.weight});
+  return declare({.name = options.name, .over = options.over, .is_loss = true, .weight = options.weight,
+                  .has_row = options.has_row});
 }
 
 Report Reports::declare(Declared declared) {

@@ -33,9 +33,9 @@ enum class Over : uint8_t {
   Sum,
   Mean,  ///< every micro-batch and every rank counts the same
   Max,
-  /// For loss terms that the layer has already joined over the ranks, so that all of them report the same value; the
-  /// mean is taken over micro-batches. Backward of the layer's collectives must give each rank the gradient of the
-  /// rank's own part
+  /// The layer has already joined the value over the ranks, so that all of them report the same; the mean is taken over
+  /// micro-batches. For a loss term, backward of the layer's collectives must give each rank the gradient of the rank's
+  /// own part
   Same,
 };
 
@@ -43,7 +43,7 @@ enum class Over : uint8_t {
 struct ReportOptions {
   std::string name;  ///< dotted path, the same under every layout: "blocks.3.router.load"
   int64_t size = 1;
-  Over over = Over::Sum;  ///< Sum, Mean or Max
+  Over over = Over::Sum;
 };
 
 /// A scalar that is added to the loss. Its name is also the name of its row in metrics.jsonl.
@@ -51,6 +51,7 @@ struct LossTermOptions {
   std::string name;
   double weight = 1;       ///< factor of its gradient; the reported value is not multiplied by it
   Over over = Over::Mean;  ///< Mean or Same
+  bool has_row = true;     ///< false = no row of its own; Model::end_step may make one of it
 };
 
 /// Handle to a declared report. A default-constructed one was not declared and is refused.
@@ -67,6 +68,7 @@ class Reports {
     Over over = Over::Sum;
     bool is_loss = false;
     double weight = 0;  ///< weight of a loss term; 0 for other values
+    bool has_row = false;  ///< true = a loss term with a row of its own
     int64_t first = 0;  ///< index of its first element: among the maxima for Over::Max, otherwise among the sums
   };
 
@@ -74,7 +76,7 @@ class Reports {
   /// `layout_axes`: axes along which the layout splits rows or tokens, in addition to the batch axes of `coordinates`.
   Reports(const tensor::MeshCoordinates& coordinates, const std::vector<std::string>& layout_axes);
 
-  /// Declares a value. Errors ("model"): no name, or one that is taken; a size below 1; Over::Same.
+  /// Declares a value. Errors ("model"): no name, or one that is taken; a size below 1.
   Report add(const ReportOptions& options);
   /// Declares a loss term. Errors ("model"): no name, or one that is taken; a weight that is not finite; Over::Sum and
   /// Over::Max.

@@ -85,7 +85,7 @@ std::vector<Metric> StepReports::loss_rows() const { return named(own_loss_rows(
 std::vector<Metric> StepReports::own_loss_rows() const {
   std::vector<Metric> rows;
   for (const nn::Reports::Declared& declared : model_.reports.declared())
-    if (declared.is_loss) rows.push_back({.name = declared.name, .value = 0.0, .plot = "Loss terms"});
+    if (declared.has_row) rows.push_back({.name = declared.name, .value = 0.0, .plot = "Loss terms"});
   return rows;
 }
 
@@ -95,7 +95,7 @@ std::vector<Metric> StepReports::end_step(comm::Group& ranks, bool skipped) {
   std::vector<Metric> rows = own_loss_rows();
   auto row = rows.begin();
   for (size_t i = 0; i < reported.values.size(); ++i)
-    if (model_.reports.declared()[i].is_loss) (row++)->value = reported.values[i].front();
+    if (model_.reports.declared()[i].has_row) (row++)->value = reported.values[i].front();
   if (model_.end_step) model_.end_step(reported, rows);
   return named(std::move(rows));
 }
