@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/expert_choice.h"
 #include "colossal/nn/input_store.h"
 
 namespace colossal::models {
@@ -84,6 +85,8 @@ void run_block(const Model& model, int64_t index, States& states, const nn::Forw
   // Backward runs the copy of this function in the recomputed block's node, so every call after the first is a
   // recomputation.
   auto again = [&model, index, step = step](const std::vector<at::Tensor>& read) mutable {
+    if (!step.choices) step.choices = std::make_shared<nn::KeptChoices>();
+    step.choices->begin_pass();
     std::vector<at::Tensor> written = written_by(model, index, read, step);
     step.is_recomputed = true;
     return written;

@@ -73,24 +73,46 @@ class FeedForwardBranch {
  public:
   FeedForwardBranch(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
       : activation_(variant.activation) {
-    const bool bias = variant.bias.mlp;
-    if (variant.gated)
-      up_ = make.expand(name + ".gate_up", s.hidden, 2 * s.ffn,
-                        {.bias = bias, .deviation = kDeviation, .segments = {{s.ffn}, {s.ffn}}});
-    else
-      up_ = make.expand(name + ".up", s.hidden, s.ffn, {.bias = bias, .deviation = kDeviation});
-    down_ = make.contract(name + ".down", s.ffn, s.hidden,
-                          {.bias = bias, .deviation = residual_deviation(s, variant.placement)});
+    const double deviation = residual_deviation(s, variant.placement);
+    const bool is_mixture = variant.experts.count > 0;
+    if (is_mixture) {
+      nn::ExpertOptions options = variant.experts;
+      if (options.ffn == 0) options.ffn = s.ffn;
+      options.activation = variant.activation;
+      options.gated = variant.gated;
+      options.linear_bias = variant.bias.mlp;
+      options.deviation = kDeviation;
+      options.down_deviation = deviation;
+      experts_ = make.experts(name, s.hidden, options);
+    }
+    const int64_t ffn = is_mixture ? variant.shared_ffn : s.ffn;
+    if (ffn > 0) make_dense(is_mixture ? name + ".shared" : name, s, ffn, variant, deviation, make);
     end_ = std::make_unique<BranchEnd>(name, s, variant, make);
   }
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& step) const {
-    return end_->forward(down_->forward(up_->forward(x).map(activation_, step)), step);
+    const auto dense = [&] { return down_->forward(up_->forward(x).map(activation_, step)); };
+    if (!experts_) return end_->forward(dense(), step);
+    const at::Tensor y = experts_->forward(x, step, up_ ? std::function<at::Tensor()>(dense) : nullptr);
+    return end_->forward(y, step);
   }
+  const std::shared_ptr<nn::Experts>& experts() const { return experts_; }
 
  private:
+  void make_dense(const std::string& name, const ModelShape& s, int64_t ffn, const BlockVariant& variant,
+                  double deviation, nn::Layers& make) {
+    const bool bias = variant.bias.mlp;
+    if (variant.gated)
+      up_ = make.expand(name + ".gate_up", s.hidden, 2 * ffn,
+                        {.bias = bias, .deviation = kDeviation, .segments = {{ffn}, {ffn}}});
+    else
+      up_ = make.expand(name + ".up", s.hidden, ffn, {.bias = bias, .deviation = kDeviation});
+    down_ = make.contract(name + ".down", ffn, s.hidden, {.bias = bias, .deviation = deviation});
+  }
+
   nn::Unary activation_;
-  std::unique_ptr<nn::Expand> up_;
+  std::shared_ptr<nn::Experts> experts_;  // null = the layer is dense
+  std::unique_ptr<nn::Expand> up_;  // with experts: the shared one; null = none
   std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<BranchEnd> end_;
 };
@@ -119,6 +141,7 @@ class TransformerBlock {
     if (branches_ == Branches::OneNorm) return h + feed_forward_->forward(normed, step);
     return h + feed_forward_->forward(norm_2_->forward(branches_ == Branches::TwoNorms ? x : h), step);
   }
+  const std::shared_ptr<nn::Experts>& experts() const { return feed_forward_->experts(); }
 
  private:
   bool norms_after_;
@@ -137,11 +160,20 @@ std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& 
 }
 
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariants& variants, nn::Layers& layers) {
+  std::vector<std::shared_ptr<nn::Experts>> mixtures;
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const TransformerBlock>(s, i, variants(i), layers);
+    if (block->experts()) mixtures.push_back(block->experts());
     model.blocks.push_back(
         [block](const at::Tensor& x, const nn::ForwardContext& step) { return block->forward(x, step); });
   }
+  if (mixtures.empty()) return;
+  model.end_step = [mixtures, before = model.end_step](const nn::Reported& reported, std::vector<Metric>& rows) {
+    if (before) before(reported, rows);
+    nn::ExpertMetrics metrics;
+    for (const auto& experts : mixtures) experts->end_step(reported, metrics);
+    nn::add_rows(metrics, rows);
+  };
 }
 
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {

@@ -80,7 +80,8 @@ using BlockVariants = std::function<BlockVariant(int64_t layer)>;
 
 /// Adds the blocks of a model of `shape` after the blocks that `model` has. Their parameters are named
 /// "blocks.<index>." and then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm), attention.out, norm_2
-/// (OneNorm: none), mlp.up (gated: mlp.gate_up), mlp.down. Norms Around a branch add attention.post_norm and
+/// (OneNorm: none), mlp.up (gated: mlp.gate_up), mlp.down; with experts those of nn/experts.h under "mlp", and
+/// mlp.shared.up (or gate_up) and mlp.shared.down. The model's end_step then adds the rows of mixtures. Norms Around a branch add attention.post_norm and
 /// mlp.post_norm.
 /// Errors ("model"): Placement::After with branches that both read the block's input.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariants& variants, nn::Layers& layers);

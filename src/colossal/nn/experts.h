@@ -29,6 +29,8 @@ struct Metric;
 namespace colossal::nn {
 
 struct ForwardContext;
+class ExpertRanks;  // nn/expert_ranks.h
+class Parameters;
 
 /// How a mixture of experts is built, routed and balanced.
 struct ExpertOptions {
@@ -90,5 +92,15 @@ void check_options(const std::string& name, const ExpertOptions& options);
 /// Adds the rows expert_load, rank_load, dropped_share and balance_loss to `rows`. The first two are the largest of all
 /// layers; balance_loss is the mean over layers.
 void add_rows(const ExpertMetrics& metrics, std::vector<Metric>& rows);
+
+/// Makes the layer over those ranks; factories call it (Layers::experts). Errors ("experts"): see check_options().
+///
+/// Communication of forward: nothing on one rank. Otherwise ExpertRanks::enter() and leave(), an all_to_all of counts
+/// (ceil(count / ranks) int64 for each rank), and two all_to_all of hidden elements for each assignment on another
+/// rank. In training one all_reduce of 2 count + 4 doubles among all ranks that route tokens, and with a capacity one
+/// of `used` int64 for each token of the micro-batch. Backward makes the two all_to_all of rows again.
+std::unique_ptr<Experts> make_experts(Parameters& parameters, Reports& reports, const std::string& name,
+                                      int64_t hidden, const ExpertOptions& options,
+                                      std::shared_ptr<const ExpertRanks> ranks);
 
 }  // namespace colossal::nn

@@ -49,6 +49,7 @@
 namespace colossal::nn {
 
 class BatchDocuments;  // nn/batch_documents.h
+class KeptChoices;     // nn/expert_choice.h
 class InputStore;      // nn/input_store.h
 
 /// Inputs of a forward pass in addition to the hidden state. step_of() (nn/batch_step.h) makes a ForwardContext from a
@@ -77,6 +78,8 @@ struct ForwardContext {
   std::shared_ptr<InputStore> inputs{};
   /// Collects the values that layers report; null = nothing is reported and no loss term is attached, as in evaluation
   std::shared_ptr<ReportAccumulator> reports{};
+  /// Choices of the mixtures of a block, which its second pass uses again; null = the block is not recomputed
+  std::shared_ptr<KeptChoices> choices{};
   bool is_recomputed = false;  ///< true = second pass of a recomputed block, which reports nothing
   /// Index in the global batch of this batch's first row. Dropout masks depend on it, because they are drawn by logical
   /// index

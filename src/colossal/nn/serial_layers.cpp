@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/expert_ranks.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/log_probabilities.h"
 #include "colossal/nn/lookup.h"
@@ -264,6 +265,10 @@ std::unique_ptr<HeadTable> SerialLayers::head_table(const std::string& name, int
 std::unique_ptr<OutputProjection> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
                                                            const LinearOptions& o) {
   return std::make_unique<SerialOutput>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
+}
+
+std::unique_ptr<Experts> SerialLayers::experts(const std::string& name, int64_t hidden, const ExpertOptions& o) {
+  return make_experts(parameters(), reports(), name, hidden, o, std::make_shared<const ExpertRanks>());
 }
 
 std::unique_ptr<Embedding> SerialLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,

@@ -18,6 +18,7 @@ class SerialLayers : public Layers {
                                         double deviation) override;
   std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
                                                const LinearOptions&) override;
+  std::unique_ptr<Experts> experts(const std::string& name, int64_t hidden, const ExpertOptions&) override;
   std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                        double deviation) override;
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,

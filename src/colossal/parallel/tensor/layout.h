@@ -64,6 +64,10 @@ struct Layout {
   std::vector<std::string> vector_shards;
   /// axes along which ranks hold the same hidden states outside
   std::vector<std::string> copies{};
+  /// true = the ranks of a tensor group split each expert of a mixture; false = they hold different experts
+  bool splits_experts = false;
+  /// true = the ranks along the mesh axis "expert" hold the same tokens, as in generation; false = other rows
+  bool has_expert_copies = false;
   /// returns the split of the `tokens` of each row of a batch over outside.sequence. It is planned for each batch from
   /// its step and for the layers that `attention` has made, and equal on every rank; null = equal runs. Products that
   /// gather tokens need equally many from each rank. A pipeline needs equally many of a rank in each micro-batch of a

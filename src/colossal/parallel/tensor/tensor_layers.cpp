@@ -8,6 +8,7 @@
 #include "colossal/ops/norm.h"
 #include "colossal/ops/products/matmul.h"
 #include "colossal/ops/random.h"
+#include "colossal/parallel/expert/ranks.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/dense.h"
 #include "colossal/parallel/tensor/linear.h"
@@ -245,6 +246,11 @@ std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string
   options.segments = {nn::HeadSplit(s, layout_->mesh->coordinates().size(layout_->inside.columns)).q};
   return std::make_unique<TensorOutput>(
       TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options), *layout_);
+}
+
+std::unique_ptr<nn::Experts> TensorLayers::experts(const std::string& name, int64_t hidden,
+                                                   const nn::ExpertOptions& o) {
+  return nn::make_experts(parameters(), reports(), name, hidden, o, std::make_shared<const MeshExpertRanks>(layout_));
 }
 
 std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,

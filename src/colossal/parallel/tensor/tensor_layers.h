@@ -35,6 +35,7 @@ class TensorLayers : public nn::Layers {
                                             double deviation) override;
   std::unique_ptr<nn::OutputProjection> from_heads(const std::string& name, const nn::AttentionShape&,
                                                    const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Experts> experts(const std::string& name, int64_t hidden, const nn::ExpertOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                            double deviation) override;
   std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden,

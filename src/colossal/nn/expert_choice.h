@@ -1,0 +1,52 @@
+// The choice of experts for each token, from the scores of a router.
+//
+//   const at::Tensor scores = scores_of(logits, options);                            // [T, E]
+//   const at::Tensor experts = chosen_experts(scores.detach(), bias, options);       // [T, used], ascending
+//   const at::Tensor weights = weights_of(scores, experts, options);                 // [T, used]
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "colossal/nn/experts.h"
+
+namespace colossal::nn {
+
+/// Returns the scores of all experts, softmax or sigmoid of `logits` [T, E], with autograd.
+at::Tensor scores_of(const at::Tensor& logits, const ExpertOptions& options);
+
+/// Returns the experts of each token, [T, used] int64, in ascending order. They are the best by scores + bias; among
+/// equal ones the lower expert is chosen. A NaN counts as the best. With groups, only experts of the groups_used best
+/// groups are eligible. `bias`: [E], or undefined. On meta the result has no values.
+at::Tensor chosen_experts(const at::Tensor& scores /*[T, E]*/, const at::Tensor& bias, const ExpertOptions& options);
+
+/// Returns the weights of the chosen experts: their scores, divided by their sum if options.normalize, times
+/// options.scale. With autograd.
+at::Tensor weights_of(const at::Tensor& scores, const at::Tensor& experts, const ExpertOptions& options);
+
+/// What a mixture chose in the first pass of a block, so that the second pass of a recomputed block uses the same.
+struct ExpertChoice {
+  at::Tensor experts;  ///< [T, used], ascending
+  at::Tensor kept;     ///< [T, used] bool, false = dropped; undefined = none is dropped
+  at::Tensor sums;     ///< fp64, joined over ranks (see experts.cpp); undefined = not computed
+};
+
+/// The choices of all mixtures of a block, in the order in which they run.
+class KeptChoices {
+ public:
+  /// Starts a pass of the block.
+  void begin_pass() { next_ = 0; }
+  /// Returns the choice that the earlier pass kept at this place; null in the first pass.
+  const ExpertChoice* next() { return next_ < kept_.size() ? &kept_[next_++] : nullptr; }
+  void keep(ExpertChoice choice) {
+    kept_.push_back(std::move(choice));
+    ++next_;
+  }
+
+ private:
+  std::vector<ExpertChoice> kept_;
+  size_t next_ = 0;
+};
+
+}  // namespace colossal::nn

@@ -1,0 +1,146 @@
+#include "colossal/parallel/expert/ranks.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/collectives.h"
+#include "colossal/parallel/tensor/activations.h"
+
+namespace colossal::parallel {
+namespace {
+
+int64_t padded_size(int64_t rows, int64_t ranks) { return (rows + ranks - 1) / ranks * ranks; }
+
+at::Tensor padded_rows(const at::Tensor& x, int64_t rows) {
+  if (x.size(0) == rows) return x;
+  return at::cat({x, at::zeros({rows - x.size(0), x.size(1)}, x.options())});
+}
+
+/// The run of `rows` that a rank has if the first runs are as long as possible.
+nn::Range run_of(int64_t rows, const comm::Group& ranks) {
+  const int64_t each = padded_size(rows, ranks.size()) / ranks.size(), first = std::min(rows, each * ranks.rank());
+  return {first, std::min(rows, first + each) - first};
+}
+
+/// Returns this rank's run of x, which is the same on all ranks.
+at::Tensor own_run(const at::Tensor& x, comm::Group& ranks) {
+  if (ranks.size() == 1) return x;
+  const int64_t rows = x.size(0);
+  const at::Tensor own = comm::split_to(padded_rows(x, padded_size(rows, ranks.size())), 0, ranks);
+  return own.narrow(0, 0, run_of(rows, ranks).size);
+}
+
+/// Returns all `rows` rows from the runs of own_run().
+at::Tensor all_runs(const at::Tensor& own, int64_t rows, comm::Group& ranks) {
+  if (ranks.size() == 1) return own;
+  const int64_t padded = padded_size(rows, ranks.size());
+  return comm::gather_from(padded_rows(own, padded / ranks.size()), 0, ranks).narrow(0, 0, rows);
+}
+
+/// Returns the number of rows of each rank if `rows` are divided as own_run() does.
+std::vector<int64_t> run_sizes(int64_t rows, const comm::Group& ranks) {
+  const int64_t each = padded_size(rows, ranks.size()) / ranks.size();
+  std::vector<int64_t> sizes;
+  for (int64_t r = 0; r < ranks.size(); ++r)
+    sizes.push_back(std::min(rows, (r + 1) * each) - std::min(rows, r * each));
+  return sizes;
+}
+
+/// [T, H / n] of all T tokens -> [t, H] of this rank's run.
+at::Tensor whole_features(const at::Tensor& x, comm::Group& columns) {
+  if (columns.size() == 1) return x;
+  const std::vector<int64_t> sizes = run_sizes(x.size(0), columns);
+  const int64_t own = sizes[columns.rank()], n = columns.size();
+  const at::Tensor parts = comm::all_to_all(x, std::vector<int64_t>(n, own), sizes, columns);
+  return parts.view({n, own, x.size(1)}).permute({1, 0, 2}).reshape({own, n * x.size(1)});
+}
+
+/// [t, H] of this rank's run -> [T, H / n] of all `rows` tokens.
+at::Tensor split_features(const at::Tensor& y, int64_t rows, comm::Group& columns) {
+  if (columns.size() == 1) return y;
+  const std::vector<int64_t> sizes = run_sizes(rows, columns);
+  const int64_t own = sizes[columns.rank()], n = columns.size(), width = y.size(1) / n;
+  const at::Tensor parts = y.view({own, n, width}).permute({1, 0, 2}).reshape({n * own, width});
+  return comm::all_to_all(parts, sizes, std::vector<int64_t>(n, own), columns);
+}
+
+}  // namespace
+
+MeshExpertRanks::MeshExpertRanks(std::shared_ptr<const Layout> layout) : layout_(std::move(layout)) {
+  comm::Mesh& mesh = *layout_->mesh;
+  const std::string kExpert = "expert";
+  std::vector<std::string> routing = mesh.coordinates().batch_axes();
+  for (const auto& axis : mesh.coordinates().axes())
+    if (axis.batch_split == tensor::BatchSplit::Nothing && axis.name != "pipeline" && axis.name != kExpert)
+      tensor_axes_.push_back(axis.name);
+  const bool splits = layout_->splits_experts;
+  require(!splits || layout_->outside.columns.empty(), "experts",
+          "parallel.expert.tensor must be \"deal\" where ranks split the features of hidden states (2d, 2.5d, 3d): got "
+          "\"split\"");
+  if (mesh.size(kExpert) > 1) expert_axes_.push_back(kExpert);
+  if (splits)
+    feature_axes_ = tensor_axes_;
+  else
+    expert_axes_.insert(expert_axes_.end(), tensor_axes_.begin(), tensor_axes_.end());
+  std::vector<std::string> same = splits ? std::vector<std::string>() : layout_->copies;
+  if (layout_->has_expert_copies && mesh.size(kExpert) > 1) same.insert(same.begin(), kExpert);
+  for (const std::string& axis : layout_->outside.sequence)
+    gathers_ = gathers_ || (splits && mesh.size(axis) > 1 &&
+                            std::find(tensor_axes_.begin(), tensor_axes_.end(), axis) != tensor_axes_.end());
+  if (!splits) routing.insert(routing.end(), tensor_axes_.begin(), tensor_axes_.end());
+  experts_ = &mesh.group(expert_axes_);
+  features_ = &mesh.group(feature_axes_);
+  columns_ = &mesh.group(layout_->outside.columns);
+  same_ = &mesh.group(same);
+  others_ = &mesh.group(routing);
+}
+
+at::Tensor MeshExpertRanks::enter(const at::Tensor& x) const {
+  const at::Tensor tokens = x.flatten(0, 1);
+  if (gathers_) return own_run(comm::all_gather(tokens, 0, *features_), *same_);
+  if (layout_->splits_experts) return own_run(comm::copy_to(tokens, *features_), *same_);
+  return own_run(whole_features(tokens, *columns_), *same_);
+}
+
+at::Tensor MeshExpertRanks::leave(const at::Tensor& y, const at::Tensor& like) const {
+  int64_t rows = like.size(0) * like.size(1);
+  at::Tensor result;
+  if (layout_->splits_experts) {
+    if (gathers_) rows *= features_->size();
+    const at::Tensor all = all_runs(y, rows, *same_);
+    result = gathers_ ? comm::reduce_scatter(all, 0, *features_) : comm::reduce_from(all, *features_);
+  } else {
+    const int64_t of_columns = columns_->size() == 1 ? rows : run_sizes(rows, *columns_)[columns_->rank()];
+    result = split_features(all_runs(y, of_columns, *same_), rows, *columns_);
+  }
+  return result.view_as(like);
+}
+
+at::Tensor MeshExpertRanks::positions(const at::Tensor& x, const nn::ForwardContext& step, int64_t& tokens) const {
+  nn::Tokens own = tokens_of(*layout_, layout_->outside, step);
+  own.sequence.given.clear();
+  const int64_t rows = own.batch.whole_size(x.size(0)), columns = own.sequence.whole_size(x.size(1)),
+                replicas = layout_->mesh->coordinates().size(layout_->mesh->coordinates().row_axes()),
+                replica = layout_->mesh->coordinates().index(layout_->mesh->coordinates().row_axes());
+  tokens = replicas * rows * columns;
+  const at::Tensor all = at::arange(replica * rows * columns, (replica + 1) * rows * columns, at::kLong);
+  at::Tensor here = own.of(all.view({rows, columns})).reshape({-1});
+  const auto run = [](const at::Tensor& of, const comm::Group& ranks) {
+    const nn::Range range = run_of(of.size(0), ranks);
+    return of.narrow(0, range.first, range.size);
+  };
+  if (gathers_) here = comm::all_gather(here.to(x.device()), 0, *features_).cpu();
+  return run(run(here, *columns_), *same_).contiguous();
+}
+
+at::Tensor MeshExpertRanks::exchange(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
+                                     const std::vector<int64_t>& in_rows) const {
+  return comm::all_to_all(rows, out_rows, in_rows, *experts_);
+}
+
+at::Tensor MeshExpertRanks::sum(at::Tensor x) const {
+  if (others_->size() > 1) others_->all_reduce(x, comm::Reduce::Sum).wait();
+  return x;
+}
+
+}  // namespace colossal::parallel

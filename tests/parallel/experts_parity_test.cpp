@@ -1,0 +1,143 @@
+// A mixture of experts over ranks against one process, in fp64: outputs, losses and all gradients, under every mode of
+// tensor parallelism, with rows dealt over "data" and "expert". With collectives off each case must fail.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/nn/batch_step.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/activation.h"
+#include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::experts_parity_test {
+namespace {
+
+using nn::ExpertOptions;
+using parallel::Layout;
+
+constexpr int64_t kRows = 8, kSequence = 6, kHidden = 12, kFfn = 10;
+
+struct Case {
+  std::string name;
+  int data, expert;
+  parallel::TensorConfig tensor{};
+  bool splits = false;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+ExpertOptions options_of(int64_t count, int64_t used) {
+  return {.count = count,
+          .used = used,
+          .ffn = kFfn,
+          .balance_loss = 0.3,
+          .z_loss = 0.1,
+          .activation = [](const at::Tensor& x) { return ops::swiglu(x); },
+          .gated = true,
+          .deviation = 0.5,
+          .down_deviation = 0.5};
+}
+
+struct Result {
+  at::Tensor y, dx;
+  std::map<std::string, at::Tensor> gradients;
+  at::Tensor reports;
+};
+
+at::Tensor random(const char* what, at::IntArrayRef sizes) {
+  auto generator = at::detail::createCPUGenerator(what[0]);
+  return at::randn(sizes, generator, at::kDouble);
+}
+
+/// Runs the layer forward and backward. `part` cuts this rank's part of whole hidden states.
+template <class Part>
+Result run(nn::Parameters& parameters, nn::Layers& make, const ExpertOptions& options, nn::ForwardContext step,
+           const Part& part) {
+  const auto experts = make.experts("mlp", kHidden, options);
+  const at::Tensor whole = random("x", {kRows, kSequence, kHidden}), g = random("g", {kRows, kSequence, kHidden});
+  const at::Tensor x = part(whole).clone().requires_grad_();
+  const auto reports = std::make_shared<nn::ReportAccumulator>(make.reports(), at::kCPU);
+  step.training = true;
+  step.reports = reports;
+  const at::Tensor y = experts->forward(x, step);
+  torch::autograd::backward({(y * part(g)).sum()}, {});
+  Result result{.y = y.detach(), .dx = x.grad(), .reports = reports->values()};
+  for (nn::Parameter& p : parameters) result.gradients[p.name] = p.value.grad();
+  return result;
+}
+
+Result serial(const ExpertOptions& options) {
+  nn::Parameters parameters({}, {.dtype = at::kDouble, .seed = 4});
+  nn::SerialLayers make(parameters);
+  return run(parameters, make, options, {}, [](const at::Tensor& x) { return x; });
+}
+
+void compare(comm::World& world, const Case& c, const ExpertOptions& options, const Result& want) {
+  std::vector<comm::Mesh::Axis> axes{comm::Mesh::batch("data", c.data), comm::Mesh::batch("expert", c.expert)};
+  for (const auto& axis : parallel::tensor_axes(c.tensor)) axes.push_back(axis);
+  comm::Mesh mesh(world, axes);
+  Layout layout = parallel::make_layout(c.tensor, mesh);
+  layout.splits_experts = c.splits;
+  nn::Parameters parameters(mesh.coordinates(), {.dtype = at::kDouble, .seed = 4});
+  parallel::TensorLayers make(parameters, layout);
+  const int64_t replicas = c.data * c.expert, replica = mesh.coordinates().index(mesh.coordinates().row_axes());
+  const auto part = [&](const at::Tensor& whole) {
+    return parallel::part_of(layout, layout.outside, whole.narrow(0, replica * kRows / replicas, kRows / replicas));
+  };
+  const Result got = run(parameters, make, options, {}, part);
+  const int64_t terms = kRows * kSequence * kHidden * kFfn;
+  expect_close(got.y, part(want.y), terms, "y");
+  expect_close(got.dx, part(want.dx), terms, "dx");
+  expect_close(got.reports, want.reports, terms, "reports");
+  for (const nn::Parameter& p : parameters) {
+    at::Tensor sum = got.gradients.at(p.name).contiguous().clone();
+    mesh.group(p.spec.gradient_axes).all_reduce(sum, comm::Reduce::Sum).wait();
+    expect_close(sum, local_part(want.gradients.at(p.name), p.spec, mesh.coordinates()), terms, p.name);
+  }
+}
+
+class ExpertsParity : public testing::TestWithParam<Case> {};
+
+TEST_P(ExpertsParity, EqualsOneProcess) {
+  const Case& c = GetParam();
+  const int ranks = c.data * c.expert * static_cast<int>(c.tensor.size);
+  std::vector<ExpertOptions> variants{options_of(8, 2), options_of(4, 3), options_of(8, 2)};
+  variants[1].linear_bias = true;
+  variants[1].score = ExpertOptions::Score::Sigmoid;
+  variants[2].capacity = 0.7;
+  for (size_t i = 0; i < variants.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Result want = serial(variants[i]);
+    const auto all = [&](comm::World& world) { compare(world, c, variants[i], want); };
+    EXPECT_NO_THROW(comm::run_ranks(ranks, all));
+    if (ranks > 1) {
+      EXPECT_THROW(comm::run_ranks(ranks, all, {.collectives_off = true}), std::exception);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ExpertsParity,
+    testing::Values(Case{"one", 1, 1}, Case{"data2", 2, 1}, Case{"expert2", 1, 2}, Case{"expert4", 1, 4},
+                    Case{"data2_expert2", 2, 2}, Case{"expert8", 1, 8}, Case{"tensor2", 1, 1, {.size = 2}},
+                    Case{"tensor3", 1, 1, {.size = 3}}, Case{"expert2_tensor2", 1, 2, {.size = 2}},
+                    Case{"data2_expert2_tensor2", 2, 2, {.size = 2}},
+                    Case{"sequence_form", 2, 1, {.size = 2, .sequence = true}},
+                    Case{"expert2_sequence_form", 1, 2, {.size = 3, .sequence = true}},
+                    Case{"tensor4_2d", 1, 1, {.size = 4, .mode = "2d"}},
+                    Case{"expert2_tensor4_2d", 1, 2, {.size = 4, .mode = "2d"}},
+                    Case{"tensor8_2_5d", 1, 1, {.size = 8, .mode = "2.5d", .depth = 2}},
+                    Case{"tensor8_3d", 1, 1, {.size = 8, .mode = "3d"}},
+                    Case{"split2", 1, 1, {.size = 2}, true}, Case{"expert2_split2", 1, 2, {.size = 2}, true},
+                    Case{"data2_expert2_split2_sequence", 2, 2, {.size = 2, .sequence = true}, true}),
+    testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace colossal::test::experts_parity_test
