@@ -25,7 +25,8 @@ Outcome bench(const std::vector<std::string>& words) { return run_command("bench
 TEST(Bench, ListsItsBenchmarks) {
   const auto outcome = bench({});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* name : {"\n  inference ", "\n  memory ", "\n  sequence ", "\n  tensor-parallel ", "\n  zero "})
+  for (const char* name :
+       {"\n  experts ", "\n  inference ", "\n  memory ", "\n  sequence ", "\n  tensor-parallel ", "\n  zero "})
     EXPECT_THAT(outcome.out, HasSubstr(name));
   EXPECT_EQ(bench({"--help"}).out, outcome.out);
   const auto unknown = bench({"tensor-paralel"});
@@ -117,6 +118,57 @@ TEST(BenchSequence, NamesModesThatDoNotFit) {
   const auto heads = bench({"sequence", "--heads", "4", "--kv-heads", "3"});
   EXPECT_EQ(heads.status, 2);
   EXPECT_THAT(heads.err, HasSubstr("--kv-heads must divide --heads: got 3 of 4"));
+}
+
+// On one rank both columns are 0. Traffic counters and formula do not use the same numbers: the formula counts the
+// choices of a plain loop.
+TEST(BenchExperts, PrintsRowsThatAgreeWithTheFormula) {
+  const auto outcome = bench({"experts", "--hidden", "16", "--ffn", "8", "--batch", "4", "--sequence", "16", "--rounds",
+                              "1", "--ranks", "4,1,2", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result["left_out"].size(), 0U) << result["left_out"];
+  EXPECT_EQ(result["assignments"], 128);
+  ASSERT_EQ(result["rows"].size(), 6U);
+  for (size_t i = 0; i < 6; ++i) {
+    const auto& row = result["rows"][i];
+    const int64_t ranks = int64_t{1} << (i / 2);
+    EXPECT_EQ(row["ranks"], ranks);
+    EXPECT_EQ(row["recompute"], i % 2 == 0 ? "none" : "block");
+    EXPECT_EQ(row["sent"], row["formula"]) << row;
+    EXPECT_EQ(row["formula"], (i % 2 == 0 ? 4 : 6) * 16 * row["remote"].get<int64_t>()) << row;
+    EXPECT_EQ(row["sent"].get<int64_t>() > 0, ranks > 1) << row;
+    EXPECT_EQ(row["counts"].get<int64_t>() > 0, ranks > 1) << row;
+    EXPECT_EQ(row["sums"].get<int64_t>() > 0, ranks > 1) << row;
+    EXPECT_EQ(row["other"], 0) << row;
+    EXPECT_GT(row["seconds"].get<double>(), 0);
+    EXPECT_EQ(row["expert_load"], result["rows"][0]["expert_load"]) << "the choices do not depend on the ranks";
+    EXPECT_GE(row["rank_load"].get<double>(), 1);
+  }
+  EXPECT_EQ(result["rows"][0]["rank_load"], 1);
+}
+
+TEST(BenchExperts, PrintsATableAndWritesTheReport) {
+  const test::TemporaryFolder folder;
+  const auto outcome = bench({"experts", "--hidden", "8", "--ffn", "8", "--experts", "6", "--batch", "4", "--sequence",
+                              "4", "--rounds", "1", "--ranks", "1,2,4", "--report", folder / "report.html"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("hidden 8, 2 of 6 experts of 8, batch 4, sequence 4: 32 assignments\n"));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +1  none +0 +0 +0 +0 +0 +0 +0 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +2  block +[1-9]"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n4 ranks: left out: the experts must be divisible by the ranks: got 6 experts "
+                                     "on 4 ranks\n"));
+  const std::string page = read_file(folder / "report.html", 1 << 20);
+  for (const char* part :
+       {"Elements of hidden states sent", "<td>2</td><td>block</td>", "4 ranks: left out", "</html>"})
+    EXPECT_THAT(page, HasSubstr(part));
+}
+
+TEST(BenchExperts, RefusesInvalidSizes) {
+  EXPECT_EQ(bench({"experts", "--ranks", "0"}).status, 2);
+  const auto used = bench({"experts", "--experts", "2", "--used", "3"});
+  EXPECT_EQ(used.status, 2);
+  EXPECT_THAT(used.err, HasSubstr("--used must be at most --experts: got 3 of 2"));
 }
 
 // 64 tokens with 32 features: b*s*h = 2048, h*h = 1024.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/base/suggest.h"
+#include "colossal/cli/bench/experts.h"
 #include "colossal/cli/bench/inference.h"
 #include "colossal/cli/bench/memory.h"
 #include "colossal/cli/bench/sequence.h"
@@ -26,6 +27,7 @@ const Benchmark kBenchmarks[] = {
      bench_tensor_parallel},
     {"sequence", "traffic, memory and operations of each mode of sequence parallelism, compared with the formulas",
      bench_sequence},
+    {"experts", "traffic, load and time of a mixture of experts on ranks, compared with the formula", bench_experts},
     {"inference", "tokens per second and latencies of generation, compared with the memory bandwidth", bench_inference},
     {"memory", "largest model that trains within budgets of host memory and disk, and the traffic between them",
      bench_memory},
