@@ -78,8 +78,10 @@ class Mixture final : public Experts {
     const std::string up = name + (o.gated ? ".experts.gate_up" : ".experts.up"), down = name + ".experts.down";
     const int64_t width = (o.gated ? 2 : 1) * o.ffn;
     up_ = &stack(p, up + ".weight", {o.count, width, hidden}, 1, inside, o.deviation);
+    up_product_ = grouped_product(p, *up_);
     if (o.linear_bias) up_bias_ = &stack(p, up + ".bias", {o.count, width}, 1, inside, 0);
     down_ = &stack(p, down + ".weight", {o.count, hidden, o.ffn}, 2, {{o.ffn}}, o.down_deviation);
+    down_product_ = grouped_product(p, *down_);
     if (o.linear_bias) {
       down_bias_ = &stack(p, down + ".bias", {o.count, hidden}, -1, {}, 0);
       // All ranks of one expert add to its results, and the first of them the bias.
@@ -134,12 +136,12 @@ class Mixture final : public Experts {
 
   at::Tensor results_of(const at::Tensor& rows, const ops::GroupEnds& ends, const ForwardContext& step) const {
     const at::Tensor inside =
-        grouped_linear(rows, up_->value, up_bias_ ? up_bias_->value : at::Tensor(), ends, &deferred_);
+        grouped_linear(*up_product_, rows, up_->value, up_bias_ ? up_bias_->value : at::Tensor(), ends, &deferred_);
     at::Tensor bias = down_bias_ ? down_bias_->value : at::Tensor();
     if (bias.defined() && ranks_->copies() > 1) bias = bias * (ranks_->adds_bias() ? 1 : 0);
     const bool is_pending = step.training && step.recompute == Recompute::Selective;
-    return grouped_linear(is_pending ? inside : options_.activation(inside), down_->value, bias, ends, &deferred_,
-                          is_pending ? options_.activation : Unary());
+    return grouped_linear(*down_product_, is_pending ? inside : options_.activation(inside), down_->value, bias, ends,
+                          &deferred_, is_pending ? options_.activation : Unary());
   }
 
   ExpertChoice choose(const at::Tensor& x, const at::Tensor& logits, const at::Tensor& scores,
@@ -267,6 +269,7 @@ class Mixture final : public Experts {
   std::shared_ptr<const ExpertRanks> ranks_;
   DeferredGradients& deferred_;
   Parameter *router_ = nullptr, *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
+  std::shared_ptr<const GroupedProduct> up_product_, down_product_;
   Buffer* bias_ = nullptr;
   Report load_, computed_, balance_, z_;
 };

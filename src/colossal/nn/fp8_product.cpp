@@ -230,8 +230,11 @@ void Fp8Layers::end_step(ops::RankReduction& ranks) {
   ranks.max(all);
   for (size_t i = 0; i < states_.size(); ++i) {
     State& state = *states_[i];
-    state.history.copy_(state.history.roll(1, 1));
-    state.history.select(1, 0).copy_(all.narrow(0, static_cast<int64_t>(i) * kOperands, kOperands));
+    const at::Tensor now = all.narrow(0, static_cast<int64_t>(i) * kOperands, kOperands);
+    at::Tensor next = state.history.roll(1, 1);
+    next.select(1, 0).copy_(now);
+    // A step in which an expert got no token leaves no trace.
+    state.history.copy_(at::where(now.max() > 0, next, state.history));
     state.now.zero_();
   }
 }

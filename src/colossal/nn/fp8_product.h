@@ -72,7 +72,8 @@ class Fp8Layers {
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight,
                                       Parameters& parameters);
 
-  /// Ends a step: its amax values become history, except those that are not finite. Scales change only here, so
+  /// Ends a step: its amax values become history, except those that are not finite. A layer that computed nothing, such
+  /// as an expert without tokens, keeps its history. Scales change only here, so
   /// micro-batches, recomputation and deferred gradients of a step all quantise in the same way. Passes without grad
   /// mode are not recorded.
   ///

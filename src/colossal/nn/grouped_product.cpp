@@ -1,0 +1,110 @@
+#include "colossal/nn/grouped_product.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+
+namespace colossal::nn {
+namespace {
+
+/// Calls body(e, first, rows) for each group that has rows.
+template <class Body>
+void for_groups(const ops::GroupEnds& ends, const Body& body) {
+  int64_t first = 0;
+  for (size_t e = 0; e < ends.size(); first = ends[e++])
+    if (ends[e] > first) body(static_cast<int64_t>(e), first, ends[e] - first);
+}
+
+/// One product for each expert, group after group.
+class ExpertProducts final : public GroupedProduct {
+ public:
+  explicit ExpertProducts(std::vector<std::shared_ptr<const Product>> products) : products_(std::move(products)) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const ops::GroupEnds& ends,
+                     Saved* saved) const override {
+    if (saved) *saved = {{}, weight, std::vector<Product::Saved>(ends.size())};
+    at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
+    for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
+      const at::Tensor own = weight[e];
+      Product::Saved* kept = saved ? &saved->of_expert[e] : nullptr;
+      y.narrow(0, first, rows)
+          .copy_(products_[e]->forward(x.narrow(0, first, rows), own, bias.defined() ? bias[e] : bias, weight.size(1),
+                                       kept));
+      // A chunk store may move the stack before backward, so a slice of it is taken again there.
+      if (kept && kept->weight.is_same(own)) kept->weight = at::Tensor();
+    });
+    return y;
+  }
+  at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const override {
+    at::Tensor dx = at::empty({dy.size(0), saved.weight.size(2)}, dy.options());
+    for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
+      const auto d = products_[e]->backward(dy.narrow(0, first, rows), of_expert(saved, e), {.weight = false});
+      dx.narrow(0, first, rows).copy_(d.x);
+    });
+    return dx;
+  }
+  at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
+                             at::Tensor sum) const override {
+    at::Tensor all = sum.defined() ? sum : at::zeros_like(saved.weight);
+    for_groups(ends, [&](int64_t e, int64_t first, int64_t rows) {
+      const auto d = products_[e]->backward(dy.narrow(0, first, rows), of_expert(saved, e), {.x = false});
+      all[e].add_(d.weight);
+    });
+    return all;
+  }
+
+ private:
+  static Product::Saved of_expert(const Saved& saved, int64_t e) {
+    Product::Saved own = saved.of_expert[e];
+    if (!own.weight.defined()) own.weight = saved.weight[e];
+    return own;
+  }
+
+  std::vector<std::shared_ptr<const Product>> products_;
+};
+
+}  // namespace
+
+at::Tensor GroupedProduct::forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                   const ops::GroupEnds& ends, Saved* saved) const {
+  if (saved) *saved = {x, weight};
+  return ops::grouped_nt(x, weight, ends, bias);
+}
+
+at::Tensor GroupedProduct::input_gradient(const at::Tensor& dy, const Saved& saved,
+                                          const ops::GroupEnds& ends) const {
+  return ops::grouped_nn(dy, saved.weight, ends);
+}
+
+at::Tensor GroupedProduct::weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
+                                           at::Tensor sum) const {
+  return ops::grouped_tn(dy, saved.x, ends, std::move(sum));
+}
+
+std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, const Parameter& stack) {
+  if (parameters.options().products.empty()) return std::make_shared<const GroupedProduct>();
+  const std::shared_ptr<const Product> plain(std::shared_ptr<void>(), &serial_product());  // does not own it
+  const tensor::MeshCoordinates& coordinates = parameters.coordinates();
+  const int64_t count = stack.spec.shape[0], here = stack.spec.room(0, coordinates),
+                first = here * coordinates.index(stack.spec.splits[0].axes);
+  bool is_plain = true;
+  std::vector<std::shared_ptr<const Product>> products;
+  for (int64_t e = 0; e < count; ++e) {
+    Parameter expert = stack;
+    expert.name = concat(stack.name, ".", e);
+    expert.spec = tensor::ShardSpec::whole({stack.spec.shape[1], stack.spec.shape[2]});
+    expert.value = stack.value.defined() ? without_memory(stack.value.sizes().slice(1), stack.value.options())
+                                         : at::Tensor();
+    const auto product = parameters.product_for(expert, plain);
+    require(product->parameters().empty(), "experts",
+            "adapters do not reach the experts of a mixture: got one for ", expert.name,
+            "; return the product unchanged where Parameter::is_stack is set");
+    is_plain = is_plain && product == plain;
+    if (e >= first && e < first + here) products.push_back(product);
+  }
+  while (static_cast<int64_t>(products.size()) < here) products.push_back(plain);  // padding, which has no rows
+  if (is_plain) return std::make_shared<const GroupedProduct>();
+  return std::make_shared<const ExpertProducts>(std::move(products));
+}
+
+}  // namespace colossal::nn

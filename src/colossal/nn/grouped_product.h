@@ -1,0 +1,43 @@
+// The three products of the linear layers of experts: each group of rows has a matrix of its own (nn/grouped_linear.h).
+//
+//   const auto product = nn::grouped_product(parameters, stack);      // stack: [E, out, in], split over ranks
+//   const at::Tensor y = product->forward(rows, stack.value, {}, ends, nullptr);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "colossal/nn/parameter.h"
+#include "colossal/nn/product.h"
+#include "colossal/ops/products/grouped_matmul.h"
+
+namespace colossal::nn {
+
+/// The products y = x W[e]t + bias[e], dx = dy W[e] and dW[e] = dyt x for the rows of each expert e of this rank. They
+/// do not communicate. This class multiplies plain values, all groups in one call.
+class GroupedProduct {
+ public:
+  /// What forward() keeps for backward().
+  struct Saved {
+    at::Tensor x, weight;
+    std::vector<Product::Saved> of_expert{};  ///< of a product for each expert
+  };
+  virtual ~GroupedProduct() = default;
+  /// Computes y [R, out]. `saved`: null if no backward pass follows.
+  virtual at::Tensor forward(const at::Tensor& x /*[R, in]*/, const at::Tensor& weight /*[E, out, in]*/,
+                             const at::Tensor& bias /*[E, out] or undefined*/, const ops::GroupEnds& ends,
+                             Saved* saved) const;
+  /// Returns dx [R, in].
+  virtual at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends) const;
+  /// Returns dW [E, out, in], zeros for experts without rows; if `sum` is defined, dW is added to it and it is returned.
+  virtual at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved, const ops::GroupEnds& ends,
+                                     at::Tensor sum) const;
+};
+
+/// Returns the product of a stack. If Parameters::Options::products has wrappers, each expert has a product of its own,
+/// wrapped with a weight named "<stack>.<index>" (Parameter::is_stack is set): an fp8 layer thus has scales for each
+/// expert. All ranks declare all experts in the same order, and multiply with those that they hold.
+std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, const Parameter& stack);
+
+}  // namespace colossal::nn
