@@ -51,6 +51,19 @@ TEST(ExpertLayer, SendsTheFormulaOnEveryNumberOfRanks) {
   }
 }
 
+// Each rank sends every other rank one count for each of its experts, in both passes of a recomputed block. The second
+// pass uses the choices of the first one, so it sums nothing.
+TEST(ExpertLayer, SendsCountsInEveryPassAndSumsOnce) {
+  for (const int64_t ranks : {2, 4}) {
+    const ExpertLayerCost once = measured_expert_layer(kSmallLayer, ranks, Recompute::None);
+    const ExpertLayerCost twice = measured_expert_layer(kSmallLayer, ranks, Recompute::Block);
+    EXPECT_EQ(once.counts, kSmallLayer.experts * (ranks - 1));
+    EXPECT_EQ(twice.counts, 2 * once.counts);
+    EXPECT_EQ(twice.sums, once.sums);
+    EXPECT_EQ(once.remote, twice.remote);
+  }
+}
+
 // One division of counts of assignments, which are exact: half a unit of rounding in each of the two results.
 TEST(ExpertLayer, ReportsTheLoadsOfThePlainChoice) {
   for (const int64_t ranks : {1, 4}) {
