@@ -94,9 +94,8 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     Course course;
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
       const auto engine = initialize(world, config, test::tiny_gpt2(), test::accelerator(world.local_rank()));
-      const comm::Mesh& mesh = engine->mesh();
       engine->zero_grad();
-      const double loss = engine->train_step(test::batch_of(0, mesh.index("data"), mesh.size("data"), kText));
+      const double loss = engine->train_step(test::own_batch(*engine, 0, kText));
       if (world.rank() != 0) return;
       course.losses.push_back(loss);
       for (const memory::Shard& shard : engine->store().shards()) {

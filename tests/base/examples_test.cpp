@@ -106,6 +106,7 @@ const std::vector<std::string> kHeaders{
     "schedule/frozen_stages.h",
     "tensor/batch.h",
     "tensor/flops.h",
+    "tensor/replica_rows.h",
     "train/check_sizes.h",
     "train/memory_needs.h",
     "train/named_model.h",

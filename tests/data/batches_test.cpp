@@ -22,12 +22,18 @@ struct TextOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   Documents documents = Documents::Separate;
+  int64_t micro_batches = 1;
 };
 
 struct TextBatches : Batches {
   TextBatches(Corpus corpus, const TextOptions& o)
       : Batches(std::make_shared<TextSamples>(std::move(corpus), o.sequence, o.documents),
-                {.batch_size = o.batch_size, .rank = o.rank, .ranks = o.ranks, .seed = o.seed, .shuffle = o.shuffle}) {}
+                {.batch_size = o.batch_size,
+                 .rank = o.rank,
+                 .ranks = o.ranks,
+                 .micro_batches = o.micro_batches,
+                 .seed = o.seed,
+                 .shuffle = o.shuffle}) {}
 };
 
 /// Returns a corpus of the tokens 0, 1, 2, ..., so a token is equal to its position.
@@ -62,6 +68,22 @@ TEST(Batches, EqualsOneRankOnSeveralRanks) {
   const auto serial = global_batches(100, options, 1, 30);  // 33 samples, so 30 batches cross three ends of epochs
   EXPECT_EQ(global_batches(100, options, 2, 30), serial);
   EXPECT_EQ(global_batches(100, options, 4, 30), serial);
+}
+
+// 12 rows of 3 tokens, in micro-batches of 4 rows: replica 1 of 2 has the last two rows of each.
+TEST(Batches, TakesAPartOfEachMicroBatchAlsoAfterAResume) {
+  TextOptions options{.sequence = 3, .batch_size = 12, .seed = 9, .micro_batches = 3};
+  TextBatches serial(counting(100), options);
+  options.rank = 1, options.ranks = 2;
+  TextBatches half(counting(100), options), resumed(counting(100), options);
+  for (int step = 0; step < 6; ++step) {  // 33 samples: the third batch crosses the end of the epoch
+    const nlohmann::json state = nlohmann::json::parse(half.state().dump());
+    const at::Tensor whole = serial.next().at("ids"), own = half.next().at("ids");
+    EXPECT_TRUE(own.equal(at::cat({whole.slice(0, 2, 4), whole.slice(0, 6, 8), whole.slice(0, 10, 12)}))) << step;
+    EXPECT_EQ(half.state(), serial.state()) << "the position does not depend on ranks or micro-batches";
+    resumed.restore(state);
+    EXPECT_TRUE(resumed.next().at("ids").equal(own)) << step;
+  }
 }
 
 TEST(Batches, VisitsEachSampleOncePerEpochAndRollsOver) {
@@ -175,11 +197,12 @@ TEST(Batches, RefusesDataShorterThanASequence) {
 
 TEST(Batches, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 3, .ranks = 2}),
-              HasSubstr("batch_size must be divisible by the data ranks"));
+              HasSubstr("batch_size must be divisible by the replicas times the micro-batches: got 3 rows, 2 replicas, "
+                        "1 micro-batches"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 0}), HasSubstr("batch_size"));
   EXPECT_THAT(refusal(9, {.sequence = 0, .batch_size = 1}), HasSubstr("sequence"));
   EXPECT_THAT(refusal(9, {.sequence = 2, .batch_size = 2, .rank = 2, .ranks = 2}),
-              HasSubstr("rank must be in [0, 2): got 2"));
+              HasSubstr("the replica must be in [0, 2): got 2"));
 }
 
 TEST(Batches, RefusesAStateOfOtherData) {

@@ -110,6 +110,24 @@ TEST_F(DocumentStreamTest, YieldsEqualBatchesForAnyRanksThreadsAndBatchSizes) {
   EXPECT_NE(rows(*stream(), 20), want);
 }
 
+TEST_F(DocumentStreamTest, TakesAPartOfEachMicroBatchAlsoAfterAResume) {
+  options.batch_size = 8;
+  options.masking = Masking{.share = 0.3, .mask_id = 257, .vocabulary = 257};
+  const Rows want = rows(*stream(), 12);
+  options.micro_batches = 2, options.ranks = 2;
+  for (options.rank = 0; options.rank < 2; ++options.rank) {
+    const auto own = stream();
+    for (int64_t step = 0; step < 12; ++step) {
+      const auto resumed = stream();
+      resumed->seek(nlohmann::json::parse(own->position().dump()));
+      const Rows got = rows(*own, 1);
+      const int64_t first = 8 * step + 2 * options.rank;
+      EXPECT_EQ(got, (Rows{want[first], want[first + 1], want[first + 4], want[first + 5]})) << step;
+      EXPECT_EQ(rows(*resumed, 1), got) << step;
+    }
+  }
+}
+
 TEST_F(DocumentStreamTest, ResumesAtAnyPosition) {
   for (const int64_t buffer : {0, 100, 100'000}) {
     options.records.shuffle = buffer > 0;

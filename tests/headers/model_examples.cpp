@@ -28,6 +28,7 @@
 #include "colossal/parallel/tensor/outputs.h"
 #include "colossal/tensor/batch.h"
 #include "colossal/tensor/host_value.h"
+#include "colossal/tensor/replica_rows.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::header_examples {
@@ -47,6 +48,15 @@ TEST(HeaderExamples, Batch) {
   EXPECT_TRUE(at::equal(read, ids));
   EXPECT_EQ(half.at("weights").data_ptr(), weights.data_ptr());
   EXPECT_EQ(half.rows(), 2);
+}
+
+TEST(HeaderExamples, ReplicaRows) {
+  tensor::Batch batch;
+  batch.add("ids", {at::arange(8, at::kLong), {tensor::Dim::Row}});
+  const tensor::ReplicaRows rows{.batch_size = 8, .micro_batches = 2, .replica = 1, .replicas = 2};
+  const std::vector<int64_t> global{rows.global(0), rows.global(1), rows.global(2), rows.global(3)};
+  const tensor::Batch own = rows.of(batch);
+  EXPECT_TRUE(at::equal(own.at("ids"), at::tensor(global)));
 }
 
 TEST(HeaderExamples, BatchFields) {

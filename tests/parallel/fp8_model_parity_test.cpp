@@ -57,16 +57,18 @@ class Trained {
   double gradients(const Batch& whole) {
     zero_gradients(parameters());
     const int64_t replica = mesh_.index("data"), replicas = mesh_.size("data");
-    const Batch batch{part_of(whole.inputs, replica, replicas), part_of(whole.labels, replica, replicas)};
+    const auto own = [&](const at::Tensor& rows, int64_t i) {
+      return part_of(part_of(rows, i, kMicroBatches), replica, replicas);
+    };
     double total = 0;
     std::vector<nn::ForwardContext> micro_batches;
     for (int64_t i = 0; i < kMicroBatches; ++i) {
-      const at::Tensor inputs = part_of(batch.inputs, i, kMicroBatches);
+      const at::Tensor inputs = own(whole.inputs, i);
       const at::Tensor positions = at::arange(kSequence, inputs.options()).expand_as(inputs).contiguous();
       micro_batches.push_back(nn::step_of(nn::token_batch(inputs, positions), {.training = true}));
     }
     const auto loss = [&](int i, const models::States& end, const nn::ForwardContext& step) {
-      const at::Tensor sum = model_.model().head->loss_sum(end[0], part_of(batch.labels, i, kMicroBatches), step);
+      const at::Tensor sum = model_.model().head->loss_sum(end[0], own(whole.labels, i), step);
       const at::Tensor share = sum / static_cast<double>(whole.labels.numel());
       total += share.item<double>();
       return share;

@@ -22,6 +22,10 @@ tensor::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& te
                           at::arange(kSequence, ids).expand({rows, kSequence}).contiguous());
 }
 
+tensor::Batch own_batch(const train::Engine& engine, int64_t step, const Text& text) {
+  return engine.replica_rows(text.rows).of(batch_of(step, 0, 1, text));
+}
+
 run::Config course_config() {
   run::Config config;
   config.precision.mode = "fp64";
@@ -32,7 +36,7 @@ run::Config course_config() {
 
 double train_step(train::Engine& engine, int64_t step, const Text& text) {
   engine.zero_grad();
-  const double loss = engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"), text));
+  const double loss = engine.train_step(own_batch(engine, step, text));
   engine.step();
   return loss;
 }

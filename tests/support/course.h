@@ -18,10 +18,13 @@ struct Text {
 /// shifted by one.
 tensor::Batch batch_of(int64_t step, int64_t part, int64_t parts, const Text& text = {});
 
+/// Returns this replica's rows of batch_of(step, 0, 1), as Engine::train_step() takes them.
+tensor::Batch own_batch(const train::Engine& engine, int64_t step, const Text& text = {});
+
 /// Returns a config in fp64, with parameters in several chunks and 8 rows per step.
 run::Config course_config();
 
-/// Runs a training step on this replica's part of batch_of(step). Returns the loss.
+/// Runs a training step on own_batch(). Returns the loss.
 double train_step(train::Engine& engine, int64_t step, const Text& text = {});
 /// Runs steps [first, last) of a course. Returns their losses.
 std::vector<double> train(train::Engine& engine, int64_t first, int64_t last, const Text& text = {});

@@ -94,12 +94,13 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
 Trace trace(World& world, const ParityCase& c, bool is_serial) {
   const run::Config config = make_config(c, is_serial);
   const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
-  const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
+  const tensor::ReplicaRows own = engine->replica_rows(c.batch);
   Trace t;
-  if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
+  if (c.pipeline.size == 1)
+    t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), own.replica, own.replicas));
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
-    t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
+    t.losses.push_back(engine->train_step(own.of(random_batch(c, i))));
     if (i == 0) t.gradients = gradients_of(*engine);
     t.norms.push_back(engine->step().gradient_norm);
   }
@@ -110,12 +111,12 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 
 /// Returns this rank's part of a hidden state [B, S, H] of the global batch, as split at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
-  const tensor::MeshCoordinates& coordinates = engine.mesh().coordinates();
-  const at::Tensor documents = rows_of(random_batch(c, 0), coordinates.index("data"), c.data).find("documents");
+  const tensor::ReplicaRows own = engine.replica_rows(c.batch);
+  const at::Tensor documents = rows_of(random_batch(c, 0), own.replica, own.replicas).find("documents");
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
-  const at::Tensor replica = cut(whole, 0, c.data, coordinates.index("data"));
+  const at::Tensor replica = cut(whole, 0, own.replicas, own.replica);
   const parallel::Layout& layout = engine.distributed().layout();
   return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }

@@ -78,8 +78,7 @@ std::vector<double> losses(const run::Config& config, const tensor::Batch& whole
   std::vector<double> found;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = initialize(world, config, reader());
-    const int64_t rows = kRows / engine->mesh().size("data");
-    const tensor::Batch own = whole.part(engine->mesh().index("data") * rows, rows);
+    const tensor::Batch own = engine->replica_rows(kRows).of(whole);
     std::vector<double> mine;
     for (int step = 0; step < 2; ++step) {
       engine->zero_grad();

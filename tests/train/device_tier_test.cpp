@@ -227,8 +227,7 @@ TEST(DeviceTier, EvaluatesBetweenSteps) {
       const auto engine = initialize(world, with, shape);
       for (int64_t step = 0; step < 4; ++step) {
         const double loss = test::train_step(*engine, step, kText);
-        const Evaluation evaluation = engine->evaluate(
-            test::batch_of(100 + step, engine->mesh().index("data"), engine->mesh().size("data"), kText));
+        const Evaluation evaluation = engine->evaluate(test::own_batch(*engine, 100 + step, kText));
         if (world.rank() == 0) found.insert(found.end(), {loss, evaluation.sums.at(0)});
       }
     });

@@ -104,6 +104,30 @@ TEST(Engine, DropsTheSameElementsInMicroBatches) {
   });
 }
 
+// A mask depends on the index of the row in the global batch, so each replica must know where its rows are.
+TEST(Engine, DropsTheSameElementsOnReplicasWithMicroBatches) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.dropout = 0.5;
+  const auto loss_of = [&](int64_t data, int64_t micro_batches) {
+    double loss = 0;
+    comm::run_ranks(static_cast<int>(data), [&](comm::World& world) {
+      run::Config config = config_of(data, 1, 8);
+      config.precision.mode = "fp64";
+      config.training.accumulate = micro_batches;
+      auto engine = initialize(world, config, shape);
+      engine->zero_grad();
+      const test::ParityCase rows{.shape = shape, .batch = 8};
+      const double mean = engine->train_step(engine->replica_rows(8).of(test::random_batch(rows, 0)));
+      if (world.rank() == 0) loss = mean;
+    });
+    return loss;
+  };
+  const double want = loss_of(1, 1);
+  for (const int64_t data : {1, 2, 4})
+    for (const int64_t micro_batches : {1, 2})
+      EXPECT_NEAR(loss_of(data, micro_batches), want, 1e-10) << data << " replicas, " << micro_batches;
+}
+
 TEST(Engine, CountsStepsWithoutLabels) {
   comm::run_ranks(2, [](comm::World& world) {
     auto engine = initialize(world, config_of(2, 1, 2), test::tiny_gpt2());

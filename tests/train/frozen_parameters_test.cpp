@@ -172,7 +172,7 @@ Bytes bytes_of(const run::Config& config, const nn::Adapter& adapter) {
     const auto engine = initialize(world, config, four_blocks(), {}, nullptr, adapter);
     const Bytes first{account.usage().of(Kind::Parameters), 0, account.usage().of(Kind::States)};
     engine->zero_grad();
-    engine->train_step(test::batch_of(0, engine->mesh().index("data"), engine->mesh().size("data"), kText));
+    engine->train_step(test::own_batch(*engine, 0, kText));
     if (world.rank() == 0) bytes = {first.parameters, account.usage().of(Kind::Gradients), first.states};
   });
   return bytes;

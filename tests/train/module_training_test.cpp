@@ -124,7 +124,8 @@ void train(ModuleTraining& training, Foreign& module, const run::Config& config,
   for (int64_t i = 0; i < steps; ++i) {
     training.zero_grad();
     for (int64_t part = 0; part < accumulate; ++part)
-      training.backward(loss_of(module, training.steps_done(), rank * accumulate + part, parts, training.dtype()));
+      training.backward(
+          loss_of(module, training.steps_done(), part * config.parallel.data + rank, parts, training.dtype()));
     training.step();
   }
 }

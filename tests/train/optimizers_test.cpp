@@ -136,7 +136,7 @@ std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, co
   c.training.clip_by = by;
   return on_ranks(c, [](Engine& engine) {
     engine.zero_grad();
-    engine.train_step(test::batch_of(0, engine.mesh().index("data"), engine.mesh().size("data"), kText));
+    engine.train_step(test::own_batch(engine, 0, kText));
     const StepResult result = engine.step();
     return std::pair(weight(engine), result);
   });

@@ -74,7 +74,7 @@ ModelShape tied_shape() {
 }
 
 tensor::Batch own_batch(Engine& engine, int64_t step) {
-  return test::batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"));
+  return test::own_batch(engine, step);
 }
 
 at::Tensor cross_entropy(const Model& model, const States& end, const nn::ForwardContext& step) {

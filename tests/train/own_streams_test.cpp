@@ -59,8 +59,7 @@ std::vector<double> losses(const run::Config& config, const models::ModelShape& 
   std::vector<double> found;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = initialize(world, config, shape);
-    const int64_t rows = kRows / engine->mesh().size("data");
-    const tensor::Batch own = batch().part(engine->mesh().index("data") * rows, rows);
+    const tensor::Batch own = engine->replica_rows(kRows).of(batch());
     std::vector<double> mine;
     for (int step = 0; step < 2; ++step) {
       engine->zero_grad();

@@ -72,8 +72,7 @@ void keep(Course& course, double loss, const StepResult& result) {
 }
 
 tensor::Batch own_rows(Engine& engine) {
-  const int64_t rows = kRows / engine.mesh().size("data");
-  return whole_batch().part(engine.mesh().index("data") * rows, rows);
+  return engine.replica_rows(kRows).of(whole_batch());
 }
 
 Course course_of(const run::Config& config, const models::ModelShape& shape, int64_t steps = kSteps) {
@@ -297,29 +296,84 @@ models::Model make_joined(const models::ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-TEST(LossTerm, EqualsOneRankIfTheLayerCombinesIt) {
+/// The course of a model whose first layer joins the ranks with other rows.
+Course joined_course(const run::Config& config, models::Model (*make)(const models::ModelShape&, nn::Layers&)) {
   models::ModelShape shape = test::tiny_gpt2();
-  shape.architecture =
-      std::make_shared<models::Architecture>(models::Architecture{.name = "joined", .make = make_joined});
-  const auto course = [&](int64_t data, const std::string& recompute) {
-    Course found;
-    comm::run_ranks(static_cast<int>(data), [&](comm::World& world) {
-      const auto engine = initialize(world, config_of({.data = data}, recompute), shape);
-      other_rows = data > 1 ? &engine->mesh().group("data") : nullptr;
-      Course mine;
-      for (int64_t step = 0; step < kSteps; ++step) {
-        engine->zero_grad();
-        const double loss = engine->train_step(own_rows(*engine));
-        keep(mine, loss, engine->step());
-      }
-      other_rows = nullptr;
-      if (world.rank() == 0) found = mine;
-    });
-    return found;
-  };
-  const Course want = course(1, "none");
+  shape.architecture = std::make_shared<models::Architecture>(models::Architecture{.name = "joined", .make = make});
+  Course found;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape);
+    other_rows = config.parallel.data > 1 ? &engine->mesh().group("data") : nullptr;
+    Course mine;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      engine->zero_grad();
+      const double loss = engine->train_step(own_rows(*engine));
+      keep(mine, loss, engine->step());
+    }
+    other_rows = nullptr;
+    if (world.rank() == 0) found = mine;
+  });
+  return found;
+}
+
+TEST(LossTerm, EqualsOneRankIfTheLayerCombinesIt) {
+  const Course want = joined_course(config_of({}), make_joined);
   EXPECT_NE(want.rows[0].at("joined"), want.rows[1].at("joined"));
-  for (const char* recompute : {"none", "block"}) expect_same(course(2, recompute), want, recompute);
+  for (const char* recompute : {"none", "block"})
+    expect_same(joined_course(config_of({.data = 2}, recompute), make_joined), want, recompute);
+}
+
+// The square of a mean over a micro-batch depends on the rows that are together in it.
+TEST(LossTerm, SeesTheSameMicroBatchesOnAnyReplicas) {
+  const Course whole = joined_course(config_of({}), make_joined);
+  for (const int64_t parts : {2, 4}) {
+    const Course want = joined_course(config_of({}, "none", parts), make_joined);
+    EXPECT_GT(std::abs(want.rows[0].at("joined") - whole.rows[0].at("joined")), 100 * kLimit) << parts;
+    for (const int64_t data : {2, 4})
+      if (kRows % (parts * data) == 0)
+        expect_same(joined_course(config_of({.data = data}, "none", parts), make_joined), want,
+                    concat(data, " replicas, ", parts, " micro-batches"));
+    for (const char* schedule : {"1f1b", "zero-bubble-h1", "chimera"})
+      expect_same(
+          joined_course(
+              config_of({.data = 2, .pipeline = {.size = 2, .schedule = schedule, .micro_batches = parts}}),
+              make_joined),
+          want, concat(schedule, ", ", parts, " micro-batches"));
+  }
+}
+
+/// The first layer reports the first token of each row at the row's index in the global batch.
+models::Model make_row_report(const models::ModelShape& s, nn::Layers& layers) {
+  models::Model model =
+      models::make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
+  const nn::Report seen = layers.reports().add({.name = "seen", .size = kRows});
+  model.blocks[0] = [inner = model.blocks[0], seen](const at::Tensor& x, const nn::ForwardContext& step) {
+    at::Tensor tokens = at::zeros({kRows}, at::kDouble);
+    const at::Tensor first = step.batch->at("ids").select(1, 0);
+    tokens.narrow(0, step.first_row, first.size(0)).copy_(first);
+    step.report(seen, tokens);
+    return inner(x, step);
+  };
+  model.end_step = [seen](const nn::Reported& reported, std::vector<Metric>& rows) {
+    for (int64_t row = 0; row < kRows; ++row)
+      rows.push_back({.name = concat("row", row), .value = reported.at(seen)[static_cast<size_t>(row)]});
+  };
+  return model;
+}
+
+TEST(Reports, NumberTheRowsOfTheGlobalBatch) {
+  const at::Tensor first = whole_batch().at("ids").select(1, 0);
+  for (const distributed::ParallelConfig& parallel : std::vector<distributed::ParallelConfig>{
+           {},
+           {.data = 2},
+           {.data = 4},
+           {.data = 2, .pipeline = {.size = 2, .schedule = "chimera", .micro_batches = 2}}}) {
+    const bool has_stages = parallel.pipeline.size > 1;
+    const Course course = joined_course(config_of(parallel, "none", has_stages ? 1 : 2), make_row_report);
+    for (int64_t row = 0; row < kRows; ++row)
+      EXPECT_EQ(course.rows[0].at(concat("row", row)), first[row].item<int64_t>())
+          << "row " << row << ", data " << parallel.data;
+  }
 }
 
 /// The first layer attaches a term of 3 to each micro-batch.

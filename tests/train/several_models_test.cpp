@@ -56,7 +56,7 @@ at::Tensor lost(const models::Model& model, const models::States& end, const nn:
 }
 
 tensor::Batch batch_of(Engine& engine, int64_t step) {
-  return test::batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"), kText);
+  return test::own_batch(engine, step, kText);
 }
 
 double pass(Engine& engine, int64_t step, const std::string& model = "", const Engine::Loss& loss = lost) {

@@ -11,6 +11,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
 #include "colossal/data/position_number.h"
+#include "colossal/tensor/replica_rows.h"
 
 namespace colossal::data {
 namespace {
@@ -44,16 +45,15 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
 class SampleReader final : public BatchReader {
  public:
   SampleReader(std::shared_ptr<const Samples> samples, const BatchOptions& options)
-      : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
-    const int64_t batch = options_.batch_size;
-    require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank must be in [0, ",
-            options_.ranks, "): got ", options_.rank);
-    require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must be divisible by the data ranks: got ",
-            batch, ", data ranks ", options_.ranks);
+      : samples_(std::move(samples)),
+        options_(options),
+        own_{options.batch_size, options.micro_batches, options.rank, options.ranks},
+        count_(samples_->count()) {
+    own_.check();
   }
 
   tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override {
-    const int64_t rows = options_.batch_size / options_.ranks;
+    const int64_t rows = own_.count();
     tensor::Batch batch = samples_->make(rows);
     batch.wanted = wanted;
     std::atomic<int64_t> next_row = 0;
@@ -98,7 +98,7 @@ class SampleReader final : public BatchReader {
 
  private:
   void fill(tensor::Batch& batch, int64_t row) const {
-    const int64_t rows = options_.batch_size / options_.ranks, global = row_ + options_.rank * rows + row;
+    const int64_t global = row_ + own_.global(row);
     const int64_t epoch = global / count_, position = global % count_;
     const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
     const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
@@ -110,8 +110,9 @@ class SampleReader final : public BatchReader {
 
   std::shared_ptr<const Samples> samples_;
   BatchOptions options_;
+  tensor::ReplicaRows own_;
   int64_t count_;
-  int64_t row_ = 0;  // the first row of the next batch, in the stream of all data ranks
+  int64_t row_ = 0;  // the first row of the next batch, in the stream of all replicas
 };
 
 }  // namespace

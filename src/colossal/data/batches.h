@@ -1,4 +1,4 @@
-// Batches of samples for one data rank, prepared ahead of the training step.
+// Batches of samples for one replica, prepared ahead of the training step.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -19,8 +19,9 @@ namespace colossal::data {
 
 /// Options of a stream of batches.
 struct BatchOptions {
-  int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks; a multiple of `ranks`
-  int rank = 0, ranks = 1;  ///< index and size of the data axis; takes rows [rank * B/ranks, (rank + 1) * B/ranks)
+  int64_t batch_size = 0;     ///< global batch size B in rows, of all replicas; a multiple of ranks * micro_batches
+  int rank = 0, ranks = 1;    ///< index and number of the replicas that read other rows
+  int64_t micro_batches = 1;  ///< number of micro-batches, of each of which a replica reads its part (ReplicaRows)
   uint64_t seed = 0;
   bool shuffle = true;  ///< false = samples in their own order (evaluation)
   /// If true, rows after the first epoch have the ignored value in each field that has one. No sample then counts twice
@@ -58,8 +59,8 @@ class Samples {
 class BatchReader {
  public:
   virtual ~BatchReader() = default;
-  /// Returns this rank's rows of the next batch, made for the tokens `wanted` (tensor::Batch::wanted). Errors: an error
-  /// of reading a sample; the position does not change then.
+  /// Returns this replica's rows of the next batch (tensor::ReplicaRows), made for the tokens `wanted`
+  /// (tensor::Batch::wanted). Errors: an error of reading a sample; the position does not change then.
   virtual tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) = 0;
   /// Returns a JSON object of the position at which the next batch starts. It is equal on every rank.
   virtual nlohmann::json position() const = 0;
@@ -77,10 +78,11 @@ class BatchReader {
 /// An endless stream of batches. Its own thread reads ahead of training and keeps two batches ready.
 ///
 /// `samples` has n samples in all. Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n).
-/// This is a pure function, so any number of ranks sees the same global batches. A batch that an epoch cannot fill
-/// continues with the next epoch. The seed of a sample is a pure function, too: of (seed, epoch, sample).
-/// Errors: the constructor throws Error("data", ...) if B is not divisible by the data ranks. next() rethrows the error
-///         of reading a sample.
+/// This is a pure function, so any number of ranks sees the same global batches, and any number of micro-batches takes
+/// them in the same order. A batch that an epoch cannot fill continues with the next epoch. The seed of a sample is a
+/// pure function, too: of (seed, epoch, sample).
+/// Errors: the constructor throws the errors of tensor::ReplicaRows::check(). next() rethrows the error of reading a
+///         sample.
 /// Thread safety: one thread calls the members.
 class Batches {
  public:
@@ -90,7 +92,7 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  /// Returns this rank's rows of the next batch. Waits if the thread has not finished it.
+  /// Returns this replica's rows of the next batch (tensor::ReplicaRows). Waits if the thread has not finished it.
   tensor::Batch next();
   /// Returns one line for people about each record that was skipped for the batches that next() has returned, since the
   /// last call of this function.

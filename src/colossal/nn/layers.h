@@ -71,8 +71,9 @@ struct ForwardContext {
   /// Keys and values of earlier tokens, for decoding: attention reads them too and appends those of this step. Null =
   /// no cache
   AttentionCache* cache = nullptr;
-  bool training = false;      ///< true = dropout is on
-  uint64_t dropout_seed = 0;  ///< one seed per step, the same on all ranks; micro-batches differ in first_row
+  bool training = false;  ///< true = dropout is on
+  /// One seed per step, the same on all ranks; micro-batches and replicas differ in first_row
+  uint64_t dropout_seed = 0;
   Recompute recompute = Recompute::None;  ///< activations that a training pass recomputes in backward
   /// Storage for the inputs of recomputed blocks between forward and backward; null = they stay where they are
   std::shared_ptr<InputStore> inputs{};
@@ -81,8 +82,8 @@ struct ForwardContext {
   /// Choices of the mixtures of a block, which its second pass uses again; null = the block is not recomputed
   std::shared_ptr<KeptChoices> choices{};
   bool is_recomputed = false;  ///< true = second pass of a recomputed block, which reports nothing
-  /// Index in the global batch of this batch's first row. Dropout masks depend on it, because they are drawn by logical
-  /// index
+  /// Index in the global batch of this batch's first row; its rows are consecutive (tensor::ReplicaRows). Dropout masks
+  /// depend on it, because they are drawn by logical index
   int64_t first_row = 0;
   /// True if the hidden states have one token per row, the class token, whichever rank holds it. Dropout then numbers
   /// rows only

@@ -192,6 +192,13 @@ int64_t Config::micro_batches() const {
                                     parallel::batch_parts(parallel.tensor));
 }
 
+tensor::ReplicaRows Config::replica_rows(int64_t replica) const {
+  return {.batch_size = training.batch_size,
+          .micro_batches = micro_batches(),
+          .replica = replica,
+          .replicas = parallel.data};
+}
+
 namespace {
 
 /// Refuses graphs with settings that move parameters or gradients, or communicate during a pass: a recording keeps

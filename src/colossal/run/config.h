@@ -17,6 +17,7 @@
 #include "colossal/models/config.h"
 #include "colossal/nn/fp8_config.h"
 #include "colossal/optim/config.h"
+#include "colossal/tensor/replica_rows.h"
 
 namespace colossal::run {
 
@@ -129,10 +130,12 @@ struct Config {
   ///         parameters stay whole; a warm-up longer than the run; values that are not UTF-8; other keys that exclude
   ///         or need one another, in [data], [parallel], [precision], [memory] and [optimizer].
   void validate() const;
-  /// Returns the number of micro-batches into which each replica's share of a batch is split: training.accumulate, or
-  /// with a pipeline the micro-batches of its schedule. Errors, which validate() reports too: with a pipeline, an
+  /// Returns the number of micro-batches of a step, of each of which every replica has its rows: training.accumulate,
+  /// or with a pipeline the micro-batches of its schedule. Errors, which validate() reports too: with a pipeline, an
   /// accumulate other than 1, or a pipeline.micro_batches that does not divide the samples of a replica.
   int64_t micro_batches() const;
+  /// Returns the rows of the global batch that replica `replica` reads. Errors: as micro_batches().
+  tensor::ReplicaRows replica_rows(int64_t replica) const;
 };
 
 /// The result of read_given_config(): the user's config, and what was changed in it.

@@ -71,9 +71,11 @@ RunData open_data(const Config& config, const Program& program, const std::strin
   const Objective& objective = *model.objective.objective;
   const tensor::Batch example = objective.example(1);
   OpenedData opened = objective.open({config, model.shape, tokenizer, builtin, replica});
-  data::BatchOptions options{.batch_size = config.training.batch_size,
-                             .rank = replica,
-                             .ranks = static_cast<int>(config.parallel.data),
+  const tensor::ReplicaRows rows = config.replica_rows(replica);
+  data::BatchOptions options{.batch_size = rows.batch_size,
+                             .rank = static_cast<int>(rows.replica),
+                             .ranks = static_cast<int>(rows.replicas),
+                             .micro_batches = rows.micro_batches,
                              .seed = static_cast<uint64_t>(config.training.seed),
                              .threads = opened.threads,
                              .pinned = !(device ? *device : comm::choose_device(config.run.device, 0)).is_cpu()};

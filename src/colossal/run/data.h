@@ -45,7 +45,8 @@ struct RunData {
   nn::Adapter adapter{};
 };
 
-/// Opens the data of replica `replica`, in batches that are pinned if the run computes on an accelerator.
+/// Opens the data of replica `replica` (Config::replica_rows), in batches that are pinned if the run computes on an
+/// accelerator.
 /// `builtin`: the folder that data.path = "builtin" stands for.
 /// `device`: the device that the batches are for; none = the device of [run].
 /// Errors: the errors of resolve_model(); data that are missing, damaged, too short, or not what the model reads.

@@ -89,7 +89,7 @@ ChosenObjective choose_objective(const Config& config, const Objectives& objecti
 }
 
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config) {
-  const int64_t rows = config.training.batch_size / config.parallel.data;
+  const int64_t rows = config.replica_rows(0).count();
   tensor::Batch batch = objective.example(rows).map([](const tensor::Field& field) {
     return at::ones(field.tensor.sizes(), field.tensor.options().device(at::kCPU));
   });

@@ -53,7 +53,7 @@ struct DataRequest {
   const models::ModelShape& shape;
   std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< null if the model reads no text
   std::string builtin{};                               ///< the folder that data.path = "builtin" stands for
-  int replica = 0;                                     ///< index of the data replica that reads
+  int replica = 0;                                     ///< index of the replica that reads (Config::replica_rows)
 };
 
 /// The samples of a run.
@@ -165,7 +165,7 @@ std::vector<OwnTable> tables_of(const Objectives& objectives);
 ChosenObjective choose_objective(const Config& config, const Objectives& objectives, const models::ModelShape& shape,
                                  const std::vector<OwnTable>& others = {});
 
-/// Returns a batch of one data replica on the host, for passes whose values do not matter: all elements of the
+/// Returns a batch of one replica on the host, for passes whose values do not matter: all elements of the
 /// objective's example are 1. Unless documents are joined, each row of tokens is one document.
 tensor::Batch batch_of_ones(const Objective& objective, const Config& config);
 

@@ -231,11 +231,18 @@ nn::ForwardContext Engine::training_step_of(const Member& member, const tensor::
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   if (passes_ > 0) step.dropout_seed = derive_seed(step.dropout_seed, static_cast<uint64_t>(passes_));
-  // The index of a row in the global batch. Each index along the axes that split rows gets consecutive rows, and each
-  // micro-batch consecutive rows of those.
-  step.first_row = (mesh_->coordinates().index(mesh_->coordinates().row_axes()) * config_.micro_batches() + index) *
-                   micro_batch.rows();
+  const tensor::MeshCoordinates& here = mesh_->coordinates();
+  const int64_t rows = micro_batch.rows() * here.size(here.row_axes()) * config_.micro_batches();
+  step.first_row = replica_rows(rows).global(index * micro_batch.rows());
   return step;
+}
+
+tensor::ReplicaRows Engine::replica_rows(int64_t batch_size) const {
+  const tensor::MeshCoordinates& here = mesh_->coordinates();
+  return {.batch_size = batch_size,
+          .micro_batches = config_.micro_batches(),
+          .replica = here.index(here.row_axes()),
+          .replicas = here.size(here.row_axes())};
 }
 
 Engine::Loss Engine::objective_loss() const {

@@ -3,7 +3,7 @@
 //   const auto engine = train::initialize(world, config, shape);     // every rank; sharded as config.parallel says
 //   for (int64_t i = 0; i < config.training.steps; ++i) {
 //     engine->zero_grad();
-//     const double loss = engine->train_step(batches.next());        // this replica's rows of the global batch
+//     const double loss = engine->train_step(batches.next());        // this replica's part of each micro-batch
 //     engine->step();
 //   }
 //
@@ -29,6 +29,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/objective.h"
 #include "colossal/tensor/batch.h"
+#include "colossal/tensor/replica_rows.h"
 #include "colossal/train/checkpoints.h"
 #include "colossal/train/device_use.h"
 #include "colossal/train/named_model.h"
@@ -94,9 +95,11 @@ class Engine : public Resumable {
   /// calls of train_step(). Their gradients add up in the dtype of gradients (fp32 if training.accumulate > 1), and
   /// each has its own dropout.
   void zero_grad();
-  /// Runs forward and backward of the main model, with the objective of the run. `batch` has this rank's rows of a
-  /// global batch: B/data rows, which are cut into config.micro_batches(). Adds d(mean loss over the global batch) to
-  /// the gradients. When it returns, they are summed over the batch axes and over replicas in other stages.
+  /// Runs forward and backward of the main model, with the objective of the run. Micro-batch i of m =
+  /// config.micro_batches() is rows [iB/m, (i+1)B/m) of a global batch of B rows, in every layout. `batch` has this
+  /// replica's part of the rows of micro-batch 0, then of micro-batch 1, and so on (replica_rows()): B / replicas rows.
+  /// Adds d(mean loss over the global batch) to the gradients. When it returns, they are summed over the batch axes and
+  /// over replicas in other stages.
   ///
   /// Returns:       this mean loss, the same on all ranks.
   /// Communication: over the axes that split rows: all_reduce of [1] (weight). Gradients of the model: see
@@ -118,9 +121,9 @@ class Engine : public Resumable {
   ///   };
   ///   engine->train_step(batch, static_cast<double>(batch.rows()), squared);
   ///
-  /// `weight` is the weight of this rank's rows, such as their number of targets. The sum of all losses of the global
-  /// batch is divided by the sum of the weights of all its rows, or by 1 if that is 0. Gradients and the returned mean
-  /// are those of the quotient.
+  /// `weight` is the weight of this replica's rows, such as their number of targets. The sum of all losses of the
+  /// global batch is divided by the sum of the weights of all its rows, or by 1 if that is 0. Gradients and the
+  /// returned mean are those of the quotient.
   ///
   /// `model`:   the model through which the batch passes. The results of other models are constants in its loss. A step
   ///            may have such calls for several models.
@@ -149,6 +152,9 @@ class Engine : public Resumable {
   /// rows.
   Evaluation evaluate(const tensor::Batch& batch);
 
+  /// Returns the rows of a global batch of `batch_size` rows that this replica passes to train_step():
+  /// engine->replica_rows(8).of(global).
+  tensor::ReplicaRows replica_rows(int64_t batch_size) const;
   /// Returns the rows of loss terms that each step() returns, without their values, so that their names can be checked.
   std::vector<Metric> loss_rows() const;
 

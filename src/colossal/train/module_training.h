@@ -5,7 +5,7 @@
 //   training->resume(folder);                                               // where there is a checkpoint
 //   while (training->steps_done() < config.training.steps) {
 //     training->zero_grad();
-//     training->backward(loss_of(module->forward(training->input(x)), y));  // x, y: this rank's rows
+//     training->backward(loss_of(module->forward(training->input(x)), y));  // x, y: this rank's part of a micro-batch
 //     training->step();
 //   }
 //   training->save(folder);
@@ -65,8 +65,9 @@ class ModuleTraining {
 
   /// Clears gradients and the count of micro-batches. Must be called before the first micro-batch of a step.
   void zero_grad();
-  /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's share of it, preferably computed
-  /// in fp32. After the last micro-batch of the step, gradients are derivatives of the mean loss over all ranks and
+  /// Runs backward from the loss of a micro-batch: a scalar, the mean over this rank's rows of it, preferably computed
+  /// in fp32. tensor::ReplicaRows says which rows of a global batch these are; others change the order of samples only.
+  /// After the last micro-batch of the step, gradients are derivatives of the mean loss over all ranks and
   /// micro-batches. Releases gathered parameters (end_pass()).
   ///
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.

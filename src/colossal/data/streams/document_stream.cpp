@@ -83,14 +83,14 @@ DocumentStream::DocumentStream(std::vector<StreamSource> sources, std::shared_pt
                                DocumentStreamOptions options)
     : tokenizer_(std::move(tokenizer)),
       options_(std::move(options)),
+      own_{options_.batch_size, options_.micro_batches, options_.rank, options_.ranks},
       traits_(std::make_shared<nlohmann::json>(describe(sources, *tokenizer_, options_))),
       mix_(sources, records_of(options_)) {
   const DocumentStreamOptions& o = options_;
   require(o.sequence >= 1 && o.threads >= 1 && !o.columns.empty(), "data",
           "sequence, threads and the number of columns must be at least 1: got ", o.sequence, ", ", o.threads, ", ",
           o.columns.size());
-  require(o.ranks >= 1 && o.rank >= 0 && o.rank < o.ranks && o.batch_size >= 1 && o.batch_size % o.ranks == 0, "data",
-          "batch_size must be divisible by the data ranks: got ", o.batch_size, ", rank ", o.rank, " of ", o.ranks);
+  own_.check();
 }
 
 void DocumentStream::encode(Document& document) const {
@@ -165,14 +165,14 @@ void DocumentStream::copy_tokens(int64_t first, int64_t count, int64_t* out) con
 tensor::Batch DocumentStream::next(const std::vector<tensor::TokenRun>& wanted) {
   const int64_t sequence = options_.sequence, taken = options_.batch_size * sequence;
   while (available_ - before_ < taken + 1) take_document();
-  const int64_t rows = options_.batch_size / options_.ranks;
+  const int64_t rows = own_.count(), run = own_.of_micro_batch();
   tensor::Batch batch = make_text_batch(rows, sequence, options_.documents);
   batch.wanted = wanted;
-  std::vector<int64_t> ids(rows * sequence + 1);  // the tokens of this rank's rows, and the last label
-  copy_tokens(before_ + options_.rank * rows * sequence, rows * sequence + 1, ids.data());
+  std::vector<int64_t> ids(run * sequence + 1);  // the tokens of consecutive rows, and the last label
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t of_all = options_.rank * rows + row;
-    fill_text_row(ids.data() + row * sequence, options_.documents, tokenizer_->end_id(), batch, row);
+    const int64_t of_all = own_.global(row), in_run = row % run;
+    if (in_run == 0) copy_tokens(before_ + of_all * sequence, run * sequence + 1, ids.data());
+    fill_text_row(ids.data() + in_run * sequence, options_.documents, tokenizer_->end_id(), batch, row);
     const uint64_t seed = derive_seed(derive_seed(options_.records.seed, "rows"), static_cast<uint64_t>(row_ + of_all));
     if (options_.masking) hide_tokens(batch, row, seed, tokenizer_->end_id(), *options_.masking);
   }

@@ -17,15 +17,17 @@
 #include "colossal/data/texts/corpus.h"
 #include "colossal/data/texts/masked_samples.h"
 #include "colossal/data/texts/samples.h"
+#include "colossal/tensor/replica_rows.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::data {
 
 /// Options of a DocumentStream.
 struct DocumentStreamOptions {
-  int64_t batch_size = 0;   ///< global batch size B in rows, over all data ranks
-  int rank = 0, ranks = 1;  ///< this data rank and their number; it takes rows [rank * B/ranks, (rank + 1) * B/ranks)
-  int64_t sequence = 0;     ///< tokens S of a row
+  int64_t batch_size = 0;     ///< global batch size B in rows, of all replicas; a multiple of ranks * micro_batches
+  int rank = 0, ranks = 1;    ///< index and number of the replicas that read other rows
+  int64_t micro_batches = 1;  ///< number of micro-batches, of each of which a replica reads its part (ReplicaRows)
+  int64_t sequence = 0;       ///< tokens S of a row
   Documents documents = Documents::Separate;
   std::optional<Masking> masking{};             ///< masking of tokens; no value = the model predicts the next token
   std::vector<std::string> columns = {"text"};  ///< columns of a record whose texts form its document
@@ -36,20 +38,20 @@ struct DocumentStreamOptions {
 /// A stream of the documents of records, one after the other, each followed by the tokenizer's end token if it has one.
 /// Row r has the tokens [r S, r S + S) of the stream. Without masking, its labels are the tokens shifted by one. The
 /// tokens depend on the sources, their weights, the columns, the tokenizer and the options of records. They do not
-/// depend on ranks, batch sizes or threads.
+/// depend on ranks, batch sizes, micro-batches or threads.
 ///
-/// Every rank reads and encodes the whole stream and takes its own rows. A position names the record in which a row
-/// begins, the number of its tokens before the row, and the number of skipped records. seek() reads the blocks of lines
-/// around the position again. The traits identify a source by its name. They identify the tokenizer by a checksum of
-/// its vocabulary and of the tokens of a fixed text.
+/// Every rank reads and encodes the whole stream and takes its own rows (tensor::ReplicaRows). A position names the
+/// record in which a row begins, the number of its tokens before the row, and the number of skipped records. seek()
+/// reads the blocks of lines around the position again. The traits identify a source by its name. They identify the
+/// tokenizer by a checksum of its vocabulary and of the tokens of a fixed text.
 /// Memory: a block of lines of each source (RecordOptions::shuffle_bytes) and 1 MiB of text that is being encoded.
 /// Errors: next() throws Error("data", ...) with file and line if data cannot be read (OnError::Refuse), before the
 ///         batch that needs it. It also throws if two epochs of a source had no text.
 class DocumentStream final : public BatchReader {
  public:
   /// The stream shares ownership of the tokenizer and calls its encode() from several threads.
-  /// Errors ("data"): a sequence, number of threads or number of columns below 1; a batch_size that is not divisible by
-  /// `ranks`; the same as RecordMix.
+  /// Errors ("data"): a sequence, number of threads or number of columns below 1; the same as
+  /// tensor::ReplicaRows::check() and RecordMix.
   DocumentStream(std::vector<StreamSource> sources, std::shared_ptr<const text::Tokenizer> tokenizer,
                  DocumentStreamOptions options);
   tensor::Batch next(const std::vector<tensor::TokenRun>& wanted) override;
@@ -75,6 +77,7 @@ class DocumentStream final : public BatchReader {
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   DocumentStreamOptions options_;
+  tensor::ReplicaRows own_;
   std::shared_ptr<const nlohmann::json> traits_;
   RecordMix mix_;
   std::deque<Document> encoded_, taken_;  // documents not used yet, and those from which the next rows are made

@@ -39,9 +39,11 @@ OpenedData open_stream(const DataRequest& request, const std::optional<data::Mas
   const Config& config = request.config;
   const DataConfig& d = config.data;
   const bool holds_out = evaluates(config) && d.held_out > 0;
-  data::DocumentStreamOptions options{.batch_size = config.training.batch_size,
-                                      .rank = request.replica,
-                                      .ranks = static_cast<int>(config.parallel.data),
+  const tensor::ReplicaRows rows = config.replica_rows(request.replica);
+  data::DocumentStreamOptions options{.batch_size = rows.batch_size,
+                                      .rank = static_cast<int>(rows.replica),
+                                      .ranks = static_cast<int>(rows.replicas),
+                                      .micro_batches = rows.micro_batches,
                                       .sequence = d.sequence,
                                       .documents = documents_of(d),
                                       .masking = masking,
