@@ -1,5 +1,7 @@
 #include "colossal/checkpoint/weight_source.h"
 
+#include <ATen/ATen.h>
+
 #include <filesystem>
 
 #include "colossal/base/json_file.h"
@@ -16,6 +18,8 @@ std::optional<std::string> WeightSource::find(const std::string& name, const std
   if (entries_.count(prefix + name)) return prefix + name;
   return std::nullopt;
 }
+
+at::Tensor WeightSource::row(const std::string& name, int64_t row) const { return tensor(name).select(0, row); }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (formats::is_gguf(path)) return std::make_unique<GgufWeights>(path);

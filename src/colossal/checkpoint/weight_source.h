@@ -22,6 +22,9 @@ class WeightSource {
   const std::map<std::string, const TensorEntry*>& entries() const { return entries_; }
   /// Returns a tensor, which may be a view of the file: do not write to it. Errors: a damaged file.
   virtual at::Tensor tensor(const std::string& name) const = 0;
+  /// Returns row `row` of a tensor along dimension 0, without that dimension, in the same way. Imports read the entries
+  /// of stacks with it, so a source that converts whole tensors should convert one row here.
+  virtual at::Tensor row(const std::string& name, int64_t row) const;
   /// Returns the quantized values [out, in] of a matrix, or none if it is not quantized or GroupCodes cannot represent
   /// it. Errors: the same as tensor().
   virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }

@@ -19,6 +19,7 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
     if (!is_parameter && row.ours + ending != name) continue;
     nn::ExternalName found = row;
     for (nn::ExternalRows& part : found.parts) part.name = theirs + part.name + (is_parameter ? "" : ending);
+    if (!row.joint.empty()) found.joint = theirs + row.joint;
     return found;
   }
   return {};

@@ -8,6 +8,13 @@
 //   {"blocks.0.attention.qkv.weight", {{fused, 0, 4}, {fused, 12, 4},      // q of both
 //                                      {fused, 4, 4}, {fused, 16, 4},      // k
 //                                      {fused, 8, 4}, {fused, 20, 4}}}     // v
+//
+// A stack has an entry for each index of dimension 0, such as an expert. The folder stores each entry in tensors of its
+// own, and `{}` in their names is the index. Other folders have the whole stack as one tensor, `joint`:
+//
+//   {.ours = "blocks.0.mlp.experts.gate_up.weight",                               // [experts, gate and up, hidden]
+//    .parts = {"h.0.experts.{}.gate.weight", "h.0.experts.{}.up.weight"},         // of each expert
+//    .stacked = true, .joint = "h.0.experts.gate_up"}
 #pragma once
 #include <cstdint>
 #include <string>
@@ -37,11 +44,18 @@ struct ExternalRows {
 /// once, because an export must write the whole tensor.
 /// `transposed`: the file stores [in, out] where the model stores [out, in] (GPT-2's Conv1D).
 /// `leading_ones`: number of dimensions of size 1 at the front of the file's shape ([1, N, H] for a table [N, H]).
+/// `stacked`: each index of dimension 0 is stored separately. `parts` are whole tensors without dimension 0, whose
+/// names have `{}` in place of the index; they are concatenated along the parameter's dimension 1, in the order of its
+/// segments there. If instead the one part is a name without `{}`, that tensor is the whole stack.
+/// `joint`: name of one tensor that holds the whole stack in some folders; empty = none. Imports read either form,
+/// exports write `parts`. A stack is neither transposed nor has leading ones.
 struct ExternalName {
   std::string ours;
   std::vector<ExternalRows> parts;
   bool transposed = false;
   int64_t leading_ones = 0;
+  bool stacked = false;
+  std::string joint{};
 };
 
 /// A tensor that a folder may store a second time. The values of both must be equal.

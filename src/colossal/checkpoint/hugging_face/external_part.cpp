@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "colossal/base/error.h"
 
@@ -54,6 +56,61 @@ std::vector<int64_t> counts_of(const nn::Parameter& parameter, const nn::Externa
   return counts;
 }
 
+constexpr std::string_view kIndex = "{}";
+
+/// Returns the name of a tensor that holds entry `index` of a stack.
+std::string name_of_entry(std::string name, int64_t index) {
+  return name.replace(name.find(kIndex), kIndex.size(), std::to_string(index));
+}
+
+/// Returns the sizes along dimension 1 of the tensors that each entry of a stack has.
+std::vector<int64_t> sizes_in_entry(const nn::Parameter& parameter, const nn::ExternalName& name) {
+  const size_t dims = parameter.spec.shape.size();
+  require(dims >= 2 && !name.transposed && name.leading_ones == 0, kComponent, name.ours,
+          " must have at least two dimensions to be a stack, not transposed and without leading ones: got ", dims,
+          " dimensions");
+  for (const nn::ExternalRows& part : name.parts)
+    require(part.is_whole() && part.name.find(kIndex) != std::string::npos, kComponent, name.ours,
+            " is a stack, so its parts must be whole tensors named with {} in place of the index: got ", part.name);
+  if (name.parts.size() == 1) return {parameter.spec.shape[1]};
+  const std::vector<tensor::Segment>& segments = parameter.spec.splits.at(1).segments;
+  require(segments.size() == name.parts.size(), kComponent, name.ours, " has ", segments.size(),
+          " segments in dimension 1 but ", name.parts.size(), " names");
+  std::vector<int64_t> sizes;
+  for (const tensor::Segment& segment : segments) sizes.push_back(segment.size);
+  return sizes;
+}
+
+/// Adds the parts of a stack, entry by entry.
+void add_stack(const nn::Parameter& parameter, const nn::ExternalName& name, std::vector<ExternalPart>& parts) {
+  const int64_t entries = rows_in(parameter);
+  const bool is_joint = name.parts.size() == 1 && name.parts.front().name.find(kIndex) == std::string::npos;
+  if (is_joint) {
+    for (int64_t entry = 0; entry < entries; ++entry)
+      parts.push_back({.parameter = &parameter,
+                       .name = name.parts.front().name,
+                       .box = rows_box(parameter, entry, 1),
+                       .transposed = false,
+                       .first = entry,
+                       .stack = Stack::Joint});
+    return;
+  }
+  const std::vector<int64_t> sizes = sizes_in_entry(parameter, name);
+  for (int64_t entry = 0; entry < entries; ++entry) {
+    int64_t at = 0;
+    for (size_t i = 0; i < sizes.size(); at += sizes[i++]) {
+      Box box = rows_box(parameter, entry, 1);
+      box.start[1] = at;
+      box.size[1] = sizes[i];
+      parts.push_back({.parameter = &parameter,
+                       .name = name_of_entry(name.parts[i].name, entry),
+                       .box = std::move(box),
+                       .transposed = false,
+                       .stack = Stack::Separate});
+    }
+  }
+}
+
 /// Sets ExternalPart::rows for each tensor of the folder.
 void count_rows(std::vector<ExternalPart>& parts) {
   std::map<std::string, std::vector<ExternalPart*>> tensors;
@@ -87,7 +144,8 @@ std::vector<int64_t> ExternalPart::shape() const {
 }
 
 std::vector<int64_t> ExternalPart::external_shape() const {
-  const std::vector<int64_t> ours = shape();
+  std::vector<int64_t> ours = shape();
+  if (stack == Stack::Separate) ours.erase(ours.begin());
   std::vector<int64_t> theirs(leading_ones, 1);
   if (transposed)
     theirs.insert(theirs.end(), ours.rbegin(), ours.rend());
@@ -102,11 +160,13 @@ at::Tensor ExternalPart::rows_of(const at::Tensor& whole) const {
 }
 
 at::Tensor ExternalPart::to_ours(const at::Tensor& tensor) const {
+  if (stack == Stack::Separate) return tensor.unsqueeze(0);
   const at::Tensor ours = leading_ones == 0 ? tensor : tensor.flatten(0, leading_ones);
   return transposed ? ours.t() : ours;
 }
 
 at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
+  if (stack == Stack::Separate) return tensor.squeeze(0);
   at::Tensor theirs = transposed ? tensor.t() : tensor;
   for (int64_t i = 0; i < leading_ones; ++i) theirs = theirs.unsqueeze(0);
   return theirs;
@@ -134,6 +194,10 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
     require(found != unnamed.end(), kComponent, "unknown parameter, or one with two names: ", name.ours);
     const nn::Parameter& parameter = *found->second;
     unnamed.erase(found);
+    if (name.stacked) {
+      add_stack(parameter, name, parts);
+      continue;
+    }
     const bool transposed = name.transposed && parameter.spec.shape.size() == 2;
     const std::vector<int64_t> counts = counts_of(parameter, name);
     int64_t row = 0;

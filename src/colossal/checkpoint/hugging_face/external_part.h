@@ -1,5 +1,6 @@
 // Maps a tensor of a Hugging Face folder, or some of its rows, to a piece of one of our parameters.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,10 @@
 #include "colossal/nn/parameter.h"
 
 namespace colossal::checkpoint {
+
+/// How a folder stores a parameter whose name is `stacked`: not a stack; each entry in tensors of its own, which lack
+/// dimension 0; all entries in one tensor. Each part of a stack is of one entry.
+enum class Stack : uint8_t { None, Separate, Joint };
 
 struct ExternalPart {
   const nn::Parameter* parameter;  ///< parameter or buffer
@@ -18,8 +23,10 @@ struct ExternalPart {
   /// Rows of the tensor that the box stands for (dimension 0 in our orientation): first, first + stride and so on, of
   /// `rows` rows.
   int64_t first = 0, stride = 1, rows = 0;
+  Stack stack = Stack::None;
 
-  /// Return the shape of the whole tensor in our orientation, and as the folder stores it.
+  /// Return the shape of the whole tensor in our orientation, and as the folder stores it. Ours of Stack::Separate has
+  /// a dimension 0 of size 1.
   std::vector<int64_t> shape() const;
   std::vector<int64_t> external_shape() const;
   /// Returns the rows of a whole tensor of shape() that the box stands for, as a view.
@@ -37,7 +44,8 @@ void require_none_added(const nn::Parameters& parameters, const std::string& mod
 /// pipeline stages. Buffers count if `names` has them; added parameters do not.
 /// Errors: throws Error("hugging face", ...) if a parameter has no name or two names, or a name has no parameter. The
 ///         number of whole parts must be the number of the parameter's segments, and the parts' rows must add up to the
-///         parameter's rows. The rows taken of one tensor must be each of its rows once, with one shape.
+///         parameter's rows. The rows taken of one tensor must be each of its rows once, with one shape. A stack must
+///         have two dimensions or more, and names of whole tensors with `{}`, or one without.
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names,
                                          const std::string& model = "");
 

@@ -20,6 +20,8 @@ struct GroupCodes;
 
 namespace colossal::checkpoint {
 
+class WeightSource;
+
 /// Maps a model's parameters to the tensors of a folder.
 struct ExternalNames {
   std::vector<nn::ExternalName> names;
@@ -49,7 +51,8 @@ struct ExternalNames {
 nlohmann::json read_config(const std::string& folder);
 
 /// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
-/// dtype. Reads only the slices that this rank holds, with one tensor of the folder in memory at a time.
+/// dtype. Reads only the slices that this rank holds, with one tensor of the folder in memory at a time. Of a stack
+/// (nn::ExternalName::stacked) it holds one entry at a time, and reads none of other ranks' entries.
 ///
 /// Communication: none.
 /// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed if tensors are
@@ -67,6 +70,11 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take = {});
 
+/// Fills `values` in the same way from a source that is open. `folder`: its name in messages.
+std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
+                                        const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                                        const ExternalNames& external, const TakeCodes& take = {});
+
 /// Writes whole parameters and config.json. Values are rounded once to `dtype` (none = their own dtype). Files have at
 /// most `max_file_bytes` bytes but at least one tensor; several files get an index. File names are those of
 /// transformers.
@@ -74,8 +82,8 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
 /// Communication: every rank of `world` (the ranks of parameters.coordinates() in mesh order) must call. Each primary
 ///                block is sent to rank 0, numel * sizeof(dtype) bytes in total.
 /// Errors: throws the same Error on every rank if the folder cannot be written.
-/// Cost: rank 0 holds one whole tensor of the folder at a time. If it consists of rows of several parameters, rank 0
-///       also holds one of these parts.
+/// Cost: rank 0 holds one whole tensor of the folder at a time; of a stack, one tensor of one entry. If it consists of
+///       rows of several parameters, rank 0 also holds one of these parts.
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
                     const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30,
                     std::optional<at::ScalarType> dtype = {});

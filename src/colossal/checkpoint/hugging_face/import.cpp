@@ -54,6 +54,14 @@ std::optional<std::string> name_in(const WeightSource& files, const std::string&
   return found;
 }
 
+/// Returns our names in the form that this folder has. If it holds a stack as one tensor, the name is that tensor's.
+std::vector<nn::ExternalName> names_in_form(const WeightSource& files, const ExternalNames& external) {
+  std::vector<nn::ExternalName> names = external.names;
+  for (nn::ExternalName& name : names)
+    if (!name.joint.empty() && name_in(files, name.joint, external)) name.parts = {name.joint};
+  return names;
+}
+
 /// Returns the copies that the folder holds, with their originals, by their names in the folder.
 std::vector<nn::ExternalCopy> copies_in(const WeightSource& files, const ExternalNames& external) {
   std::vector<nn::ExternalCopy> found;
@@ -114,6 +122,13 @@ std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const Weig
   return sources;
 }
 
+/// Returns the values of a part in our orientation, with dimension 0.
+at::Tensor read_part(const PartSource& source, const WeightSource& files) {
+  const ExternalPart& part = *source.part;
+  if (part.stack == Stack::Joint) return files.row(source.name, part.first).unsqueeze(0);
+  return part.rows_of(part.to_ours(files.tensor(source.name)));
+}
+
 /// Copies this rank's blocks of one source. Returns true if the source was read.
 bool copy_part(const PartSource& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::MeshCoordinates& coordinates) {
@@ -122,19 +137,21 @@ bool copy_part(const PartSource& source, const WeightSource& files, const NamedT
   for (const tensor::LocalBox& block : local_boxes_of(value, coordinates)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
-    if (!stored) stored = part.rows_of(part.to_ours(files.tensor(source.name)));
+    if (!stored) stored = read_part(source, files);
     at_box(at_local_box(value, to, coordinates, block), *common, block.start)
         .copy_(at_box(*stored, *common, part.box.start));
   }
   return stored.has_value();
 }
 
-/// Copies this rank's part of a value from its sources, one after the other.
+/// Copies this rank's part of a value from its sources, one after the other. The pages of each entry of a stack are
+/// released before the next entry is read, even if one tensor holds them all.
 void copy_parts(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
                 const at::Tensor& to, const tensor::MeshCoordinates& coordinates) {
   std::string open;  // name of the tensor that was read last
   for (const PartSource* source : sources) {
-    if (!open.empty() && open != source->name) files.leave(open), open.clear();
+    const bool is_next = open != source->name || source->part->stack != Stack::None;
+    if (!open.empty() && is_next) files.leave(open), open.clear();
     if (copy_part(*source, files, value, to, coordinates)) open = source->name;
   }
   if (!open.empty()) files.leave(open);
@@ -164,9 +181,16 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external,
                                         const TakeCodes& take) {
-  const std::vector<ExternalPart> parts = external_parts(parameters, external.names, external.model);
-  const std::unique_ptr<WeightSource> files = open_weights(folder);
-  const std::vector<PartSource> sources = match(parts, *files, external, folder);
+  // Names that do not fit the model are refused before the folder is opened.
+  external_parts(parameters, external.names, external.model);
+  return import_weights(*open_weights(folder), folder, parameters, values, external, take);
+}
+
+std::vector<std::string> import_weights(const WeightSource& files, const std::string& folder,
+                                        const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                                        const ExternalNames& external, const TakeCodes& take) {
+  const std::vector<ExternalPart> parts = external_parts(parameters, names_in_form(files, external), external.model);
+  const std::vector<PartSource> sources = match(parts, files, external, folder);
   std::map<std::string, std::vector<const PartSource*>> found;
   for (const PartSource& source : sources) found[source.part->parameter->name].push_back(&source);
   tensor::Held held;  // the next tensor replaces it: see Stored
@@ -174,12 +198,12 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
     if (take) {
-      const std::optional<ops::GroupCodes> codes = local_codes(own->second, *files, value, parameters.coordinates());
+      const std::optional<ops::GroupCodes> codes = local_codes(own->second, files, value, parameters.coordinates());
       if (codes && take(value.name, *codes)) continue;
     }
     value.value.write_into(held);
     held.value.detach().zero_();  // for padding
-    copy_parts(own->second, *files, value, held.value, parameters.coordinates());
+    copy_parts(own->second, files, value, held.value, parameters.coordinates());
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())

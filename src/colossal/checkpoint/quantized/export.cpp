@@ -104,7 +104,8 @@ bool has_codes(const std::string& name, const Parts& parts, const CodesByName& c
   size_t with = 0;
   for (const ExternalPart* part : parts) with += codes.count(part->parameter->name);
   require(with == 0 || with == parts.size(), kExport, "rows of ", name, " must be all quantized or none");
-  require(with == 0 || (name.ends_with(".weight") && parts.front()->leading_ones == 0), kExport, name,
+  const bool is_matrix = parts.front()->leading_ones == 0 && parts.front()->stack == Stack::None;
+  require(with == 0 || (name.ends_with(".weight") && is_matrix), kExport, name,
           " cannot be quantized in a folder");
   return with > 0;
 }
