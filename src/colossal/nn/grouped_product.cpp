@@ -93,12 +93,15 @@ std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, co
     Parameter expert = stack;
     expert.name = concat(stack.name, ".", e);
     expert.spec = tensor::ShardSpec::whole({stack.spec.shape[1], stack.spec.shape[2]});
-    expert.value = stack.value.defined() ? without_memory(stack.value.sizes().slice(1), stack.value.options())
-                                         : at::Tensor();
+    expert.is_stack = false;
+    expert.stack = &stack;
+    expert.stack_index = e - first;
+    const bool is_here = stack.value.defined() && e >= first && e < first + here;
+    expert.value = is_here ? without_memory(stack.value.sizes().slice(1), stack.value.options()) : at::Tensor();
     const auto product = parameters.product_for(expert, plain);
     require(product->parameters().empty(), "experts",
             "adapters do not reach the experts of a mixture: got one for ", expert.name,
-            "; return the product unchanged where Parameter::is_stack is set");
+            "; return the product unchanged where Parameter::stack is set");
     is_plain = is_plain && product == plain;
     if (e >= first && e < first + here) products.push_back(product);
   }

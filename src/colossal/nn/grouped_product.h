@@ -36,8 +36,9 @@ class GroupedProduct {
 };
 
 /// Returns the product of a stack. If Parameters::Options::products has wrappers, each expert has a product of its own,
-/// wrapped with a weight named "<stack>.<index>" (Parameter::is_stack is set): an fp8 layer thus has scales for each
-/// expert. All ranks declare all experts in the same order, and multiply with those that they hold.
+/// wrapped with a weight named "<stack>.<index>" (Parameter::stack): an fp8 layer thus has scales for each expert. All
+/// ranks wrap all experts in the same order; Parameter::value is undefined for those of other ranks.
+/// Errors ("experts"): a wrapper that declares parameters, such as an adapter.
 std::shared_ptr<const GroupedProduct> grouped_product(Parameters& parameters, const Parameter& stack);
 
 }  // namespace colossal::nn

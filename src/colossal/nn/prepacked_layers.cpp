@@ -72,7 +72,8 @@ std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Produ
           " cannot be multiplied in quantized form with this layout; set tensor.mode = 1d and tensor.sequence = false");
   if (!direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
   Layer& layer = packed_[weight.name];
-  if (!layer.packed) layer = {std::make_shared<Packed>(), &weight};
+  if (!layer.packed)
+    layer = {std::make_shared<Packed>(), weight.stack ? weight.stack : &weight, weight.stack ? weight.stack_index : -1};
   return std::make_shared<PrepackedProduct>(std::move(direct), layer.packed, packing_.keeps_values);
 }
 
@@ -111,20 +112,25 @@ void PrepackedLayers::release() {
 void PrepackedLayers::repack() {
   require_values();
   const at::NoGradGuard no_grad;
-  for (const auto& [name, layer] : packed_) pack(*layer.weight, *layer.packed);
+  for (auto& [name, layer] : packed_) pack(layer);
 }
 
 void PrepackedLayers::pack(Parameter& parameter) {
-  const auto found = packed_.find(parameter.name);
-  if (found == packed_.end() || *found->second.packed) return;
-  pack(parameter, *found->second.packed);
-  if (!parameter.looked_up && !packing_.keeps_values)
+  bool packs = false;
+  for (auto& [name, layer] : packed_) {
+    if (layer.parameter != &parameter || *layer.packed) continue;
+    pack(layer);
+    packs = true;
+  }
+  if (packs && !parameter.looked_up && !packing_.keeps_values)
     parameter.value.set_data(without_memory(parameter.value.sizes(), parameter.value.options()));
 }
 
-void PrepackedLayers::pack(const Parameter& parameter, Packed& packed) const {
+void PrepackedLayers::pack(Layer& layer) const {
+  const Parameter& parameter = *layer.parameter;
+  Packed& packed = *layer.packed;
   const tensor::ReadScope read({parameter.value});
-  const at::Tensor value = parameter.value.detach();
+  const at::Tensor value = layer.value().detach();
   const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
   const auto rounded = [&] {
     return ops::round_to_codes(value.cpu().to(narrow_or_fp32(value)), {bits, packing_.group});

@@ -95,14 +95,16 @@ class PrepackedLayers {
  private:
   struct Layer {
     std::shared_ptr<Packed> packed;
-    const Parameter* weight;
+    const Parameter* parameter;  // the weight, or the stack of which it is one matrix
+    int64_t index;               // of that matrix; -1 = it is the whole parameter
+    at::Tensor value() const { return index < 0 ? parameter->value : parameter->value[index]; }
   };
   void require_values() const;
   void pack(Parameter& parameter);
-  void pack(const Parameter& parameter, Packed& packed) const;
+  void pack(Layer& layer) const;
 
   WeightPacking packing_;
-  std::map<std::string, Layer> packed_;  // packed weights by the name of their parameter
+  std::map<std::string, Layer> packed_;  // packed weights by the names that wrap() was given
   Parameter* pending_ = nullptr;         // filled by loaded(), not packed so far; null = none
 };
 
