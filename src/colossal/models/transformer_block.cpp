@@ -38,15 +38,23 @@ class BranchEnd {
 class AttentionBranch {
  public:
   AttentionBranch(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
-      : rotary_(variant.rotary) {
+      : rotary_(variant.latent.kv_rank > 0 ? nullptr : variant.rotary) {
     const double deviation = residual_deviation(s, variant.placement);
-    qkv_ = make.heads(name + ".qkv", s.attention(), {.bias = variant.bias.qkv, .deviation = kDeviation});
+    nn::AttentionShape shape = s.attention();
+    if (variant.latent.kv_rank > 0) {
+      nn::LatentOptions latent = variant.latent;
+      latent.rotary = variant.rotary, latent.deviation = kDeviation;
+      shape.v_head_dim = variant.v_head_dim;
+      qkv_ = make.latent_heads(name, shape, latent);
+    } else {
+      qkv_ = make.heads(name + ".qkv", shape, {.bias = variant.bias.qkv, .deviation = kDeviation});
+    }
     if (variant.head_norms) {
       q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, variant.norm.options(s));
       k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, variant.norm.options(s));
     }
-    attention_ = make.attention(name, s.attention(), variant.attention);
-    out_ = make.from_heads(name + ".out", s.attention(), {.bias = variant.bias.out, .deviation = deviation});
+    attention_ = make.attention(name, shape, variant.attention);
+    out_ = make.from_heads(name + ".out", shape, {.bias = variant.bias.out, .deviation = deviation});
     end_ = std::make_unique<BranchEnd>(name, s, variant, make);
   }
 
@@ -61,7 +69,7 @@ class AttentionBranch {
   }
 
  private:
-  std::shared_ptr<const ops::RotaryTable> rotary_;
+  std::shared_ptr<const ops::RotaryTable> rotary_;  // null = not rotated, or already by qkv_
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null = no norm
   std::unique_ptr<nn::Attention> attention_;

@@ -68,6 +68,9 @@ struct BlockVariant {
   nn::ExpertOptions experts{};
   int64_t shared_ffn = 0;  ///< features of the shared expert beside `experts`; 0 = none
   bool head_norms = false;  ///< an RMSNorm of each head of q and of k, before `rotary` (Qwen3)
+  /// Projection of heads through latents (DeepSeek-V2); kv_rank 0 = off. Its table is `rotary`, its deviation kDeviation
+  nn::LatentOptions latent{};
+  int64_t v_head_dim = 0;  ///< features of a head of v, with `latent` only; 0 = head_dim
   nn::AttentionOptions attention{};
   /// Table that rotates q and k by their positions; null = off, e.g. if the hidden state contains position embeddings
   /// or if `attention` adds ALiBi biases
@@ -79,10 +82,11 @@ struct BlockVariant {
 using BlockVariants = std::function<BlockVariant(int64_t layer)>;
 
 /// Adds the blocks of a model of `shape` after the blocks that `model` has. Their parameters are named
-/// "blocks.<index>." and then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm), attention.out, norm_2
-/// (OneNorm: none), mlp.up (gated: mlp.gate_up), mlp.down; with experts those of nn/experts.h under "mlp", and
-/// mlp.shared.up (or gate_up) and mlp.shared.down. The model's end_step then adds the rows of mixtures. Norms Around a branch add attention.post_norm and
-/// mlp.post_norm.
+/// "blocks.<index>." and then norm_1, attention.qkv (head_norms: attention.q_norm and k_norm; latent: the names of
+/// nn/latent_heads.h after "attention" in place of qkv), attention.out, norm_2 (OneNorm: none), mlp.up (gated:
+/// mlp.gate_up), mlp.down; with experts those of nn/experts.h under "mlp", and mlp.shared.up (or gate_up) and
+/// mlp.shared.down. The model's end_step then adds the rows of mixtures. Norms Around a branch add
+/// attention.post_norm and mlp.post_norm.
 /// Errors ("model"): Placement::After with branches that both read the block's input.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariants& variants, nn::Layers& layers);
 /// Adds the blocks of a model, all in one variant.

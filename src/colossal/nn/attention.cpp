@@ -107,6 +107,24 @@ class WholeAttention final : public Attention {
   at::Tensor slopes_;  // slopes of this rank's heads, made when the heads are known
 };
 
+/// Attention to values that have fewer features than keys.
+class PaddedValues final : public Attention {
+ public:
+  PaddedValues(std::unique_ptr<Attention> inner, int64_t head_dim, int64_t value_dim)
+      : inner_(std::move(inner)), head_dim_(head_dim), value_dim_(value_dim) {}
+
+  Inside forward(const Heads& heads, const ForwardContext& step) override {
+    Heads padded = heads;
+    padded.v = at::constant_pad_nd(heads.v, {0, head_dim_ - value_dim_});
+    const at::Tensor out = inner_->forward(padded, step).tensor.unflatten(-1, {-1, head_dim_});
+    return {out.narrow(-1, 0, value_dim_).flatten(2)};
+  }
+
+ private:
+  std::unique_ptr<Attention> inner_;
+  int64_t head_dim_, value_dim_;
+};
+
 }  // namespace
 
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim) {
@@ -165,7 +183,14 @@ std::unique_ptr<Attention> Layers::attention(const std::string& name, const Atte
                                              const AttentionOptions& options) {
   require(options.window >= 0 && options.soft_cap >= 0, "model", "window and soft_cap of ", name,
           " must be 0 (none) or more: got ", options.window, " and ", options.soft_cap);
-  return make_attention(attentions_++, shape, options);
+  const int64_t values = shape.value_dim();
+  require(values <= shape.head_dim, "model", "a head of ", name, " must have no more features of v than of k: got ",
+          values, " and ", shape.head_dim);
+  AttentionShape padded = shape;
+  padded.v_head_dim = 0;
+  std::unique_ptr<Attention> made = make_attention(attentions_++, padded, options);
+  if (values == shape.head_dim) return made;
+  return std::make_unique<PaddedValues>(std::move(made), shape.head_dim, values);
 }
 
 }  // namespace colossal::nn

@@ -30,7 +30,8 @@ struct ForwardContext;
 
 /// Output of a HeadProjection on one rank.
 struct Heads {
-  at::Tensor q, k, v;  ///< [B_local, S, N_local, D]; k and v have the local kv heads
+  /// [B_local, S, N_local, D]; k and v have the local kv heads, and v AttentionShape::value_dim() features
+  at::Tensor q, k, v;
   Tokens tokens;       ///< the tokens of the batch that q, k and v belong to
   /// Logical index of the first head of q. Heads with index AttentionShape::heads or more are padding (see HeadSplit).
   int64_t first_head = 0;
@@ -73,7 +74,7 @@ ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& sl
 class Attention {
  public:
   virtual ~Attention() = default;
-  /// Returns softmax(scores) v of this rank's heads, features [.., N_local * D] for from_heads(). A token attends to
+  /// Returns softmax(scores) v of this rank's heads, [.., N_local * value_dim] for from_heads(). A token attends to
   /// tokens of its own sequence (step.sequences) and, within it, of its own document. With step.cache it also attends
   /// to the cached tokens of this layer and sequence, and its keys and values are appended.
   /// Errors ("parallel"): heads of a part of the sequence (Heads::tokens), if Layers::attention returned a layer for

@@ -10,6 +10,12 @@ namespace colossal::nn {
 /// Logical sizes. kv_heads < heads means grouped queries: heads / kv_heads query heads share one key and value head.
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
+  /// Features of a head of v; 0 = head_dim. Values that differ come from Layers::latent_heads(), not from heads()
+  int64_t v_head_dim = 0;
+
+  int64_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+  /// Returns the shape of heads that have the features of v, such as the results of attention.
+  AttentionShape of_values() const { return {hidden, heads, kv_heads, value_dim()}; }
 };
 
 /// The heads that one of `parts` ranks computes. Heads stay whole, and a query head stays on a rank with its kv head:

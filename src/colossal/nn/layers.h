@@ -39,6 +39,7 @@
 #include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/experts.h"
+#include "colossal/nn/latent_heads.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
@@ -307,9 +308,13 @@ class Layers {
   virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out,
                                              const LinearOptions&) = 0;
   /// Makes the start of such a pair around attention: heads() returns whole heads, from_heads() takes their outputs
-  /// [B, S, N_local * D].
+  /// [B, S, N_local * value_dim].
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
+  /// Makes a projection to heads through latents (nn/latent_heads.h), with v of AttentionShape::value_dim() features.
+  /// Errors ("model"): those of check_latents().
+  virtual std::unique_ptr<HeadProjection> latent_heads(const std::string& name, const AttentionShape&,
+                                                       const LatentOptions&) = 0;
   /// Makes the parameters `name`.q and `name`.kv.
   /// Errors ("model"): fewer kv heads than heads. Errors ("parallel"): a layout that splits the tokens of a row,
   /// because the two hidden states are parts of one row.
@@ -317,7 +322,9 @@ class Layers {
                                                        const LinearOptions& q, const LinearOptions& kv) = 0;
   virtual std::unique_ptr<HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,
                                                 double deviation) = 0;
-  /// Makes the attention between heads() and from_heads(). Errors ("model"): a window or soft_cap below 0.
+  /// Makes the attention between heads() and from_heads(). Values with fewer features than keys are padded with zeros,
+  /// in caches too, and the results are cut. Errors ("model"): a window or soft_cap below 0; values with more features
+  /// than keys.
   std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   /// Makes an RMSNorm of each head of q or k separately, x [.., N_local, D], with one weight [D] for all heads (Qwen3).
   virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, const NormOptions&) = 0;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
@@ -97,6 +98,25 @@ struct SerialCross : CrossProjection {
   }
   AttentionShape shape;
   BlockLinear q, kv;
+};
+
+struct SerialLatents : LatentLinears {
+  SerialLatents(Parameters& p, const std::string& name, const AttentionShape& s, const LatentOptions& o)
+      : LatentLinears(LatentSplit(s, o, 1)),
+        down_linear(p, name + ".latent", s.hidden, split.down_size(),
+                    {.bias = false, .deviation = o.deviation, .segments = split.down}),
+        kv_linear(p, name + ".kv_up", o.kv_rank, split.kv_up.size,
+                  {.bias = false, .deviation = o.deviation, .segments = {split.kv_up}}) {
+    if (o.q_rank > 0)
+      q_linear.emplace(p, name + ".q_up", o.q_rank, split.q.size,
+                       LinearOptions{.bias = false, .deviation = o.deviation, .segments = {split.q}});
+  }
+  at::Tensor down(const at::Tensor& x, const ForwardContext&) override { return down_linear.forward(x); }
+  at::Tensor q_up(const at::Tensor& x) override { return q_linear->forward(x); }
+  at::Tensor kv_up(const at::Tensor& x) override { return kv_linear.forward(x); }
+  void place(Heads&, const ForwardContext&) const override {}
+  BlockLinear down_linear, kv_linear;
+  std::optional<BlockLinear> q_linear;
 };
 
 struct SerialHeadTable : HeadTable {
@@ -251,6 +271,12 @@ std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, con
   return std::make_unique<SerialHeads>(parameters(), name, s, o);
 }
 
+std::unique_ptr<HeadProjection> SerialLayers::latent_heads(const std::string& name, const AttentionShape& s,
+                                                           const LatentOptions& o) {
+  check_latents(name, s, o);
+  return make_latent_heads(*this, name, s, o, std::make_unique<SerialLatents>(parameters(), name, s, o));
+}
+
 std::unique_ptr<CrossProjection> SerialLayers::cross_heads(const std::string& name, const AttentionShape& s,
                                                            const LinearOptions& q, const LinearOptions& kv) {
   check_cross_heads(name, s);
@@ -264,7 +290,7 @@ std::unique_ptr<HeadTable> SerialLayers::head_table(const std::string& name, int
 
 std::unique_ptr<OutputProjection> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
                                                            const LinearOptions& o) {
-  return std::make_unique<SerialOutput>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
+  return std::make_unique<SerialOutput>(parameters(), name, s.heads * s.value_dim(), s.hidden, with_segments(o, {}));
 }
 
 std::unique_ptr<Experts> SerialLayers::experts(const std::string& name, int64_t hidden, const ExpertOptions& o) {

@@ -12,6 +12,8 @@ class SerialLayers : public Layers {
   std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
+  std::unique_ptr<HeadProjection> latent_heads(const std::string& name, const AttentionShape&,
+                                               const LatentOptions&) override;
   std::unique_ptr<CrossProjection> cross_heads(const std::string& name, const AttentionShape&, const LinearOptions& q,
                                                const LinearOptions& kv) override;
   std::unique_ptr<HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,

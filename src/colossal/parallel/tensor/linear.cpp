@@ -86,35 +86,51 @@ at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) c
   return nn::linear(*product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
 }
 
+std::unique_ptr<TensorLinear> TensorLinear::inside(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                   const std::string& name, int64_t in, int64_t out,
+                                                   const nn::LinearOptions& o) {
+  auto spec = tensor::ShardSpec::split({out, in}, 0, layout->inside.columns, o.segments);
+  for (const auto* axes : {&layout->inside.batch, &layout->inside.sequence})  // axes along which ranks hold other tokens
+    spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
+  nn::Parameter& weight = p.add(name + ".weight", std::move(spec), nn::Init::normal(o.deviation), true);
+  weight.hidden_matrix = true;
+  const std::shared_ptr<const nn::Product> local(std::shared_ptr<void>(), &nn::serial_product());  // never deleted
+  return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, {.weight = {}, .product = local}, weight, {}));
+}
+
+at::Tensor TensorLinear::forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const {
+  const at::Tensor& weight = weight_.value;
+  // number of rows in earlier shards
+  const int64_t before = layout_->mesh->coordinates().index(layout_->expand.weight.out_shards) * weight.size(0);
+  const at::Tensor bias = bias_ ? sum_copies_gradient(bias_->value(), first, copies) : at::Tensor();
+  const at::Tensor summed = sum_copies_gradient(weight, first - before, copies);
+  std::vector<at::Tensor>
+      own;  // parameters of wrappers, e.g. the matrices of an adapter: those with these rows have copies, too
+  for (const nn::Parameter* p : product_->parameters()) {
+    const bool has_rows = p->spec.splits.size() == 2 && p->spec.splits[0] == weight_.spec.splits[0];
+    own.push_back(has_rows ? sum_copies_gradient(p->value, first - before, copies) : p->value);
+  }
+  return nn::linear(*product_, x, summed, bias, out_, &deferred_, {}, own);
+}
+
 TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
                          const nn::AttentionShape& s, nn::LinearOptions options)
-    : shape_(s),
-      split_(s, layout->mesh->coordinates().size(layout->inside.columns)),
-      copies_(layout->mesh->neighbours(layout->inside.columns, static_cast<int>(split_.kv_copies))),
-      order_(SequenceOrder::inside(*layout)) {
+    : layout_(std::move(layout)),
+      shape_(s),
+      split_(s, layout_->mesh->coordinates().size(layout_->inside.columns)),
+      copies_(layout_->mesh->neighbours(layout_->inside.columns, static_cast<int>(split_.kv_copies))),
+      order_(SequenceOrder::inside(*layout_)) {
   options.segments = split_.fused();
-  fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
+  fused_ = TensorLinear::expand(p, layout_, name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
 }
 
 nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::ForwardContext& step) {
-  const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
-  const TensorLinear& f = *fused_;
-  const at::Tensor& weight = f.weight_.value;
-  // number of rows in earlier shards
-  const int64_t before = f.layout_->mesh->coordinates().index(f.layout_->expand.weight.out_shards) * weight.size(0);
-  const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
-  const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
-  std::vector<at::Tensor>
-      own;  // parameters of wrappers, e.g. the matrices of an adapter: those with these rows have copies, too
-  for (const nn::Parameter* p : f.product_->parameters()) {
-    const bool has_rows = p->spec.splits.size() == 2 && p->spec.splits[0] == f.weight_.spec.splits[0];
-    own.push_back(has_rows ? sum_copies_gradient(p->value, kv - before, copies_) : p->value);
-  }
-  const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_, {}, own);
+  // the first row of k follows those of q
+  const at::Tensor y = fused_->forward_with_copies(x, split_.heads_local * shape_.head_dim, copies_);
   nn::Heads heads =
       nn::split_heads(order_.by_sequence(y, step), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
-  heads.tokens = tokens_of(*f.layout_, f.layout_->inside, step);
-  heads.first_head = f.layout_->mesh->coordinates().index(f.layout_->inside.columns) * split_.heads_local;
+  heads.tokens = tokens_of(*layout_, layout_->inside, step);
+  heads.first_head = layout_->mesh->coordinates().index(layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 

@@ -22,10 +22,16 @@ class TensorLinear {
                                               int64_t in, int64_t out, const nn::LinearOptions&);
   static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
                                                 int64_t in, int64_t out, const nn::LinearOptions&);
+  /// Makes a layer inside, from features that every rank has whole to features split as layout.inside, without a bias.
+  /// It does not communicate: the gradient of x that a rank computes is the part of its own outputs.
+  static std::unique_ptr<TensorLinear> inside(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
+                                              int64_t in, int64_t out, const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& x, const nn::Unary& before = {}) const;
+  /// Computes an expand whose output rows from `first` on are copies that all ranks of `copies` hold. Each rank uses
+  /// its copy for other heads, so their gradients are summed over `copies`.
+  at::Tensor forward_with_copies(const at::Tensor& x, int64_t first, comm::Group& copies) const;
 
  private:
-  friend class TensorHeads;
   TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
                std::optional<Table> bias);
 
@@ -46,6 +52,7 @@ class TensorHeads : public nn::HeadProjection {
   nn::Heads forward(const at::Tensor& x, const nn::ForwardContext& step) override;
 
  private:
+  std::shared_ptr<const Layout> layout_;
   nn::AttentionShape shape_;
   nn::HeadSplit split_;
   std::unique_ptr<TensorLinear> fused_;

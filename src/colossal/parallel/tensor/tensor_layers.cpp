@@ -11,6 +11,7 @@
 #include "colossal/parallel/expert/ranks.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/dense.h"
+#include "colossal/parallel/tensor/latents.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/parallel/tensor/outputs.h"
 #include "colossal/parallel/tensor/table.h"
@@ -223,6 +224,13 @@ std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name,
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
+std::unique_ptr<nn::HeadProjection> TensorLayers::latent_heads(const std::string& name, const nn::AttentionShape& s,
+                                                               const nn::LatentOptions& o) {
+  nn::check_latents(name, s, o);
+  return nn::make_latent_heads(*this, name, s, o,
+                               std::make_unique<TensorLatents>(parameters(), layout_, name, s, o));
+}
+
 std::unique_ptr<nn::CrossProjection> TensorLayers::cross_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& q,
                                                                const nn::LinearOptions& kv) {
@@ -243,9 +251,9 @@ std::unique_ptr<nn::Attention> TensorLayers::make_attention(int64_t layer, const
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
-  options.segments = {nn::HeadSplit(s, layout_->mesh->coordinates().size(layout_->inside.columns)).q};
+  options.segments = {nn::HeadSplit(s.of_values(), layout_->mesh->coordinates().size(layout_->inside.columns)).q};
   return std::make_unique<TensorOutput>(
-      TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options), *layout_);
+      TensorLinear::contract(parameters(), layout_, name, s.heads * s.value_dim(), s.hidden, options), *layout_);
 }
 
 std::unique_ptr<nn::Experts> TensorLayers::experts(const std::string& name, int64_t hidden,

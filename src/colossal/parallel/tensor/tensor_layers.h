@@ -13,7 +13,7 @@ namespace colossal::parallel {
 ///                contract. Weights follow layout.expand and layout.contract. Heads stay whole (nn::HeadSplit).
 ///                Vocabulary, ffn and heads that do not divide are padded with zeros. Vectors: see Table.
 /// Communication: linear layers: see their Product. kv heads that several ranks hold: one all_reduce of
-///                their rows of dW among those ranks. Norms: if features are split, a sum of 1 (RMSNorm) or 2
+///                their rows of dW among those ranks. Latents: latents.h. Norms: if features are split, a sum of 1 (RMSNorm) or 2
 ///                (LayerNorm) values per row over them in forward and backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Its loss makes one over
 ///                the ranks that split tokens, of which one has the token that counts. Outputs of a few features:
@@ -29,6 +29,8 @@ class TensorLayers : public nn::Layers {
                                          const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
                                             const nn::LinearOptions&) override;
+  std::unique_ptr<nn::HeadProjection> latent_heads(const std::string& name, const nn::AttentionShape&,
+                                                   const nn::LatentOptions&) override;
   std::unique_ptr<nn::CrossProjection> cross_heads(const std::string& name, const nn::AttentionShape&,
                                                    const nn::LinearOptions& q, const nn::LinearOptions& kv) override;
   std::unique_ptr<nn::HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,
