@@ -223,7 +223,9 @@ std::string about_section(const KeyHelp& key) {
   return concat(key.section_help, " (a plain value instead of the table sets its `", key.stands_for, "`)");
 }
 
-std::string name_in_section(const KeyHelp& key) { return key.key.substr(key.key.rfind('.') + 1); }
+std::string name_in_section(const KeyHelp& key) {
+  return key.key.substr(key.section.empty() ? 0 : key.section.size() + 1);
+}
 
 /// Returns the type, unit and range of a key as text.
 std::string value_of(const KeyHelp& key) {

@@ -24,7 +24,7 @@ int list_models(const Arguments& arguments, const run::Program* program) {
     }
     const models::ModelShape first = registry.resolve({.name = row->presets.at(0).name});
     std::printf("%s, which %s:%s\n", row->name.c_str(), first.task().purpose(), names.c_str());
-    const std::vector<KeyHelp> keys = describe_config(first.own);
+    const std::vector<KeyHelp> keys = models::describe_own(first.own);
     if (!keys.empty())
       std::printf("keys, with the values of %s:\n%s", row->presets[0].name.c_str(), format_help(keys).c_str());
     std::printf("\n");

@@ -44,12 +44,8 @@ int print_config_reference(const run::Program* program) {
   for (const auto& row : registry.architectures()) {
     if (row->presets.empty()) continue;
     const models::ModelShape first = registry.resolve({.name = row->presets[0].name});
-    std::vector<KeyHelp> keys = describe_config(first.own);
+    const std::vector<KeyHelp> keys = models::describe_own(first.own);
     if (keys.empty()) continue;
-    for (KeyHelp& key : keys) {
-      key.key = key.section.empty() ? "model." + key.key : key.key;
-      key.section = "";
-    }
     std::printf("\n## `[model]` of %s\n\nDefaults of the preset `%s`:\n", row->name.c_str(),
                 row->presets[0].name.c_str());
     std::fputs(format_markdown(keys).c_str(), stdout);

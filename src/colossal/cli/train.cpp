@@ -105,6 +105,7 @@ int train(const Arguments& arguments, const run::Program* program, const comm::D
   const models::ModelShape shape = options.program.models.resolve(config.model);  // so an error is printed once
   for (std::string& notice : models::use_present_names(config.model, shape.own))
     options.notices.push_back(std::move(notice));
+  models::set_types(config.model, shape.own);
   run::choose_objective(config, options.program.objectives, shape, run::tables_of(options.program.adapters));
   run::choose_adapter(config, options.program.adapters, shape, run::tables_of(options.program.objectives));
   comm::choose_device(config.run.device, 0, devices);

@@ -32,10 +32,26 @@ ConfigDocument own_keys(const std::vector<std::string>& assignments) {
   return keys;
 }
 
+std::vector<KeyHelp> describe_own(const OwnSizes& own) {
+  std::vector<KeyHelp> keys = describe_config(own);
+  for (KeyHelp& key : keys) key.section = key.section_help = "";
+  return keys;
+}
+
+void set_types(ModelConfig& config, const OwnSizes& own) {
+  for (const KeyHelp& key : describe_config(own)) {
+    const std::string name = "model." + key.key;
+    const auto given = config.own.values().find(name);
+    if (given != config.own.values().end() && given->second.raw)
+      config.own.set(concat("--", name, "=", key.default_value));
+  }
+}
+
 std::vector<std::string> use_present_names(ModelConfig& config, const OwnSizes& own) {
   std::vector<std::string> notices;
   for (const KeyHelp& key : describe_config(own)) {
-    const std::string previous = "model." + key.previous, now = "model." + key.key;
+    const std::string table = key.section.empty() ? "model." : concat("model.", key.section, ".");
+    const std::string previous = table + key.previous, now = "model." + key.key;
     if (!key.previous.empty() && config.own.rename(previous, now)) notices.push_back(concat(previous, " is now ", now));
   }
   return notices;

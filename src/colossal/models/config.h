@@ -27,6 +27,14 @@ struct ModelConfig {
 /// Errors: the errors of ConfigDocument::set().
 ConfigDocument own_keys(const std::vector<std::string>& assignments);
 
+/// Returns the help of own keys, with the values of `own` as defaults. The keys of a nested table have dotted names,
+/// such as "experts.count", and no section of their own.
+std::vector<KeyHelp> describe_own(const OwnSizes& own);
+
+/// Gives each key of config.own that a flag set, such as --model.experts.dense=0,1, the value and the type that it has
+/// in `own`, the keys of the resolved architecture. Only then does the printed config read back equal.
+void set_types(ModelConfig& config, const OwnSizes& own);
+
 /// Renames each key of config.own that is the previous name of a key of `own`, the keys of the architecture.
 /// Returns a notice for each renamed key: "model.farthest is now model.max_distance".
 std::vector<std::string> use_present_names(ModelConfig& config, const OwnSizes& own);

@@ -10,37 +10,40 @@ namespace {
 
 class RangeChecker : public Fields {
   void visit(const Field& field) override {
-    std::visit([&](const auto* value) { check(field, *value); }, field.value);
+    const std::string name = table_ + field.name;
+    std::visit([&](const auto* value) { check(name, field, *value); }, field.value);
   }
   void visit_rest(ConfigDocument&) override {}
-  void enter(const char*, const char*, const char*) override {}
-  void leave() override {}
+  void enter(const char* section, const char*, const char*) override { table_ += concat(section, "."); }
+  void leave() override { table_.resize(table_.rfind('.', table_.size() - 2) + 1); }
 
-  static void check(const Field&, bool) {}
-  static void check(const Field& field, int64_t value) {
+  static void check(const std::string&, const Field&, bool) {}
+  static void check(const std::string& name, const Field& field, int64_t value) {
     const bool is_off = field.can_be_off && value == -1;
-    require(is_off || (value >= field.min && value <= field.max), "model", field.name, " must be between ", field.min,
+    require(is_off || (value >= field.min && value <= field.max), "model", name, " must be between ", field.min,
             " and ", field.max, ": got ", value);
   }
-  static void check(const Field& field, double value) {
+  static void check(const std::string& name, const Field& field, double value) {
     const bool inside = value >= field.low && value <= field.high;  // false for NaN
-    require(inside, "model", field.name, " must be between ", print_number(field.low), " and ",
-            print_number(field.high), ": got ", print_number(value));
+    require(inside, "model", name, " must be between ", print_number(field.low), " and ", print_number(field.high),
+            ": got ", print_number(value));
   }
-  static void check(const Field& field, const std::string& value) {
+  static void check(const std::string& name, const Field& field, const std::string& value) {
     if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
       return;
     std::string all;
     for (const std::string& choice : field.choices) all += (all.empty() ? "" : ", ") + choice;
-    throw Error("model", concat(field.name, " must be one of ", all, ": got ", printable(value)));
+    throw Error("model", concat(name, " must be one of ", all, ": got ", printable(value)));
   }
   template <class Element>
-  static void check(const Field& field, const std::vector<Element>& values) {
-    for (const Element& value : values) check(field, value);
+  static void check(const std::string& name, const Field& field, const std::vector<Element>& values) {
+    for (const Element& value : values) check(name, field, value);
   }
-  static void check(const Field& field, const std::map<int64_t, double>& numbers) {
-    for (const auto& [id, number] : numbers) check(field, number);
+  static void check(const std::string& name, const Field& field, const std::map<int64_t, double>& numbers) {
+    for (const auto& [id, number] : numbers) check(name, field, number);
   }
+
+  std::string table_;  // names of the tables around the field, each followed by a dot
 };
 
 }  // namespace

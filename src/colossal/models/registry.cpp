@@ -19,6 +19,16 @@ std::vector<std::string> model_types(const HuggingFace& folder) {
   return types;
 }
 
+/// Checks the names of the keys that may differ from a folder's.
+void check_free_names(const Architecture& row) {
+  const std::vector<KeyHelp> keys = describe_own(row.own);
+  for (const std::vector<std::string>* names : {&row.hugging_face.own_head, &row.hugging_face.own_training})
+    for (const std::string& name : *names)
+      require(std::any_of(keys.begin(), keys.end(), [&](const KeyHelp& key) { return key.key == name; }), "model",
+              "hugging_face.own_head and own_training must be names of own keys: got ", name, " of ", row.name,
+              "; the keys of a table have dotted names, such as experts.count");
+}
+
 }  // namespace
 
 std::vector<std::string> HuggingFace::ignored_names() const {
@@ -34,10 +44,11 @@ bool Architecture::uses(const std::string& size) const {
 Registry& Registry::add(Architecture row) {
   require(!row.name.empty() && row.make, "model", "an architecture must have a name and a make: got ",
           row.name.empty() ? "no name" : row.name);
-  for (const KeyHelp& own : describe_config(row.own))
+  for (const KeyHelp& own : describe_own(row.own))
     for (const KeyHelp& common : describe_config(ModelConfig()))
-      require(own.key != common.key, "model", "keys of an architecture must differ from the keys of all models: got ",
-              own.key, " of ", row.name, "; choose another name");
+      require(own.key.substr(0, own.key.find('.')) != common.key, "model",
+              "keys of an architecture must differ from the keys of all models: got ", own.key, " of ", row.name,
+              "; choose another name");
   const std::vector<std::string> presets = preset_names();
   for (const auto& other : rows_) {
     require(other->name != row.name, "model", "the name of an architecture must be new: ", row.name,
@@ -55,6 +66,7 @@ Registry& Registry::add(Architecture row) {
   require(folder.model_type.empty() || (folder.names && folder.from_json && folder.to_json), "model",
           "an architecture with a hugging_face.model_type must have its names, from_json and to_json: got ", row.name,
           " without; set them, or leave out model_type");
+  check_free_names(row);
   rows_.push_back(std::make_shared<const Architecture>(std::move(row)));
   return *this;
 }

@@ -79,6 +79,9 @@ struct HuggingFace {
   /// Own keys that may differ from the folder's values, because they change only the head. If there are any, parameters
   /// "head.*" that the folder lacks keep their initial values. Empty = none may differ.
   std::vector<std::string> own_head{};
+  /// Own keys that may differ from the folder's values, because they change only how the model is trained, such as
+  /// "experts.capacity". Empty = none may differ.
+  std::vector<std::string> own_training{};
   /// Assignments for own_keys(), such as "objective=class". With them the model has a head whose first layer is the
   /// pooler of the folder. Empty = no head of the architecture has a pooler.
   std::vector<std::string> pooler{};
@@ -116,7 +119,8 @@ class Registry {
  public:
   /// Adds an architecture and returns this registry.
   /// Errors ("model"): no name or make; a model_type without names, from_json or to_json; a name, preset or model_type
-  ///                   that another architecture has; own keys with the name of a key that all models have.
+  ///                   that another architecture has; own keys or tables with the name of a key that all models have;
+  ///                   names in own_head or own_training that are no own keys.
   Registry& add(Architecture architecture);
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }

@@ -25,10 +25,35 @@ struct ModelSection {
   void fields(Fields& f) { f.section("model", keys, ""); }
 };
 
-std::vector<std::string> names_of(OwnSizes own) {
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Returns the name of the table that a key is in: "experts" of "experts.count"; empty = none.
+std::string table_of(const std::string& key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
+/// Returns the names of the own keys and of the tables that they are in.
+std::vector<std::string> names_of(const OwnSizes& own) {
   std::vector<std::string> names;
-  for (const KeyHelp& key : describe_config(own)) names.push_back(key.key);
+  for (const KeyHelp& key : describe_own(own))
+    for (std::string name = key.key; !name.empty() && !contains(names, name); name = table_of(name))
+      names.push_back(name);
   return names;
+}
+
+/// Returns the names that are not within a table.
+std::vector<std::string> outermost(std::vector<std::string> names) {
+  std::erase_if(names, [](const std::string& name) { return name.find('.') != std::string::npos; });
+  return names;
+}
+
+/// Returns the longest part of a key that is in `names`: the key, or else the innermost table around it; empty = none.
+std::string known_part(std::string key, const std::vector<std::string>& names) {
+  while (!key.empty() && !contains(names, key)) key = table_of(key);
+  return key;
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -68,14 +93,13 @@ void check_used(const ModelConfig& config, const Architecture& architecture) {
             ", which does not use it: got ", size, "; remove it from [model]");
 }
 
-/// Returns the keys of `now` that have another value in `then`, without the keys of the head.
-std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now,
-                                       const std::vector<std::string>& of_head) {
-  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+/// Returns the keys of `now` that have another value in `then`, without those that may differ from a folder's.
+std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now, const HuggingFace& folder) {
+  const std::vector<KeyHelp> before = describe_own(then), after = describe_own(now);
   std::vector<std::string> names;
   for (size_t i = 0; i < before.size(); ++i)
-    if (before[i].default_value != after[i].default_value &&
-        std::find(of_head.begin(), of_head.end(), before[i].key) == of_head.end())
+    if (before[i].default_value != after[i].default_value && !contains(folder.own_head, before[i].key) &&
+        !contains(folder.own_training, before[i].key))
       names.push_back(before[i].key);
   return names;
 }
@@ -99,16 +123,18 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
   const std::vector<std::string> mine = names_of(shape.own);
   for (const auto& [key, entry] : config.own.values()) {
     const std::string name = key.substr(key.find('.') + 1);
-    if (std::find(mine.begin(), mine.end(), name) != mine.end()) continue;
-    for (const auto& row : rows_) {
-      const std::vector<std::string> theirs = names_of(row->own);
-      if (std::find(theirs.begin(), theirs.end(), name) == theirs.end()) continue;
-      const std::string& chosen = config.from.empty() ? config.name : config.from;
-      throw Error("config", concat(entry.where, ": `", key, "` is a key of models of architecture ", row->name,
-                                   ", and ", chosen, " is ", with_article(shape.architecture->name),
-                                   mine.empty() ? ", which has no keys besides the common ones"
-                                                : concat(", which has the keys ", joined(mine))));
-    }
+    std::string known = known_part(name, mine);
+    if (known == name) continue;
+    const Architecture* owner = nullptr;  // the first architecture that knows more of the key
+    for (const auto& row : rows_)
+      if (std::string theirs = known_part(name, names_of(row->own)); theirs.size() > known.size())
+        known = std::move(theirs), owner = row.get();
+    if (!owner) continue;  // reading the section refuses unknown keys
+    const std::string& chosen = config.from.empty() ? config.name : config.from;
+    throw Error("config", concat(entry.where, ": `model.", known, "` is a key of models of architecture ", owner->name,
+                                 ", and ", chosen, " is ", with_article(shape.architecture->name),
+                                 mine.empty() ? ", which has no keys besides the common ones"
+                                              : concat(", which has the keys ", joined(outermost(mine)))));
   }
   ModelSection section{{{}, shape.own}};
   config.own.read(section);
@@ -125,7 +151,7 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
   if (const auto named = shape.task().class_names; named != known) check_class_names_differ(named);
   const bool changes_text = config.vocabulary || config.positions;
   if (from_folder) {
-    std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face.own_head);
+    std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face);
     const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary}, {"hidden", config.hidden},
                                                      {"layers", config.layers},         {"heads", config.heads},
                                                      {"kv_heads", config.kv_heads},     {"ffn", config.ffn},
