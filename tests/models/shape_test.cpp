@@ -41,6 +41,17 @@ TEST(Presets, MatchPublishedParameterCounts) {
   EXPECT_NEAR(count("gpt3-175b"), 175e3, 1500);
 }
 
+TEST(Presets, DeclareThePublishedParametersOfMixtures) {
+  const auto count = [](const char* name) {
+    nn::Parameters parameters({}, {.without_memory = true});
+    nn::SerialLayers layers(parameters);
+    make_model(built_in().resolve({.name = name}), layers);
+    return parameters.numel();
+  };
+  EXPECT_EQ(count("mixtral-8x7b"), 46'702'792'704);
+  EXPECT_EQ(count("qwen3-30b-a3b"), 30'532'122'624);
+}
+
 TEST(Presets, BuildModelsOfTheirShape) {
   for (const char* name :
        {"gpt2-tiny", "llama-tiny", "qwen2.5-tiny", "qwen3-tiny", "gemma2-tiny", "phi3-tiny", "bert-tiny"}) {

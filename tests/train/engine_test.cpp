@@ -7,6 +7,8 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
+#include "colossal/models/config.h"
+#include "colossal/models/registry.h"
 #include "support/decorated_world.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -38,6 +40,19 @@ TEST(Initialize, RefusesMismatchedNumbersOfRanks) {
             std::string::npos)
       << message;
   EXPECT_NE(message.find("(rank "), std::string::npos) << message;
+}
+
+TEST(Initialize, RefusesRecordedPassesOfMixtures) {
+  run::Config config = config_of(1, 1, 2);
+  config.training.cuda_graph = true;
+  const auto mixture =
+      models::built_in().resolve({.name = "gpt2-tiny", .own = models::own_keys({"experts.count=4"})});
+  const std::string message = test::thrown_message(
+      [&] { comm::run_ranks(1, [&](comm::World& world) { initialize(world, config, mixture); }); });
+  EXPECT_NE(message.find("[training] cuda_graph needs a dense model, because each pass of a mixture of experts has "
+                         "other sizes: got 4 experts; set training.cuda_graph = false"),
+            std::string::npos)
+      << message;
 }
 
 tensor::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {

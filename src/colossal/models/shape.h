@@ -30,6 +30,8 @@ struct ModelShape {
   /// Number of tokens to which every layer attends at most, including the token itself; 0 = some layers attend to all.
   /// Set by Architecture::settle
   int64_t window = 0;
+  /// Number of experts of a mixture layer; 0 = the model is dense. Set by Architecture::settle
+  int64_t experts = 0;
 
   /// Returns true if both have the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;

@@ -148,7 +148,7 @@ void TrainingConfig::fields(Fields& f) {
   f.previously("graph").flag(
       "cuda_graph", cuda_graph,
       "CUDA graphs: forward and backward of a micro-batch are recorded once and replayed, which saves kernel "
-      "launches of small models. Needs a model without dropout and data parallelism with parallel.zero 0 or 1. "
+      "launches of small models. Needs a dense model without dropout and data parallelism with parallel.zero 0 or 1. "
       "Batches with several documents in a row run without a graph");
   f.integer("seed", seed, "", "random seed of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "interval between checkpoints; 0 = only at the end");

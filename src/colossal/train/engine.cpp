@@ -67,6 +67,9 @@ std::string text_of(const std::vector<tensor::TokenRun>& runs) {
 
 /// Checks the requirements of [training] cuda_graph that the config cannot check. A run on meta launches no kernels.
 void check_cuda_graph(const models::ModelShape& shape, at::Device device) {
+  require(shape.experts == 0, "training",
+          "cuda_graph needs a dense model, because each pass of a mixture of experts has other sizes: got ",
+          shape.experts, " experts; set training.cuda_graph = false");
   require(device.is_meta() || tensor::can_capture(device.type()), "training", "cuda_graph needs a CUDA device: got ",
           device.str(), "; set training.cuda_graph = false");
   require(shape.dropout == 0, "training",

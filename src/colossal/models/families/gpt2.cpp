@@ -16,6 +16,7 @@ void Gpt2Sizes::fields(Fields& f) {
   f.flag("scale_scores", scale_scores, "division of attention scores by the square root of head_dim");
   f.flag("scale_scores_by_layer", scale_scores_by_layer,
          "division of attention scores by the layer number, counted from 1");
+  expert_table(f, experts);
 }
 
 namespace gpt2 {  // a namespace of its own, because every family has functions of these names
@@ -27,10 +28,13 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     if (own.scale_scores_by_layer) scale /= static_cast<double>(layer + 1);
     return BlockVariant{.activation = ops::activation(own.activation).plain, .attention = {.scale = scale}};
   };
-  return make_decoder(s, {.blocks = block, .learned_positions = true}, layers);
+  return make_decoder(s, {.blocks = with_experts(block, own.experts, s), .learned_positions = true}, layers);
 }
 
-void settle(ModelShape& s) { refuse_grouped_queries(s); }
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  settle_experts(s.own.as<Gpt2Sizes>().experts, s);
+}
 
 std::vector<Preset> presets() {
   // GPT-2: Radford et al. 2019, table 2. GPT-3: Brown et al. 2020 (arXiv:2005.14165), table 2.1.
@@ -112,7 +116,8 @@ Architecture gpt2_architecture() {
                            .to_json = to_json,
                            .prefix = "transformer.",
                            .head = "lm_head.weight",
-                           .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias")}}};
+                           .ignored = {causal_mask("*.attn.bias"), causal_mask("*.attn.masked_bias")},
+                           .own_training = expert_training_keys()}};
 }
 
 }  // namespace colossal::models

@@ -13,6 +13,7 @@ void LlamaSizes::fields(Fields& f) {
   f.flag("mlp_bias", mlp_bias, "biases in the feed-forward layer");
   f.integer("window", window, "tokens", "attention window, including the token itself (Mistral); 0 = no limit", 0,
             kMaxSize);
+  expert_table(f, experts);
 }
 
 namespace llama {  // a namespace of its own, because every family has functions of these names
@@ -22,7 +23,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   BlockVariant block = llama_block(s, own.layout);
   block.bias = {.qkv = own.attention_bias, .out = own.attention_bias, .mlp = own.mlp_bias};
   block.attention.window = own.window;
-  return make_decoder(s, {.block = block}, layers);
+  return make_decoder(s, {.block = block, .blocks = with_experts(block, own.experts, s)}, layers);
 }
 
 void settle(ModelShape& s) {
@@ -32,6 +33,7 @@ void settle(ModelShape& s) {
   require(own.window == 0 || (!own.attention_bias && !own.mlp_bias), "model",
           "attention_bias and mlp_bias must be false with a window, because no folder format has both: got window ",
           own.window, "; set it to 0, or the biases to false");
+  settle_experts(own.experts, s);
 }
 
 std::vector<Preset> presets() {
@@ -40,6 +42,11 @@ std::vector<Preset> presets() {
     LlamaSizes own = based(500000);
     own.layout.rotary.type = "llama3";
     own.layout.rotary.scaling = {.factor = factor, .original_positions = 8192};
+    return own;
+  };
+  const auto mixture = [&](int64_t count, int64_t used) {
+    LlamaSizes own = based(1e6);
+    own.experts.count = count, own.experts.used = used;
     return own;
   };
   const LlamaSizes plain;
@@ -53,7 +60,9 @@ std::vector<Preset> presets() {
           {"llama3-70b", llama_layout({128256, 8192, 80, 64, 8, 28672, 8192}, based(500000))},
           {"llama3.1-8b", llama_layout({128256, 4096, 32, 32, 8, 14336, 131072}, stretched(8))},
           {"llama3.2-1b", llama_layout({128256, 2048, 16, 32, 8, 8192, 131072, true}, stretched(32))},
-          {"mistral-7b", llama_layout({32000, 4096, 32, 32, 8, 14336, 32768}, LlamaSizes{.window = 4096})}};
+          {"mistral-7b", llama_layout({32000, 4096, 32, 32, 8, 14336, 32768}, LlamaSizes{.window = 4096})},
+          {"mixtral-tiny", llama_layout({257, 128, 4, 8, 4, 176, 512, true}, mixture(8, 2))},
+          {"mixtral-8x7b", llama_layout({32000, 4096, 32, 32, 8, 14336, 32768}, mixture(8, 2))}};
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names_in_folder(s, llama_layout_names()); }
@@ -102,7 +111,8 @@ Architecture llama_architecture() {
                            .to_json = to_json,
                            .prefix = "model.",
                            .head = "lm_head.weight",
-                           .ignored = {rotary_table()}}};
+                           .ignored = {rotary_table()},
+                           .own_training = expert_training_keys()}};
 }
 
 }  // namespace colossal::models
