@@ -4,6 +4,7 @@
 #include "colossal/ops/attention/attention_kernel.h"
 #include "colossal/ops/attention/paged_kernel.h"
 #include "colossal/ops/norm_kernel.h"
+#include "colossal/ops/products/block_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
@@ -58,6 +59,7 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .scale_matrix = scale_matrix<T>,
     .encode_block = encode_block,
     .decode_block = decode_block,
+    .multiply_block = multiply_block<T>,
 });
 
 }  // namespace

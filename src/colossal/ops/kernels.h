@@ -242,6 +242,29 @@ struct PagedQueries {
   int64_t first_part = 0, parts = 1;  ///< parts of kPagedPart keys that hold all keys these queries see
 };
 
+/// Most rows of a BlockProduct, and how much of its depth is copied to scratch memory at a time.
+constexpr int64_t kBlockRows = 192, kBlockDepth = 256;
+/// Elements of scratch memory of a BlockProduct.
+constexpr int64_t kBlockScratch = (kBlockRows + kBlockDepth) * 64;
+
+/// Arguments of C = A B + bias, or C += A B, for a block of at most kBlockRows rows of C. Strides are in elements. Each
+/// element of C is one chain of sums in the order of the depth. It depends neither on other rows nor on their number.
+template <class T>
+struct BlockProduct {
+  using W = WideOf<T>;
+  int64_t rows, columns, depth;
+  const W* a;  ///< [rows, depth], any strides
+  int64_t a_row, a_column;
+  const T* b;  ///< [depth, columns], one of the strides is 1
+  int64_t b_row, b_column;
+  const W* bias;  ///< [columns]; null = none, as always if `add`
+  W* wide;        ///< C; null: `narrow` is C
+  T* narrow;      ///< C, rounded once
+  int64_t c_row;
+  bool add;
+  const T* next_b;  ///< operand of the next block of this thread, with the same strides, to prefetch; null = none
+};
+
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
@@ -307,6 +330,8 @@ struct Kernels {
   /// of each code times the scale. All tables give the same bits.
   float (*encode_block)(const CodeTable&, const float* values, int64_t count, uint8_t* codes);
   void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
+  /// `scratch` has kBlockScratch elements.
+  void (*multiply_block)(const BlockProduct<T>&, W* scratch);
 };
 
 /// Returns the table for the calling thread's instruction_set(). T: double, float or Bf16.

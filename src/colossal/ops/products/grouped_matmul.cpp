@@ -1,33 +1,272 @@
 #include "colossal/ops/products/grouped_matmul.h"
+
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/device/operators.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/parallel.h"
 #include "colossal/ops/products/matmul.h"
+#include "colossal/tensor/flops.h"
+
 namespace colossal::ops {
+namespace {
+
+/// Mean rows of a group from which a product of its own, on all threads, is as fast as blocks.
+constexpr int64_t kLargeGroup = 512;
+/// Columns of a block: a multiple of the panel of every instruction set.
+constexpr int64_t kBlockColumns = 64;
+
+int64_t begin_of(const GroupEnds& ends, size_t group) { return group == 0 ? 0 : ends[group - 1]; }
+int64_t rows_of(const GroupEnds& ends, size_t group) { return ends[group] - begin_of(ends, group); }
+at::Tensor rows_in(const at::Tensor& x, const GroupEnds& ends, size_t group) {
+  return x.narrow(0, begin_of(ends, group), rows_of(ends, group));
+}
+
+void check_ends(const at::Tensor& x, const GroupEnds& ends) {
+  require(x.dim() == 2, "grouped_matmul", "rows must be a matrix: got ", x.dim(), " dimensions");
+  int64_t before = 0;
+  for (size_t group = 0; group < ends.size(); ++group) {
+    require(ends[group] >= before, "grouped_matmul", "ends must not decrease: got ", ends[group], " after ", before,
+            " for group ", group);
+    before = ends[group];
+  }
+  require(before == x.size(0), "grouped_matmul", "the last end must be the number of rows: got ", before, " for ",
+          x.size(0), " rows");
+}
+
+/// Checks a product of `x` and a stack with `inner` as the size that both share.
+void check_stack(const at::Tensor& x, const at::Tensor& w, int64_t inner_dim, const GroupEnds& ends) {
+  check_ends(x, ends);
+  require(w.dim() == 3, "grouped_matmul", "the matrices must be a stack [E, N, K]: got ", w.dim(), " dimensions");
+  require(w.size(0) == static_cast<int64_t>(ends.size()), "grouped_matmul",
+          "ends must have one entry for each matrix: got ", ends.size(), " for ", w.size(0), " matrices");
+  require(w.size(inner_dim) == x.size(1), "grouped_matmul", "rows must have as many columns as the matrices: got ",
+          x.size(1), " for ", w.size(inner_dim));
+}
+
+void check_sum(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum) {
+  check_ends(dy, ends);
+  check_ends(x, ends);
+  if (!sum.defined()) return;
+  const std::vector<int64_t> sizes{static_cast<int64_t>(ends.size()), dy.size(1), x.size(1)};
+  require(sum.sizes() == at::IntArrayRef(sizes), "grouped_matmul", "sum must be ", at::IntArrayRef(sizes), ": got ",
+          sum.sizes());
+}
+
+void announce_groups(const GroupEnds& ends, int64_t n, int64_t k, at::ScalarType dtype) {
+  if (!tensor::are_flops_counted()) return;
+  for (size_t group = 0; group < ends.size(); ++group)
+    if (const int64_t rows = rows_of(ends, group); rows > 0) tensor::announce_product(rows, n, k, dtype);
+}
+
+bool are_large(const GroupEnds& ends) {
+  int64_t used = 0;
+  for (size_t group = 0; group < ends.size(); ++group) used += rows_of(ends, group) > 0;
+  return used > 0 && ends.back() / used >= kLargeGroup;
+}
+
+/// Returns true if the product is computed in blocks. `sum` is null for results in the dtype of x.
+bool uses_blocks(const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum = {}) {
+  if (!x.is_cpu() || are_large(ends)) return false;
+  if (sum.defined() && sum.scalar_type() != x.scalar_type() && sum.scalar_type() != at::kFloat) return false;
+  return has_kernel(x) || x.scalar_type() == at::kHalf;
+}
+
+/// Blocks of one call. All have the same operands and strides.
+template <class T>
+class Blocks {
+ public:
+  using W = WideOf<T>;
+
+  /// Adds C (+)= A B in blocks. `whole` describes the product; its rows may exceed kBlockRows.
+  void add(const BlockProduct<T>& whole) {
+    if (whole.rows == 0 || whole.columns == 0) return;
+    const int64_t parts = (whole.rows + kBlockRows - 1) / kBlockRows;
+    const int64_t rows = std::min((whole.rows + parts - 1) / parts + 5, kBlockRows) / 6 * 6;
+    for (int64_t column = 0; column < whole.columns; column += kBlockColumns)
+      for (int64_t row = 0; row < whole.rows; row += rows) {
+        BlockProduct<T> block = whole;
+        block.rows = std::min(rows, whole.rows - row);
+        block.columns = std::min(kBlockColumns, whole.columns - column);
+        block.a += row * whole.a_row;
+        block.b += column * whole.b_column;
+        if (whole.bias) block.bias += column;
+        if (whole.wide) block.wide += row * whole.c_row + column;
+        if (whole.narrow) block.narrow += row * whole.c_row + column;
+        blocks_.push_back(block);
+      }
+  }
+
+  /// Computes all blocks. Threads take the next one when they are done, so that uneven groups balance.
+  void run() const {
+    const int64_t threads = at::get_num_threads();
+    const at::Tensor scratch = at::empty({threads, kBlockScratch}, at::CppTypeToScalarType<W>::value);
+    const auto& kernel = kernels<T>();  // of this thread's instruction set
+    std::atomic<size_t> next{0};
+    parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
+      W* const own = pointer<W>(scratch) + thread * kBlockScratch;
+      size_t after = 0;
+      for (size_t i = next++; i < blocks_.size(); i = after) {
+        after = next++;
+        BlockProduct<T> block = blocks_[i];
+        if (after < blocks_.size()) block.next_b = blocks_[after].b;
+        kernel.multiply_block(block, own);
+      }
+    });
+  }
+
+ private:
+  std::vector<BlockProduct<T>> blocks_;
+};
+
+at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+template <class T>
+void set_result(BlockProduct<T>& product, const at::Tensor& result) {
+  if constexpr (std::is_same_v<T, WideOf<T>>) {
+    product.wide = pointer<T>(result);
+  } else if (result.scalar_type() == at::kFloat) {
+    product.wide = pointer<float>(result);
+  } else {
+    product.narrow = pointer<T>(result);
+  }
+}
+
+/// y = x(e) B(e) + bias(e), with B the matrices of the stack (nn) or their transposes (nt).
+void multiply_rows(const at::Tensor& x, const at::Tensor& w, bool transposed, const GroupEnds& ends,
+                   const at::Tensor& bias, const at::Tensor& y) {
+  const at::Tensor a = dense_rows(x.to(wide_type(x))), b = dense_rows(w);
+  const at::Tensor added = bias.defined() ? bias.to(wide_type(x)).contiguous() : bias;
+  with_element_type(x, [&](auto element) {
+    using T = decltype(element);
+    using W = WideOf<T>;
+    Blocks<T> blocks;
+    for (size_t group = 0; group < ends.size(); ++group) {
+      const auto stack = static_cast<int64_t>(group);
+      BlockProduct<T> product{rows_of(ends, group), y.size(1), x.size(1)};
+      const at::Tensor out = y.narrow(0, begin_of(ends, group), product.rows);
+      product.a = pointer<W>(a) + begin_of(ends, group) * a.stride(0);
+      product.a_row = a.stride(0), product.a_column = 1;
+      product.b = pointer<T>(b) + stack * b.stride(0);
+      product.b_row = b.stride(transposed ? 2 : 1), product.b_column = b.stride(transposed ? 1 : 2);
+      if (added.defined()) product.bias = pointer<W>(added) + stack * y.size(1);
+      set_result(product, out);
+      product.c_row = y.stride(0);
+      blocks.add(product);
+    }
+    blocks.run();
+  });
+}
+
+/// result(e) (+)= dy(e)t x(e).
+void multiply_groups(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& result,
+                     bool add) {
+  const at::Tensor a = dense_rows(dy.to(wide_type(dy))), b = dense_rows(x);
+  with_element_type(x, [&](auto element) {
+    using T = decltype(element);
+    Blocks<T> blocks;
+    for (size_t group = 0; group < ends.size(); ++group) {
+      BlockProduct<T> product{dy.size(1), x.size(1), rows_of(ends, group)};
+      if (add && product.depth == 0) continue;
+      product.a = pointer<WideOf<T>>(a) + begin_of(ends, group) * a.stride(0);
+      product.a_row = 1, product.a_column = a.stride(0);
+      product.b = pointer<T>(b) + begin_of(ends, group) * b.stride(0);
+      product.b_row = b.stride(0), product.b_column = 1;
+      set_result(product, result.select(0, static_cast<int64_t>(group)));
+      product.c_row = result.stride(1);
+      product.add = add;
+      blocks.add(product);
+    }
+    blocks.run();
+  });
+}
+
+at::Tensor empty_stack(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends) {
+  return at::empty({static_cast<int64_t>(ends.size()), dy.size(1), x.size(1)}, dy.options());
+}
+
+}  // namespace
+
+at::Tensor looped_nt(const at::Tensor& x, const at::Tensor& w, const GroupEnds& ends, const at::Tensor& bias) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_stack(x, w, 2, ends);
+  const at::Tensor y = at::empty({x.size(0), w.size(1)}, x.options());
+  for (size_t group = 0; group < ends.size(); ++group) {
+    if (rows_of(ends, group) == 0) continue;
+    const at::Tensor rows = rows_in(x, ends, group), matrix = w.select(0, static_cast<int64_t>(group));
+    at::Tensor out = rows_in(y, ends, group);
+    if (bias.defined())
+      out.copy_(matmul_nt(rows, matrix, bias.select(0, static_cast<int64_t>(group))));
+    else
+      matmul_nt_(out, rows, matrix, 0);
+  }
+  return y;
+}
+
+at::Tensor looped_nn(const at::Tensor& dy, const at::Tensor& w, const GroupEnds& ends) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_stack(dy, w, 1, ends);
+  const at::Tensor dx = at::empty({dy.size(0), w.size(2)}, dy.options());
+  for (size_t group = 0; group < ends.size(); ++group) {
+    if (rows_of(ends, group) == 0) continue;
+    at::Tensor out = rows_in(dx, ends, group);
+    matmul_nn_(out, rows_in(dy, ends, group), w.select(0, static_cast<int64_t>(group)));
+  }
+  return dx;
+}
+
+at::Tensor looped_tn(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, at::Tensor sum) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_sum(dy, x, ends, sum);
+  const at::Tensor result = sum.defined() ? sum : empty_stack(dy, x, ends);
+  for (size_t group = 0; group < ends.size(); ++group) {
+    const at::Tensor out = result.select(0, static_cast<int64_t>(group));
+    if (rows_of(ends, group) == 0) {
+      if (!sum.defined()) out.zero_();
+      continue;
+    }
+    const at::Tensor left = rows_in(dy, ends, group), right = rows_in(x, ends, group);
+    if (sum.defined())
+      matmul_tn(left, right, out);
+    else
+      out.copy_(matmul_tn(left, right));
+  }
+  return result;
+}
+
 at::Tensor grouped_nt(const at::Tensor& x, const at::Tensor& w, const GroupEnds& ends, const at::Tensor& bias) {
-  std::vector<at::Tensor> all{at::empty({0, w.size(1)}, x.options())};
-  int64_t from = 0;
-  for (size_t e = 0; e < ends.size(); from = ends[e++])
-    if (ends[e] > from) all.push_back(matmul_nt(x.narrow(0, from, ends[e] - from), w[e], bias.defined() ? bias[e] : at::Tensor()));
-  return at::cat(all);
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_stack(x, w, 2, ends);
+  if (!uses_blocks(x, ends)) return looped_nt(x, w, ends, bias);
+  announce_groups(ends, w.size(1), w.size(2), x.scalar_type());
+  const at::Tensor y = at::empty({x.size(0), w.size(1)}, x.options());
+  multiply_rows(x, w, true, ends, bias, y);
+  return y;
 }
+
 at::Tensor grouped_nn(const at::Tensor& dy, const at::Tensor& w, const GroupEnds& ends) {
-  std::vector<at::Tensor> all{at::empty({0, w.size(2)}, dy.options())};
-  int64_t from = 0;
-  for (size_t e = 0; e < ends.size(); from = ends[e++])
-    if (ends[e] > from) all.push_back(matmul_nn(dy.narrow(0, from, ends[e] - from), w[e]));
-  return at::cat(all);
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_stack(dy, w, 1, ends);
+  if (!uses_blocks(dy, ends)) return looped_nn(dy, w, ends);
+  announce_groups(ends, w.size(1), w.size(2), dy.scalar_type());
+  const at::Tensor dx = at::empty({dy.size(0), w.size(2)}, dy.options());
+  multiply_rows(dy, w, false, ends, {}, dx);
+  return dx;
 }
+
 at::Tensor grouped_tn(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, at::Tensor sum) {
-  at::Tensor out = sum.defined() ? sum : at::zeros({(int64_t)ends.size(), dy.size(1), x.size(1)}, dy.options());
-  int64_t from = 0;
-  for (size_t e = 0; e < ends.size(); from = ends[e++])
-    if (ends[e] > from) out[e].add_(matmul_tn(dy.narrow(0, from, ends[e] - from), x.narrow(0, from, ends[e] - from)));
-  return out;
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_sum(dy, x, ends, sum);
+  if (!uses_blocks(dy, ends, sum)) return looped_tn(dy, x, ends, sum);
+  announce_groups(ends, dy.size(1), x.size(1), dy.scalar_type());
+  const at::Tensor result = sum.defined() ? sum : empty_stack(dy, x, ends);
+  multiply_groups(dy, x, ends, result, sum.defined());
+  return result;
 }
-at::Tensor grouped_sums(const at::Tensor& dy, const GroupEnds& ends) {
-  at::Tensor out = at::zeros({(int64_t)ends.size(), dy.size(1)}, dy.options());
-  int64_t from = 0;
-  for (size_t e = 0; e < ends.size(); from = ends[e++])
-    if (ends[e] > from) out[e].copy_(dy.narrow(0, from, ends[e] - from).sum(0));
-  return out;
-}
-}
+
+}  // namespace colossal::ops
