@@ -68,8 +68,8 @@ set(COLOSSAL_WITHOUT_TORCH
   cli/arguments cli/become cli/commands cli/help cli/main cli/report cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer
   comm/compression comm/launch/environment comm/launch/host distributed/config memory/tiers/eviction_policy models/config
   nn/fp8_config
-  optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
-  parallel/sequence/config parallel/tensor/config run/config run/own_tables)
+  optim/config optim/learning_rate optim/parameter_groups optim/unused_keys
+  parallel/expert/config parallel/pipeline/plan parallel/sequence/config parallel/tensor/config run/config run/own_tables)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)

@@ -92,6 +92,7 @@ const std::vector<std::string> kHeaders{
     "nn/low_rank.h",
     "nn/parameter.h",
     "nn/reports.h",
+    "parallel/expert/config.h",
     "parallel/pipeline/passed_states.h",
     "parallel/tensor/outputs.h",
     "report/metric_format.h",

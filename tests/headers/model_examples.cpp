@@ -23,6 +23,7 @@
 #include "colossal/nn/reports.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/activation.h"
+#include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/pipeline/passed_states.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/parallel/tensor/outputs.h"
@@ -57,6 +58,13 @@ TEST(HeaderExamples, ReplicaRows) {
   const std::vector<int64_t> global{rows.global(0), rows.global(1), rows.global(2), rows.global(3)};
   const tensor::Batch own = rows.of(batch);
   EXPECT_TRUE(at::equal(own.at("ids"), at::tensor(global)));
+}
+
+TEST(HeaderExamples, ExpertConfig) {
+  const parallel::ExpertConfig config{.size = 4, .tensor = "deal"};
+  parallel::check_experts(8, config);
+  const std::vector<comm::Mesh::Axis> axes = parallel::expert_axes(config);
+  EXPECT_EQ(axes.size(), 1u);
 }
 
 TEST(HeaderExamples, BatchFields) {

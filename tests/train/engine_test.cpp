@@ -55,6 +55,29 @@ TEST(Initialize, RefusesRecordedPassesOfMixtures) {
       << message;
 }
 
+TEST(Initialize, RefusesExpertRanksForADenseModelBeforeMessages) {
+  comm::run_ranks(4, [](comm::World& world) {
+    run::Config config = config_of(2, 1, 4);
+    config.parallel.expert.size = 2;
+    EXPECT_EQ(test::thrown_message([&] { initialize(world, config, test::tiny_gpt2()); }),
+              "[parallel] expert needs a mixture of experts: got expert.size 2 for a dense model; set "
+              "model.experts.count, or leave parallel.expert out");
+    EXPECT_EQ(world.traffic().total().calls, 0);
+  });
+}
+
+TEST(Initialize, NamesExpertRanksInTheProduct) {
+  const std::string message = test::thrown_message([] {
+    comm::run_ranks(2, [](comm::World& world) {
+      run::Config config = config_of(2, 1, 4);
+      config.parallel.expert.size = 2;
+      initialize(world, config, test::tiny_gpt2());
+    });
+  });
+  EXPECT_NE(message.find("got 2 ranks, pipeline 1 * data 2 * expert 2 * sequence 1 * tensor 1 = 4"), std::string::npos)
+      << message;
+}
+
 tensor::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
   return data::text_batch(at::full({rows, sequence}, token, ids), at::full({rows, sequence}, token, ids),

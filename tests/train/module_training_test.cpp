@@ -385,6 +385,17 @@ TEST(ModuleTraining, RefusesAModuleWithoutTrainedParameters) {
   EXPECT_NE(message.find("no parameter that requires a gradient"), std::string::npos) << message;
 }
 
+TEST(ModuleTraining, RefusesExpertParallelism) {
+  comm::run_ranks(2, [](comm::World& world) {
+    Foreign module;
+    run::Config config = config_of(1, 0, "fp32");
+    config.parallel.expert.size = 2;
+    EXPECT_EQ(test::thrown_message([&] { initialize(world, module, config); }),
+              "[parallel] a user-defined module supports data parallelism and ZeRO only: got tensor 1, pipeline 1, "
+              "sequence 1, expert 2; set all to 1 and use parallel.data with parallel.zero");
+  });
+}
+
 TEST(ModuleTraining, RefusesWrongNumbersOfMicroBatches) {
   comm::run_ranks(1, [](comm::World& world) {
     Foreign module;

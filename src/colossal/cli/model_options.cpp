@@ -12,6 +12,7 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/formats/gguf_file.h"
 #include "colossal/memory/tiers/eviction_policy.h"
+#include "colossal/parallel/expert/config.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/text/tokenizer.h"
@@ -30,6 +31,14 @@ void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
   app.add_option("--parallel.tensor.depth", layout.tensor.depth, "number of copies of the weights (2.5d)")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.expert,--parallel.expert.size", layout.expert.size,
+                 "number of ranks that divide the experts of each layer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.expert.tensor", layout.expert.tensor,
+                 "what the ranks of a tensor group hold: whole experts (deal), or parts of each (split)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"deal", "split"}));
   app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
                  "number of ranks that split the prompt's tokens and the KV cache")
       ->capture_default_str()
@@ -157,12 +166,15 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
 
 void check_model_options(const CLI::App& app, const ModelOptions& options) {
   options.layout.axes();
+  parallel::check_expert_tensor(options.layout.expert, options.layout.tensor);
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
           "--quantize keeps all weights in memory: got keys of memory too; leave out either");
   const distributed::ParallelConfig& layout = options.layout;
   const distributed::ParallelConfig default_layout;
   if (layout.tensor.size == 1 && layout.tensor.mode != default_layout.tensor.mode)
     refuse_options(app, {"--parallel.tensor.mode"}, "with --parallel.tensor=1, where each rank has whole matrices");
+  if (layout.tensor.size == 1 && layout.expert.tensor != default_layout.expert.tensor)
+    refuse_options(app, {"--parallel.expert.tensor"}, "with --parallel.tensor=1, where each rank has whole experts");
   if (layout.sequence.size == 1 && layout.sequence.mode != default_layout.sequence.mode)
     refuse_options(app, {"--parallel.sequence.mode"}, "with --parallel.sequence=1, where each rank has all tokens");
   if (options.quantize != "int8" && options.quantize != "int4")
@@ -195,8 +207,9 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     const at::Device device = comm::choose_device(options.device, 0);
     const auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
     require(world->size() == layout.ranks(), "parallel", "the number of ranks must match the layout: got ",
-            world->size(), " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size,
-            " * tensor ", layout.tensor.size);
+            world->size(), " ranks, pipeline ", layout.pipeline.size,
+            layout.expert.size > 1 ? concat(" * expert ", layout.expert.size) : "", " * sequence ",
+            layout.sequence.size, " * tensor ", layout.tensor.size);
     if (world->rank() == 0) warn_of_unused_gpus(options.device);
     comm::Mesh mesh(*world, layout.axes());
     const run::SavedModel saved =

@@ -6,6 +6,7 @@ namespace colossal::distributed {
 
 void ParallelConfig::fields(Fields& f) {
   f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
+  f.section("expert", expert, "expert parallelism", "size");
   f.section("sequence", sequence, "sequence parallelism", "size");
   f.section("tensor", tensor, "tensor parallelism", "size");
   f.section("pipeline", pipeline, "pipeline parallelism", "size");
@@ -38,6 +39,7 @@ void ParallelConfig::fields(Fields& f) {
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
   std::vector<comm::Mesh::Axis> axes{{"pipeline", static_cast<int>(pipeline.size)},
                                      comm::Mesh::batch("data", static_cast<int>(data))};
+  for (const auto& axis : parallel::expert_axes(expert)) axes.push_back(axis);
   const auto of_sequence = parallel::sequence_axes(sequence);
   if (sequence.size > 1) axes.insert(axes.end(), of_sequence.begin(), of_sequence.end());
   for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);

@@ -22,9 +22,16 @@
 namespace colossal::distributed {
 namespace {
 
+/// Returns the layout of the tensor mode, without sequence parallelism.
+parallel::Layout tensor_layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
+  parallel::Layout layout = parallel::make_layout(config.tensor, mesh);
+  layout.splits_experts = config.expert.splits();
+  return layout;
+}
+
 /// Returns the training layout of a model of `config` on `mesh`, which has the axes of the config.
 parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
-  return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
+  return parallel::with_sequence(tensor_layout_of(config, mesh), config.sequence);
 }
 
 /// Returns the costs of the parts of the model, in operations of a training step on one sample.
@@ -41,12 +48,18 @@ void check_heads(const ParallelConfig& config, const models::ModelShape& shape) 
   parallel::check_heads(config.sequence, here.heads_local);
 }
 
+void check_experts(const ParallelConfig& config, const models::ModelShape& shape) {
+  parallel::check_expert_tensor(config.expert, config.tensor);
+  parallel::check_experts(shape.experts, config.expert);
+}
+
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload,
                                    std::shared_ptr<nn::Parameters> shared)
     : mesh_(mesh), sequence_(config.sequence), name_(options.model), parameters_(std::move(shared)) {
   shape.validate();
   check_heads(config, shape);
+  check_experts(config, shape);
   mesh.group("pipeline");  // for everywhere(): created there, the group would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
@@ -72,7 +85,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   ParallelConfig whole = config;
   whole.tensor.sequence = false;
   decoding_ =
-      make_runner(with_spread_cache(parallel::make_layout(whole.tensor, mesh), config.sequence), shape, plan.schedule);
+      make_runner(with_spread_cache(tensor_layout_of(whole, mesh), config.sequence), shape, plan.schedule);
   if (config.tensor.sequence && config.sequence.size > 1)
     prompting_ = make_runner(layout_of(whole, mesh), shape, plan.schedule);
 }

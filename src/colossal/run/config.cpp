@@ -188,7 +188,7 @@ int64_t Config::micro_batches() const {
   require(training.accumulate == 1, "training",
           "accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got ", training.accumulate,
           "; set parallel.pipeline.micro_batches");
-  return parallel::micro_batches_of(parallel.pipeline, training.batch_size / parallel.data,
+  return parallel::micro_batches_of(parallel.pipeline, training.batch_size / parallel.replicas(),
                                     parallel::batch_parts(parallel.tensor));
 }
 
@@ -196,7 +196,7 @@ tensor::ReplicaRows Config::replica_rows(int64_t replica) const {
   return {.batch_size = training.batch_size,
           .micro_batches = micro_batches(),
           .replica = replica,
-          .replicas = parallel.data};
+          .replicas = parallel.replicas()};
 }
 
 namespace {
@@ -214,8 +214,8 @@ void check_cuda_graph(const Config& config) {
           parallel.zero, "; set training.cuda_graph = false");
   require(
       parallel.ranks() == parallel.data, "training",
-      "cuda_graph needs data parallelism only, because ranks of pipeline, tensor and sequence parallelism communicate "
-      "during a pass: got ",
+      "cuda_graph needs data parallelism only, because ranks of pipeline, expert, tensor and sequence parallelism "
+      "communicate during a pass: got ",
       parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.cuda_graph = false");
 }
 
@@ -259,21 +259,25 @@ void check_utf8(const Config& config) {
 
 void Config::validate() const {
   check_utf8(*this);
-  const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
+  const int64_t shares = parallel::batch_parts(parallel.tensor);
+  const int64_t parts = parallel.replicas() * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
-  require(training.batch_size % parts == 0, "training",
-          "batch_size must be divisible by parallel.data * training.accumulate",
+  const bool has_experts = parallel.expert.size > 1;
+  require(training.batch_size % parts == 0, "training", "batch_size must be divisible by parallel.data * ",
+          has_experts ? "parallel.expert.size * " : "", "training.accumulate",
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ",
-          training.batch_size, ", ", parallel.data, " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "",
-          "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
+          training.batch_size, ", ", parallel.data, has_experts ? concat(" * ", parallel.expert.size) : "", " * ",
+          training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ",
+          below > 0 ? concat(below, " and ") : "", below + parts);
   parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
+  parallel::check_expert_tensor(parallel.expert, parallel.tensor);
   parallel::check_sequence(parallel.sequence, data.sequence, parallel::sequence_parts(parallel.tensor));
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
-  require(parallel.zero_group == 0 ||
-              (parallel.zero_group <= parallel.copies() && parallel.copies() % parallel.zero_group == 0),
-          "parallel", "zero_group must divide data * sequence.size: got ", parallel.zero_group, " of ",
-          parallel.copies(), " replicas; set it to 0 to shard over all");
+  // Experts have the fewest replicas; a divisor of their number divides the replicas of other parameters, too.
+  require(parallel.zero_group == 0 || parallel.expert_copies() % parallel.zero_group == 0, "parallel",
+          "zero_group must divide data * sequence.size: got ", parallel.zero_group, " of ", parallel.expert_copies(),
+          has_experts ? " replicas of each expert" : " replicas", "; set it to 0 to shard over all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(
       parallel.max_gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",

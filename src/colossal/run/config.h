@@ -124,11 +124,12 @@ struct Config {
   /// Returns the tokenizer that data.tokenizer selects, with `auto` resolved.
   std::string tokenizer() const;
   /// Checks rules that involve several keys; ConfigDocument::read() checked each key alone.
-  /// Errors: a batch_size that is not divisible by data * accumulate * the ranks of a replica that split its rows (the
-  ///         message names the nearest sizes that are); a tensor.size that its mode does not support; sizes that the
-  ///         pipeline's schedule does not support; training.cuda_graph if passes cannot be recorded; memory.device if
-  ///         parameters stay whole; a warm-up longer than the run; values that are not UTF-8; other keys that exclude
-  ///         or need one another, in [data], [parallel], [precision], [memory] and [optimizer].
+  /// Errors: a batch_size that is not divisible by data * expert.size * accumulate * the ranks of a replica that split
+  ///         its rows (the message names the nearest sizes that are); a tensor.size that its mode does not support;
+  ///         sizes that the pipeline's schedule does not support; expert.tensor = "split" in another mode than 1d;
+  ///         training.cuda_graph if passes cannot be recorded; memory.device if parameters stay whole; a warm-up longer
+  ///         than the run; values that are not UTF-8; other keys that exclude or need one another, in [data],
+  ///         [parallel], [precision], [memory] and [optimizer].
   void validate() const;
   /// Returns the number of micro-batches of a step, of each of which every replica has its rows: training.accumulate,
   /// or with a pipeline the micro-batches of its schedule. Errors, which validate() reports too: with a pipeline, an

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "colossal/distributed/distributed_model.h"
+
 namespace colossal::train {
 
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,
                  const tensor::Batch& example) {
+  distributed::check_experts(parallel, shape);
   const int64_t tokens = std::max<int64_t>(1, shape.positions);
   parallel::check_sizes(parallel.tensor, shape.hidden, 0, example.has_tokens() ? 0 : tokens);
   if (!example.has_tokens())

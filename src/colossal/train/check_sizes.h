@@ -9,7 +9,8 @@
 
 namespace colossal::train {
 
-/// Checks the sizes of a model. Errors: a hidden size that the tensor mode cannot split. If the example has no tokens
+/// Checks the sizes of a model. Errors: a hidden size that the tensor mode cannot split; errors of
+/// distributed::check_experts(), such as a dense model with parallel.expert. If the example has no tokens
 /// also a number of positions that tensor or sequence parallelism cannot split, because such samples do not have
 /// data.sequence tokens.
 void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape,

@@ -457,7 +457,8 @@ void check_ranks(const comm::World& world, const run::Config& config) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the number of ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
-          config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
+          config.parallel.pipeline.size, " * data ", config.parallel.data,
+          config.parallel.expert.size > 1 ? concat(" * expert ", config.parallel.expert.size) : "", " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
 }

@@ -25,9 +25,10 @@ constexpr const char* kModel = "model.";  // prefix of the names of parameters a
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
-  require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1, "parallel",
+  require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1 && p.expert.size == 1, "parallel",
           "a user-defined module supports data parallelism and ZeRO only: got tensor ", p.tensor.size, ", pipeline ",
-          p.pipeline.size, ", sequence ", p.sequence.size, "; set all to 1 and use parallel.data with parallel.zero");
+          p.pipeline.size, ", sequence ", p.sequence.size, ", expert ", p.expert.size,
+          "; set all to 1 and use parallel.data with parallel.zero");
   require(config.precision.mode != "fp8", "precision",
           "mode fp8 needs this library's linear layers, which a user-defined module does not have; set precision.mode "
           "= \"bf16\"");

@@ -143,10 +143,10 @@ class ModuleTraining {
 /// Communication: collective among all ranks of `world`: three all_reduces of 16 bytes, a broadcast of every parameter
 ///                and buffer, and with `first_pass` a broadcast of one integer per parameter.
 /// Errors:        the same on all ranks, before any parameter is sent. Ranks with different programs, configs or
-///                modules (train/rank_inputs.h). Tensor or pipeline parallelism, mode fp8 or recomputation, which need
-///                layers of this library. A world.size() that is not parallel.data. A module without trained
-///                parameters, or with some that are not floating-point leaves. A group of [optimizer.groups] that
-///                matches no parameter. A config that Config::validate() refuses.
+///                modules (train/rank_inputs.h). Tensor, pipeline, sequence or expert parallelism, mode fp8 or
+///                recomputation, which need layers of this library. A world.size() that is not parallel.data. A module
+///                without trained parameters, or with some that are not floating-point leaves. A group of
+///                [optimizer.groups] that matches no parameter. A config that Config::validate() refuses.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass = {},
                                            std::optional<at::Device> device = {});

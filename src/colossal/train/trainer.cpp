@@ -344,7 +344,7 @@ void Trainer::log_start() {
   log_.info(s.architecture->name, " of ", all, " parameters",
             trained < all ? concat(", of which ", trained, " train and ", all - trained, " are frozen") : "", " (",
             s.layers, " layers, hidden ", s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data,
-            " x ",
+            config_.parallel.expert.size > 1 ? concat(" x expert ", config_.parallel.expert.size) : "", " x ",
             config_.parallel.sequence.size > 1 ? concat("sequence ", config_.parallel.sequence.size, " (",
                                                         parallel::mode_name(config_.parallel.sequence), ") x ")
                                                : "",
