@@ -70,6 +70,43 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
   return (bias ? product + bias->to(at::kFloat) : product).to(type);
 }
 
+std::vector<int64_t> numbers_of(const Tensor& integers);
+
+void check_grouped(const char* name, const Tensor& x) {
+  const int64_t rows = x.stride(-2), columns = x.stride(-1);
+  TORCH_CHECK(x.scalar_type() == at::kBFloat16, name, " must be bf16");
+  TORCH_CHECK((columns == 1 && rows % 8 == 0) || (rows == 1 && columns % 8 == 0), name,
+              " must be row-major or column-major with strides of whole 16 bytes: got ", x.strides());
+  TORCH_CHECK(reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0, name, " must begin at 16 bytes");
+}
+
+// Rows of `a` with stacked matrices, or, if both are matrices, groups of columns of `a` with rows of `b`.
+Tensor grouped_mm(const Tensor& a, const Tensor& b, const Optional& ends, const Optional& bias,
+                  std::optional<at::ScalarType> dtype) {
+  check_grouped("self", a);
+  check_grouped("mat2", b);
+  TORCH_CHECK(a.dim() == 2 && (b.dim() == 2 || b.dim() == 3) && a.size(1) == b.size(-2), "sizes do not fit: ",
+              a.sizes(), " and ", b.sizes());
+  TORCH_CHECK(!bias, "Bias not supported yet");
+  TORCH_CHECK(!dtype || *dtype == at::kBFloat16, "Only bf16 high precision output types are supported");
+  TORCH_CHECK(ends && ends->scalar_type() == at::kInt && ends->dim() == 1 && ends->device() == a.device(),
+              "Offsets have to be int32 of the device");
+  TORCH_CHECK(b.dim() == 2 || b.size(0) == ends->size(0), "matrix batch sizes have to match");
+  const std::vector<int64_t> borders = numbers_of(*ends);
+  const Tensor out = b.dim() == 3 ? at::empty({a.size(0), b.size(2)}, a.options())
+                                  : at::empty({ends->size(0), a.size(0), b.size(1)}, a.options());
+  int64_t from = 0;
+  for (int64_t group = 0; group < ends->size(0); ++group) {
+    const int64_t count = borders[static_cast<size_t>(group)] - from;
+    if (b.dim() == 3)
+      out.narrow(0, from, count).copy_(at::mm(a.narrow(0, from, count).to(at::kFloat), b[group].to(at::kFloat)));
+    else
+      out[group].copy_(at::mm(a.narrow(1, from, count).to(at::kFloat), b.narrow(0, from, count).to(at::kFloat)));
+    from += count;
+  }
+  return out;
+}
+
 // --- flash attention over the rows of a batch, or over sequences that are concatenated ---
 
 std::vector<int64_t> numbers_of(const Tensor& integers) {
@@ -288,6 +325,7 @@ void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("mm.dtype_out", TORCH_FN(wide_mm));
   aten.impl("addmm.dtype_out", TORCH_FN(wide_addmm));
   aten.impl("_scaled_mm", TORCH_FN(scaled_mm));
+  aten.impl("_grouped_mm", TORCH_FN(grouped_mm));
   aten.impl("_foreach_norm.Scalar", TORCH_FN(foreach_norm));
   if constexpr (arity(&at::_ops::_flash_attention_forward::call) == arity(&flash_forward))
     aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));

@@ -15,7 +15,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr size_t kDeviceOperators = 3;
+constexpr size_t kDeviceOperators = 4;
 
 void try_flash_attention(const at::TensorOptions& there) {
   const at::Tensor x = at::zeros({1, 1, 1, 8}, there.dtype(at::kBFloat16));
@@ -37,6 +37,14 @@ void try_int4_product(const at::TensorOptions& there) {
   at::_weight_int4pack_mm(at::zeros({1, 32}, narrow), packed, 32, at::zeros({1, 8, 2}, narrow));
 }
 
+// Tries the layouts of a forward pass and of a weight gradient.
+void try_grouped_product(const at::TensorOptions& there) {
+  const at::Tensor x = at::zeros({16, 16}, there.dtype(at::kBFloat16)), stack = at::zeros({1, 16, 16}, x.options());
+  const at::Tensor ends = at::full({1}, 16, there.dtype(at::kInt));
+  at::_grouped_mm(x, stack.transpose(1, 2), ends);
+  at::_grouped_mm(x.t(), x, ends);
+}
+
 void try_operator(DeviceOperator op, const at::TensorOptions& there) {
   switch (op) {
     case DeviceOperator::FlashAttention:
@@ -45,6 +53,8 @@ void try_operator(DeviceOperator op, const at::TensorOptions& there) {
       return try_scaled_product(there);
     case DeviceOperator::Int4Product:
       return try_int4_product(there);
+    case DeviceOperator::GroupedProduct:
+      return try_grouped_product(there);
   }
 }
 

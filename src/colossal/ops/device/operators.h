@@ -12,6 +12,7 @@ enum class DeviceOperator {
   FlashAttention,  ///< _flash_attention_forward and backward: compute capability 8.0 or higher
   ScaledProduct,   ///< _scaled_mm of 8-bit floating point: compute capability 8.9 or higher
   Int4Product,     ///< _weight_int4pack_mm of bf16 and 4-bit quantized values: compute capability 8.0 or higher
+  GroupedProduct,  ///< _grouped_mm of bf16: compute capability 8.0 or higher, depending on the version of LibTorch
 };
 
 /// Returns true if `device` runs the operator. Returns false for the CPU and meta, where Colossal's own kernels run.

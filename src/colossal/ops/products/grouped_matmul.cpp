@@ -45,18 +45,30 @@ void check_stack(const at::Tensor& x, const at::Tensor& w, int64_t inner_dim, co
   require(w.dim() == 3, "grouped_matmul", "the matrices must be a stack [E, N, K]: got ", w.dim(), " dimensions");
   require(w.size(0) == static_cast<int64_t>(ends.size()), "grouped_matmul",
           "ends must have one entry for each matrix: got ", ends.size(), " for ", w.size(0), " matrices");
+  require(w.scalar_type() == x.scalar_type(), "grouped_matmul", "operands must have one dtype: got ", x.scalar_type(),
+          " and ", w.scalar_type());
   require(w.size(inner_dim) == x.size(1), "grouped_matmul", "rows must have as many columns as the matrices: got ",
           x.size(1), " for ", w.size(inner_dim));
+}
+
+void check_bias(const at::Tensor& w, const at::Tensor& bias) {
+  require(!bias.defined() || bias.sizes() == w.sizes().slice(0, 2), "grouped_matmul", "bias must be ",
+          w.sizes().slice(0, 2), ": got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
 }
 
 void check_sum(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum) {
   check_ends(dy, ends);
   check_ends(x, ends);
+  require(dy.scalar_type() == x.scalar_type(), "grouped_matmul", "operands must have one dtype: got ",
+          dy.scalar_type(), " and ", x.scalar_type());
   if (!sum.defined()) return;
   const std::vector<int64_t> sizes{static_cast<int64_t>(ends.size()), dy.size(1), x.size(1)};
   require(sum.sizes() == at::IntArrayRef(sizes), "grouped_matmul", "sum must be ", at::IntArrayRef(sizes), ": got ",
           sum.sizes());
 }
+
+/// True for fp16, which no kernel multiplies: it is multiplied in fp32.
+bool is_widened_here(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kHalf; }
 
 void announce_groups(const GroupEnds& ends, int64_t n, int64_t k, at::ScalarType dtype) {
   if (!tensor::are_flops_counted()) return;
@@ -73,8 +85,29 @@ bool are_large(const GroupEnds& ends) {
 /// Returns true if the product is computed in blocks. `sum` is null for results in the dtype of x.
 bool uses_blocks(const at::Tensor& x, const GroupEnds& ends, const at::Tensor& sum = {}) {
   if (!x.is_cpu() || are_large(ends)) return false;
+  if (sum.defined() && sum.stride(2) != 1) return false;
   if (sum.defined() && sum.scalar_type() != x.scalar_type() && sum.scalar_type() != at::kFloat) return false;
   return has_kernel(x) || x.scalar_type() == at::kHalf;
+}
+
+/// True if at::_grouped_mm multiplies x. It takes bf16 whose rows begin at 16 bytes.
+bool uses_grouped_operator(const at::Tensor& x, int64_t n, int64_t k) {
+  return is_accelerator(x) && x.scalar_type() == at::kBFloat16 && n % 8 == 0 && k % 8 == 0 && x.size(0) > 0 &&
+         runs(DeviceOperator::GroupedProduct, x.device());
+}
+
+at::Tensor ends_on_device(const GroupEnds& ends, const at::Tensor& x) {
+  return at::tensor(ends, at::kInt).to(x.device(), /*non_blocking=*/true);
+}
+
+/// The product of the rows with stacked matrices [E, in, out], and the bias.
+at::Tensor multiply_on_device(const at::Tensor& x, const at::Tensor& stack, const GroupEnds& ends,
+                              const at::Tensor& bias) {
+  at::Tensor y = at::_grouped_mm(x.contiguous(), stack, ends_on_device(ends, x));
+  if (!bias.defined()) return y;
+  for (size_t group = 0; group < ends.size(); ++group)
+    if (rows_of(ends, group) > 0) rows_in(y, ends, group).add_(bias.select(0, static_cast<int64_t>(group)));
+  return y;
 }
 
 /// Blocks of one call. All have the same operands and strides.
@@ -87,7 +120,7 @@ class Blocks {
   void add(const BlockProduct<T>& whole) {
     if (whole.rows == 0 || whole.columns == 0) return;
     const int64_t parts = (whole.rows + kBlockRows - 1) / kBlockRows;
-    const int64_t rows = std::min((whole.rows + parts - 1) / parts + 5, kBlockRows) / 6 * 6;
+    const int64_t rows = std::min(((whole.rows + parts - 1) / parts + 5) / 6 * 6, kBlockRows);  // whole register tiles
     for (int64_t column = 0; column < whole.columns; column += kBlockColumns)
       for (int64_t row = 0; row < whole.rows; row += rows) {
         BlockProduct<T> block = whole;
@@ -195,6 +228,7 @@ at::Tensor empty_stack(const at::Tensor& dy, const at::Tensor& x, const GroupEnd
 at::Tensor looped_nt(const at::Tensor& x, const at::Tensor& w, const GroupEnds& ends, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_stack(x, w, 2, ends);
+  check_bias(w, bias);
   const at::Tensor y = at::empty({x.size(0), w.size(1)}, x.options());
   for (size_t group = 0; group < ends.size(); ++group) {
     if (rows_of(ends, group) == 0) continue;
@@ -242,9 +276,17 @@ at::Tensor looped_tn(const at::Tensor& dy, const at::Tensor& x, const GroupEnds&
 at::Tensor grouped_nt(const at::Tensor& x, const at::Tensor& w, const GroupEnds& ends, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_stack(x, w, 2, ends);
-  if (!uses_blocks(x, ends)) return looped_nt(x, w, ends, bias);
+  check_bias(w, bias);
+  const bool on_device = uses_grouped_operator(x, w.size(1), w.size(2));
+  if (!on_device && !uses_blocks(x, ends)) return looped_nt(x, w, ends, bias);
   announce_groups(ends, w.size(1), w.size(2), x.scalar_type());
+  if (on_device) return multiply_on_device(x, w.contiguous().transpose(1, 2), ends, bias);
   const at::Tensor y = at::empty({x.size(0), w.size(1)}, x.options());
+  if (is_widened_here(x)) {
+    const at::Tensor wide_y = at::empty(y.sizes(), y.options().dtype(at::kFloat));
+    multiply_rows(x.to(at::kFloat), w.to(at::kFloat), true, ends, bias, wide_y);
+    return y.copy_(wide_y);
+  }
   multiply_rows(x, w, true, ends, bias, y);
   return y;
 }
@@ -252,9 +294,16 @@ at::Tensor grouped_nt(const at::Tensor& x, const at::Tensor& w, const GroupEnds&
 at::Tensor grouped_nn(const at::Tensor& dy, const at::Tensor& w, const GroupEnds& ends) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_stack(dy, w, 1, ends);
-  if (!uses_blocks(dy, ends)) return looped_nn(dy, w, ends);
+  const bool on_device = uses_grouped_operator(dy, w.size(1), w.size(2));
+  if (!on_device && !uses_blocks(dy, ends)) return looped_nn(dy, w, ends);
   announce_groups(ends, w.size(1), w.size(2), dy.scalar_type());
+  if (on_device) return multiply_on_device(dy, w.contiguous(), ends, {});
   const at::Tensor dx = at::empty({dy.size(0), w.size(2)}, dy.options());
+  if (is_widened_here(dy)) {
+    const at::Tensor wide_dx = at::empty(dx.sizes(), dx.options().dtype(at::kFloat));
+    multiply_rows(dy.to(at::kFloat), w.to(at::kFloat), false, ends, {}, wide_dx);
+    return dx.copy_(wide_dx);
+  }
   multiply_rows(dy, w, false, ends, {}, dx);
   return dx;
 }
@@ -262,11 +311,51 @@ at::Tensor grouped_nn(const at::Tensor& dy, const at::Tensor& w, const GroupEnds
 at::Tensor grouped_tn(const at::Tensor& dy, const at::Tensor& x, const GroupEnds& ends, at::Tensor sum) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_sum(dy, x, ends, sum);
-  if (!uses_blocks(dy, ends, sum)) return looped_tn(dy, x, ends, sum);
+  const bool on_device = uses_grouped_operator(dy, dy.size(1), x.size(1));
+  if (!on_device && !uses_blocks(dy, ends, sum)) return looped_tn(dy, x, ends, sum);
   announce_groups(ends, dy.size(1), x.size(1), dy.scalar_type());
+  if (on_device) {
+    const at::Tensor product = at::_grouped_mm(dy.contiguous().t(), x.contiguous(), ends_on_device(ends, x));
+    for (size_t group = 0; group < ends.size(); ++group)  // an empty sum is not promised to be written
+      if (rows_of(ends, group) == 0) product.select(0, static_cast<int64_t>(group)).zero_();
+    return sum.defined() ? sum.add_(product) : product;
+  }
   const at::Tensor result = sum.defined() ? sum : empty_stack(dy, x, ends);
-  multiply_groups(dy, x, ends, result, sum.defined());
-  return result;
+  if (!is_widened_here(dy)) {
+    multiply_groups(dy, x, ends, result, sum.defined());
+    return result;
+  }
+  const at::Tensor left = dy.to(at::kFloat), right = x.to(at::kFloat);
+  const bool to_wide = result.scalar_type() == at::kFloat;
+  const at::Tensor wide_result = to_wide ? result : empty_stack(left, right, ends);
+  multiply_groups(left, right, ends, wide_result, to_wide);
+  if (to_wide) return result;
+  return sum.defined() ? result.add_(wide_result) : result.copy_(wide_result);
+}
+
+at::Tensor grouped_sums(const at::Tensor& dy, const GroupEnds& ends) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  check_ends(dy, ends);
+  const auto count = static_cast<int64_t>(ends.size());
+  const at::Tensor rows = dy.contiguous();
+  if (has_kernel(dy) && !are_large(ends)) {
+    const at::Tensor sums = at::zeros({count, dy.size(1)}, dy.options().dtype(wide_type(dy)));
+    with_element_type(dy, [&](auto element) {
+      using T = decltype(element);
+      const auto& kernel = kernels<T>();
+      parallel_for(0, count, 1, [&](int64_t from, int64_t to) {
+        for (int64_t group = from; group < to; ++group)
+          kernel.column_sums(pointer<T>(rows), dy.size(1), begin_of(ends, static_cast<size_t>(group)),
+                             ends[static_cast<size_t>(group)], pointer<WideOf<T>>(sums) + group * dy.size(1));
+      });
+    });
+    return sums.to(dy.scalar_type());
+  }
+  const at::Tensor sums = at::zeros({count, dy.size(1)}, dy.options());
+  for (size_t group = 0; group < ends.size(); ++group)
+    if (rows_of(ends, group) > 0)
+      sums.select(0, static_cast<int64_t>(group)).copy_(column_sums(rows_in(rows, ends, group)));
+  return sums;
 }
 
 }  // namespace colossal::ops

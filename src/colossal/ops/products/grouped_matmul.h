@@ -23,6 +23,8 @@ using GroupEnds = std::vector<int64_t>;
 /// Products without autograd. Operands have one dtype and any strides. The result is new and contiguous, in that dtype.
 ///
 /// Sums:          in fp32 (fp64 for fp64), rounded once.
+/// Bits:          in blocks, an element depends neither on other rows nor on the number of threads. Libraries do not
+///                promise this.
 /// Operations:    announced for each group: 2 R N K in total (tensor/flops.h). Meta tensors give sizes only.
 /// Errors:        ("grouped_matmul") `ends` that do not match the rows or the stack; operands of different sizes.
 /// Returns x(e) W(e)t + bias(e): [R, N].
@@ -31,8 +33,8 @@ at::Tensor grouped_nt(const at::Tensor& x /*[R,K]*/, const at::Tensor& w /*[E,N,
 /// Returns dy(e) W(e): [R, K].
 at::Tensor grouped_nn(const at::Tensor& dy /*[R,N]*/, const at::Tensor& w /*[E,N,K]*/, const GroupEnds& ends);
 /// Returns dy(e)t x(e): [E, N, K], zeros for empty groups. Adds it to `sum` in place and returns `sum`, if given. `sum`
-/// may be fp32 if the operands are bf16 or fp16. at::_grouped_mm and CPUs that multiply bf16 then round the product of
-/// a group to bf16 before it is added.
+/// may be fp32 if the operands are bf16 or fp16. at::_grouped_mm, and CPUs that multiply bf16 for large groups, then round the
+/// product of a group to bf16 before it is added.
 at::Tensor grouped_tn(const at::Tensor& dy /*[R,N]*/, const at::Tensor& x /*[R,K]*/, const GroupEnds& ends,
                       at::Tensor sum = {} /*[E,N,K]*/);
 /// Returns the sum of the rows of each group: [E, N], zeros for empty groups. It is the gradient of the bias.
