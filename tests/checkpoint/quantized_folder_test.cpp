@@ -177,6 +177,8 @@ TEST(QuantizedFolder, RefusesUnsupportedFormats) {
   const Tensors sound = gptq(numbers(4, 16, false), 1);
   for (const char* method : {"bitsandbytes", "fp8", "compressed-tensors"})
     EXPECT_THAT(refusal(says(method, 4, 16), sound), HasSubstr(method));
+  EXPECT_THAT(refusal({{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}}, sound),
+              HasSubstr("convert the folder to bf16 first"));
   EXPECT_THAT(refusal(says("gptq", 3, 16), sound), HasSubstr("4 or 8 bits: got 3"));
   EXPECT_THAT(refusal(says("awq", 8, 16), sound), HasSubstr("awq must have 4 bits"));
   EXPECT_THAT(refusal(says("gptq", 4, 12), sound), HasSubstr("group_size"));

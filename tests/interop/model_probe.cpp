@@ -26,10 +26,10 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/data/batch_fields.h"
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_step.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/run/external_names.h"
 #include "colossal/train/engine.h"
 #include "stablelm.h"
 
@@ -55,14 +55,7 @@ void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local,
   }
 }
 
-checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
-  const models::HuggingFace& folder = shape.architecture->hugging_face;
-  return {folder.names(shape),    folder.prefix,
-          folder.ignored_names(), {},
-          folder.old_endings,     models::copies_in_folder(shape)};
-}
-
-/// Writes tensors with our names as a folder with transformers' names.
+/// Writes tensors with our names as a folder with transformers' names. Buffers without a tensor are zeros.
 void write_folder(const std::string& path, const models::ModelShape& shape, const Tensors& tensors) {
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
@@ -71,7 +64,9 @@ void write_folder(const std::string& path, const models::ModelShape& shape, cons
     models::make_model(shape, layers);
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : parameters) p.value.copy_(tensors.at(p.name));
-    checkpoint::export_weights(path, parameters, names_of(shape), shape.architecture->hugging_face.to_json(shape),
+    for (nn::Buffer& b : parameters.buffers())
+      if (tensors.contains(b.name)) b.value.copy_(tensors.at(b.name));
+    checkpoint::export_weights(path, parameters, run::external_names(shape), shape.architecture->hugging_face.to_json(shape),
                                mesh.group("data"));
   });
 }
@@ -96,7 +91,7 @@ Results step(const std::string& folder, const tensor::Batch& batch, const run::C
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = train::initialize(world, config, shape);
-    checkpoint::import_weights(folder, engine->parameters(), engine->weights(), names_of(shape));
+    checkpoint::import_weights(folder, engine->parameters(), engine->weights(), run::external_names(shape));
     engine->weights_loaded();
     engine->zero_grad();
     const double loss = engine->train_step(batch);
@@ -111,6 +106,9 @@ Results step(const std::string& folder, const tensor::Batch& batch, const run::C
       put_blocks(results.gradients, p, p.value.grad(), coordinates);
       put_blocks(results.weights, p, p.value.detach(), coordinates);
     }
+    for (const nn::Buffer& b : engine->parameters().buffers())
+      if (b.value.defined() && b.use == nn::BufferUse::Model)
+        put_blocks(results.weights, b, b.value.detach(), coordinates);
     results.logits = {{"logits", logits.contiguous()}, {"loss", at::scalar_tensor(loss, at::kDouble)}};
   });
   return results;

@@ -56,7 +56,7 @@ struct Asked {
 class KvCache : public testing::TestWithParam<parallel::TensorConfig> {
  protected:
   void on_ranks(int64_t rows_a_part, int64_t tokens, const std::function<void(Asked&)>& work) const {
-    for (const ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama()})
+    for (const ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_deepseek()})
       comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
         const at::NoGradGuard no_grad;
         Asked asked(world, shape, GetParam(), rows_a_part, tokens);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/simulated_world.h"
+#include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/falcon.h"
 #include "colossal/models/families/gpt2.h"
 #include "colossal/models/families/llama.h"
@@ -126,6 +127,17 @@ TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_bert("class")));
 }
 
+// Latent attention with and without a latent of queries, and heads that are padded.
+TEST_P(ModeModelParity, DeepseekEqualsSingleProcess) {
+  both(make_short(tiny_deepseek()));
+  models::ModelShape shape = tiny_deepseek();
+  auto own = shape.own.as<models::DeepseekSizes>();
+  own.q_rank = 0;
+  shape.own = own;
+  shape.heads = shape.kv_heads = 5;
+  both(make_short(shape));
+}
+
 TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) {
   both(make_short(tiny_mixed()));
   both(make_short(tiny_projected()));
@@ -214,6 +226,7 @@ TEST_P(SequenceModelParity, FamiliesOfGptEqualSingleProcess) {
   }
 }
 TEST_P(SequenceModelParity, LlamaEqualsSingleProcess) { both(make_text(tiny_llama())); }
+TEST_P(SequenceModelParity, DeepseekEqualsSingleProcess) { both(make_text(tiny_deepseek())); }
 TEST_P(SequenceModelParity, BertEqualsSingleProcess) {
   ParityCase c = make_text(tiny_bert());
   c.steps = 3;

@@ -38,6 +38,8 @@ struct ParityCase {
 /// Tiny shapes. Some of their sizes are divisible by the sizes of the layouts, and some are not.
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
+/// A DeepSeek-V3 with latents of queries, a dense block and a mixture block with groups and balance biases.
+models::ModelShape tiny_deepseek();
 /// A T5 v1.0 (`is_first`) or v1.1 with two encoder blocks, three decoder blocks and three heads. Four tokens of a row
 /// belong to the source.
 models::ModelShape tiny_t5(bool is_first = true);

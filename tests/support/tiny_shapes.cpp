@@ -3,6 +3,7 @@
 
 #include "colossal/models/decoder.h"
 #include "colossal/models/families/bert.h"
+#include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/t5.h"
 #include "colossal/models/families/vit.h"
 #include "colossal/models/registry.h"
@@ -142,6 +143,33 @@ models::ModelShape tiny_llama() {
           .ffn = 22,
           .positions = 16,
           .tied = false};
+}
+
+models::ModelShape tiny_deepseek() {
+  const models::ExpertKeys experts{.count = 4,
+                                   .used = 2,
+                                   .ffn = 10,
+                                   .shared = 1,
+                                   .dense_first = 1,
+                                   .score = "sigmoid",
+                                   .scale = 1.5,
+                                   .groups = 2,
+                                   .groups_used = 1,
+                                   .balance_loss = 0.01,
+                                   .bias = true,
+                                   .bias_rate = 0.001};
+  return {.architecture = models::built_in().at("deepseek"),
+          .vocabulary = 37,
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 6,
+          .ffn = 22,
+          .positions = 16,
+          .tied = false,
+          .own = models::DeepseekSizes{
+              .q_rank = 10, .kv_rank = 8, .nope_dim = 4, .rope_dim = 2, .v_dim = 5, .experts = experts}};
 }
 
 models::ModelShape tiny_vit() {

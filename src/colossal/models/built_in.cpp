@@ -1,5 +1,6 @@
 #include "colossal/models/families/bert.h"
 #include "colossal/models/families/bloom.h"
+#include "colossal/models/families/deepseek.h"
 #include "colossal/models/families/falcon.h"
 #include "colossal/models/families/gemma2.h"
 #include "colossal/models/families/gpt2.h"
@@ -31,6 +32,7 @@ Registry built_in() {
       .add(qwen3_architecture())
       .add(gemma2_architecture())
       .add(phi3_architecture())
+      .add(deepseek_architecture())
       .add(vit_architecture())
       .add(deit_architecture())
       .add(bert_architecture())

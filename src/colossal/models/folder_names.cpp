@@ -45,6 +45,14 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
     row->ours = parameter.name;
     found.push_back(std::move(*row));
   }
+  for (const nn::Buffer& buffer : parameters.buffers())
+    if (const std::optional<int64_t> block = block_of(buffer.name, shape.layers)) {
+      const std::string ours = concat("blocks.", *block, ".");
+      auto row = find_row(names.in_block, buffer.name.substr(ours.size()), concat(names.blocks, *block, "."));
+      if (!row) continue;
+      row->ours = buffer.name;
+      found.push_back(std::move(*row));
+    }
   return found;
 }
 

@@ -28,7 +28,7 @@ struct FolderNames {
 };
 
 /// Returns the place of each parameter of a model of `shape` in the folder. Errors ("model"): a parameter without a
-/// row.
+/// row. Buffers of blocks are included if they have a row.
 /// Cost: the model is declared once, without memory.
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
 

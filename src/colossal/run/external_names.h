@@ -3,6 +3,7 @@
 //
 //   checkpoint::import_weights(folder, parameters, run::external_names(shape));
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,9 @@ namespace colossal::run {
 /// tensors that a folder may contain. `may_lack`: ExternalNames::may_lack. The architecture must have a Hugging Face
 /// mapping. Cost: the model is declared once, without memory.
 checkpoint::ExternalNames external_names(const models::ModelShape& shape, std::vector<std::string> may_lack = {});
+
+/// Returns a notice if the folder holds tensors of a part that the architecture does not have (HuggingFace::left_out).
+/// Errors and cost: those of checkpoint::find_tensor.
+std::optional<std::string> notice_of_left_out(const std::string& folder, const models::ModelShape& shape);
 
 }  // namespace colossal::run

@@ -327,6 +327,8 @@ void Trainer::import_weights(bool resumed) {
     if (resumed) std::erase_if(weights, [&](const auto& weight) { return saved.contains(weight.name); });
     const auto lacking = checkpoint::import_weights(config_.model.from, engine_->parameters(), weights,
                                                     run::external_names(shape, new_head));
+    if (is_first() && !resumed)
+      if (auto notice = run::notice_of_left_out(config_.model.from, shape)) options_.notices.push_back(*notice);
     if (!lacking.empty() && is_first() && !resumed)
       options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
                                         lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",

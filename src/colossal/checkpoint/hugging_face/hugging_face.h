@@ -50,6 +50,10 @@ struct ExternalNames {
 ///         for a quantization_config that is not supported.
 nlohmann::json read_config(const std::string& folder);
 
+/// Returns the name of the first tensor of a folder or GGUF file that matches `pattern`, with `*` for any characters.
+/// Errors: damaged files. Cost: reads the headers of the files.
+std::optional<std::string> find_tensor(const std::string& folder, const std::string& pattern);
+
 /// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
 /// dtype. Reads only the slices that this rank holds, with one tensor of the folder in memory at a time. Of a stack
 /// (nn::ExternalName::stacked) it holds one entry at a time, and reads none of other ranks' entries.

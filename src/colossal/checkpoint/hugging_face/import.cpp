@@ -170,6 +170,13 @@ nlohmann::json read_config(const std::string& folder) {
   return config;
 }
 
+std::optional<std::string> find_tensor(const std::string& folder, const std::string& pattern) {
+  const std::unique_ptr<WeightSource> files = open_weights(folder);
+  for (const auto& [name, entry] : files->entries())
+    if (matches(pattern, name)) return name;
+  return {};
+}
+
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
   std::vector<NamedTensor> values;
   for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});

@@ -1,0 +1,281 @@
+#include "colossal/models/families/deepseek.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/folder_config.h"
+
+namespace colossal::models {
+
+void DeepseekSizes::fields(Fields& f) {
+  layout.fields(f);
+  f.integer("q_rank", q_rank, "features", "width of the latent of queries; 0 = queries have none", 0, kMaxSize);
+  f.integer("kv_rank", kv_rank, "features", "width of the latent of keys and values", 1, kMaxSize);
+  f.integer("nope_dim", nope_dim, "of each head", "features of q and k that positions do not rotate", 1, kMaxSize);
+  f.integer("rope_dim", rope_dim, "of each head", "features of q and k that positions rotate, an even number", 2,
+            kMaxSize);
+  f.integer("v_dim", v_dim, "of each head", "features of v, at most nope_dim + rope_dim", 1, kMaxSize);
+  f.flag("rope_interleave", rope_interleave, "rotation of neighbours, 0 and 1, instead of features rope_dim / 2 apart");
+  expert_table(f, experts);
+}
+
+namespace deepseek {  // a namespace of its own, because every family has functions of these names
+
+constexpr char kV2[] = "deepseek_v2", kV3[] = "deepseek_v3";
+
+/// Returns the factor of the scores. Yarn's mscale_all_dim divides it out of cosines and sines, where it would scale
+/// rotated features alone, and scales q and k as a whole instead.
+double score_scale(const DeepseekSizes& own, int64_t head_dim) {
+  const ops::RotaryScaling& s = own.layout.rotary.scaling;
+  const double mscale = s.factor > 1 && s.mscale_all_dim > 0 ? 0.1 * s.mscale_all_dim * std::log(s.factor) + 1 : 1;
+  return mscale * mscale / std::sqrt(static_cast<double>(head_dim));
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<DeepseekSizes>();
+  BlockVariant block = llama_block(s, own.layout, own.rope_dim);
+  block.latent = {.q_rank = own.q_rank,
+                  .kv_rank = own.kv_rank,
+                  .rope_dim = own.rope_dim,
+                  .interleaved = own.rope_interleave};
+  block.v_head_dim = own.v_dim;
+  block.attention.scale = score_scale(own, s.head_dim);
+  return make_decoder(s, {.block = block, .blocks = with_experts(block, own.experts, s)}, layers);
+}
+
+void settle(ModelShape& s) {
+  const auto own = s.own.as<DeepseekSizes>();
+  s.head_dim = own.nope_dim + own.rope_dim;
+  require(s.kv_heads == s.heads, "model", "kv_heads of a deepseek must be heads, because every head has keys: got ",
+          s.kv_heads, " and ", s.heads, "; remove kv_heads from [model]");
+  require(own.v_dim <= s.head_dim, "model", "v_dim must be at most nope_dim + rope_dim: got ", own.v_dim, " and ",
+          s.head_dim);
+  settle_rotary(own.layout.rotary, own.rope_dim, s);
+  settle_experts(own.experts, s);
+}
+
+ModelShape sized(LlamaLayoutSizes sizes, const DeepseekSizes& own) {
+  sizes.kv_heads = sizes.heads;
+  sizes.norm_epsilon = 1e-6;
+  sizes.head_dim = own.nope_dim + own.rope_dim;
+  return llama_layout(sizes, own);
+}
+
+/// Returns rotary positions that were extended from 4,096 tokens 40 times.
+LlamaLayoutKeys extended(double mscale) {
+  return {.rotary = {
+              .type = "yarn",
+              .scaling = {.factor = 40, .original_positions = 4096, .mscale = mscale, .mscale_all_dim = mscale}}};
+}
+
+std::vector<Preset> presets() {
+  const ExpertKeys tiny{.count = 16,
+                        .used = 4,
+                        .ffn = 88,
+                        .shared = 1,
+                        .dense_first = 1,
+                        .score = "sigmoid",
+                        .groups = 4,
+                        .groups_used = 2,
+                        .balance_loss = 0,
+                        .bias = true,
+                        .bias_rate = 0.001};
+  const ExpertKeys lite{.count = 64, .used = 6, .ffn = 1408, .shared = 2, .dense_first = 1, .normalize = false};
+  const ExpertKeys v3{.count = 256,
+                      .used = 8,
+                      .ffn = 2048,
+                      .shared = 1,
+                      .dense_first = 3,
+                      .score = "sigmoid",
+                      .scale = 2.5,
+                      .groups = 8,
+                      .groups_used = 4,
+                      .balance_loss = 0,
+                      .bias = true,
+                      .bias_rate = 0.001};
+  return {{"deepseek-tiny", sized({257, 128, 4, 8, 8, 352, 512, true},
+                                  {.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16, .experts = tiny})},
+          {"deepseek-v2-lite",
+           sized({102400, 2048, 27, 16, 16, 10944, 163840}, {.layout = extended(0.707), .experts = lite})},
+          {"deepseek-v3", sized({129280, 7168, 61, 128, 128, 18432, 163840},
+                                {.layout = extended(1), .q_rank = 1536, .experts = v3})}};
+}
+
+/// Returns the names of a mixture in a block.
+std::vector<nn::ExternalName> mixture_names() {
+  return {{"mlp.router.bias", {"mlp.gate.e_score_correction_bias"}},  // before the layer, whose row would take it, too
+          {"mlp.router", {"mlp.gate"}},
+          {.ours = "mlp.experts.gate_up",
+           .parts = {"mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj"},
+           .stacked = true,
+           .joint = "mlp.experts.gate_up_proj"},
+          {.ours = "mlp.experts.down",
+           .parts = {"mlp.experts.{}.down_proj"},
+           .stacked = true,
+           .joint = "mlp.experts.down_proj"},
+          {"mlp.shared.gate_up", {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"}},
+          {"mlp.shared.down", {"mlp.shared_experts.down_proj"}}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  const char* queries = s.own.as<DeepseekSizes>().q_rank > 0 ? "self_attn.q_a_proj" : "self_attn.q_proj";
+  std::vector<nn::ExternalName> names{{"attention.latent", {queries, "self_attn.kv_a_proj_with_mqa"}},
+                                      {"attention.q_norm", {"self_attn.q_a_layernorm"}},
+                                      {"attention.q_up", {"self_attn.q_b_proj"}},
+                                      {"attention.kv_norm", {"self_attn.kv_a_layernorm"}},
+                                      {"attention.kv_up", {"self_attn.kv_b_proj"}}};
+  for (const nn::ExternalName& name : mixture_names()) names.push_back(name);
+  return names_in_folder(s, llama_layout_names(names));
+}
+
+std::vector<IgnoredTensor> left_out(const ModelShape& s) {
+  return {{concat("model.layers.", s.layers, ".*"), "the multi-token layer, which guesses the token after the next"}};
+}
+
+/// Reads the keys of the mixtures, except the choice of experts.
+ExpertKeys read_sizes(const FolderConfig& c, int64_t layers, int64_t dense_first, int64_t shared) {
+  c.must_be("moe_layer_freq", 1);
+  ExpertKeys keys{.dense_first = c.value("first_k_dense_replace", dense_first)};
+  if (keys.dense_first >= layers) return {};
+  keys.count = c.at<int64_t>("n_routed_experts");
+  keys.used = c.at<int64_t>("num_experts_per_tok");
+  keys.ffn = c.at<int64_t>("moe_intermediate_size");
+  keys.shared = c.value("n_shared_experts", shared);
+  return keys;
+}
+
+ExpertKeys read_v2_experts(const FolderConfig& c, int64_t layers) {
+  c.must_be("scoring_func", "softmax");
+  c.must_be("norm_topk_prob", false);
+  c.must_be_one_of("topk_method", {"greedy", "group_limited_greedy"});
+  ExpertKeys keys = read_sizes(c, layers, 0, 2);
+  if (keys.count == 0) return keys;
+  keys.normalize = false;
+  keys.scale = c.value("routed_scaling_factor", 1.0);
+  if (c.value("topk_method", "greedy") == "greedy") return keys;
+  keys.groups = c.at<int64_t>("n_group");
+  keys.groups_used = c.at<int64_t>("topk_group");
+  return keys;
+}
+
+ExpertKeys read_v3_experts(const FolderConfig& c, int64_t layers) {
+  c.must_be("scoring_func", "sigmoid");
+  c.must_be("topk_method", "noaux_tc");
+  ExpertKeys keys = read_sizes(c, layers, 3, 1);
+  if (keys.count == 0) return keys;
+  keys.score = "sigmoid";
+  keys.normalize = c.value("norm_topk_prob", true);
+  keys.scale = c.value("routed_scaling_factor", 2.5);
+  keys.groups = c.value("n_group", int64_t{8});
+  keys.groups_used = c.value("topk_group", int64_t{4});
+  keys.bias = true;
+  keys.balance_loss = 0;
+  return keys;
+}
+
+/// Reads rotary positions. transformers scales scores by any mscale_all_dim; ours needs the form of the paper.
+LlamaLayoutKeys read_layout(const FolderConfig& c) {
+  const LlamaLayoutKeys keys = read_llama_keys(c);
+  const char* object = rotary_object(c);
+  const double all_dim = c.object(object).value("mscale_all_dim", 0.0);
+  require(all_dim == 0 || keys.rotary.type == "default" || keys.rotary.scaling.mscale_all_dim == all_dim, "model",
+          object, ".mscale_all_dim of a DeepSeek must be 0, or stand beside an mscale and no attention_factor, of type "
+          "yarn: got ", all_dim, ", type ", keys.rotary.type);
+  return keys;
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "DeepSeek");
+  const bool is_v2 = j.at("model_type") == kV2;
+  ModelShape s = read_llama_layout(c);
+  for (const char* key : {"attention_bias", "mlp_bias"}) c.must_be(key, false);
+  c.must_be("num_key_value_heads", s.heads);
+  c.must_be_one_of("num_nextn_predict_layers", {0, 1});
+  DeepseekSizes own{.layout = read_layout(c),
+                    .q_rank = c.says_null("q_lora_rank") ? 0 : c.value("q_lora_rank", int64_t{1536}),
+                    .kv_rank = c.value("kv_lora_rank", int64_t{512}),
+                    .nope_dim = c.value("qk_nope_head_dim", int64_t{128}),
+                    .rope_dim = c.value("qk_rope_head_dim", int64_t{64}),
+                    .v_dim = c.value("v_head_dim", int64_t{128})};
+  if (!is_v2) own.rope_interleave = c.value("rope_interleave", true);
+  own.experts = is_v2 ? read_v2_experts(c, s.layers) : read_v3_experts(c, s.layers);
+  s.head_dim = own.nope_dim + own.rope_dim;
+  s.own = own;
+  return s;
+}
+
+/// Refuses mixtures that folders of `type` cannot say.
+void check_folder(const ExpertKeys& e, const std::string& type) {
+  const auto refuse_unless = [&](bool allowed, const char* key, const char* rule) {
+    require(allowed, "model", "experts.", key, " must be ", rule, " for a folder of ", type,
+            ", because its config.json has no other: got another value");
+  };
+  refuse_unless(e.every == 1, "every", "1");
+  refuse_unless(e.dense.empty(), "dense", "empty");
+  refuse_unless(e.shared > 0, "shared", "at least 1");
+  refuse_unless(e.bias == (e.score == "sigmoid"), "bias", "true with sigmoid scores and false with softmax scores");
+  refuse_unless(e.score == "sigmoid" || !e.normalize, "normalize", "false with softmax scores");
+}
+
+void write_experts(const ExpertKeys& e, const ModelShape& s, bool is_v2, nlohmann::json& j) {
+  // A dense model has its mixtures after the last block.
+  const ExpertKeys none{.count = 1, .used = 1, .ffn = 1, .shared = 1, .dense_first = s.layers};
+  const ExpertKeys& keys = e.count > 0 ? e : none;
+  j.update({{"n_routed_experts", keys.count},
+            {"num_experts_per_tok", keys.used},
+            {"moe_intermediate_size", keys.options(s).ffn},
+            {"n_shared_experts", keys.shared},
+            {"first_k_dense_replace", keys.dense_first},
+            {"moe_layer_freq", 1},
+            {"routed_scaling_factor", keys.scale},
+            {"norm_topk_prob", !is_v2 && keys.normalize},
+            {"scoring_func", is_v2 ? "softmax" : "sigmoid"},
+            {"topk_method", !is_v2 ? "noaux_tc" : keys.groups > 1 ? "group_limited_greedy" : "greedy"},
+            {"n_group", keys.groups},
+            {"topk_group", keys.groups_used}});
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<DeepseekSizes>();
+  const ExpertKeys& e = own.experts;
+  const bool is_v2 = e.count > 0 && e.score == "softmax";
+  if (e.count > 0) check_folder(e, is_v2 ? kV2 : kV3);
+  require(!is_v2 || own.rope_interleave, "model", "rope_interleave must be true for a folder of ", kV2,
+          ", because its config.json has no key for it: got false");
+  nlohmann::json j = write_llama_layout(s, own.layout, is_v2 ? kV2 : kV3,
+                                        is_v2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM");
+  j.update({{"kv_lora_rank", own.kv_rank},
+            {"qk_nope_head_dim", own.nope_dim},
+            {"qk_rope_head_dim", own.rope_dim},
+            {"v_head_dim", own.v_dim},
+            {"head_dim", own.rope_dim},
+            {"attention_bias", false}});
+  j["q_lora_rank"] = own.q_rank > 0 ? nlohmann::json(own.q_rank) : nlohmann::json();
+  if (!is_v2) j.update({{"rope_interleave", own.rope_interleave}, {"num_nextn_predict_layers", 0}});
+  write_experts(e, s, is_v2, j);
+  return j;
+}
+
+}  // namespace deepseek
+
+Architecture deepseek_architecture() {
+  using namespace deepseek;
+  return {.name = "deepseek",
+          .own = DeepseekSizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = kV3,
+                           .also = {kV2},
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model.",
+                           .head = "lm_head.weight",
+                           .ignored = {rotary_table()},
+                           .left_out = left_out,
+                           .own_training = expert_training_keys()}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,27 @@
+// DeepSeek-V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): LLaMA's blocks with latent attention, and mixtures of
+// experts with shared experts. Folders of model_type deepseek_v3 have sigmoid scores and balance biases, those of
+// deepseek_v2 softmax scores. A folder's multi-token layer is not read.
+#pragma once
+#include "colossal/models/expert_keys.h"
+#include "colossal/models/llama_layout.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::models {
+
+/// The own keys. ModelShape::head_dim is nope_dim + rope_dim.
+struct DeepseekSizes {
+  LlamaLayoutKeys layout{};
+  int64_t q_rank = 0;     ///< features of the latent of queries; 0 = none
+  int64_t kv_rank = 512;  ///< features of the latent of keys and values
+  /// Features of a head of q and k that are not rotated and that are, and features of a head of v
+  int64_t nope_dim = 128, rope_dim = 64, v_dim = 128;
+  bool rope_interleave = true;  ///< nn::LatentOptions::interleaved
+  ExpertKeys experts{};
+
+  void fields(Fields& f);
+  bool operator==(const DeepseekSizes&) const = default;
+};
+
+Architecture deepseek_architecture();
+
+}  // namespace colossal::models
